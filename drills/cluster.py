@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from drills.hosts import ROOT, Host
+from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.archive import read_run_file
@@ -31,7 +32,8 @@ def write_sentences(path: Path, count: int = 8000) -> None:
 
 def study_folder(study: str, text: Path | str) -> str:
     """Return the name of the folder in which a study of this text has its runs."""
-    return store_name(study, {"name": "text", "path": str(text), "split": "hash"})
+    fields = corpus_config(f"text:{text}", {"length": 10})
+    return store_name(study, fields, open_corpus(fields).fingerprint)
 
 
 def table(store: Path) -> list[dict[str, Any]]:
@@ -88,7 +90,7 @@ class Cluster:
 
     def store(self, name: str) -> Path:
         """Return the folder of the study in the store `name`."""
-        return self.shared / name / study_folder("gru_ablation", "/mnt/sentences.txt")
+        return self.shared / name / study_folder("gru_ablation", self.shared / "sentences.txt")
 
     def hosts_of_sweep(self, name: str) -> set[str]:
         """Return the hosts that trained at least one epoch of a sweep."""

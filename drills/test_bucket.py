@@ -7,7 +7,7 @@ import sys
 import polars as pl
 import pytest
 
-from lmzoo.lab.store.local import open_store
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, TEST_LOSSES
 from lmzoo.lab.store.s3 import S3Store
 from lmzoo.trainables.resolve import store_name
@@ -41,7 +41,7 @@ def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
     monkeypatch.setenv("RAY_TMPDIR", "/tmp")  # the path of a socket must be short
     small = script.read_text().replace("import toy_study", "import small_study")
     script.write_text(small.replace("main(toy_study(", "main(small_study("))
-    name = store_name("toy", corpus_fields)
+    name = store_name("toy", corpus_fields, corpus.fingerprint)
     address, folder = f"{bucket}/runs/{name}", tmp_path / "undisturbed"
 
     driver = start_sweep(storage=f"{bucket}/runs")

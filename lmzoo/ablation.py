@@ -24,9 +24,9 @@ from lmzoo.kernels.device import best_device
 from lmzoo.lab.analysis.after_training import Ablation, ablation_report, read_lines
 from lmzoo.lab.analysis.load import chosen_runs, load_study
 from lmzoo.lab.cli.run_names import HASH, find_run, find_studied
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import restore_run
 from lmzoo.lab.store.labels import find_point
-from lmzoo.lab.store.local import open_store
 from lmzoo.lab.store.records import ABLATIONS, CONFIG, PROGRAM, RunFolder, record_line
 from lmzoo.train.ablation import (
     TRAINED,

@@ -21,16 +21,17 @@ from typing import Any
 import polars as pl
 
 from lmzoo import zoo
-from lmzoo.api import corpus_spec, run_study
+from lmzoo.api import run_study
 from lmzoo.base.arguments import called
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.errors import UserError
+from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.compared import BETTER, BETTER_OPEN, ERROR, MARGIN, NEGLIGIBLE
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.train.cut_weights import Variant, variants
-from lmzoo.trainables.resolve import store_folder
+from lmzoo.trainables.resolve import corpus_config, store_folder
 
 WHOLE = "whole"
 COLUMNS = ("label", "verdict", "difference", "difference_low", "difference_high", "parameters")
@@ -70,7 +71,6 @@ def shrink(
         UserError: A name is unknown, the row has no cuts, or runs failed.
     """
     name = zoo.row(row).name
-    spec = corpus_spec(corpus)
     whole = zoo.config(name, **nest_settings(fields or {}, "model"))
     count = len(_single(whole))
     if not count:
@@ -94,7 +94,9 @@ def shrink(
             **options,
         )
         run_study(study, storage=storage, data_dir=data_dir, workers=workers)
-        ranked = _verdicts(store_folder(Path(storage), study.name, spec), error)
+        config = corpus_config(study, study.fields)
+        text = open_corpus(config, data_dir).fingerprint  # a part of the folder's name
+        ranked = _verdicts(store_folder(Path(storage), study.name, config, text), error)
         good = ranked.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER_OPEN, BETTER]))
         best = good.sort("difference").head(1)["label"].to_list()
         steps.append(ranked.with_columns(step=pl.lit(step), taken=pl.col("label").is_in(best)))

@@ -52,7 +52,7 @@ def main() -> int:
 def _continue(name: str, data_dir: Path, end: float, *, dry_run: bool) -> int:
     """Continue a study until it is complete or the time ends; return the sweep's exit code."""
     study, file = STUDIES[name], RECORDS / f"{name}.parquet"
-    store = store_folder(STORES / name, study.script.split()[-1], study.corpus)
+    store = store_folder(STORES / name, study.script.split()[-1], {"name": study.corpus})
     if file.exists():
         _restore(file, store)
     process = subprocess.Popen(

@@ -110,6 +110,24 @@ def counted(environment: Environment, *, program: bool) -> dict[str, str]:
     return found
 
 
+Values = dict[str, set[str]]
+"""Name of what can differ -> the values that the runs of a point have."""
+
+
+def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
+    """Return the points that share no value of something with the reference, and of what.
+
+    Their whole difference may be that of the value, so they have no verdict.
+    """
+    there = points.get(reference, {})
+    found = {}
+    for point, own in points.items():
+        for name, values in own.items():
+            if name in there and not values & there[name]:
+                found[point] = name
+    return found
+
+
 def present(old: Environment) -> dict[str, Any]:
     """Return what is known here of the things that another process has recorded."""
     versions = {name: _version(name) for name in (*NUMERIC, *old.get("packages", ()))}

@@ -17,7 +17,7 @@ from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, describe_data, open_corpus
 from lmzoo.kernels.device import best_device, check_precision
-from lmzoo.lab.store.local import open_store
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.records import Record, RunFolder, epoch_records, find_end
 from lmzoo.lab.store.user_code import save
 from lmzoo.train.evaluate import Losses

@@ -4,6 +4,7 @@
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,9 +22,11 @@ from lmzoo.data.corpus import CORPORA, Corpus
 from lmzoo.kernels.device import CPU
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.guest import guest
+from lmzoo.lab.store.opened import inputs, own_log, read_log
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import (
     ENVIRONMENT,
+    FILES,
     NUMERICS,
     SCHEMA,
     TEST_LOSSES,
@@ -144,6 +147,7 @@ class Run(SavedRun):
     ) -> None:
         """Open the run, which is trained on a corpus and device; `options` are of `SavedRun`."""
         self.corpus, self._device = corpus, device
+        self._own_modules = config.get(USER_CODE, {}).get("modules", {})
         self.known_losses: Losses | None = None
         """The test losses of the best weights, if another trainer has computed them."""
         super().__init__(folder, config, **options)
@@ -189,6 +193,19 @@ class Run(SavedRun):
             }
         )
         return losses
+
+    def environment(self) -> dict[str, Any]:
+        """Return the environment, with what the parts of the user import and name."""
+        if not self._own_modules:
+            return environment()
+        return environment(sys.modules, user_code(self._own_modules).files.values())
+
+    def _append_end(self, epoch: int, status: str, reason: str) -> None:
+        """Append the end of the run, after the files that the parts of the user have read."""
+        read = inputs(read_log(own_log())) if self._own_modules else {}
+        if read:
+            self._append({"event": FILES, "epoch": epoch, FILES: read})
+        super()._append_end(epoch, status, reason)
 
     def _new_training(self, config: Mapping[str, Any]) -> Training:
         recipe = stored_recipe(config["recipe"])

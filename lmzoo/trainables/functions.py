@@ -99,6 +99,7 @@ class FunctionRun(ProgramRun):
         function: Any = importlib.import_module(module)
         for part in name.split("."):
             function = getattr(function, part)
+        self.environment()  # looks up the versions of what is imported, before an upgrade
         given = {
             "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
             "resume": self.training.state, "epochs": budget,

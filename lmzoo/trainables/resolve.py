@@ -15,12 +15,10 @@ The store has a folder for each study and corpus:
     gru_ablation-captions                    a corpus without a file of its own
     gru_ablation-text-my_sentences-3f9a1c    text:data/my_sentences.txt
 
-The last part is a hash of the path as it is written, because the path is part of the identity of
-every run. So two texts with the same file name have two folders, and a text that is edited keeps
-its folder.
+The last part is a hash of the content. So the same text has one folder, whatever its path is and
+however that is written, and an edited text has another one.
 """
 
-import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -247,21 +245,36 @@ def _label_of_row(point: Point) -> str:
 
 SLUG = 24
 """Longest part of a file's name in the name of a folder."""
+DIGEST = 6
+"""Digits of the hash of a text there."""
 
 
-def store_folder(storage: Path, study: str, corpus: str | Mapping[str, Any] | None) -> Path:
-    """Return the folder of a study's store; no corpus: no point trains a row of the zoo."""
-    return storage / (study if corpus is None else store_name(study, corpus))
+def store_folder(
+    storage: Path, study: str, corpus: str | Mapping[str, Any] | None, fingerprint: str = ""
+) -> Path:
+    """Return the folder of a study's store; no corpus: no point trains a row of the zoo.
+
+    A folder of the same text counts, also if the file had another name.
+    """
+    if corpus is None:
+        return storage / study
+    corpus = parse_spec(corpus)
+    digest = fingerprint[:DIGEST]
+    kind = re.escape(f"{study}-{corpus['name']}")
+    same = re.compile(rf"{kind}(-\w+)?-{digest}")
+    if corpus.get("path") and storage.is_dir():
+        for folder in sorted(storage.iterdir()):
+            if same.fullmatch(folder.name):
+                return folder
+    return storage / store_name(study, corpus, fingerprint)
 
 
-def store_name(study: str, corpus: str | Mapping[str, Any]) -> str:
-    """Return the name of the folder of a study's store."""
-    spec = parse_spec(corpus)
-    name = f"{study}-{spec['name']}"
-    path = spec.get("path")
+def store_name(study: str, corpus: Mapping[str, Any], fingerprint: str) -> str:
+    """Return the name of the folder of a new store of a study."""
+    name = f"{study}-{corpus['name']}"
+    path = corpus.get("path")
     if not path:
         return name
     stem = Path(path).name.removesuffix(".gz").partition(".")[0]
     slug = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_")[:SLUG].strip("_")
-    digest = hashlib.sha256(str(path).encode()).hexdigest()[:6]
-    return "-".join(part for part in (name, slug, digest) if part)
+    return "-".join(part for part in (name, slug, fingerprint[:DIGEST]) if part)

@@ -7,6 +7,7 @@ import lzma
 import os
 import re
 import tempfile
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -18,16 +19,8 @@ from lmzoo.base.foreign import all_below, below, check_archive, checked, read_re
 from lmzoo.lab.judging.sources import read_results
 
 PLAIN = ("config.json", "3f/test-3.npy", "a b/é.pt", "ab..c", "con1", "console.json", "x" * 255)
-HOSTILE = (
-    "", "/", "/etc/passwd", "//x", "..", "../x", "a/../../x", "a/..", "a/./b", ".", "a//b", "a/",
-    "C:x", "c:/x", "a/D:", "..\\x", "a\\..\\b", "a\0b", "a\nb", "\x1b[2Jx", "a\x7f", "\u202eexe",
-    "a\u200bb", "\udcff", "NUL", "nul.txt", "a/CON", "com1", "lpt9.json", "aux.tar.gz", "x.", "x ",
-    "x" * 256, "é" * 128, "a/" * 600 + "x", None, 3, ["x"], b"x",
-)  # fmt: skip
-ALIKE = (
-    ("a", "A"), ("run/x", "Run/y"), ("é", "e\u0301"), ("ﬁ", "fi"), ("ß", "ss"), ("x", "x/y"),
-    ("a/b", "a/b/c/d"), ("K", "\u212a"),
-)  # fmt: skip
+DATA = tomllib.loads(Path(__file__).with_name("foreign.toml").read_text("utf-8"))
+HOSTILE = (*DATA["hostile"], "\udcff", "x" * 256, "é" * 128, "a/" * 600 + "x", None, 3, ["x"], b"x")
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -42,7 +35,7 @@ def test_a_name_that_is_none_is_refused_with_the_name(name, tmp_path):
     assert ascii(name)[:190] in str(caught.value)
 
 
-@pytest.mark.parametrize("names", ALIKE, ids=ascii)
+@pytest.mark.parametrize("names", DATA["alike"], ids=ascii)
 def test_names_that_may_be_one_file_are_refused_together(names, tmp_path):
     for order in (names, names[::-1]):
         assert [*map(checked, ([name] for name in order))] == [[name] for name in order]
@@ -101,68 +94,6 @@ def test_a_packed_table_has_a_limit(module, monkeypatch, tmp_path):
             read_results(file)
 
 
-ROOMS = (
-    *("lab/store", "lab/analysis", "lab/judging", "lab/cli", "train/trained.py", "data/files.py"),
-    "lab/study/study_store.py",
-)
-"""What reads files of somebody else."""
-SINKS = {
-    *("extract", "extractall", "unpack_archive", "joinpath", "symlink_to", "hardlink_to"),
-    *("write_bytes", "write_text", "copyfile", "copytree", "move"),
-}
-CHECKED = {
-    "lab/store/archive.py": {
-        "folder / name": "a constant of the caller",
-        "study / run": "of a folder that exists, or of `_find`; restored members are all_below",
-        "target / run": "whose files are all_below",
-        "study / FOLDER / f'{last + 1:05}.zip'": "a number",
-        "(target / USER_CODE).symlink_to((study / USER_CODE).resolve())": "in a temporary folder",
-        "path.write_bytes(archive.read(name) or b'')": "all_below",
-    },
-    "lab/store/local.py": {
-        "folder / name": "of a lock, a constant",
-        "self.path / ": "a constant of the caller, or checked by it",
-    },
-    "lab/store/pack_files.py": {
-        "store / f'{PREFIX}{worker}'": "of a folder that exists, or of this sweep",
-        "store / run": "all_below",
-    },
-    "lab/store/opened/__init__.py": {"folder / name": "a file whose digest is taken"},
-    "lab/store/s3.py": {
-        "_scratch_folder(os.getpid()) / bucket.name": "of the user's address",
-        "_scratch_folder(os.getpid()) / bucket.name / prefix": "of the user's address",
-        "paths[name].write_bytes(found.data)": "all_below",
-    },
-    "lab/store/user_code.py": {
-        "store / USER_CODE / code.hash": "made of the bytes",
-        "path.write_bytes(files[name])": "all_below",
-        "root / top": "an identifier of _plain_modules or of a syntax tree",
-        "root.joinpath(top, *below[:n])": "identifiers",
-    },
-    "lab/analysis/ranking_table.py": {"RUNS / path.name": "in a sentence"},
-    "lab/analysis/report/facts.py": {"study['name']": "in a sentence"},
-    "lab/analysis/report/figure.py": {"out.write_bytes": "the user's", "'page.css'": "of lmzoo"},
-    "lab/analysis/report/forest.py": {"'page.css'": "of lmzoo"},
-    "lab/analysis/report/page.py": {"'glossary.md'": "of lmzoo"},
-    "lab/analysis/study_parquet.py": {"target / folder": "checked by read_rows"},
-    "lab/analysis/stored.py": {"path / run": "an entry of the folder"},
-    "lab/analysis/columns.py": {"'columns.csv'": "of lmzoo"},
-    "lab/analysis/render.py": {"folder / name": "of the user's folder"},
-    "lab/judging/sources.py": {"file.parent / name": "a constant"},
-    "lab/judging/commands.py": {
-        "Path(folder) / name": "base or candidate",
-        "self.folder / name": "of the user's command",
-        "made[-1] / prefix": "of the user's repository",
-    },
-    "lab/judging/trackers.py": {"folder / name": "a constant", "folder / f'{kind}s'": "one, too"},
-    "lab/cli/report.py": {"target.write_text(text, encoding='utf-8')": "the user's"},
-    "lab/cli/run_names.py": {"study / run": "of a folder or an archive that exists"},
-    "lab/study/study_store.py": {"self.store / run_id": "the identity of a planned run"},
-    "train/trained.py": {"folder / path": "a text that is only read, as data"},
-}
-"""File -> part of an expression that joins or writes a name, and why that is no foreign one."""
-
-
 def is_fixed(node: ast.expr) -> bool:
     """Return whether an expression is a constant, or a text of constants."""
     if isinstance(node, ast.JoinedStr):
@@ -181,7 +112,7 @@ def joins(source: str) -> list[str]:
     """Return the expressions that join paths, or write or extract files."""
     found = []
     for node in ast.walk(ast.parse(source)):
-        is_sink = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in SINKS
+        is_sink = isinstance(node, ast.Call) and getattr(node.func, "attr", "") in DATA["sinks"]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             is_sink = bool(PATHS.search(ast.unparse(node.left))) and not is_fixed(node.right)
         found += [ast.unparse(node)] * is_sink
@@ -194,34 +125,15 @@ def test_every_join_of_a_name_goes_through_the_door_or_is_listed():
         "c.extractall()",
     ]
     package = Path(foreign.__file__).parents[1]
-    places = [package / room for room in ROOMS]
+    places = [package / room for room in DATA["rooms"]]
     files = [f for p in places for f in ([p] if p.is_file() else sorted(p.rglob("*.py")))]
     new = []
     for file in files:
         own = file.relative_to(package).as_posix()
-        known = CHECKED.get(own, {})
+        known = DATA["checked"].get(own, {})
         found = joins(file.read_text("utf-8"))
         new += [f"{own}: {text}" for text in found if not any(part in text for part in known)]
-    assert new == [], "use lmzoo/base/foreign.py, or say above why the name is no foreign one"
-
-
-SAFE = {
-    "torch.load": "weights_only=True", "np.load": "allow_pickle=False",
-    "yaml.load": ", _Settings)",  # a SafeLoader, whose tags do not count
-}  # fmt: skip
-"""Reader -> what makes it a reader of data."""
-UNSAFE = {
-    *("eval", "exec", "pickle.load", "pickle.loads", "cloudpickle.load", "cloudpickle.loads"),
-    *("yaml.unsafe_load", "yaml.full_load", "marshal.loads", "marshal.load"),
-    *(
-        "shelve.open",
-        "joblib.load",
-        "pd.read_pickle",
-        "pl.read_database",
-        "pl.DataFrame.deserialize",
-    ),
-    *("shutil.unpack_archive", "tarfile.open", "os.system", "os.popen"),
-}
+    assert new == [], "use lmzoo/base/foreign.py, or say in foreign.toml why not"
 
 
 def runs_code(source: str) -> list[str]:
@@ -229,8 +141,10 @@ def runs_code(source: str) -> list[str]:
     found = []
     for call in ast.walk(ast.parse(source)):
         name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
-        is_safe = name in SAFE and SAFE[name] in ast.unparse(call)
-        found += [ast.unparse(call)] * (name in UNSAFE or (name in SAFE and not is_safe))
+        safe = DATA["safe"].get(name)
+        is_safe = safe is not None and safe in ast.unparse(call)
+        if name in DATA["unsafe"] or (safe and not is_safe):
+            found.append(ast.unparse(call))
     return found
 
 

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from lmzoo import zoo
+from lmzoo.base.own_parts import import_source
 from lmzoo.base.registry import PARTS
 from lmzoo.cells.base import CELLS
-from lmzoo.trainables.resolve import store_name
+from lmzoo.data.corpus import open_corpus
+from lmzoo.lab.store.opened import digest, noted
+from lmzoo.lab.store.records import RunFolder
+from lmzoo.train.recipe import Recipe
+from lmzoo.train.run import Run, run_config
 from tests.own_part_files import own_parts as own_parts
 
 SIZES = ("--set", "model.width=4", "--set", "model.cell=own_mingru", "--set", "corpus.length=8")
@@ -65,7 +71,29 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(own_parts, lmzoo, 
     code, out, err = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
     assert (code, "40 lines" in err, "also stand in training" in err) == (0, True, True)
     assert re.search(r"minGRU: \d runs", out)
-    assert f"in runs/{store_name('second', 'text:sentences.txt')}" in " ".join(out.split())
+    assert re.search(r"in runs/second-text-sentences-\w{6}\b", " ".join(out.split()))
     code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")
     assert (code, err.count("\n")) == (2, 1)
     assert "'third'" in err
+
+
+def test_a_row_records_what_its_cell_names_and_opens(own_parts, tmp_path):
+    rate, cell = own_parts / "rate.txt", own_parts / "own_mingru.py"
+    rate.write_text("1")
+    reads = (
+        f"\nfrom pathlib import Path\nRATE = Path({str(rate)!r}).read_text()\nNAME = 'OWN_LEVEL'\n"
+    )
+    cell.write_text(cell.read_text() + reads)
+    with noted():
+        import_source(cell)
+    spec = {"name": "text", "path": str(own_parts / "sentences.txt"), "length": 8}
+    corpus = open_corpus(spec)
+    model = zoo.config("recurrent_lm", cell="own_mingru", width=4, emission="vector")
+    config = run_config(model, Recipe(), corpus, spec, seed=0)
+    run = Run(RunFolder(tmp_path / "run"), config, corpus)
+    next(run.train(1))
+    run.end("finished")
+    run.close()
+    found = {record["event"]: record for record in run.folder.records()}
+    assert found["files"]["files"][str(rate)] == digest(rate)
+    assert "OWN_LEVEL" in found["end"]["environment"]["variables"]

@@ -53,13 +53,16 @@ def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
     assert after["environment"]["lmzoo"]
 
 
-@pytest.mark.parametrize("version", ["SCHEMA", "NUMERICS"])
-def test_a_store_of_another_version_is_refused_and_stays(tmp_path, monkeypatch, version):
+@pytest.mark.parametrize(
+    ("name", "version", "value"), [("schema", "READABLE", (99,)), ("numerics", "NUMERICS", 99)]
+)
+def test_a_store_of_another_version_is_refused_and_stays(
+    tmp_path, monkeypatch, name, version, value
+):
     with closing(StudyStore(tmp_path / "study")) as store:
         store.write_study({"name": "study"})
     files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(records, version, 99)
-    name = version.lower()
+    monkeypatch.setattr(records, version, value)
     with pytest.raises(UserError, match=rf"study has {name} version \d+.* another --out"):
         StudyStore(tmp_path / "study")
     assert files == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Store, open_store, retried
+from lmzoo.lab.store.address import open_store
+from lmzoo.lab.store.local import Store, retried
 from lmzoo.lab.store.records import CHECKPOINT, CONFIG, RECORDS, RunFolder
 from lmzoo.lab.store.s3 import _client
 from lmzoo.lab.store.writer import Writer

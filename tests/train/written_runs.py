@@ -5,7 +5,8 @@ import functools
 import pytest
 
 from lmzoo import zoo
-from lmzoo.lab.store.local import Store, joined, open_store
+from lmzoo.lab.store.address import open_store
+from lmzoo.lab.store.local import Store, joined
 from lmzoo.lab.store.records import RECORDS, RunFolder, records_pending
 from lmzoo.lab.store.s3 import Bucket
 from lmzoo.lab.store.writer import Writer

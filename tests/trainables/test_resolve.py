@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +21,13 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.laws import learned as learning
 from lmzoo.laws.probes import disturbed
 from lmzoo.trainables.parameter_budget import count_parameters, fit_width
-from lmzoo.trainables.resolve import check_settings, corpus_config, resolve, store_name
+from lmzoo.trainables.resolve import (
+    check_settings,
+    corpus_config,
+    resolve,
+    store_folder,
+    store_name,
+)
 from lmzoo.trainables.rows import check_points
 from sweeps import gru_factorial
 from tests.factorial import MGU, mgu
@@ -243,7 +250,7 @@ def test_a_budget_that_no_width_has_is_refused() -> None:
 
 
 def test_the_name_of_a_store_is_readable_short_and_of_one_file() -> None:
-    assert store_name("toy", {"name": "captions", "split": "a"}) == "toy-captions"
+    assert store_name("toy", {"name": "captions", "split": "a"}, "012345") == "toy-captions"
     slugs = {
         "data/My Sentences.txt.gz": "my_sentences",
         "Ünï.txt": "n",
@@ -251,12 +258,20 @@ def test_the_name_of_a_store_is_readable_short_and_of_one_file() -> None:
         "словарь": "",
     }
     for path, slug in slugs.items():
-        *first, digest = store_name("toy", f"text:{path}").split("-")
-        assert first == ["toy", "text", *([slug] if slug else [])]
-        assert len(digest) == 6
-        assert store_name("toy", {"name": "text", "path": path, "unit": "char"}).endswith(digest)
-    specs = [f"{kind}:{folder}/t.txt" for kind in ("text", "stream") for folder in "ab"]
-    assert len({store_name("toy", spec) for spec in specs}) == 4
+        name = store_name("toy", {"name": "text", "path": path}, "0123456789")
+        assert name.split("-") == ["toy", "text", *([slug] if slug else []), "012345"]
+
+
+def test_a_text_has_one_store_whatever_its_path_is(tmp_path) -> None:
+    def store(path: str, fingerprint: str = "0123456789", study: str = "toy") -> Path:
+        return store_folder(tmp_path, study, {"name": "text", "path": path}, fingerprint)
+
+    first = store("a/my.txt")
+    first.mkdir()
+    assert store("./other.txt") == first
+    assert store("a/my.txt", "1123456789") != first
+    assert store("a/my.txt", study="to") != first
+    assert store_folder(tmp_path, "toy", {"name": "text"}, "0123456789") == tmp_path / "toy-text"
 
 
 def test_every_point_of_the_factorial_study_is_a_distinct_mutant_that_reads_its_input():
@@ -282,6 +297,10 @@ def test_what_does_not_learn_is_said_and_not_paid_for(
 
     points = resolve(study, corpus, corpus_fields)
     assert check_points(points) == []
+    with monkeypatch.context() as patch:
+        patch.setattr("lmzoo.trainables.rows.CHECK_SECONDS", -1.0)
+        (line,) = check_points(points)
+    assert line == f"{len(points)} of {len(points)} points are not checked for dead parameters"
     paid = fit_width(points[0].model, corpus.task, 700)
     with monkeypatch.context() as patch:
         patch.setattr(learning, "disturbed", without_gradient)

@@ -18,14 +18,12 @@ import numpy as np
 import polars as pl
 from scipy import special
 
-from lmzoo.base.environment import counted
+from lmzoo.base.environment import Values, apart, counted
 from lmzoo.lab.analysis.formatting import join_labels
 from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.statistics.intervals import Array
 
 TINY = 1e-4
-Values = dict[str, set[str]]
-"""Name of what can differ -> the values that runs have."""
 
 
 def environment_warnings(
@@ -110,17 +108,6 @@ def union(points: Mapping[str, Values]) -> Values:
         for name, own in values.items():
             found.setdefault(name, set()).update(own)
     return found
-
-
-def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
-    """Return the points that share no value of something with the reference, and of what."""
-    there = points.get(reference, {})
-    return {
-        point: name
-        for point, own in points.items()
-        for name in own
-        if name in there and not own[name] & there[name]
-    }
 
 
 def jump(means: Array) -> tuple[int, float, float]:

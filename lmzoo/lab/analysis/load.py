@@ -40,8 +40,8 @@ from lmzoo.lab.analysis.stored import StoredRuns, packed_study, stored_runs
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store import records as files
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.labels import find_point, named_points
-from lmzoo.lab.store.local import open_store
 
 RUN_SCHEMA = pl.Schema(
     {
@@ -233,7 +233,14 @@ def _superseded(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFra
         if isinstance(own, dict):
             read[run].update(own)
     now = defaultdict[str, dict[str, list[Any]]](dict)
-    for point, run in chosen_runs(study).iter_rows():
+    newest = chosen_runs(study).rows()
+    confirmed = {point for point, _ in newest}
+    # Before a point has a chosen setting, its last run has read the files of now.
+    is_end = (pl.col("event") == "end") & pl.col("time").is_not_null()
+    ends = events.filter(is_end).sort("time").select("run")
+    last = dict(ends.join(runs, on="run", maintain_order="left").select("point", "run").iter_rows())
+    newest += [(point, run) for point, run in last.items() if point not in confirmed]
+    for point, run in newest:
         for name, content in read[run].items():
             now[point].setdefault(name, []).append(content)
     found = list[str]()
@@ -351,10 +358,11 @@ def _text(value: Any) -> str:
 
 
 def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
-    if content.get("schema") != files.SCHEMA:
+    if content.get("schema") not in files.READABLE:
+        known = " and ".join(map(str, files.READABLE))
         raise UserError(
-            f"{path} has schema {content.get('schema')!r}, but this version reads schema "
-            f"{files.SCHEMA}; use the version that wrote it"
+            f"{path} has schema {content.get('schema')!r}, but this version reads {known}; use the "
+            "version that wrote it"
         )
 
 

@@ -43,9 +43,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from lmzoo.base.environment import apart
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import add_values, maximized
-from lmzoo.lab.analysis.environments import apart, of_points
+from lmzoo.lab.analysis.environments import of_points
 from lmzoo.lab.analysis.formatting import METRIC, add_sizes, text_sizes
 from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks

@@ -32,7 +32,7 @@ from lmzoo.base.errors import UserError, near
 from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.compared import STATISTICS
-from lmzoo.lab.store.local import S3_SCHEME
+from lmzoo.lab.store.address import S3_SCHEME
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from lmzoo.base.foreign import read_regular
 from lmzoo.lab.analysis.study_parquet import SUFFIX, read_rows
 from lmzoo.lab.store import records as files
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import (
     archived_files,
     archived_runs,
@@ -19,7 +20,7 @@ from lmzoo.lab.store.archive import (
     read_run_file,
     run_folders,
 )
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store
 
 Content = tuple[bytes, bytes]
 """The config and the records of a run."""

@@ -21,8 +21,9 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, checked, read_regular
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import archived_files
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json, record_line
 
 SUFFIX = ".parquet"
@@ -33,6 +34,8 @@ FILES = ("*.json", LINES)
 COLUMNS = pl.Schema({"folder": pl.String, "file": pl.String, "content": pl.Binary})
 PAGE = 1 << 28
 """Bytes that are compressed together: all, because the configs of a study are nearly equal."""
+LEVEL = 9
+"""Of zstd. 19 takes 40 times as long for files that are a quarter smaller."""
 
 
 def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = False) -> int:
@@ -50,7 +53,7 @@ def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = 
     rows = sorted(_rows(folder, patterns), key=lambda row: (row[1], row[0]))
     buffer = io.BytesIO()
     pl.DataFrame(rows, COLUMNS, orient="row").write_parquet(
-        buffer, compression="zstd", compression_level=19, statistics=False, data_page_size=PAGE
+        buffer, compression="zstd", compression_level=LEVEL, statistics=False, data_page_size=PAGE
     )
     Store(path.parent).write(path.name, buffer.getvalue())
     return len(buffer.getvalue())

@@ -19,9 +19,9 @@ import typer
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import checked
 from lmzoo.lab.store import records as files
+from lmzoo.lab.store.address import S3_SCHEME
 from lmzoo.lab.store.archive import FOLDER, archives, read_config, restore_run
 from lmzoo.lab.store.labels import find_point, named_points
-from lmzoo.lab.store.local import S3_SCHEME
 from lmzoo.lab.store.records import RunFolder
 
 HASH = re.compile("[0-9a-f]{4,12}")

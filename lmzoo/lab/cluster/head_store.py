@@ -17,7 +17,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import Content, Lock, Store, joined, open_store, temporary_folder
+from lmzoo.lab.store.address import open_store
+from lmzoo.lab.store.local import Content, Lock, Store, joined, temporary_folder
 from lmzoo.lab.store.records import NONCE, WORKER_LOCK
 
 CALLS = 16

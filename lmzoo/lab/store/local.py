@@ -417,26 +417,6 @@ def _remove_incomplete_line(file: IO[bytes]) -> int:
     return end
 
 
-S3_SCHEME = re.compile("s3:/+")
-"""Start of the address of a bucket; `Path` removes one of its slashes."""
-
-
-def open_store(address: Store | Path | str) -> Store:
-    """Return the store at an address, a path or `s3://bucket/prefix`; a store is unchanged."""
-    if isinstance(address, Store):
-        return address
-    text = str(address)
-    scheme = S3_SCHEME.match(text)
-    if scheme is None:
-        return Store(Path(address))
-    from lmzoo.lab.store.s3 import Bucket, S3Store  # here, because it imports this module
-
-    bucket, _, prefix = text[scheme.end() :].partition("/")
-    if not bucket:
-        raise UserError(f"{text!r} has no bucket; write s3://bucket/prefix")
-    return S3Store(Bucket(bucket), prefix.strip("/"))
-
-
 TEMPORARY = "lmzoo-tmp-"
 _REMOVALS: list[Callable[[], object]] = []
 """What deletes each temporary folder of this process."""

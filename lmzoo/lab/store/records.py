@@ -22,7 +22,6 @@ by its name in the folder of the runs. Standard library only.
 """
 
 import hashlib
-import itertools
 import json
 import math
 import zlib
@@ -32,13 +31,21 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.store.local import S3_SCHEME, Store, is_owned, open_store
+from lmzoo.lab.store.address import S3_SCHEME, open_store
+from lmzoo.lab.store.local import Store, is_owned
+from lmzoo.lab.store.whole import STATUSES as STATUSES
+from lmzoo.lab.store.whole import is_config as is_config
+from lmzoo.lab.store.whole import is_record
+from lmzoo.lab.store.whole import is_setting as is_setting
+from lmzoo.lab.store.whole import is_study as is_study
 
 Record = dict[str, Any]
 
-SCHEMA = 2
+SCHEMA = 4
 """Version of the files. Raise it when a reader of the old files would fail or be wrong, and when an
 older lmzoo would fail on the new files or miss runs: its check of this number then says so."""
+READABLE = (2, SCHEMA)
+"""Versions that this lmzoo reads. 2 has archives without an index, or none; 3 was never written."""
 NUMERICS = 2
 """Version of the numbers: every run's identity contains it.
 
@@ -61,7 +68,6 @@ TEST_LOSSES = "test-{}.npy"
 TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
 LARGEST = 1e100
 """The square of a larger metric can be infinite."""
-STATUSES = ("finished", "pruned", "diverged", "failed")
 IDENTITY_FIELDS = (
     *("numerics", "model", "recipe", "corpus"),
     *("fingerprint", "vocab", "length", "seed"),
@@ -86,8 +92,13 @@ OTHERS = (USER_CODE, BOARD, TRACKING, TUNE)
 
 
 def run_identity(run: Mapping[str, Any]) -> str:
-    """Return the identity of a run, 12 digits: a hash of `IDENTITY_FIELDS` and the user's code."""
+    """Return the identity of a run, 12 digits: a hash of `IDENTITY_FIELDS` and the user's code.
+
+    The path of a text does not count: the fingerprint has its content.
+    """
     fields = {key: run[key] for key in IDENTITY_FIELDS}
+    if isinstance(run["corpus"], Mapping):
+        fields["corpus"] = {key: value for key, value in run["corpus"].items() if key != "path"}
     if FILES in run:
         fields[FILES] = run[FILES]
     if USER_CODE in run:
@@ -240,96 +251,6 @@ def parse_lines(data: bytes, run: str | None = None) -> list[Record | None]:
     if run is None:
         return events
     return [e if e and (e.pop("run", run) == run or not run) else None for e in events]
-
-
-FIELDS = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
-"""Event -> a field that it has."""
-NUMBERS = (
-    *("train_token", "valid_token", "valid_sentence", "token", "sentence", "seconds"),
-    *("valid_accuracy", "valid_sequence_accuracy", "accuracy", "sequence_accuracy"),
-    "tokens_per_second",
-)
-COUNTS = ("tokens", "characters", "bytes", "words", "sequences", "best_epoch")
-TEXTS = ("reason", "device", "metric", "time")
-"""Fields that are numbers, whole numbers and texts, if the event has them."""
-
-
-def is_record(value: Any) -> bool:
-    """Return whether a parsed line is an event; if not, the line is damaged."""
-    if not isinstance(value, dict) or not _is_count(value.get("epoch")):
-        return False
-    event = value.get("event")
-    if not isinstance(event, str) or FIELDS.get(event, event) not in {event, *value}:
-        return False
-    if event == "end" and value["status"] not in STATUSES:
-        return False
-    numbers = all(type(value.get(name)) in (float, int, type(None)) for name in NUMBERS)
-    counts = all(value.get(name) is None or _is_count(value[name]) for name in COUNTS)
-    texts = all(isinstance(value.get(name), str | None) for name in TEXTS)
-    return numbers and counts and texts
-
-
-CONFIG_FIELDS = {
-    **dict.fromkeys(("run", "stage", "score", "fingerprint", "leaks"), str),
-    **dict.fromkeys(("point", "model", "setting"), dict),
-    "seed": int,
-}
-"""Fields of the config of a study's run, and their types."""
-SIZES = ("vocab", "length", "parameters", "state_size", "flops")
-"""Fields that are whole numbers, if the run has them."""
-
-
-def is_config(value: Any, run: str = "") -> bool:
-    """Return whether a parsed file is the config of a study's run; if not, it is damaged."""
-    if not isinstance(value, dict) or not {"corpus", "floor", *SIZES[:3]} <= value.keys():
-        return False
-    typed = all(isinstance(value.get(name), kind) for name, kind in CONFIG_FIELDS.items())
-    sized = all(type(value.get(name)) in (int, type(None)) for name in SIZES)
-    floor = value["floor"] or {}
-    if not isinstance(floor, dict):
-        return False
-    numbers = floor.get("token"), floor.get("sentence"), value.get("ceiling")
-    known = all(isinstance(number, float | int | None) for number in numbers)
-    if not (typed and sized and known):
-        return False
-    is_own = value["run"] == (run or value["run"])
-    return is_own and isinstance(value["point"].get("id"), str) and _is_count(value["seed"])
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and abs(value) < 2**63
-
-
-STUDY_FIELDS = {
-    **dict.fromkeys(("name", "question"), str),
-    **dict.fromkeys(("budget", "search", "asked", "chosen"), dict),
-    "points": list, "margin": int | float, "looks": list | None, "reference": str | None,
-}  # fmt: skip
-"""Fields of the file of a study, and their types."""
-
-
-def is_study(value: Any) -> bool:
-    """Return whether a parsed file is that of a study; if not, it is damaged."""
-    own = {"asked": {}, "chosen": {}, "margin": 0.0, "looks": None, **value}
-    if not all(isinstance(own.get(name), kind) for name, kind in STUDY_FIELDS.items()):
-        return False
-    looks = [look if isinstance(look, list) else [look] for look in own["looks"] or ()]
-    budget = own["budget"]
-    numbers = [own["margin"], budget.get("epochs"), *budget.values(), *itertools.chain(*looks)]
-    points, chosen = own["points"], [*own["chosen"].values()]
-    if len(points) < len(chosen) or not all(isinstance(row, dict) for row in (*points, *chosen)):
-        return False
-    numbers += [row.get("tuning_sd") or 0.0 for row in chosen]
-    named = all(isinstance(point.get(name), str) for point in points for name in ("id", "label"))
-    listed = all(isinstance(row.get("runs"), list) for row in chosen)
-    return named and listed and all(type(n) in (int, float) and math.isfinite(n) for n in numbers)
-
-
-def is_setting(value: Any) -> bool:
-    """Return whether a parsed line is a suggested setting of a point; if not, it is damaged."""
-    if not isinstance(value, dict) or not isinstance(value.get("setting"), dict):
-        return False
-    return isinstance(value.get("point"), str) and type(value.get("index")) is int
 
 
 def epoch_records(records: list[Record]) -> list[Record]:

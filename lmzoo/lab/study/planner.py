@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lmzoo.base.environment import apart
 from lmzoo.lab.statistics.compared import (
     Compared,
     Look,
@@ -43,7 +44,8 @@ from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner, two_digits
 from lmzoo.lab.study.study import Study
-from lmzoo.lab.study.study_store import StudyStore, study_json
+from lmzoo.lab.study.study_json import study_json
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable, reference_id
 from lmzoo.lab.study.tuning import SharedTuning
 
@@ -375,11 +377,33 @@ def plan_more_seeds(
     own, found = comparison(
         facts, reference, study_looks, study.margin, waits=True, nearest=study.nearest
     )
+    unlike = _not_comparable(own, reference)
     planned = [
         point.plan_confirm_runs(point.best_setting or {}, int(count))
         for point, count in zip(own, found.seeds, strict=True)
+        if point not in unlike
     ]
     return any(planned)
+
+
+def _not_comparable(
+    points: Sequence[PointPlanner], reference: PointPlanner
+) -> Collection[PointPlanner]:
+    """Return the points whose runs share no environment with those of the reference.
+
+    They have no verdict, which more seeds cannot change; `--again` trains them in one environment.
+    """
+    changed = reference.store.changed
+    names = {name for own in changed.values() for name in own}
+    values = {
+        point.point.id: {
+            name: {changed.get(run.id, {}).get(name, ("now",))[0] for run in point.confirm_runs}
+            for name in names
+        }
+        for point in points
+    }
+    unlike = apart(values, reference.point.id)
+    return [point for point in points if point.point.id in unlike]
 
 
 def _losses(points: Sequence[PointPlanner]) -> NDArray[np.float64]:

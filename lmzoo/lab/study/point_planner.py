@@ -1,8 +1,9 @@
 """The planner of one point: its runs, what the store knows of them, and the choice of a setting.
 
 The tune runs come in order of the settings: the start design, the suggestions of the sampler, and
-runs that measure again. The confirm runs of the best setting follow. `tuning.py` says when a
-setting may start, compares the points and chooses. A run is open while it is ready or running.
+runs that measure again. The confirm runs of the best setting follow. `designs.py` says when a
+setting may start; `tuning.py` compares the points and chooses. A run is open while it is ready or
+running.
 """
 
 import logging
@@ -24,6 +25,7 @@ from lmzoo.lab.store.records import (
     run_identity,
     with_seeds,
 )
+from lmzoo.lab.study.designs import StartRules, edges, start_design, untried
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.search import (
     SAMPLERS,
@@ -38,7 +40,6 @@ from lmzoo.lab.study.search import (
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable
-from lmzoo.lab.study.tuning import StartRules, edges, start_design, untried
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
 MOST_AGAIN = 3

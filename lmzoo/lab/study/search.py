@@ -20,7 +20,7 @@ i-`lag`, in this order; the settings between them are running trials for it. Aft
 same calls are repeated, which gives the same suggestions, also from a sampler that keeps a state.
 
 A pruner says which tune runs stop early. It compares a run with earlier settings of its point at
-the same epoch. Which settings these are is fixed before the run starts (`tuning.py`). So a sweep
+the same epoch. Which settings these are is fixed before the run starts (`designs.py`). So a sweep
 stops the same runs regardless of the order of execution, deaths and restarts.
 
 asha     stops a run at a rung (epoch grace·η^k) if its loss is above the best 1/η quantile of the

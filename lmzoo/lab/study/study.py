@@ -23,11 +23,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any
 
 from lmzoo.base.arguments import constructed
 from lmzoo.base.command_line import MOST, MOST_SEED
-from lmzoo.base.errors import UserError, near
+from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Range, check_range, range_json, range_text, short_range
 
 DIRECTIONS = ("minimize", "maximize")
@@ -58,14 +58,7 @@ PARALLEL_RUNS = 160
 
 
 class Declared:
-    """A class whose constructor suggests the field that an unknown name may mean."""
-
-    def __new__(cls, *_: Any, **given: Any) -> Self:
-        known = [each.name for each in fields(cls)]  # type: ignore[arg-type]
-        for name in given:
-            if name not in known:
-                raise UserError(f"a {cls.__name__} has no field {name!r}{near(name, known)}")
-        return super().__new__(cls)
+    """A class whose search ranges may be given in their short forms."""
 
     def __post_init__(self) -> None:
         own = getattr(self, "search", None)
@@ -118,7 +111,7 @@ def option(help: str, *, default: Any, **declared: Any) -> Any:
     """Return a field that is an option of the command line and that `study.json` contains.
 
     The command line (`lab/sweep/command.py`), `study.json` and the command that runs the study
-    again (`study_store.py`) follow from this declaration.
+    again (`study_json.py`) follow from this declaration.
     """
     metadata = {"option": Option(help, **declared)}
     if isinstance(default, Mapping):
@@ -180,7 +173,7 @@ class Study(Declared):
         low=0,
         default=0,
     )
-    """More start when these reach the first rung, and again at later rungs (`tuning.py`)."""
+    """More start when these reach the first rung, and again at later rungs (`designs.py`)."""
     sampler: Any = option("tpe, gp, cmaes, qmc or random.", default="tpe")
     """Where the settings come from: a name of `search.py`, or a sampler of Optuna."""
     pruner: Any = option("asha, halving, median or none.", default="asha")

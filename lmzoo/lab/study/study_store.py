@@ -3,46 +3,24 @@
 The store is the only state of a sweep. A sweep that starts again reads from it which runs have
 ended, which were interrupted and which are pending. A background thread writes in order, so that no
 call waits for the store. `ReadOnlyStudyStore` reads a store while a sweep runs, or before the store
-exists.
-
-`study.json` has the question, the options, the points and their best settings.
-
-    asked       what the script and its options set: field -> value
-    options     the same as words of the command line, which run the same study again
-    given       those of them that the user typed
-    looks       numbers of seeds at which verdicts are given, each with the error spent there, and
-                the seeds of the reference
-    points      each point with its search space, which may differ from the study's, and whether the
-                study added it as a baseline
-    chosen      point id -> its best setting and confirm runs
-    data        what reading the user's text gave and lost, with `warnings`; else absent
-    left_out    points that do not accept a field that the study sets for all points
+exists. `study_json.py` makes the content of `study.json`.
 """
 
 import hashlib
 import logging
-import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from glob import escape
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lmzoo.base.command_line import setting_text
 from lmzoo.base.environment import differences, present
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Range, range_json, range_text
-from lmzoo.lab.statistics.compared import Look
 from lmzoo.lab.store import records as files
+from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import RUNS, archive_runs, archived_runs, restore_run
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import unpack_all
 from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer, retry
-from lmzoo.lab.study.study import Study, options
-from lmzoo.lab.study.trainable import Trainable, reference_id
-
-if TYPE_CHECKING:
-    from lmzoo.lab.study.point_planner import PointPlanner
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
 WORKER_SECONDS = 60.0
@@ -250,11 +228,12 @@ class StudyStore:
         study = files.parse_json(data)
         if data and not isinstance(study, dict):
             LOG.warning("%s/%s is damaged, and is written again", self.store, files.STUDY)
-        for name, version in {"schema": files.SCHEMA, "numerics": files.NUMERICS}.items():
-            if isinstance(study, dict) and study.get(name) != version:
+        known = {"schema": files.READABLE, "numerics": (files.NUMERICS,)}
+        for name, versions in known.items():
+            if isinstance(study, dict) and study.get(name) not in versions:
                 raise UserError(
                     f"{self.store} has {name} version {study.get(name)!r}, but this program "
-                    f"writes version {version}; choose another --out, or continue with the "
+                    f"writes version {versions[-1]}; choose another --out, or continue with the "
                     "version of lmzoo that wrote it"
                 )
 
@@ -276,95 +255,3 @@ def _changes(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, 
     then = config.get(files.ENVIRONMENT, {}) | ends[-1].get(files.ENVIRONMENT, {})
     is_program = files.PROGRAM in config or "packages" in then
     return differences(then, present(then), program=is_program)
-
-
-def same_data(folder: Path, name: str, points: Iterable[Trainable]) -> str:
-    """Return a line if a new store of a study would train points that another one has; else "".
-
-    The name of a store and the runs have the path of a text as it is written; the identity of a
-    point has its content.
-    """
-    if (folder / files.STUDY).exists():
-        return ""
-    ids = {point.id for point in points}
-    for path in sorted(folder.parent.glob(f"{escape(name)}-*/{files.STUDY}")):
-        study = files.read_json(path)
-        is_own = isinstance(study, dict) and files.is_study(study) and study["name"] == name
-        if is_own and ids & {point["id"] for point in study["points"]}:
-            corpus = shlex.quote(str((study.get("asked") or {}).get("corpus")))
-            return (
-                f"{path.parent} has the same text under another path; --corpus {corpus} continues "
-                "it and trains nothing twice"
-            )
-    return ""
-
-
-def study_json(
-    study: Study, planners: "Sequence[PointPlanner]", looks: Sequence[Look]
-) -> dict[str, Any]:
-    """Return the content of `study.json` at this moment."""
-    points = [planner.point for planner in planners]
-    spaces = [_plain(point.search_space) for point in points]
-    labels, own = {x for p in points for x in p.labels}, ("id", "label", "aliases", "baseline")
-    facts = next((point.data_facts for point in points if point.data_facts), None)
-    if doubts := [line for point in points for line in point.doubts]:
-        facts = {**(facts or {}), "warnings": [*(facts or {}).get("warnings", ()), *doubts]}
-    return {
-        "name": study.name,
-        "question": study.question,
-        "script": list(study.script),
-        "given": list(study.given),
-        "reference": reference_id(study, points),
-        "budget": {
-            **{name: getattr(study, name) for name in ("epochs", "samples", "seeds")},
-            "reference_seeds": looks[0].own,
-        },
-        "margin": study.margin,
-        "looks": [[look.seeds, float(f"{look.error:.6g}"), look.own] for look in looks],
-        "asked": {name: _plain(getattr(study, name)) for name in options(study)},
-        "options": option_words(study),
-        "search": {path: bounds for space in spaces for path, bounds in space.items()},
-        "points": [
-            {**{name: getattr(point, name) for name in own}, "search": space, "cell": point.cell}
-            for point, space in zip(points, spaces, strict=True)
-        ],
-        **({"data": facts} if facts else {}),
-        "left_out": [point.label for point in study.points if point.label not in labels],
-        "chosen": {
-            planner.point.id: planner.best_setting_json()
-            for planner in planners
-            if planner.best_setting is not None
-        },
-    }
-
-
-def option_words(study: Study) -> list[str]:
-    """Return the options of the command line that set all fields to the study's values."""
-    words: list[str] = []
-    for name, option in options(study).items():
-        value = getattr(study, name)
-        if option.switch:
-            words += [option.switch, option.flag, str(value)] if value else []
-        elif isinstance(value, Mapping):
-            for path, x in value.items():
-                if name != "search":
-                    words += [option.flag, setting_text(path, x)]
-                elif x is not None:  # None is the default range of the field
-                    words += [option.flag, range_text(path, range_json(x))]
-        elif isinstance(value, tuple):
-            for path in value:
-                words += [option.flag, f"{path}=off"]
-        elif isinstance(value, str | int | float):  # the script makes other objects
-            words += [option.flag, str(value)]
-    return words
-
-
-def _plain(value: Any) -> Any:
-    """Return the value of an option as JSON, and an object of the script as its class's name."""
-    if isinstance(value, Range):
-        return range_json(value)
-    if isinstance(value, Mapping):
-        return {path: _plain(x) for path, x in value.items()}
-    if isinstance(value, tuple | list):
-        return [_plain(x) for x in value]
-    return value if isinstance(value, str | int | float | None) else type(value).__name__

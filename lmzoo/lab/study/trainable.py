@@ -11,7 +11,7 @@ the module `DOOR`; a package with other trainables needs no more.
     select_labels(study, corpus, text)      the labels in `LABEL,LABEL` and those of the baselines
     resolve(study, corpus, fields, needed)  a `Trainable` for each point and baseline
     check_points(points)                    what of the models does not learn, or changes nothing
-    store_folder(storage, name, fields)     the folder of a study's store
+    store_folder(storage, name, fields, fingerprint)    the folder of a study's store
     make_shapes(corpus)                     which runs may share a pack: `key`, `get`; and the facts
                                             about their models: `facts`
     is_counted(config)                      whether runs with the key of this one load one estimate

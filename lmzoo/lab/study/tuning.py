@@ -1,13 +1,6 @@
-"""The tuning of the points that search the same space: the settings that they try, and when.
+"""The tuning of the points that search the same space.
 
-**The start design** are the settings that all points try first. One field: the middles of `CELLS`
-equal cells of its range, or of a quarter of the samples if that is more; equal in the logarithm if
-the range says so. Several fields: as many points of a scrambled Sobol sequence (Owen 1998, J.
-Complexity 14). A default setting inside the ranges replaces the nearest setting. The settings are
-in the order of their distance from the default one. The last one is left out, and as many others as
-leave the sampler at least one of the samples.
-
-**The points share** the start design and a fit:
+The points share the start design (`designs.py`) and a fit:
 
 1. Each point trains the start design. With ASHA, the default, every run waits at the first rung.
    When all points are there, a setting continues if it is in the best 1/η of its point, as ASHA
@@ -27,149 +20,23 @@ on the order of execution, on deaths or on restarts. A failed run is missing: th
 until the run succeeds, or fails again for the same reason, in another sweep or on another machine.
 
 The losses of a count model, which is fitted in one epoch, have no noise: the least one is chosen.
-
-**When a setting may start**, and with which earlier settings it is compared, does not depend on
-timing. With `parallel` = w, setting i starts when
-
-    the settings 0 to i-w have ended or reached the first rung,
-    the settings 0 to i-2w have ended or reached the second rung, and so on,
-    and, after the last of L - 1 rungs, the settings 0 to i-Lw have ended,
-
-and a setting after the start design starts when the start design has ended, too. With the pruner
-`asha` the whole start design starts at once (`point_planner.py`).
-
-The pruner compares run i up to the k-th rung with the settings 0 to i-kw, whose losses there are
-known; the sampler suggests setting i from the results of the settings 0 to i-Lw and of the start
-design. So a long run does not delay the start of the next one.
 """
 
-import bisect
-import math
-from collections.abc import Mapping, Sequence
-from math import log
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lmzoo.base.search_space import Choice, IntRange, Range, near_bound
+from lmzoo.base.search_space import Choice
 from lmzoo.lab.statistics.responses import Responses, fit_responses
 from lmzoo.lab.statistics.ties import settled
+from lmzoo.lab.study.designs import beyond, coordinates, spread
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.study.search import KEEP, rungs
-from lmzoo.lab.study.study import Study
-
-if TYPE_CHECKING:
-    from lmzoo.lab.study.point_planner import PointPlanner
+from lmzoo.lab.study.point_planner import PointPlanner
+from lmzoo.lab.study.search import KEEP
 
 ELSEWHERE, WITH_CHOICES = 16, 32
 """Most settings of several ranges among which the best one may be, and their number where a field
 is a choice, each option of which has an optimum of its own."""
-CELLS = 5
-"""Cells of the range of a study with at most 23 samples."""
-
-Setting = dict[str, Any]
-Space = Mapping[str, Range]
-
-
-def start_design(space: Space, default: Setting, samples: int, seed: int) -> list[Setting]:
-    """Return different settings, fewer than `samples` if those are two or more."""
-    size = max(CELLS, samples // 4)
-    settings = spread(space, size, seed)
-    if all(_contains(bounds, default[path]) for path, bounds in space.items()):
-        centre = coordinates(space, [default])
-        distances = ((coordinates(space, settings) - centre) ** 2).sum(1)
-        order = np.argsort(distances, kind="stable")
-        settings = [default, *(settings[i] for i in order[1:])]
-    unique = [setting for i, setting in enumerate(settings) if setting not in settings[:i]]
-    return unique[: max(1, min(size, samples) - 1)]
-
-
-def spread(space: Space, size: int, seed: int) -> list[Setting]:
-    """Return settings that fill the space."""
-    if len(space) == 1:
-        shares = ((np.arange(size) + 0.5) / size)[:, None]
-    else:
-        from scipy.stats import qmc  # takes half a second to import
-
-        sequence = qmc.Sobol(len(space), scramble=True, rng=np.random.default_rng(seed))
-        shares = sequence.random_base2((size - 1).bit_length())[:size]
-    return [
-        {path: _value(bounds, x) for (path, bounds), x in zip(space.items(), row, strict=True)}
-        for row in shares
-    ]
-
-
-def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | None:
-    """Return a setting beyond the best one; None if it is not the first or last one tried.
-
-    A field whose best value is the least or largest of those tried moves on by the distance of the
-    next value, at most to the bound of its range.
-    """
-    moved = dict(best)
-    for path in edges(space, tried, best):
-        bounds = space[path]
-        shares = sorted({_share(bounds, setting[path]) for setting in tried})
-        at = _share(bounds, best[path])
-        next_share = shares[1] if at <= shares[0] else shares[-2]
-        if not near_bound(best[path], bounds):
-            moved[path] = _value(bounds, min(max(2 * at - next_share, 0.0), 1.0))
-    return None if moved == best or moved in tried else moved
-
-
-def untried(space: Space, tried: Sequence[Setting]) -> Setting | None:
-    """Return a setting that was not tried, if the only field is a choice; None if all were."""
-    settings = [
-        {path: value} for path, b in space.items() if isinstance(b, Choice) for value in b.values
-    ]
-    return next((s for s in settings if len(space) == 1 and s not in tried), None)
-
-
-def edges(space: Space, tried: Sequence[Setting], best: Setting) -> list[str]:
-    """Return the fields whose best value is the first or the last of those tried."""
-    found = []
-    for path in (path for path, bounds in space.items() if not isinstance(bounds, Choice)):
-        values = {setting[path] for setting in tried}
-        if len(values) > 1 and best[path] in (min(values), max(values)):
-            found.append(path)
-    return found
-
-
-def coordinates(space: Space, settings: Sequence[Setting]) -> NDArray[np.float64]:
-    """Return the settings as points: a range is [−1, 1], each value of a choice is an axis."""
-    columns: list[list[float]] = []
-    for path, bounds in space.items():
-        values = [setting[path] for setting in settings]
-        if isinstance(bounds, Choice):
-            columns += [[float(value == option) for value in values] for option in bounds.values]
-        else:
-            columns.append([2 * _share(bounds, value) - 1 for value in values])
-    return np.array(columns).T
-
-
-def _value(bounds: Range, share: float) -> Any:
-    """Return the value at a share of a range; a choice is divided into equal parts."""
-    if isinstance(bounds, Choice):
-        return bounds.values[int(share * len(bounds.values))]
-    if bounds.log:
-        value = bounds.low * (bounds.high / bounds.low) ** float(share)
-    else:
-        value = bounds.low + (bounds.high - bounds.low) * float(share)
-    return round(value) if isinstance(bounds, IntRange) else float(f"{value:.4g}")
-
-
-def _share(bounds: Range, value: float) -> float:
-    assert not isinstance(bounds, Choice)
-    scale = log if bounds.log else float
-    return (scale(value) - scale(bounds.low)) / (scale(bounds.high) - scale(bounds.low))
-
-
-def _contains(bounds: Range, value: Any) -> bool:
-    if isinstance(bounds, Choice):
-        return value in bounds.values
-    return isinstance(value, int | float) and bounds.low <= value <= bounds.high
-
-
 AGAIN = 0.15
 """Share of the points whose two best settings are measured again."""
 
@@ -177,7 +44,7 @@ AGAIN = 0.15
 class SharedTuning:
     """Decides for `points`, which search the same space from the same start design."""
 
-    def __init__(self, points: "Sequence[PointPlanner]") -> None:
+    def __init__(self, points: Sequence[PointPlanner]) -> None:
         self.points = points
         self._steps = [
             (lambda point: point.at_rung, self._pass_rung),
@@ -262,7 +129,7 @@ class SharedTuning:
             else:
                 point.choose(int(fit.best[row]), float(fit.tuning_sd[row]))
 
-    def _fitted(self) -> "list[tuple[PointPlanner, Responses, int]]":
+    def _fitted(self) -> list[tuple[PointPlanner, Responses, int]]:
         """Return the points that have a finished run, the fit to them, and the row of each."""
         losses = {p: own for p in self.points if np.isfinite(own := p.losses()).any()}
         if not losses:
@@ -285,38 +152,3 @@ class SharedTuning:
             y, np.array(x), seeds=seeds, early=early, elsewhere=elsewhere, shared=design
         )
         return [(point, fit, row) for row, point in enumerate(losses)]
-
-
-class StartRules:
-    """The rules for one point, whose start design has `design` settings."""
-
-    def __init__(self, study: Study, design: int) -> None:
-        self._parallel, self._design = study.settings_in_parallel, design
-        self._levels = [*rungs(study), math.inf]
-        """Epochs that settings must reach, in this order; infinity is the end."""
-        self._reached = [0] * len(self._levels)
-        """Number of settings before the first one that has not reached the level."""
-
-    @property
-    def lag(self) -> int:
-        """Lw: setting i is suggested from the results of the settings 0 to i-Lw."""
-        return self._parallel * len(self._levels)
-
-    def startable(self, runs: Sequence[PlannedRun], most: int) -> int:
-        """Return how many of the first `most` settings may start.
-
-        `runs` are those of the settings that have started, all of which count.
-        """
-        for k, level in enumerate(self._levels):
-            while (n := self._reached[k]) < len(runs):
-                if not runs[n].status and runs[n].last_epoch < level:
-                    break
-                self._reached[k] += 1
-        starts = (n + self._parallel * (k + 1) for k, n in enumerate(self._reached))
-        return max(len(runs), min(most, *starts))
-
-    def compared(self, index: int, epoch: int) -> int:
-        """Return the number of first settings with which setting `index` is compared."""
-        level = bisect.bisect_left(self._levels, epoch)
-        known = max(0, index - self._parallel * (level + 1) + 1)
-        return known if index < self._design else max(known, self._design)

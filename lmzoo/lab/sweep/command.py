@@ -185,7 +185,7 @@ def _run(
     )  # fmt: skip
     settings = parse_settings(own["fields"] or [])
     if options_file and dry_run and not options_file.exists():
-        from lmzoo.lab.study.study_store import option_words  # scipy, which delays Ray's start
+        from lmzoo.lab.study.study_json import option_words  # scipy, which delays Ray's start
 
         write_options(options_file, option_words(changed))
         echo(f"{options_file} has all options of the study", err=True)

@@ -72,6 +72,18 @@ def test_runs_that_have_read_other_files_than_the_confirm_runs_do_not_count(toy)
     assert {*read} - {*counted} == {"full-confirm-1", "full-confirm-2", "full-tune-1"}
 
 
+def test_before_a_setting_is_chosen_the_last_run_has_the_files_of_now(toy):
+    for seed, content in ((1, "new"), (2, "old"), (3, "new")):
+        run = toy.add_run("untuned", seed, 3.0)
+        time = f"2026-11-{10 if content == 'old' else 20}T00:00:00+00:00"
+        read = {"event": "files", "epoch": 1, "files": {"data.csv": content}}
+        end = {"event": "end", "epoch": toy.epochs, "status": "finished", "time": time}
+        with toy.records_path(run).open("a") as file:
+            file.write(f"{json.dumps(read)}\n{json.dumps(end)}\n")
+    counted = {*load_study(toy.path).runs.collect()["run"]}
+    assert {f"untuned-tune-{n}" for n in (1, 2, 3)} - counted == {"untuned-tune-2"}
+
+
 @pytest.mark.parametrize("damaged", [b'{"event": "epoch", "epo', b'{"event": 1', b"\xff", b"17"])
 def test_a_damaged_last_line_is_left_out_and_counted(toy, damaged):
     before = events(toy)
@@ -167,7 +179,7 @@ def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("schema", r"json has schema 99, but this version reads schema 2"),
+        ("schema", r"json has schema 99, but this version reads 2 and 4;"),
         ("numerics", r"numerics version .* not comparable; delete these runs"),
     ],
 )

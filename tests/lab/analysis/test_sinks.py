@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import re
+import tomllib
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -20,22 +21,7 @@ from lmzoo.lab.analysis.report.figure import write_figure
 from lmzoo.lab.store.labels import file_name
 from tests.lab.analysis.toy_study import ToyStudy
 
-HOSTILE = {
-    "element": "</title></script><script>alert(1)</script><img src=x onerror=alert(1)>",
-    "attribute": "\" onmouseover='alert(1)' x=\"` `<svg/onload=alert(1)>",
-    "entity": "&lt;script&gt;&#60;b&#62;&amp;",
-    "comment": "--><!-- ]]> <![CDATA[ <?php ?> {{7*7}} {% raw %} ${7*7}",
-    "markdown": "# x [a](javascript:alert(1)) ![b](http://evil/c) <details> **b** `c` | d | e",
-    "blocks": "- a\n\n# b\n\n> c\n\n```\nd\n```\n\n---\n1. e\n\n<iframe>",
-    "latex": "\\input{/etc/passwd} $x$ %y\n\\write18{id} ^^5cinput{z} ~&#_{}",
-    "formula": "=HYPERLINK(\"http://evil\",\"x\")",
-    "number": "-1+cmd|' /C calc'!A0",
-    "wide": "＝cmd|' /C calc'!A0",
-    "lines": "a\n=1+1\r@SUM(1)\n\t+2",
-    "escapes": "\x1b]0;owned\x07\x1b[2J\x9b31m\x1b]8;;http://evil\x1b\\x\u202etxt.exe\u2066",
-    "path": "../../../etc/passwd\0 C:\\x /abs ~root $HOME `id` $(id); rm -rf x && y",
-    "json": "\"}]</script>\u2028\u2029 \\u003c/script\\u003e",
-}  # fmt: skip
+HOSTILE = tomllib.loads(Path(__file__).with_name("hostile.toml").read_text("utf-8"))
 PLAIN = "plain"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import s3
-from lmzoo.lab.store.local import open_store
+from lmzoo.lab.store.address import open_store
 
 # moto's server does not close its sockets
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")

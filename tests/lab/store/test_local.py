@@ -150,7 +150,7 @@ def test_a_forked_child_does_not_keep_the_lock_of_a_process_that_died(store, tmp
     script = tmp_path / "owner.py"
     script.write_text(
         "import multiprocessing, os, signal, time\n"
-        "from lmzoo.lab.store.local import open_store\n"
+        "from lmzoo.lab.store.address import open_store\n"
         f"lock = open_store({str(store)!r}).lock('.lock')\n"
         "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(30,))\n"
         "child.start()\n"

@@ -30,6 +30,9 @@ def test_identity_depends_on_exactly_the_identity_fields() -> None:
     identity = files.run_identity(RUN)
     assert len(identity) == 12
     assert all(files.run_identity({**RUN, key: 2}) != identity for key in files.IDENTITY_FIELDS)
+    texts = [{"path": "a"}, {"path": "/b"}, {}, {"path": "a", "unit": "char"}]
+    names = [files.run_identity({**RUN, "corpus": corpus}) for corpus in texts]
+    assert names[0] == names[1] == names[2] != names[3], "the path does not count"
     assert files.run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
     assert files.run_identity(dict(reversed(RUN.items()))) == identity
     cuts = [files.run_identity({**RUN, "model": {"cuts": order}}) for order in ([0, 2], [2, 0])]

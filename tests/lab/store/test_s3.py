@@ -14,7 +14,8 @@ from botocore.exceptions import ClientError
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import s3
 from lmzoo.lab.store import writer as retry_module
-from lmzoo.lab.store.local import Store, open_store
+from lmzoo.lab.store.address import open_store
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.s3 import LINES, S3Store
 from tests.lab.sweep.processes import wait_until
 
@@ -71,7 +72,7 @@ def test_scratch_folder_belongs_to_one_process(store, tmp_path):
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert open_store(str(store)).path == store.path, "a run is opened again in the same process"
     code = (
-        "import os, sys; from lmzoo.lab.store.local import open_store\n"
+        "import os, sys; from lmzoo.lab.store.address import open_store\n"
         "def folder(): return open_store(sys.argv[1]).path.parents[2]\n"
         "parent = folder(); child = os.fork()\n"
         "if not child: print(folder()); sys.exit()\n"

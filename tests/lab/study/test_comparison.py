@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from hashlib import md5
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.compared import ERROR
 from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.study.planner import Planner, comparison
+from lmzoo.lab.study.planner import Planner, _not_comparable, comparison
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train.run import model_facts
 from lmzoo.trainables.resolve import resolve
@@ -169,6 +170,22 @@ def test_the_nearest_point_alone_gets_more_seeds(nearest, longer, undecided, run
     assert run(study, path=tmp_path)
     found = seeds(tmp_path)
     assert [name for name in EFFECTS if name != "wild type" and found[name] > 2] == longer
+
+
+def test_points_of_another_environment_get_no_more_seeds():
+    changed = {name: {"numpy": ("1", "2")} for name in ("a1", "a2", "b1")}
+    store = SimpleNamespace(changed=changed)
+    names = {"a": ("a1", "a2"), "b": ("b1", "b2"), "new": ("n1", "n2")}
+    points = [
+        SimpleNamespace(
+            point=SimpleNamespace(id=name),
+            confirm_runs=[SimpleNamespace(id=run) for run in runs],
+            store=store,
+        )
+        for name, runs in names.items()
+    ]
+    found = [_not_comparable(points, reference) for reference in points]
+    assert found == [[points[2]], [], [points[0]]]
 
 
 def test_the_planner_and_the_table_agree(undecided, run, tmp_path):

@@ -5,7 +5,6 @@ import re
 import threading
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,10 +13,10 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import TABLE_FILES
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store import records as files
-from lmzoo.lab.store.local import Store, open_store, retried
+from lmzoo.lab.store.address import open_store
+from lmzoo.lab.store.local import Store, retried
 from lmzoo.lab.study import study_store
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
-from tests.lab.analysis.toy_study import ToyStudy
 from tests.lab.store.conftest import bucket, s3_server  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome, sweep
 
@@ -53,24 +52,6 @@ def test_what_was_written_is_read_by_the_next_sweep(address):
         assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
         expected = {"schema": files.SCHEMA, "numerics": files.NUMERICS, "number": 4}
         assert files.parse_json(store.store.read(files.STUDY)) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "ids", "own", "said"),
-    [
-        ("toy", ["full", "new"], "toy-text-my-2", True), ("toy", ["new"], "toy-text-my-2", False),
-        ("toy", ["full"], "toy-text-my-1", False), ("toy-text", ["full"], "toy-text-b", False),
-    ],
-)  # fmt: skip
-def test_a_store_of_the_same_text_under_another_path_is_named(tmp_path, name, ids, own, said):
-    toy = ToyStudy(tmp_path / "toy-text-my-1")
-    toy.study_json["asked"] = {"corpus": "text:./my file.txt"}
-    toy.add_points(full=[3.0])
-    (tmp_path / "toy-x").mkdir()
-    (tmp_path / "toy-x" / files.STUDY).write_text("{")
-    line = study_store.same_data(tmp_path / own, name, [SimpleNamespace(id=x) for x in ids])
-    assert line.startswith(f"{toy.path} has the same text") == said == bool(line)
-    assert ("--corpus 'text:./my file.txt' continues it" in line) == said
 
 
 def test_runs_of_another_environment_are_named_or_trained_again(address):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.lab.statistics.responses import fit_responses
 from lmzoo.lab.store.records import CONFIG, read_json
+from lmzoo.lab.study.designs import CELLS, beyond, coordinates, edges, start_design
 from lmzoo.lab.study.search import KEEP, rungs
-from lmzoo.lab.study.tuning import CELLS, WITH_CHOICES, beyond, coordinates, edges, start_design
+from lmzoo.lab.study.tuning import WITH_CHOICES
 from tests.lab.sweep.local_sweep import outcome
 
 SPACE = {"recipe.lr": FloatRange(1e-3, 2e-1, log=True)}

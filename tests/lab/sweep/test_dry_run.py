@@ -33,8 +33,9 @@ def interrupted(tmp_path_factory, study, corpus, corpus_fields) -> Path:
 
 
 @pytest.fixture
-def store(interrupted, corpus_fields, tmp_path) -> Path:
-    return shutil.copytree(interrupted, tmp_path / "runs" / store_name("toy", corpus_fields))
+def store(interrupted, corpus, corpus_fields, tmp_path) -> Path:
+    name = store_name("toy", corpus_fields, corpus.fingerprint)
+    return shutil.copytree(interrupted, tmp_path / "runs" / name)
 
 
 @pytest.fixture

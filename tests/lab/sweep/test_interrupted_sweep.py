@@ -32,7 +32,7 @@ def test_killed_processes_do_not_change_the_results(
 
     There are so many epochs that the sweep still runs when its processes are killed.
     """
-    store = tmp_path / "runs" / store_name(study.name, corpus_fields)
+    store = tmp_path / "runs" / store_name(study.name, corpus_fields, corpus.fingerprint)
     search = {**study.search, "recipe.lr": parse_range(RATES)}
     study = dataclasses.replace(study, epochs=epochs, samples=samples, seeds=seeds, search=search)
     options = ("--out", str(tmp_path / "runs"), "--json", "--fuse", fuse)

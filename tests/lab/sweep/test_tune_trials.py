@@ -134,12 +134,12 @@ def test_an_unknown_engine_is_one_line(study):
 @pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_sweep_in_tune_that_is_stopped_and_continued_decides_as_the_default_engine(
-    script, tmp_path, study, corpus_fields, number
+    script, tmp_path, study, corpus, corpus_fields, number
 ):
     """Losses, and what was pruned and chosen."""
 
     def store(name):
-        return tmp_path / name / store_name(study.name, corpus_fields)
+        return tmp_path / name / store_name(study.name, corpus_fields, corpus.fingerprint)
 
     def options(name):
         return ("--out", str(tmp_path / name), "--quiet", "--fuse", "off", "--engine", name)

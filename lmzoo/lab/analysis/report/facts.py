@@ -22,7 +22,7 @@ from lmzoo.lab.analysis.load import StudyFolder, search_ranges
 from lmzoo.lab.analysis.ranking import FIVE_GRAM, TABLE_KEYS
 from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
-from lmzoo.lab.store.local import S3_SCHEME
+from lmzoo.lab.store.address import S3_SCHEME
 
 
 def spent_table(folder: StudyFolder) -> TextTable:

@@ -48,8 +48,8 @@ def with_hook(command: str) -> str:
     return command.replace("PYTHONPATH=", f"PYTHONPATH={hook.HERE}:")
 
 
-def read_log(log: Path, folder: Path) -> Files:
-    """Return the files of a log; none if no Python has written one."""
+def read_log(log: Path, folder: Path | None = None) -> Files:
+    """Return the files of a log, relative to a folder; none if no Python has written one."""
     lines = os.fsdecode(log.read_bytes()).splitlines() if log.exists() else []
     pairs = (line.split(" ", 1) for line in lines)
     return {path.removeprefix(f"{folder}/"): mark for mark, path in pairs}

@@ -24,7 +24,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.resources import Resources
-from lmzoo.lab.store.local import S3_SCHEME, Store, delete_temporary
+from lmzoo.lab.store.address import S3_SCHEME
+from lmzoo.lab.store.local import Store, delete_temporary
 from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK, listed
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
@@ -112,7 +113,7 @@ class Sweep:
             ending.push(self._say_error)
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
-                from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore, same_data
+                from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
                 from lmzoo.lab.study.trainable import check_selection, open_door
                 from lmzoo.lab.sweep.fleet.packing import Packer, parse_fuse
                 from lmzoo.lab.sweep.screen.dry_run import print_dry_run
@@ -131,9 +132,8 @@ class Sweep:
             check_selection(self.study, points, needed)
             for line in door.check_points(points):
                 self.stderr.print(f"WARNING: {line}", markup=False)
-            self.folder = door.store_folder(storage, self.study.name, fields)
-            if said := same_data(self.folder, self.study.name, points):
-                self.stderr.print(f"WARNING: {said}", markup=False)
+            fingerprint = corpus.fingerprint if corpus else ""
+            self.folder = door.store_folder(storage, self.study.name, fields, fingerprint)
             with closing(
                 ReadOnlyStudyStore(self.folder, again=self.again)
                 if dry_run

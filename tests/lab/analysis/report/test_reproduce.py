@@ -17,7 +17,8 @@ from lmzoo.lab.analysis.report.facts import reproduce_commands
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study import option, options
-from lmzoo.lab.study.study_store import StudyStore, option_words
+from lmzoo.lab.study.study_json import option_words
+from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
 
 SMALL = ("--set", "corpus.train=200")

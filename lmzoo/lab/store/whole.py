@@ -1,0 +1,151 @@
+"""What parsed files must have: one that lacks a field, or has another type there, is damaged.
+
+Other fields are allowed: later versions add some.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Field, FiniteFloat, create_model
+
+STATUSES = ("finished", "pruned", "diverged", "failed")
+NEEDED = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
+"""Event -> a field that it has."""
+NUMBERS = (
+    *("train_token", "valid_token", "valid_sentence", "token", "sentence", "seconds"),
+    *("valid_accuracy", "valid_sequence_accuracy", "accuracy", "sequence_accuracy"),
+    "tokens_per_second",
+)
+COUNTS = ("tokens", "characters", "bytes", "words", "sequences", "best_epoch")
+TEXTS = ("reason", "device", "metric", "time")
+"""Fields that are numbers, whole numbers and texts, if the event has them."""
+Count = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+
+
+class Whole(pydantic.BaseModel):
+    """An object of JSON: no text is taken for a number, and no truth value."""
+
+    model_config = pydantic.ConfigDict(strict=True)
+
+
+class Event(Whole):
+    """A line of the records."""
+
+    event: str
+    epoch: Count
+
+
+EVENT = create_model(
+    "EVENT",
+    __base__=Event,
+    **dict.fromkeys(NUMBERS, (float | None, None)),
+    **dict.fromkeys(COUNTS, (Count | None, None)),
+    **dict.fromkeys(TEXTS, (str | None, None)),
+)  # type: ignore[call-overload]
+
+
+class Identified(Whole):
+    """A point, by its name in files."""
+
+    id: str
+
+
+class Floor(Whole):
+    """The entropy of the corpus, in nats per token."""
+
+    token: float | None = None
+    sentence: float | None = None
+
+
+class Config(Whole):
+    """The config of a run."""
+
+    run: str
+    stage: str
+    score: str
+    fingerprint: str
+    leaks: str
+    point: Identified
+    model: dict[str, Any]
+    setting: dict[str, Any]
+    seed: Count
+    corpus: Any
+    floor: Floor | None
+    ceiling: float | None = None
+    vocab: int | None
+    length: int | None
+    parameters: int | None
+    state_size: int | None = None
+    flops: int | None = None
+
+
+class Point(Identified):
+    """A point of a study."""
+
+    label: str
+
+
+class Chosen(Whole):
+    """The best setting of a point."""
+
+    runs: list[Any]
+    tuning_sd: FiniteFloat | None = None
+
+
+class Study(Whole):
+    """The file of a study."""
+
+    name: str
+    question: str
+    budget: dict[str, FiniteFloat]
+    search: dict[str, Any]
+    points: list[Point]
+    asked: dict[str, Any] = {}
+    chosen: dict[str, Chosen] = {}
+    margin: FiniteFloat = 0.0
+    looks: list[FiniteFloat | list[FiniteFloat]] | None = None
+    reference: str | None = None
+
+
+class Setting(Whole):
+    """A suggested setting of a point."""
+
+    point: str
+    index: int
+    setting: dict[str, Any]
+
+
+def fits(kind: type[Whole], value: Any) -> bool:
+    """Return whether a parsed value has the fields of a kind."""
+    try:
+        kind.model_validate(value)
+    except pydantic.ValidationError:
+        return False
+    return True
+
+
+def is_record(value: Any) -> bool:
+    """Return whether a parsed line is an event."""
+    if not fits(EVENT, value):
+        return False
+    event = value["event"]
+    has_field = NEEDED.get(event, "event") in value
+    return has_field and (event != "end" or value["status"] in STATUSES)
+
+
+def is_config(value: Any, run: str = "") -> bool:
+    """Return whether a parsed file is the config of this run, or of any."""
+    return fits(Config, value) and value["run"] == (run or value["run"])
+
+
+def is_study(value: Mapping[str, Any]) -> bool:
+    """Return whether a parsed file is that of a study."""
+    if not fits(Study, value) or "epochs" not in value["budget"]:
+        return False
+    return len(value["points"]) >= len(value.get("chosen", ()))
+
+
+def is_setting(value: Any) -> bool:
+    """Return whether a parsed line is a suggested setting of a point."""
+    return fits(Setting, value)
