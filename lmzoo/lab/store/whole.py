@@ -36,13 +36,12 @@ class Event(Whole):
     epoch: Count
 
 
-EVENT = create_model(
-    "EVENT",
-    __base__=Event,
+OPTIONAL: dict[str, Any] = {
     **dict.fromkeys(NUMBERS, (float | None, None)),
     **dict.fromkeys(COUNTS, (Count | None, None)),
     **dict.fromkeys(TEXTS, (str | None, None)),
-)  # type: ignore[call-overload]
+}
+EVENT = create_model("EVENT", __base__=Event, **OPTIONAL)
 
 
 class Identified(Whole):
