@@ -20,7 +20,7 @@ from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import MEANINGS, SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
-from lmzoo.lab.statistics.compared import VERDICTS, compared
+from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
 
