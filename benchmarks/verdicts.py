@@ -133,13 +133,12 @@ def measure_looking(
     studies: int,
     *,
     by_hand: bool,
-    nearest: int = 0,
     seed: int = 0,
 ) -> dict[str, float]:
     """Return the rates over studies that look again, and mean numbers of seeds at the end.
 
     By hand, each number of seeds is one more plan, for all points. Else undecided points get more,
-    or the `nearest` of them. *runs* are those of a study with an effect.
+    *runs* are those of a study with an effect.
     """
     rng = np.random.default_rng([seed, len(schedule), by_hand, [*CONDITIONS].index(condition)])
     rows = []
@@ -147,7 +146,7 @@ def measure_looking(
         null = draw(condition, (12, 4 * schedule[-1]), rng)
         effect = null.copy()
         effect[1] += EFFECT
-        ends = [_look_again(x, schedule, by_hand=by_hand, nearest=nearest) for x in (null, effect)]
+        ends = [_look_again(x, schedule, by_hand=by_hand) for x in (null, effect)]
         (found, first), (shown, last) = ends
         held = (found.low <= 0) & (found.high >= 0)
         row = [found.sign.any(), held[1:].mean(), shown.sign[1] > 0]
@@ -165,7 +164,7 @@ def measure_looking(
 
 
 def _look_again(
-    x: Array, schedule: tuple[int, ...], *, by_hand: bool, nearest: int = 0
+    x: Array, schedule: tuple[int, ...], *, by_hand: bool
 ) -> tuple[Compared, NDArray[np.int64]]:
     """Return the comparison at the end, and the seeds of each point."""
     made: tuple[Look, ...] = ()
@@ -177,12 +176,12 @@ def _look_again(
         seeds[0] = made[-1].own
         known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
         return compared(known, 0, looks=made), seeds
-    made = spend(schedule, contrasts=len(x) - 1, nearest=nearest)
+    made = spend(schedule, contrasts=len(x) - 1)
     seeds = np.full(len(x), schedule[0])
     seeds[0] = made[0].own
     while True:
         known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
-        found = compared(known, 0, looks=made, ended=seeds, nearest=nearest)
+        found = compared(known, 0, looks=made, ended=seeds)
         if (found.seeds <= seeds).all():
             return found, seeds
         seeds = np.maximum(seeds, found.seeds)
@@ -204,13 +203,11 @@ def main(
         if looking:
             rows = {
                 f"{kind} {'-'.join(map(str, schedule))}": measure_looking(
-                    condition, schedule, studies, by_hand=by_hand, nearest=nearest
+                    condition, schedule, studies, by_hand=by_hand
                 )
-                for kind, schedule, by_hand, nearest in (
-                    ("by hand", (3, 5, 10, 20), True, 0),
-                    ("until decided", looks(3, 24), False, 0),
-                    ("nearest one", looks(3, 6), False, 1),
-                    ("nearest two", looks(3, 6), False, 2),
+                for kind, schedule, by_hand in (
+                    ("by hand", (3, 5, 10, 20), True),
+                    ("until decided", looks(3, 24), False),
                 )
             }
         else:

@@ -2,6 +2,7 @@
 
 import gzip
 import math
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,17 +16,22 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.report.forest import PICTURE_WIDTH, picture
 from lmzoo.lab.analysis.report.two_costs import two_costs_chart
+from lmzoo.lab.analysis.study_parquet import restore_study
 from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import ABLATIONS
 
 FORM = "+.3f"
+SCRATCH = tempfile.TemporaryDirectory()
+"""It lives as long as the process: a study is read from its folder again and again."""
 
 
 def read(study: Path, ablations: Path) -> StudyFolder:
-    """Return a recorded study with the recorded lines of `lmzoo ablate` in its local copy."""
-    folder = load_study(study)
-    (folder.path / ABLATIONS).write_bytes(gzip.decompress(ablations.read_bytes()))
-    return folder
+    """Return a recorded study with the recorded lines of `lmzoo ablate`, as a folder has them."""
+    folder = Path(SCRATCH.name) / study.stem
+    if not folder.exists():
+        restore_study(study, folder)
+        (folder / ABLATIONS).write_bytes(gzip.decompress(ablations.read_bytes()))
+    return load_study(folder)
 
 
 def map_report(study: Path, ablations: Path) -> Report:

@@ -42,8 +42,6 @@ MARKS = {
     "difference may be that of the environment",
     "noisy": "the losses vary much more between seeds than those of other points. Their variance "
     "is not shared; a noisy reference makes all differences uncertain: it needs seeds first",
-    "shared": "its few seeds alone do not show the verdict, which assumes that they vary as those "
-    "of the other points do",
     "reported": "the loss is what the user's program reports; it is not audited",
     "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
     "interval, if any, covers the choice of the setting",

@@ -180,7 +180,6 @@ def _add_derived_columns(
         "untuned": pl.col("untuned"),
         "apart": pl.col("apart"),
         "noisy": pl.col("noisy"),
-        "shared": pl.col("shared"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
         "impossible": pl.struct(
             "vocab", "sequences", loss=pl.coalesce("high", "loss"), floor=f"floor_{metric}"
@@ -311,7 +310,7 @@ def verdict_columns(c: Compared) -> dict[str, Any]:
         **{f"probability_{name}": getattr(c, name) for name in ("worse", "within", "better")},
         "p_diverged": c.p_diverged, "seeds_needed": c.seeds_needed,
         "half_corrected": c.half_corrected, "needs_tuning": c.needs_tuning,
-        "shared": c.shared, "noisy": c.noisy,
+        "confirmed": c.confirmed, "noisy": c.noisy,
     }  # fmt: skip
 
 

@@ -23,6 +23,8 @@ from lmzoo.lab.statistics.compared import (
     WORSE_OPEN,
 )
 
+NOT_CONFIRMED = "unsure"
+"""Follows a verdict whose sign no fresh seeds have repeated."""
 FEW = 2
 """Points whose verdicts fit one sentence."""
 MOST = 8
@@ -53,18 +55,25 @@ def verdict_text(row: Mapping[str, Any]) -> str:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
     if verdict == UNDECIDED and row["needs_tuning"]:
         return f"{UNDECIDED} (more tuning)"
-    return shown_verdict(verdict)
+    return shown_verdict(verdict, confirmed=row["confirmed"])
 
 
-def shown_verdict(verdict: str | None) -> str:
+def shown_verdict(verdict: str | None, *, confirmed: bool = True) -> str:
     """Return the words of a verdict for people; "" for None."""
-    return SHOWN.get(verdict or "", verdict or "")
+    text = SHOWN.get(verdict or "", verdict or "")
+    if confirmed or verdict in (None, NEGLIGIBLE, UNDECIDED):
+        return text
+    return f"{verdict.removesuffix('-open')}, {NOT_CONFIRMED}"
 
 
 def words(frame: pl.DataFrame) -> str:
     """Return what the verdicts of a ranking say, those that it has."""
     found = set(frame["verdict"].drop_nulls())
-    return "; ".join(f"{SHOWN.get(v, v)}: {text}" for v, text in MEANINGS.items() if v in found)
+    said = [f"{SHOWN.get(v, v)}: {text}" for v, text in MEANINGS.items() if v in found]
+    is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
+    if frame.filter(is_sign & ~pl.col("confirmed")).height:
+        said.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
+    return "; ".join(said)
 
 
 def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:

@@ -139,7 +139,7 @@ def _parts(answer: Mapping[str, Any]) -> Iterator[str]:
     """Yield the parts of the sentence that says an answer, the decision first."""
     from lmzoo.lab.analysis.verdict_lines import shown_verdict
 
-    verdict = shown_verdict(answer["verdict"])
+    verdict = shown_verdict(answer["verdict"], confirmed=answer["confirmed"])
     word = "" if verdict == answer["decision"] else f"{verdict}: "
     d = answer["difference"]
     numbers = "no difference is known" if d is None else f"difference {d:+.4g}"

@@ -361,6 +361,7 @@ def judge_commands(
     return {
         "decision": decision,
         "verdict": str(c.verdict[1]) or UNDECIDED,
+        "confirmed": bool(c.confirmed[1]),
         **{k: None if math.isnan(v) else v + 0.0 for k, v in numbers.items()},
         "margin": margin,
         "seeds": [int((~np.isnan(row)).sum()) for row in x],
@@ -393,19 +394,22 @@ def decide(
 
     The losses x (2, S) are those of the base and of the candidate, NaN for pending runs. In a
     series, a candidate is kept if p is below the `level` of its place; it is discarded as one that
-    is alone.
+    is alone. A sign decides when fresh seeds have repeated it.
     """
     ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
     c = compared(x, 0, looks=schedule, margin=margin, ended=ended)
-    better, p = bool(c.sign[1] < 0), float(c.p[1])
+    p = float(c.p[1])
+    is_better = bool(c.confirmed[1] and c.sign[1] < 0)
     if level is not None:
         own = compared(x, 0, looks=keep_looks(schedule, level), margin=margin, ended=ended)
-        better = bool(own.sign[1] < 0)
-        if better:
+        is_better = bool(own.confirmed[1] and own.sign[1] < 0)
+        if is_better:
             p = min(p, float(own.p[1]) * level / ERROR)
-    if str(c.verdict[1]) == NEGLIGIBLE or c.sign[1] > 0:
+    if str(c.verdict[1]) == NEGLIGIBLE or (c.confirmed[1] and c.sign[1] > 0):
         return DISCARD, c, p
-    return KEEP if better else UNDECIDED, c, p
+    if is_better:
+        return KEEP, c, p
+    return UNDECIDED, c, p
 
 
 @contextlib.contextmanager

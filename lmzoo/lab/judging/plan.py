@@ -35,7 +35,6 @@ from lmzoo.lab.judging.verdicts import checked_account, losses_with_pairs, say_l
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
-from lmzoo.lab.statistics.noise import LEAST_POINTS
 from lmzoo.lab.statistics.power import planned_seeds
 from lmzoo.lab.store.records import find_study
 
@@ -252,13 +251,6 @@ def _summary(
         yield (
             f"{len(each)} points, {runs} runs: {duration(seconds)}, one run after the other{cost}; "
             "tuning is not included"
-        )
-    first = max(3, math.ceil(0.6 * most))
-    if k + 1 >= LEAST_POINTS and not pilot.paired and most > first:
-        runs = (k + 1) * first + reference_seeds(first, k)
-        yield (
-            f"if one point differs, a sweep with --seeds {first} --until-decided --max-seeds "
-            f"{2 * first} --nearest 1 shows it about as often, with {runs} runs"
         )
 
 

@@ -23,6 +23,16 @@ study: missing runs of a look that are trained later, or added points, can take 
     p                     min_k of the chain's p · α / α_k: p < α says that the sign is shown
     interval              95 % of the last look, cut at 0 or ±Δ to what word and mean say
 
+**A sign is confirmed** when fresh seeds repeat it: Holm's test shows it with the first half of the
+seeds of its point, and the other half shows it alone, at 5 %. At the last look, a point with a sign
+that is not confirmed gets as many seeds again, and the reference what so many contrasts deserve.
+This spends no error, because such a look adds no sign. Where points share their noise, a sign needs
+no fresh seeds if it outlives a shift by `SURE` times the worst residual of the study.
+
+**One more seed as bad as the worst.** Few seeds may all lie on the near side of a long tail. So a
+residual of more than `FAR` usual standard deviations, whichever point has it, moves each contrast
+that it speaks against by what one more such seed of the point would: by e/(n + 1).
+
 **Looking.** `spend` gives the α_k. The first plan of looks, a number of seeds or the schedule of
 `--until-decided`, has α = 5 %, in proportion to the seeds of each look. A further plan, such as
 `--seeds 10` after `--seeds 5`, has half of what is left of a reserve of 1 %. A single look costs
@@ -32,10 +42,6 @@ nothing, and all together are below 6 %.
 if it has √k times the seeds of a point (Dunnett 1955); and only its own seeds show whether it is
 noisy, skewed or fails with some seeds. Twelve seeds miss that one in five fails with 7 %: so many
 it has where this is at most 3/8 of the runs of the points.
-
-**Nearest.** With `nearest` = m, only the m undecided points that need the fewest seeds get those of
-the next look; the reference gets what m contrasts deserve. The errors are those of all contrasts,
-whatever is trained: a test that is not made rejects nothing.
 
 **Divergence** is a count. Fisher's exact test, one-sided, compares the numbers of diverged runs
 with the reference's; it is one more hypothesis of the table, if its counts could reject at all
@@ -49,8 +55,7 @@ alone takes a verdict back.
 
 If the estimate is right, m further seeds decide in about four studies of five; the reference has
 √k times as many. The part of the variance that is due to tuning remains: if seeds would be enough
-with τ = 0 only, the point needs more tuning runs. Where a verdict assumes more than the point's own
-seeds show, `shared` is true.
+with τ = 0 only, the point needs more tuning runs.
 
 Lan and DeMets 1983 (Biometrika 70:659); Bretz et al. 2009 (Stat. Med. 28:586); Schuirmann 1987;
 Tarone 1990 (Biometrics 46:515); Dunnett 1955 (JASA 50:1096).
@@ -65,15 +70,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
-from lmzoo.lab.statistics.intervals import Array, mean_and_error
+from lmzoo.lab.statistics.contrasts import Contrasts, contrasts, holm
+from lmzoo.lab.statistics.draws import independent
+from lmzoo.lab.statistics.intervals import Array
 
 WORSE, WORSE_OPEN, BETTER, BETTER_OPEN = "worse", "worse-open", "better", "better-open"
 NEGLIGIBLE, UNDECIDED = "negligible", "undecided"
 SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
 """Verdicts that people read in other words."""
 VERDICTS = (BETTER, BETTER_OPEN, NEGLIGIBLE, WORSE_OPEN, WORSE, UNDECIDED)
-STATISTICS = 1
+STATISTICS = 2
 """Version of the verdicts. Raise it when the same losses give other numbers or words."""
 MARGIN = 0.02
 """The default margin, in nats."""
@@ -81,13 +87,12 @@ ERROR, RESERVE = 0.05, 0.01
 POWER = 0.8
 MOST_SEEDS = 1000
 """A greater number of seeds counts as none."""
-FEW_SEEDS = 3
-"""Up to this number of seeds, a verdict that the point's own seeds do not show is marked."""
+SURE = 2.0
+"""A sign is sure if it outlives a shift by so many of the worst residuals of the study."""
 SHOWING = 12
 """Seeds of a reference of which one in five fails that show a failure with 93 %."""
 
 _Indices = NDArray[np.int64]
-"""The reference, or that of each point."""
 
 
 class Look(NamedTuple):
@@ -126,8 +131,8 @@ class Compared(NamedTuple):
     """Further seeds of an undecided point; NaN if it is decided or seeds do not suffice."""
     needs_tuning: NDArray[np.bool_]
     """Whether seeds do not suffice because of τ, the uncertain choice of the setting."""
-    shared: NDArray[np.bool_]
-    """Whether a verdict of few seeds rests on the noise of the other points."""
+    confirmed: NDArray[np.bool_]
+    """Whether the sign is sure, or fresh seeds repeat it."""
     noisy: NDArray[np.bool_]
     """Whether the losses vary much more between seeds than those of the other points."""
     seeds: NDArray[np.int64]
@@ -153,12 +158,9 @@ def reference_seeds(seeds: int, contrasts: int) -> int:
 
 
 def spend(
-    schedule: Sequence[int], made: Sequence[Look] = (), contrasts: int = 1, nearest: int = 0
+    schedule: Sequence[int], made: Sequence[Look] = (), contrasts: int = 1
 ) -> tuple[Look, ...]:
-    """Return the looks made and those of a schedule after them, with the errors to spend.
-
-    After the first look of a study, at most `nearest` contrasts get seeds; 0: all.
-    """
+    """Return the looks made and those of a schedule after them, with the errors to spend."""
     done = made[-1].seeds if made else 0
     later = [n for n in schedule if n > done]
     if not later:
@@ -167,8 +169,7 @@ def spend(
     left = ERROR - spent if spent < ERROR - 1e-9 else (ERROR + RESERVE - spent) / 2
     found, span = list(made), later[-1] - done
     for n, m in zip(later, (done, *later[:-1]), strict=True):
-        k = min(nearest or contrasts, contrasts) if found else contrasts
-        own = max(reference_seeds(n, k), found[-1].own if found else 0)
+        own = max([reference_seeds(n, contrasts), *(look.own for look in found)])
         found.append(Look(n, left * ((n - m) / span), own))
     return tuple(found)
 
@@ -191,7 +192,6 @@ def compared(
     margin: float = MARGIN,
     ended: ArrayLike | None = None,
     paired: bool | None = None,
-    nearest: int = 0,
 ) -> Compared:
     """Return the comparison of all points with the reference.
 
@@ -209,59 +209,146 @@ def compared(
         ended: number of the point's first runs that have ended, int (P,): a look that waits for
             runs decides nothing. None: each look takes the runs that there are.
         paired: whether the effects of the seeds, the columns, are removed; None: if it pays.
-        nearest: how many undecided points get the seeds of a further look; 0: all.
     """
-    x = np.asarray(losses, np.float64)
-    asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
-    to = np.asarray(reference)
-    asked &= np.arange(len(x)) != to
-    references = np.zeros(len(x), bool)
-    references[to if to.ndim == 0 else to[asked]] = True
-    sharing = asked | references | np.asarray(silent, bool)
-    schedule = [*looks] or [Look(max(x.shape[1], 1), ERROR, x.shape[1])]
-    done = np.where(np.isnan(x), 0, np.arange(1, x.shape[1] + 1)).max(1, initial=0)
-    waits = ended is not None
-    done = np.asarray(ended) if waits else done
-    state = _State(len(x), asked)
-    seeds = np.full(len(x), schedule[0].seeds)
-    columns = np.arange(x.shape[1])
-    previous, latest = 0, None
-    for k, (n, error, own) in enumerate(schedule):
-        active = asked & ~state.decided
-        if nearest and latest:
-            needed, _ = _needs(latest[0], margin, error, state.left, state.words())
-            order = np.lexsort((latest[0].p, needed, ~active))
-            active[order[nearest:]] = False
-        grown = (done > previous) & ~references
-        if active.any() or not previous or not waits:
-            seeds[active], seeds[references] = n, np.maximum(seeds[references], max(own, n))
-            needing = active | references
-        else:  # nothing is left to decide: seeds that were added make the estimates better
-            needing = grown
-        if waits and (done[needing] < np.where(references, seeds, n)[needing]).any():
+    table = _Table.read(losses, reference, family, silent, tuning_sd, paired=paired)
+    plan = [*looks] or [Look(max(table.losses.shape[1], 1), ERROR, table.losses.shape[1])]
+    state, seeds, number, c = _all_looks(table, plan, ended, margin)
+    verdict = state.words()
+    further = plan[number + 1 :] or spend([plan[-1].seeds + 1], plan)[-1:]
+    needed, needs_tuning = _needs(c, margin, further[0].error, state.left, verdict)
+    least = max(margin, 0.0)
+    worse = c.tail(least - c.mean)
+    better = c.tail(least + c.mean)
+    low, high = _interval(c, state.sign, verdict, margin)
+    return Compared(
+        verdict=verdict,
+        sign=state.sign,
+        mean=c.mean,
+        low=low,
+        high=high,
+        p=state.p,
+        p_raw=c.p,
+        worse=worse,
+        within=np.maximum(1 - worse - better, 0.0),
+        better=better,
+        p_diverged=state.p_diverged,
+        seeds_needed=needed,
+        needs_tuning=needs_tuning,
+        confirmed=state.confirmed,
+        noisy=c.noisy,
+        seeds=seeds,
+        half_corrected=c.half(1 - plan[number].error / max(state.left, 1)),
+    )
+
+
+class _Table(NamedTuple):
+    """What is compared: the losses of P points, and which of them take which part."""
+
+    losses: Array
+    """(P, S)."""
+    reference: _Indices
+    """The reference of each point, (P,)."""
+    asked: NDArray[np.bool_]
+    """The contrasts of the study, (P,)."""
+    references: NDArray[np.bool_]
+    """(P,)."""
+    sharing: NDArray[np.bool_]
+    """The points that share their noise, (P,)."""
+    tuning_sd: ArrayLike
+    paired: bool | None
+
+    @staticmethod
+    def read(
+        losses: ArrayLike,
+        reference: int | ArrayLike,
+        family: ArrayLike | None,
+        silent: ArrayLike,
+        tuning_sd: ArrayLike,
+        *,
+        paired: bool | None,
+    ) -> "_Table":
+        x = independent(losses)
+        to = np.broadcast_to(np.asarray(reference), len(x))
+        asked = np.ones(len(x), bool)
+        if family is not None:
+            asked = np.array(family, bool)
+        asked &= np.arange(len(x)) != to
+        references = np.zeros(len(x), bool)
+        references[to if np.ndim(reference) == 0 else to[asked]] = True
+        sharing = asked | references | np.asarray(silent, bool)
+        return _Table(x, to, asked, references, sharing, tuning_sd, paired)
+
+    def until(self, seeds: int, of_reference: int) -> "_Table":
+        """Return the table of so many seeds of each point, and of each reference."""
+        most = np.where(self.references, max(of_reference, seeds), seeds)
+        known = np.arange(self.losses.shape[1]) < most[:, None]
+        return self._replace(losses=np.where(known, self.losses, np.nan))
+
+    def halves(self, *, paired: bool) -> tuple["_Table", "_Table"]:
+        """Return the tables of the first and of the other half of the seeds of each point.
+
+        A reference that is no contrast itself keeps all its seeds.
+        """
+        known = ~np.isnan(self.losses)
+        is_first = 2 * known.cumsum(1) <= known.sum(1, keepdims=True)
+        whole = (self.references & ~self.asked)[:, None]
+        first = np.where(is_first | whole, self.losses, np.nan)
+        other = np.where(is_first & ~whole, np.nan, self.losses)
+        own = self._replace(paired=paired)
+        return own._replace(losses=first), own._replace(losses=other)
+
+    def contrasts(self) -> Contrasts:
+        return contrasts(
+            self.losses, self.reference, self.tuning_sd, family=self.sharing, paired=self.paired
+        )
+
+
+def _all_looks(
+    table: _Table, plan: Sequence[Look], ended: ArrayLike | None, margin: float
+) -> tuple["_State", NDArray[np.int64], int, Contrasts]:
+    """Look as often as the runs allow.
+
+    Return what is shown, the seeds that the points need, the number of the last look of the plan
+    that was made, −1 for none, and its contrasts.
+    """
+    state = _State(table.asked)
+    seeds = np.full(len(table.losses), plan[0].seeds)
+    columns = np.arange(1, table.losses.shape[1] + 1)
+    done = np.where(np.isnan(table.losses), 0, columns).max(1, initial=0)
+    if ended is not None:
+        done = np.asarray(ended)
+    previous, made, c = 0, -1, None
+    for number, look in enumerate([*plan, Look(2 * plan[-1].seeds, 0.0, plan[-1].own)]):
+        is_last = number == len(plan)  # it confirms, and adds no sign
+        active = state.unconfirmed if is_last else state.unconfirmed | state.undecided
+        if is_last and not active.any():
+            break
+        own = look.own
+        if is_last:
+            own = max(own, reference_seeds(look.seeds, int(active.sum())))
+        grown = (done > previous) & ~table.references
+        needing = grown  # nothing is left to decide: added seeds make the estimates better
+        if active.any() or not previous or ended is None:
+            seeds[active] = look.seeds
+            least = max(own, look.seeds)
+            seeds[table.references] = np.maximum(seeds[table.references], least)
+            needing = active | table.references
+        missing = done < np.where(table.references, seeds, look.seeds)
+        if ended is not None and missing[needing].any():
             break
         if previous and not grown.any():
             break
-        most = np.where(references, max(own, n), n)
-        known = np.where(columns < most[:, None], x, np.nan)
-        c = contrasts(known, to, tuning_sd, family=sharing, paired=paired)
-        state.look(c, known, to, error, margin)
-        previous, latest = n, (c, known, k)
-    none = np.full_like(x, np.nan)
-    c, known, k = latest or (contrasts(none, to), none, -1)  # no look yet
-    rest = schedule[k + 1 :]
-    error = rest[0].error if rest else spend([schedule[-1].seeds + 1], schedule)[-1].error
-    sign, verdict = state.sign, state.words()
-    needed, needs_tuning = _needs(c, margin, error, state.left, verdict)
-    least = max(margin, 0.0)
-    worse, better = c.tail(least - c.mean), c.tail(least + c.mean)
-    low, high = _interval(c, sign, verdict, margin)
-    within, shared = np.maximum(1 - worse - better, 0.0), _shared(c, known, to, verdict, margin)
-    return Compared(
-        verdict, sign, c.mean, low, high, state.p, c.p, worse, within, better, state.p_diverged,
-        needed, needs_tuning, shared, c.noisy, seeds,
-        c.half(1 - schedule[k].error / max(state.left, 1)),
-    )  # fmt: skip
+        known = table.until(look.seeds, own)
+        c = known.contrasts()
+        state.count(known, c)
+        if not is_last:
+            state.look(c, look.error, margin)
+            made = number
+        state.confirm(known, c)
+        previous = look.seeds
+    if c is None:  # no look yet
+        c = table.until(0, 0).contrasts()
+    return state, seeds, made, c
 
 
 def _interval(
@@ -271,13 +358,15 @@ def _interval(
 
     Counts of diverged runs, and earlier looks, may show what the mean does not say.
     """
-    half, known = c.half(1 - ERROR), sign * c.mean > 0
+    half = c.half(1 - ERROR)
+    known = sign * c.mean > 0
+    within = verdict == NEGLIGIBLE
+    beyond = np.abs(c.mean) > margin
     above = np.where(known & (sign > 0), 0.0, -np.inf)
-    below = np.where(known & (sign < 0), 0.0, np.inf)
-    within, beyond = verdict == NEGLIGIBLE, np.abs(c.mean) > margin
     above = np.where((verdict == WORSE) & known & beyond, margin, above)
-    below = np.where((verdict == BETTER) & known & beyond, -margin, below)
     above = np.where(within & ~beyond, np.maximum(above, -margin), above)
+    below = np.where(known & (sign < 0), 0.0, np.inf)
+    below = np.where((verdict == BETTER) & known & beyond, -margin, below)
     below = np.where(within & ~beyond, np.minimum(below, margin), below)
     return np.maximum(c.mean - half, above), np.minimum(c.mean + half, below)
 
@@ -285,69 +374,113 @@ def _interval(
 class _State:
     """What the looks so far have shown; further seeds withdraw nothing of it."""
 
-    def __init__(self, P: int, asked: NDArray[np.bool_]) -> None:
-        self.asked = asked
-        self._sign = np.zeros(P, np.int64)
-        self._exceeds, self._negligible = np.zeros(P, bool), np.zeros(P, bool)
-        self._more = np.zeros(P, bool)
-        """Points that diverge more often than the reference, at the last look."""
-        self._p = np.full(P, np.nan)
-        self.known = np.zeros(P, bool)
-        self.p_diverged = np.full(P, np.nan)
+    def __init__(self, asked: NDArray[np.bool_]) -> None:
+        self._asked = asked
+        self._sign = np.zeros(len(asked), np.int64)
+        self._exceeds = np.zeros(len(asked), bool)
+        self._negligible = np.zeros(len(asked), bool)
+        self._confirmed = np.zeros(len(asked), bool)
+        self._more = np.zeros(len(asked))
+        """By how much more often points diverge than the reference, at the last look."""
+        self._p_more = np.ones((2, len(asked)))
+        self._least_p_more = np.ones((2, len(asked)))
+        self._p = np.full(len(asked), np.nan)
+        self._known = np.zeros(len(asked), bool)
+        self.p_diverged = np.full(len(asked), np.nan)
         self.left = 0
         """Chains that are not finished."""
 
     @property
     def sign(self) -> NDArray[np.int64]:
-        return np.where(self._more & (self._sign < 0), 0, self._sign)
+        return np.where((self._more > 0) & (self._sign < 0), 0, self._sign)
 
     @property
     def negligible(self) -> NDArray[np.bool_]:
-        return self._negligible & ~self._more
+        return self._negligible & (self._more <= 0)
 
     @property
     def p(self) -> Array:
         return np.where(self.sign != self._sign, 1.0, self._p)
 
     @property
-    def decided(self) -> NDArray[np.bool_]:
-        return (self.sign != 0) | self.negligible
+    def undecided(self) -> NDArray[np.bool_]:
+        return self._asked & (self.sign == 0) & ~self.negligible
+
+    @property
+    def confirmed(self) -> NDArray[np.bool_]:
+        return self._confirmed & (self.sign != 0)
+
+    @property
+    def unconfirmed(self) -> NDArray[np.bool_]:
+        """Points with a sign that fresh seeds have not repeated; the size of it is not small."""
+        return (self.sign != 0) & ~self._confirmed & ~self.negligible
 
     def words(self) -> NDArray[np.str_]:
-        up, down = self.sign > 0, self.sign < 0
-        cases = [self._exceeds & up, self._exceeds & down, self.negligible, up, down, self.known]
+        up = self.sign > 0
+        down = self.sign < 0
+        cases = [self._exceeds & up, self._exceeds & down, self.negligible, up, down, self._known]
         words = [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED]
         return np.select(cases, words, "")
 
-    def look(self, c: Contrasts, x: Array, to: _Indices, error: float, margin: float) -> None:
-        """Add a look at the losses x (P, S) and their contrasts, with the error α_k."""
-        more, p_more, least = _divergence(x, to)
-        self._more = more > 0
-        self.p_diverged = np.where(np.isposinf(x).any(1) | (more != 0), p_more.min(0), np.nan)
-        self.known |= self.asked & (~np.isnan(c.error) | np.isposinf(x).any(1))
-        size = np.abs(c.mean)
-        p_zero = np.where(self.asked, 2 * c.tail(size), np.nan)
+    def count(self, known: _Table, c: Contrasts) -> None:
+        """Read the diverged runs of a look."""
+        has_diverged = np.isposinf(known.losses).any(1)
+        self._more, self._p_more, self._least_p_more = _divergence(known.losses, known.reference)
+        is_tested = has_diverged | (self._more != 0)
+        self.p_diverged = np.where(is_tested, self._p_more.min(0), np.nan)
+        self._known |= self._asked & (~np.isnan(c.error) | has_diverged)
+
+    def look(self, c: Contrasts, error: float, margin: float) -> None:
+        """Add a look with the error α_k."""
+        size = c.cautious_size
+        p_zero = np.where(self._asked, np.minimum(2 * c.tail(size), 1.0), np.nan)
         p_margin = np.fmax(2 * c.tail(size - max(margin, 0.0)), p_zero)
         # A chain starts with what is not shown yet.
         shown = self._sign != 0
         first = np.where(shown, p_margin, p_zero)
         first[self._exceeds] = np.nan
         second = np.where(shown, np.nan, p_margin)
-        counts = np.where(_could_reject(least, self.asked, error), p_more, np.nan)
-        zero, beyond, of_counts = _adjusted(first, second, counts)
+        could_reject = _could_reject(self._least_p_more, self._asked, error)
+        counts = np.where(could_reject, self._p_more, np.nan)
+        of_first, of_second, of_counts = _adjusted(first, second, counts)
         self.left = int((~np.isnan(first)).sum())
-        zero, beyond = np.where(shown, np.nan, zero), np.where(shown, zero, beyond)
+        zero = np.where(shown, np.nan, of_first)
+        beyond = np.where(shown, of_first, of_second)
         self._p = np.fmin(self._p, np.minimum(zero * ERROR / error, 1.0))
         direction = np.nan_to_num(np.sign(c.mean)).astype(np.int64)
-        new = ~shown & ~(self._more & (direction < 0)) & (zero < error)
-        self._sign = np.where(new, direction, self._sign)
-        further = (self._sign == direction) & (direction != 0) & (size > margin)
-        self._exceeds |= further & (beyond < error) & ~self._negligible
-        within = (c.tail(margin - size) < error) & (margin > 0) & (more <= 0)
-        self._negligible |= self.asked & within & ~self._exceeds
+        diverges_more = (self._more > 0) & (direction < 0)
+        is_new = ~shown & ~diverges_more & (zero < error)
+        self._sign = np.where(is_new, direction, self._sign)
+        is_further = (self._sign == direction) & (direction != 0) & (np.abs(c.mean) > margin)
+        self._exceeds |= is_further & (beyond < error) & ~self._negligible
+        is_within = (c.tail(margin - np.abs(c.mean)) < error) & (margin > 0) & (self._more <= 0)
+        self._negligible |= self._asked & is_within & ~self._exceeds
         for side, by_count in zip((1, -1), of_counts, strict=True):
-            new = (by_count < error) & ~self.decided
-            self._sign[new], self._exceeds[new] = side, True
+            is_new = (by_count < error) & self.undecided
+            self._sign[is_new] = side
+            self._exceeds[is_new] = True
+            self._confirmed[is_new] = True  # an exact test needs no other shape of the noise
+
+    def confirm(self, known: _Table, c: Contrasts) -> None:
+        """Confirm the signs that are sure, and those that the halves of the seeds show."""
+        if not self.unconfirmed.any():
+            return
+        is_sure = np.zeros(len(self._sign), bool)
+        if c.usual > 0:
+            is_sure = self._says(c, np.abs(c.mean) - SURE * c.worst)
+        is_sure |= c.error == 0  # exact differences
+        self._confirmed |= is_sure
+        if not self.unconfirmed.any():
+            return
+        first, other = (half.contrasts() for half in known.halves(paired=c.paired))
+        with np.errstate(invalid="ignore"):
+            repeats = (2 * other.tail(other.cautious_size) < ERROR) & (other.mean * self._sign > 0)
+        self._confirmed |= repeats & self._says(first, first.cautious_size)
+
+    def _says(self, c: Contrasts, size: Array) -> NDArray[np.bool_]:
+        """Return which signs Holm's test shows, too, for differences of these sizes."""
+        p = np.where(self._asked, 2 * c.tail(np.maximum(size, 0.0)), np.nan)
+        return (holm(p) < ERROR) & (c.mean * self._sign > 0)
 
 
 def _adjusted(first: Array, second: Array, counts: Array) -> tuple[Array, Array, Array]:
@@ -406,23 +539,6 @@ def _could_reject(least: Array, asked: NDArray[np.bool_], error: float) -> NDArr
     while (least[possible] <= error / k).sum() > k:
         k += 1
     return possible & (least <= error / k)
-
-
-def _shared(
-    c: Contrasts, x: Array, to: _Indices, verdict: NDArray[np.str_], margin: float
-) -> NDArray[np.bool_]:
-    """Return which verdicts of few seeds the point's and the reference's own seeds do not show."""
-    n, mean, error = mean_and_error(np.where(np.isfinite(x), x, np.nan))
-    of_point, of_reference = error**2, (error**2)[to]
-    size = np.abs(mean - mean[to])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        variance = of_point + of_reference
-        freedom = variance**2 / (of_point**2 / (n - 1) + of_reference**2 / (n[to] - 1))
-        size = np.where(verdict == NEGLIGIBLE, margin - size, size)
-        p = special.stdtr(freedom, -size / np.sqrt(variance))
-        p = p * np.where(verdict == NEGLIGIBLE, 1, 2)
-    few = (n > 1) & (n <= FEW_SEEDS) & (variance > 0) & (not c.paired)
-    return few & ~np.isin(verdict, ["", UNDECIDED]) & ~(p < ERROR)
 
 
 def _needs(

@@ -52,6 +52,7 @@ from scipy import special
 from lmzoo.lab.statistics.intervals import LEVEL, Array, Interval, mean_and_error, mean_interval
 from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
+    Noise,
     half_width,
     rounding_variance,
     seed_noise,
@@ -65,6 +66,8 @@ SHOWN = 0.998
 """Level of the test of the effects of seeds."""
 PAYS = 1 / 4
 """Seed effects are removed if they leave less than this share of the variance of a contrast."""
+FAR = 4.0
+"""A residual of so many usual standard deviations moves the contrasts that it speaks against."""
 EQUAL = 3 / 4
 """Two arms have equal seeds if they share this part of the seeds of the larger one."""
 
@@ -97,6 +100,10 @@ class Contrasts(NamedTuple):
     """Which points vary much more between seeds than the others, (P,)."""
     paired: bool
     """Whether the effects of the seeds are removed."""
+    worst: Array
+    """e_p: the largest residual of the study that makes the difference smaller, (P,)."""
+    usual: float
+    """The usual standard deviation of a seed; 0 where points share nothing."""
 
     def tail(self, size: Array) -> Array:
         """Return P(error > size), (P,)."""
@@ -106,6 +113,13 @@ class Contrasts(NamedTuple):
     def p(self) -> Array:
         """p-value of δ = 0, (P,)."""
         return np.minimum(2 * self.tail(np.abs(self.mean)), 1.0)
+
+    @property
+    def cautious_size(self) -> Array:
+        """|δ̂| after one more seed as bad as the worst one, if that is far from the others, (P,)."""
+        is_far = (self.worst > FAR * self.usual) & (self.usual > 0)
+        moved = np.where(is_far, self.worst, 0.0) / (self.seeds + 1)
+        return np.maximum(np.abs(self.mean) - moved, 0.0)
 
     def half(self, level: float = LEVEL) -> Array:
         """Return half the interval that holds the difference with this probability, (P,)."""
@@ -133,47 +147,109 @@ def contrasts(
     x = np.asarray(losses, np.float64)
     x = np.where(np.isfinite(x), x, np.nan)
     to = np.broadcast_to(np.asarray(reference), len(x))
-    own = np.arange(len(x)) == to
-    sharing = np.ones(len(x), bool) if family is None else np.array(family, bool)
-    sharing[to[sharing & ~own]] = True
-    single = len({*to[sharing & ~own].tolist()}) == 1
-    varying, rounding = sharing & ~(own & single), rounding_variance(x[sharing])
-    count, value, error = mean_and_error(x)
-    # On a grid, equal seeds are luck where another point has their value among others.
-    certain = (count > 1) & (error == 0) & ~np.isin(value, x[sharing & (error > 0)])
-    enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
-    square = np.where(certain, 0.0, np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2)
-    tuning = square + square[to]
+    is_own = np.arange(len(x)) == to
+    sharing = np.ones(len(x), bool)
+    if family is not None:
+        sharing = np.array(family, bool)
+    sharing[to[sharing & ~is_own]] = True
+    is_single = len({*to[sharing & ~is_own].tolist()}) == 1
+    varying = sharing & ~(is_own & is_single)
+    certain = _certain(x, sharing)
+    of_choice = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2
+    of_choice = np.where(certain, 0.0, of_choice)
+    tuning = of_choice + of_choice[to]
+    count, _, _ = mean_and_error(x)
+    is_enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
     if paired is None:
-        paired = pairs_pay(x, to, sharing & ~own)
-    share: Array | float = 1.0
-    if paired and enough:
+        paired = pairs_pay(x, to, sharing & ~is_own)
+    rounding: ArrayLike = rounding_variance(x[sharing])
+    share: ArrayLike = 1.0
+    if paired and is_enough:
         x, share = without_seed_effects(x, sharing)
     elif paired:
-        x, rounding = np.where(own[:, None], 0.0, x - x[to]), np.where(own, 0.0, 2 * rounding)
+        x = np.where(is_own[:, None], 0.0, x - x[to])
+        rounding = np.where(is_own, 0.0, 2 * np.asarray(rounding))
     noise = seed_noise(x, varying, rounding, share)
+    of_reference = _of_reference(noise, certain, is_single=is_single and is_enough)
+    mixture = _mixture(noise, of_reference, to, tuning)
     _, mean, _ = mean_and_error(x)
+    expected = (noise.weight * mixture.of_seeds).sum(1)
+    known = ~is_own & ~np.isnan(expected)
+    expected = np.where(known, expected, np.nan)
+    difference = np.where(is_own, np.nan, mean - mean[to])
+    largest, least = _largest_residuals(x[sharing])
+    return Contrasts(
+        mean=difference,
+        error=np.sqrt(expected + tuning),
+        seeds=noise.seeds,
+        noise=expected * noise.seeds,
+        of_reference=of_reference[to],
+        reference_seeds=noise.seeds[to],
+        reference_noise=noise.own[to],
+        tuning=tuning,
+        weight=np.where(known[:, None], noise.weight, np.nan),
+        sd=np.sqrt(mixture.variance),
+        freedom=mixture.freedom,
+        noisy=noise.noisy(),
+        paired=bool(paired),
+        worst=np.where(difference < 0, largest, -least),
+        usual=noise.usual**0.5,
+    )
+
+
+def _certain(losses: Array, sharing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which points have no noise, as count models.
+
+    On a grid, equal seeds are luck where another point has their value among others.
+    """
+    count, value, error = mean_and_error(losses)
+    of_others = losses[sharing & (error > 0)]
+    return (count > 1) & (error == 0) & ~np.isin(value, of_others)
+
+
+def _of_reference(noise: Noise, certain: NDArray[np.bool_], *, is_single: bool) -> Array:
+    """Return V_r/n_r of each point as a reference, (P,); NaN for a single seed.
+
+    Only a single reference of several points has the factors of skewness and of unseen failures.
+    """
+    least = np.where(certain, 0.0, noise.usual)
     with np.errstate(divide="ignore", invalid="ignore"):
-        least = np.where(certain, 0.0, noise.usual)  # a count model has no noise
-        of_reference = np.maximum(noise.own, least) / noise.seeds  # NaN for a single seed
-        if single and enough:
-            of_reference = of_reference * (1 + noise.skewness**2 / 3)
-            of_reference = of_reference * (1 + MISSED / (noise.seeds - 1))
+        variance = np.maximum(noise.own, least) / noise.seeds
+        if is_single:
+            variance = variance * (1 + noise.skewness**2 / 3)
+            variance = variance * (1 + MISSED / (noise.seeds - 1))
+    return variance
+
+
+class _Mixture(NamedTuple):
+    """Student's distributions of each contrast, one for each variance that is possible, (P, L)."""
+
+    of_seeds: Array
+    """v_p/n_p + V_r/n_r."""
+    variance: Array
+    """Var."""
+    freedom: Array
+    """ν."""
+
+
+def _mixture(noise: Noise, of_reference: Array, to: NDArray[np.int64], tuning: Array) -> _Mixture:
+    """Return the distributions of the contrasts with the references `to`, (P,)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
         of_point = noise.variance / noise.seeds[:, None]
         of_seeds = of_point + of_reference[to][:, None]
+        variance = of_seeds + tuning[:, None]
         unknown = of_point**2 / noise.freedom[:, None]
         unknown += (of_reference**2 / noise.own_freedom)[to][:, None]
-        variance = of_seeds + tuning[:, None]
         freedom = np.where(unknown > 0, variance**2 / unknown, np.inf)
-        expected = (noise.weight * of_seeds).sum(1)
-    known, difference = ~own & ~np.isnan(expected), np.where(own, np.nan, mean - mean[to])
-    expected = np.where(known, expected, np.nan)
-    weight = np.where(known[:, None], noise.weight, np.nan)
-    return Contrasts(
-        difference, np.sqrt(expected + tuning), noise.seeds, expected * noise.seeds,
-        of_reference[to], noise.seeds[to], noise.own[to], tuning, weight, np.sqrt(variance),
-        freedom, noise.noisy(), bool(paired),
-    )  # fmt: skip
+    return _Mixture(of_seeds, variance, freedom)
+
+
+def _largest_residuals(losses: Array) -> tuple[float, float]:
+    """Return the largest and the least difference of a loss from the mean of its point."""
+    _, mean, _ = mean_and_error(losses)
+    residuals = losses - mean[:, None]
+    residuals = residuals[~np.isnan(residuals)]
+    return float(residuals.max(initial=0.0)), float(residuals.min(initial=0.0))
 
 
 def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.bool_]) -> bool:

@@ -2,7 +2,7 @@
 
 A program that does not read its seed, or workers that begin with one constant seed, give equal
 results to runs that ought to be independent. On a coarse grid, as that of an accuracy, some results
-are equal by chance; so half of them have to be.
+are equal by chance; so half of them have to be, and only losses with many digits lose their copies.
 """
 
 from collections import Counter, defaultdict
@@ -10,10 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 MOST_NAMED = 3
 """Points and pairs that lines name."""
+ROUNDED = 0.01
+"""Distances that are so close to multiples of the least one are those of a grid."""
 
 
 def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
@@ -35,6 +37,34 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
         if count > 1 and 2 * count >= max(rows[i].total(), rows[j].total()):
             pairs.append((i, j))
     return seeds, pairs
+
+
+def independent(losses: ArrayLike) -> NDArray[np.float64]:
+    """Return the losses (P, S) with NaN in place of copies: runs that repeat an earlier draw.
+
+    A row of equal losses is kept: a count model, or a program without chance, has no draws. So is a
+    table of numbers on a grid.
+    """
+    x = np.array(losses, np.float64)
+    seeds, _ = equal_draws(x)
+    if not seeds or _is_grid(x):
+        return x
+    for i in seeds:
+        _, first = np.unique(x[i], return_index=True)
+        is_copy = np.isfinite(x[i])
+        if is_copy[first].sum() > 1:
+            is_copy[first] = False
+            x[i, is_copy] = np.nan
+    return x
+
+
+def _is_grid(losses: NDArray[np.float64]) -> bool:
+    """Return whether all distances of losses are multiples of the least one."""
+    steps = np.diff(np.unique(losses[np.isfinite(losses)]))
+    if len(steps) < 2:
+        return True
+    multiples = steps / steps.min()
+    return bool((np.abs(multiples - multiples.round()) < ROUNDED).all())
 
 
 def equal_lines(names: Sequence[str], losses: ArrayLike) -> Iterator[str]:

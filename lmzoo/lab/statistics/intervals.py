@@ -46,17 +46,6 @@ def mean_interval(values: ArrayLike) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def choice_spread(losses: ArrayLike) -> float:
-    """Return the standard deviation over N settings of a point of their losses, (N, S).
-
-    The settings are those that N tunings chose; all are trained with the same S seeds, and those
-    count that all have. What the seeds do to settings that differ is part of it. 0: unknown.
-    """
-    x = np.asarray(losses, np.float64)
-    means = x[:, np.isfinite(x).all(0)]
-    return float(means.mean(1).std(ddof=1)) if means.shape[1] and len(x) > 1 else 0.0
-
-
 def mean_and_error(values: Array) -> tuple[Array, Array, Array]:
     """Return count, mean and standard error over the last axis; NaN values are left out."""
     measured = ~np.isnan(values)

@@ -23,6 +23,7 @@ from scipy import special
 
 from lmzoo.lab.statistics.compared import ERROR, MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
+from lmzoo.lab.statistics.draws import independent
 from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.noise import LEAST_POINTS
 
@@ -71,8 +72,10 @@ def planned_seeds(
         paired: as in `compared`.
         count: k, the number of contrasts of the new study; None: those of the pilot.
     """
-    x = np.asarray(losses, np.float64)
-    asked = np.ones(len(x), bool) if family is None else np.array(family, bool)
+    x = independent(losses)
+    asked = np.ones(len(x), bool)
+    if family is not None:
+        asked = np.array(family, bool)
     asked[reference] = False
     sharing = asked | (np.arange(len(x)) == reference)
     c = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)

@@ -31,7 +31,14 @@ RUNS, BYTES = 1000, 1 << 28
 """Most runs of a file, and the bytes after which another one begins."""
 
 
-DAMAGE = (zipfile.BadZipFile, NotImplementedError, EOFError, ValueError, struct.error, zlib.error)
+DAMAGE = (
+    zipfile.BadZipFile,
+    RuntimeError,  # a damaged bit says that a file is encrypted; also NotImplementedError
+    EOFError,
+    ValueError,
+    struct.error,
+    zlib.error,
+)
 """What `zipfile` raises for a damaged file."""
 
 

@@ -16,7 +16,6 @@ what it has spent.
 """
 
 import functools
-import itertools
 import json
 import math
 import operator
@@ -39,10 +38,9 @@ from lmzoo.lab.statistics.compared import (
 )
 from lmzoo.lab.statistics.contrasts import unfair
 from lmzoo.lab.statistics.draws import equal_lines
-from lmzoo.lab.statistics.intervals import choice_spread
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
-from lmzoo.lab.study.point_planner import PointPlanner, two_digits
+from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_json import study_json
 from lmzoo.lab.study.study_store import StudyStore
@@ -84,27 +82,18 @@ class Planner:
             for position, point in enumerate(points)
         ]  # fmt: skip
         self.points = self._all_points
-        self._repeated: dict[PointPlanner, list[PointPlanner]] = {}
-        """Point -> the planners that tune it again."""
         self._reference = reference
         if needed is not None:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         self._pruned: list[PlannedRun] = []
         """Runs that were pruned and that `new_pruned` has not returned."""
         groups: dict[str, list[PointPlanner]] = {}
-        for planner in self.points if study.repeat_tuning > 1 else ():
-            if planner.is_tuned and not planner.point.closed_form:
-                self._repeated[planner] = [
-                    PointPlanner(study, planner.point, self._all_points.index(planner), store,
-                                 self._runs, repetition)
-                    for repetition in range(1, study.repeat_tuning)
-                ]  # fmt: skip
-        for planner in self.planners:
+        for planner in self.points:
             self._add_planned(planner)
-        self._needed = {*self.planners}
-        for planner in dict.fromkeys([*self._all_points, *self.planners]):
+        self._needed = {*self.points}
+        for planner in self._all_points:
             if planner.space and (planner in self._needed or planner.tuned):
-                space = json.dumps([repr(planner.space), planner.design, planner.repetition])
+                space = json.dumps([repr(planner.space), planner.design])
                 groups.setdefault(space, []).append(planner)
         self._behind: dict[PointPlanner, None] = {}
         """Points whose settings after the start design are not planned yet."""
@@ -115,14 +104,8 @@ class Planner:
             self._decide(group[0])
         self._catch_up(math.inf)
         self.looks = plan_looks(study, before, self.reference, self._contrasts)
-        self._measure_spread()
         self._look()
         self.write_study()
-
-    @property
-    def planners(self) -> list[PointPlanner]:
-        """The planners of `points`, and those that tune a point again."""
-        return [*self.points, *itertools.chain(*self._repeated.values())]
 
     @property
     def reference(self) -> PointPlanner:
@@ -216,7 +199,7 @@ class Planner:
             if run.stage == "tune":
                 decided = self._decide(point)
             else:
-                decided = self._measure_spread() | self._look()
+                decided = self._look()
             if decided:
                 self.write_study()
         if self._leave_out_failed():
@@ -241,8 +224,7 @@ class Planner:
     def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
         """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
         for point in self.points:
-            left = [own.pending() for own in (point, *self._repeated.get(point, ()))]
-            runs, epochs = map(sum, zip(*left, strict=True))
+            runs, epochs = point.pending()
             if runs:
                 yield point, runs, epochs
 
@@ -282,23 +264,10 @@ class Planner:
             decided |= self._decide(point)
         return decided
 
-    def _measure_spread(self) -> bool:
-        """Add the spread of the choices to each point's `tuning_sd`; return if one is measured."""
-        measured = False
-        for point, others in self._repeated.items():
-            runs = [own.confirm_runs[: self.study.seeds] for own in (point, *others)]
-            if point.tunings or not all(own and all(run.status for run in own) for own in runs):
-                continue
-            losses = [[math.nan if r.test_loss is None else r.test_loss for r in o] for o in runs]
-            point.tunings = [own.best_setting for own in others]
-            point.tuning_sd = max(point.tuning_sd, two_digits(choice_spread(losses)))
-            measured = True
-        return measured
-
     def _look(self) -> bool:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
-        while self.study.max_seeds and self.done:
+        while self.done:
             if not plan_more_seeds(self.study, self.points, self._reference, self.looks):
                 break
             planned = True
@@ -333,7 +302,7 @@ def plan_looks(
         known = read_looks(before.get("looks"), before["budget"]["seeds"])
         made = tuple(takewhile(lambda look: not ended < look.seeds <= study.seeds, known))
     most = max(study.max_seeds, study.seeds)
-    return spend(looks(study.seeds, most), made, contrasts, study.nearest)
+    return spend(looks(study.seeds, most), made, contrasts)
 
 
 def comparison(
@@ -343,12 +312,10 @@ def comparison(
     margin: float,
     *,
     waits: bool = False,
-    nearest: int = 0,
 ) -> tuple[list[PointPlanner], Compared]:
     """Return the points with the reference's kind of score, and their comparison.
 
-    `waits`: a look that needs runs which have not ended decides nothing; `nearest`: how many points
-    get the seeds of a further look, 0 for all.
+    `waits`: a look that needs runs which have not ended decides nothing.
     """
     score = points[reference]["score"]
     own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
@@ -359,7 +326,7 @@ def comparison(
     return own, compared(
         losses, at, family=honest & ~rivals, silent=honest & rivals,
         tuning_sd=[point.tuning_sd for point in own], looks=study_looks, margin=margin,
-        ended=[len(p.confirm_runs) for p in own] if waits else None, nearest=nearest,
+        ended=[len(p.confirm_runs) for p in own] if waits else None,
     )  # fmt: skip
 
 
@@ -374,9 +341,7 @@ def plan_more_seeds(
     if reference is None or not reference.confirm_runs:
         return False
     facts = {point: point.point.facts() for point in points}
-    own, found = comparison(
-        facts, reference, study_looks, study.margin, waits=True, nearest=study.nearest
-    )
+    own, found = comparison(facts, reference, study_looks, study.margin, waits=True)
     unlike = _not_comparable(own, reference)
     planned = [
         point.plan_confirm_runs(point.best_setting or {}, int(count))

@@ -58,18 +58,16 @@ class PointPlanner:
         position: int,
         store: StudyStore,
         runs: dict[str, PlannedRun],
-        repetition: int = 0,
         seeds: int = 0,
     ) -> None:
         """`runs` are all runs of the study: a run of two points is trained once.
 
-        The point has `seeds` confirm runs; 0: `study.seeds`. A `repetition` tunes the point again,
-        with other seeds and another sampler.
+        The point has `seeds` confirm runs; 0: `study.seeds`.
         """
-        self.study, self.point, self.store, self.repetition = study, point, store, repetition
-        self._key = f"{point.id}.{repetition}" if repetition else point.id
-        seed = derive_seed(study.seed, "tuning", repetition) if repetition else study.seed
-        self._seed = seed
+        self.study = study
+        self.point = point
+        self.store = store
+        seed = study.seed
         self.seeds = seeds or study.seeds
         """Confirm runs, before the points that are undecided get more."""
         self._position, self._runs = position, runs
@@ -88,8 +86,6 @@ class PointPlanner:
         self.best_setting: Setting | None = None
         self.tuning_sd = 0.0
         """Root mean square of the loss that the choice adds, in nats per token."""
-        self.tunings: list[Setting | None] = []
-        """The settings that other tunings of the point chose, once their spread is measured."""
         self.samples, self.rung, self.first_rung = 0, 0, 0
         self._said = set[str]()
         self.measured_again = False
@@ -293,7 +289,6 @@ class PointPlanner:
             "runs": [run.id for run in self.confirm_runs],
             "edge": edges(self.space, self.settings, self.best_setting),
             "tuning_sd": self.tuning_sd,
-            **({"tunings": self.tunings} if self.tunings else {}),
         }
 
     @property
@@ -321,7 +316,7 @@ class PointPlanner:
 
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
-        stored, new = self.store.settings(self._key), dict[int, Setting]()
+        stored, new = self.store.settings(self.point.id), dict[int, Setting]()
         settings = {index: s for index, s in stored.items() if self._is_setting(s)}
         for index in indices:
             if index not in settings:
@@ -342,13 +337,13 @@ class PointPlanner:
             why = f"no suggested setting is valid: {refusals[0]}; change the search space"
             raise UserError(f"point {self.point.display_label!r}: {why}")
         if new:
-            self.store.add_settings(self._key, new)
+            self.store.add_settings(self.point.id, new)
 
     def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0) -> None:
         """Plan a run of a setting; one that the model refuses has ended without training."""
         seed = self.tune_seed
         if repeat:
-            derived = derive_seed(self._seed, self.point.id, "again", repeat)
+            derived = derive_seed(self.study.seed, self.point.id, "again", repeat)
             seed = FIRST_TUNE_SEED + derived % FIRST_TUNE_SEED
         self.repeats.append(repeat)
         try:

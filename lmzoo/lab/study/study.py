@@ -190,12 +190,6 @@ class Study(Declared):
     seeds: int = option(
         "New seeds on which each point's best setting is trained.", low=1, default=5
     )
-    repeat_tuning: int = option(
-        "Times that each point is tuned, with other seeds; the measured spread of the choice "
-        "enters the intervals.",
-        low=1,
-        default=1,
-    )
     max_seeds: int = option(
         "Most seeds of a point with --until-decided.",
         low=1,
@@ -205,12 +199,6 @@ class Study(Declared):
         default=0,
     )
     """0: `seeds` only."""
-    nearest: int = option(
-        "Undecided points that get more seeds at a look of --until-decided, those that need the "
-        "fewest; 0: all.",
-        low=0,
-        default=0,
-    )
     margin: float = option(
         "Difference that counts as negligible, in nats or in the unit of --metric.",
         low=0,

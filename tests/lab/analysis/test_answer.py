@@ -43,7 +43,7 @@ def planted(tmp_path_factory):
         ("own", 3.2, {"program": "command"}), ("gone", 3.3, {}),
     ):  # fmt: skip
         toy.add_point(name, [at + x for x in seeds[: 2 if name == "few" else 5]], **options)  # type: ignore[arg-type]
-    toy.add_point("wild", [3.0, 3.9, 2.5, 3.4, 2.6])
+    toy.add_point("wild", [2.96, 3.005, 2.935, 2.98, 2.94])
     toy.add_point("counts", [2.95] * 5, model=FIVE_GRAM, parameters=0)
     toy.records_path("gone-confirm-5").unlink()
     toy.study_json["points"] += [{"id": x, "label": f"cut {x}"} for x in ("later", "never")]

@@ -134,7 +134,7 @@ def test_a_label_beside_a_narrow_chart_has_two_lines_where_numbers_can_name_its_
 
 
 def test_narrow_pictures_show_all_names_in_the_font_of_the_reader(browser, tmp_path):
-    """The first file of records has six verdicts, "worse (size open)" among them."""
+    """Words of verdicts are as whole as the names of points."""
     name, paper, page = NAME, tmp_path / "forest.svg", tmp_path / "page.html"
     write_figure(RECORDS / f"{name}.parquet", paper, "3.3in", "token")
     part = frame_of(name).partition_by(TABLE_KEYS, maintain_order=True)[0]
@@ -142,7 +142,7 @@ def test_narrow_pictures_show_all_names_in_the_font_of_the_reader(browser, tmp_p
     body = "".join(f'<div class="chart">{svg}</div>' for svg in pictures)
     page.write_text(f'<html data-drawn="yes"><meta charset="utf-8">{body}', "utf-8")
     with browse(page, 390, browser=browser) as tab:
-        assert tab.locator("text=worse (size open)").count() == 2
+        assert tab.locator("text=negligible").count() >= 2
         assert tab.evaluate(CLIPPED) == []
 
 

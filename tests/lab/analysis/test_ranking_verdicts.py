@@ -58,7 +58,7 @@ def test_baselines_and_leaking_rows_are_outside_the_family(ranked):
 
 
 def test_divergence_has_a_column_and_is_never_better_or_negligible(ranked):
-    ranked.add_point("wild", [2.0, None, 2.0, 2.01, 2.0])
+    ranked.add_point("wild", [2.0, None, 2.0013, 2.01, 2.0027])
     ranked.add_point("none", [None] * 5)
     ranked.add_point("few", [2.0, 2.02, *[None] * 12])
     frame = rank(ranked)

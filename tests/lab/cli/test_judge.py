@@ -76,7 +76,7 @@ def test_the_action_writes_the_verdict_and_its_account(tmp_path: Path) -> None:
         code, summary, output = run_action(tmp_path / fail_on, commands, fail_on)
         assert (code, output) == (expected, "code=1\n"), summary
         assert summary.startswith("### discard: worse: difference +1")
-        assert "6 runs read: 6 counted" in summary
+        assert "12 runs read: 12 counted" in summary
     for number, title in enumerate(
         (f"$(touch {tmp_path}/x)", f"`touch {tmp_path}/x`", "; touch x")
     ):

@@ -28,7 +28,7 @@ def test_the_levels_of_a_series_without_keeps_sum_to_less_than_the_error() -> No
 def test_a_candidate_is_kept_at_the_level_of_its_place_only() -> None:
     rng, schedule = np.random.default_rng(0), spend(looks(3, 24))
     noise = rng.normal(0, 1, 24)
-    x = np.stack([np.zeros(24), noise - noise.mean() - 0.6])
+    x = np.stack([np.zeros(24), noise - noise.mean() - 0.8])
     assert decide(x, schedule)[0] == KEEP
     assert decide(x, schedule, level=keep_level(1, 0))[0] == KEEP
     decision, _, p = decide(x, schedule, level=keep_level(100, 0))

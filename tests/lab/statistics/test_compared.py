@@ -1,14 +1,10 @@
 """Verdicts: each has its word, none turns back, and rows outside the family change none."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 
-from lmzoo.lab.statistics import compared as module
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -165,21 +161,6 @@ def test_the_reference_has_the_root_of_the_contrasts_times_the_seeds():
     assert (first.verdict[1:] == UNDECIDED).all()
 
 
-def test_only_the_nearest_undecided_point_gets_more_seeds():
-    x, made = RNG(5).normal(0, 0.02, (12, 80)), spend(looks(3, 12), contrasts=11, nearest=1)
-    x[3] += 0.03
-    assert [look.own for look in made] == [12, 12, 12]
-    ended = np.array([12, *[3] * 11])
-    first = compared(x, 0, looks=made, ended=ended, nearest=1)
-    assert (first.verdict[1:] == UNDECIDED).all()
-    assert first.seeds[0] == 12
-    assert np.flatnonzero(first.seeds[1:] > 3) + 1 == np.nanargmin(first.seeds_needed) == 3
-    second = compared(x, 0, looks=made, ended=np.maximum(ended, first.seeds), nearest=1)
-    assert second.seeds.sum() == 12 + 12 + 10 * 3  # the third look is for the same point
-    found = compared(x, 0, looks=made, ended=np.maximum(ended, second.seeds), nearest=1)
-    assert [found.verdict[3], *found.seeds[[0, 3]]] == [WORSE_OPEN, 12, 12]
-
-
 def test_a_later_divergence_takes_back_what_is_not_worse():
     base = np.array([2.00, 2.01, 1.99, 2.00, 2.02, 1.98])
     points = [np.append(base[:3] - d, [np.inf] * 3) for d in (0.5, 0.0, -0.5)]
@@ -238,16 +219,54 @@ def test_a_look_waits_for_all_runs_but_not_for_failed_ones():
     assert (compared(x, 0, looks=made, ended=ended).verdict == "").all()
 
 
-@pytest.mark.parametrize(("p", "is_shared"), [(0.03, False), (0.07, True)])
-@pytest.mark.parametrize("word", ["negligible", "worse"])
-def test_a_word_of_three_seeds_is_shared_unless_welchs_test_shows_it(word, p, is_shared):
-    """One-sided for a difference below the margin, two-sided for a sign."""
-    x = np.array([[0.0, 0.1, 0.2], [0.0, 0.3, 0.6]])
-    error = np.sqrt((0.1**2 + 0.3**2) / 3)
-    freedom = error**4 / ((0.1**2 / 3) ** 2 / 2 + (0.3**2 / 3) ** 2 / 2)
-    size = error * (stats.t.isf(p / 2, freedom) if word == "worse" else 0.5)
-    x[1] += size - x[1].mean() + x[0].mean()
-    margin = size + error * stats.t.isf(p, freedom)
-    c, words = SimpleNamespace(paired=False), np.array(["", word])
-    found = module._shared(c, x, np.zeros(2, int), words, margin)
-    assert found.tolist() == [False, is_shared]
+def table(seeds, *offsets, outlier=0.0):
+    """Return points with these means and a standard deviation of 0.01."""
+    x = RNG(4).normal(size=(len(offsets), seeds))
+    x -= x.mean(1, keepdims=True)
+    x *= 0.01 / x.std(1, ddof=1, keepdims=True)
+    x[-1, -1] += outlier
+    return x + np.array(offsets)[:, None]
+
+
+def test_a_sign_is_confirmed_by_fresh_seeds_that_repeat_it():
+    x = table(8, 0.0, 0.05)
+    assert compared(x, 0).confirmed.tolist() == [False, True]
+    for half in (slice(None, 4), slice(4, None)):
+        turned = x.copy()
+        turned[1, half] -= 0.04
+        found = compared(turned, 0)
+        assert (found.sign[1], found.confirmed[1]) == (1, False)
+
+
+def test_a_sign_far_beyond_the_worst_residual_needs_no_fresh_seeds():
+    quiet, loud = (table(3, 0, 0.2, 0, 0, 0, 0, outlier=o) for o in (0.0, -0.15))
+    assert compared(quiet, 0).confirmed[1]
+    assert (compared(loud, 0).sign[1], compared(loud, 0).confirmed[1]) == (1, False)
+    assert not compared(quiet[:2], 0).confirmed[1], "two points share no noise"
+
+
+def test_one_more_seed_as_bad_as_the_worst_of_the_study_takes_a_sign():
+    """The point that is better has no residual of this size itself."""
+    offsets = (0, -0.045, 0, 0, 0, 0)
+    plain, far = (table(4, *offsets, outlier=o) for o in (0.0, 0.5))
+    assert compared(plain, 0).sign[1] == -1
+    far[-1] -= far[-1].mean()
+    assert compared(far, 0).sign[1] == 0
+
+
+def test_unconfirmed_points_and_the_reference_get_as_many_seeds_again():
+    x = np.full((7, 40), np.nan)
+    known = table(20, 0, *[0.03] * 6)
+    x[:, :20] = known + RNG(1).normal(0, 0.01, known.shape)
+    ended = np.array([12, *[4] * 6])
+    first = compared(x, 0, looks=spend((4,), contrasts=6), ended=ended)
+    unconfirmed = (first.sign != 0) & ~first.confirmed
+    assert unconfirmed.any()
+    assert (first.seeds[unconfirmed] == 8).all()
+    assert (first.seeds[1:][~unconfirmed[1:]] == 4).all()
+    asked = reference_seeds(8, int(unconfirmed.sum()))
+    assert first.seeds[0] == max(reference_seeds(4, 6), asked)
+    again = compared(x, 0, looks=spend((4,), contrasts=6), ended=first.seeds)
+    assert (again.sign == first.sign).all(), "a look that confirms adds no sign"
+    assert again.confirmed.sum() > first.confirmed.sum()
+    assert (again.seeds == first.seeds).all(), "it is the last one"

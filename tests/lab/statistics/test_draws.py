@@ -1,8 +1,11 @@
 """Equal results of different seeds and points."""
 
+import numpy as np
 import pytest
 
-from lmzoo.lab.statistics.draws import equal_draws
+from lmzoo.lab.statistics.compared import compared
+from lmzoo.lab.statistics.draws import equal_draws, independent
+from lmzoo.lab.statistics.power import planned_seeds
 
 NAN, INF = float("nan"), float("inf")
 
@@ -19,3 +22,22 @@ NAN, INF = float("nan"), float("inf")
 )
 def test_equal_draws_are_found(losses, seeds, pairs) -> None:
     assert equal_draws(losses) == (seeds, pairs)
+
+
+THIRD = 1 / 3.0000001
+"""Losses with all digits."""
+
+
+def test_copies_of_a_draw_count_once_in_verdict_and_plan() -> None:
+    """Four workers begin with one constant seed: eight runs have four values."""
+    draws = np.random.default_rng(0).normal(0, 0.01, (2, 4)) * THIRD + [[0.0], [0.003]]
+    once, copied = draws, np.repeat(draws, 2, axis=1)
+    assert (np.isfinite(independent(copied)).sum(1) == 4).all()
+    assert compared(copied, 0).p[1] == pytest.approx(compared(once, 0).p[1])
+    plans = [planned_seeds(x, 0, 0.01).seeds[1] for x in (copied, once)]
+    assert plans[0] == plans[1]
+
+
+@pytest.mark.parametrize("row", [[0.75, 0.75, 0.5, 0.5], [THIRD] * 4, [1.2345, 1.2345, 2, 2]])
+def test_numbers_on_a_grid_and_counts_have_no_copies(row) -> None:
+    assert np.isfinite(independent([row])).all()

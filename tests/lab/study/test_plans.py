@@ -34,7 +34,6 @@ STUDIES = {
     "asha, early rungs, two fields": {"grace": 2, "search": TWO, "samples": 9, "epochs": 9},
     "median, one after the other": {"pruner": "median", "parallel": 1, "grace": 2, "samples": 9},
     "halving": {"pruner": "halving", "grace": 2, "reduction": 3, "search": TWO, "samples": 8},
-    "tuned twice, other seed": {"repeat_tuning": 2, "seed": 5, "samples": 4, "epochs": 4},
     "one setting": {"samples": 1, "epochs": 2},
     "until decided": {"max_seeds": 12, "seeds": 3, "search": {}, "epochs": 2, "margin": 0.05},
 }
@@ -73,8 +72,8 @@ def plan(study: Study, path: Path) -> str:
         stack.callback(store.close)
         planner = Planner(study, points, store)
     lines = []
-    for own in planner.planners:
-        lines.append(f"{own.point.label}.{own.repetition}")
+    for own in planner.points:
+        lines.append(f"{own.point.label}")
         for run in (*own.tune_runs, *own.confirm_runs):
             setting = " ".join(f"{x:.3g}" for x in run.config["setting"].values())
             seed, loss = run.config.get("seed"), f"{run.best_loss or 9:.3f}"

@@ -170,8 +170,6 @@ def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"--{name}", value)
     if asked.get("max_seeds"):
         yield from ("--until-decided", "--max-seeds", str(asked["max_seeds"]))
-    if asked.get("nearest"):
-        yield from ("--nearest", str(asked["nearest"]))
     for field, value in asked.get("fields", {}).items():
         yield from ("--set", setting_text(field, value))
     for field, search_range in asked.get("search", {}).items():

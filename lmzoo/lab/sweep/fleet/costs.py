@@ -345,7 +345,7 @@ def epochs_left(planner: Planner) -> float:
     """Return the epochs that the runs of a study will train; a run of two points counts once."""
     seen: set[str] = set()
     epochs = 0.0
-    for point in planner.planners:
+    for point in planner.points:
         pruned = PRUNED if point.study.pruner != "none" else 1.0
         budget = 1 if point.point.closed_form else point.study.epochs
         for run in (*point.tune_runs, *point.confirm_runs):
@@ -363,7 +363,7 @@ def epochs_left(planner: Planner) -> float:
 def epochs_done(planner: Planner) -> int:
     """Return the epochs that the runs have trained; a run of two points counts once."""
     epochs: dict[str, int] = {}
-    for point in planner.planners:
+    for point in planner.points:
         for run in (*point.tune_runs, *point.confirm_runs):
             epochs[run.id] = min(run.trained, 1) if point.point.closed_form else run.trained
     return sum(epochs.values())
