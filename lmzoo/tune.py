@@ -71,7 +71,7 @@ def trainable(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
-    if not isinstance(row, str):
+    if callable(row):
         return _of_function(row, whole("epochs", epochs, 1))
     name = zoo.row(row).name
     spec = corpus_spec(corpus)

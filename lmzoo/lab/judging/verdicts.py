@@ -18,7 +18,7 @@ from lmzoo.lab.analysis.columns import FRAMES, maximized, text_table
 from lmzoo.lab.analysis.formatting import digits_of, positive_halves
 from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
-from lmzoo.lab.analysis.verdict_lines import MEANINGS, SHOWN
+from lmzoo.lab.analysis.verdict_lines import MEANINGS, NOT_CONFIRMED, SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
@@ -261,7 +261,7 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     legend = [f"{SHOWN.get(v, v)}: {MEANINGS[v]}" for v in found]
     is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
     if asked.filter(is_sign & ~pl.col("confirmed")).height:
-        legend.append(f"{verdict_lines.NOT_CONFIRMED}: no fresh seeds have repeated the sign")
+        legend.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
     legend.append(
         f"p: of a difference of 0, corrected for the contrasts of {'its' if within else 'the'} "
         "table; the sign is shown if it is below 0.05"

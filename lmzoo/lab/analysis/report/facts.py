@@ -6,7 +6,7 @@ alike, so giving all of them runs the same study.
 
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ def _script(study: Mapping[str, Any]) -> list[str]:
     return study.get("script") or ["python", f"sweeps/{study['name']}.py"]
 
 
+GONE = ("--repeat-tuning", "--nearest")
+"""Options of older sweeps, each with a value."""
 INSTALL = (
     "# In a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13.",
     "python3 -m venv .venv && source .venv/bin/activate",
@@ -131,9 +133,21 @@ def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> lis
     """Return the sweep with all its options, for these points or for all that were trained."""
     chosen = points or study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
-    options = [*(study.get("options") or _older_options(study))]
+    options = _without_gone([*(study.get("options") or _older_options(study))])
     some = len(labels) < len(study["points"]) or study.get("left_out")
     return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
+
+
+def _without_gone(options: Sequence[str]) -> list[str]:
+    """Return the options of a recorded sweep without those that no sweep has any more."""
+    known = []
+    words = iter(options)
+    for word in words:
+        if word in GONE:
+            next(words, "")  # its value
+        else:
+            known.append(word)
+    return known
 
 
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
