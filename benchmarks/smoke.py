@@ -30,6 +30,7 @@ SMALL = {
     "driver": "OUT/store --points 2 --samples 2 --seeds 2",
     "fuse": "--rounds 1 --rows DLM46 --out OUT/fuse.json",
     "gpu": "--device cpu --tiny --rounds 1 --parts scan --out OUT",
+    "growth": "--runs 20 --points 3 --folder OUT/growth",
     "publish": "--folder OUT --page OUT/page.md",
     "repeats": "--help",  # it needs stores of whole sweeps
     "rivals": "--help",  # it needs JAX

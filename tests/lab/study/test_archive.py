@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis import load
+from lmzoo.lab.analysis import stored
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.study_parquet import read_rows, save_study
@@ -130,14 +130,14 @@ def test_runs_that_are_archived_while_they_are_read_are_not_missing(
     before = load_study(undisturbed)
     runs = [path.parent.name for path in undisturbed.glob(f"*/{CONFIG}")]
     name = "archived_runs" if after == "the archive was read" else "_bytes"
-    inner = getattr(load, name)
+    inner = getattr(stored, name)
 
     def then_archive(*arguments):
         found = inner(*arguments) if name == "_bytes" else [*inner(*arguments)]
         archive_runs(undisturbed, runs)
         return found
 
-    monkeypatch.setattr(load, name, then_archive)
+    monkeypatch.setattr(stored, name, then_archive)
     _assert_equal(load_study(undisturbed), before)
 
 

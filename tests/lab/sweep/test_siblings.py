@@ -73,6 +73,8 @@ def numbers(path: Path) -> dict[tuple[str, str, int], float]:
     found = {}
     for folder in (RunFolder(config.parent) for config in path.glob(f"*/{CONFIG}")):
         for record in folder.records():
+            if record["event"] == "files":
+                continue  # what a process has opened: another process opens other files
             key = folder.config["point"]["label"], record["event"], record["epoch"]
             if key[2] == 4 or (key[1] == "epoch" and key[0] not in COUNTS):
                 found[key] = record.get("valid_token", record.get("token"))
