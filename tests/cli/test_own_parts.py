@@ -1,5 +1,6 @@
 """Subcommands with parts of the user: --plugin, and runs that are opened from another folder."""
 
+import os
 import re
 import shutil
 import sys
@@ -80,6 +81,7 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(own_parts, lmzoo, 
 def test_a_row_records_what_its_cell_names_and_opens(own_parts, tmp_path):
     rate, cell = own_parts / "rate.txt", own_parts / "own_mingru.py"
     rate.write_text("1")
+    os.utime(rate, (0, 0))  # older than this process: what is younger is a program's own output
     reads = (
         f"\nfrom pathlib import Path\nRATE = Path({str(rate)!r}).read_text()\nNAME = 'OWN_LEVEL'\n"
     )
