@@ -78,6 +78,7 @@ class MemoryStore:
     known_runs: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
+        self.changed: dict[str, Any] = {}
         self._settings: dict[str, dict[int, dict[str, Any]]] = {}
 
     def settings(self, point_id: str) -> dict[int, dict[str, Any]]:

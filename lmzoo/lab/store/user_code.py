@@ -207,8 +207,15 @@ def _files_below(root: Path, name: str) -> Files:
         return files
     others = root in {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib")}
     pending = {name}
+    packages: set[str] = set()  # read whole; without this, each import of one lists all its files
     while pending:
-        for path in _module_files(root, pending.pop()):
+        name = pending.pop()
+        top = name.partition(".")[0]
+        if top in packages:
+            continue
+        if (root / top / "__init__.py").is_file():
+            packages.add(top)
+        for path in _module_files(root, name):
             relative = path.relative_to(root).as_posix()
             if relative not in files:
                 files[relative] = read_regular(path)
