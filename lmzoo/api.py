@@ -289,8 +289,12 @@ def build(
     name = zoo.row(row).name
     if not isinstance(recipe, Mapping | Recipe | None):
         raise UserError(f"recipe is {recipe!r:.60}; give lmzoo.Recipe(...) or {{FIELD: VALUE}}")
-    spec = None if isinstance(corpus, Corpus) else corpus_spec(corpus)
-    data = corpus if isinstance(corpus, Corpus) else open_corpus(spec or {}, data_dir)
+    if isinstance(corpus, Corpus):
+        spec = None
+        data = corpus
+    else:
+        spec = corpus_spec(corpus)
+        data = open_corpus(spec or {}, data_dir)
     settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
     config = zoo.config(row, **fields)
     trained = build_model(config, data.task, seed, settings)

@@ -163,7 +163,10 @@ def confirm(
     """
     if mode not in ("min", "max"):
         raise UserError(f"mode {mode!r} is neither min nor max")
-    sign = 1 if mode == "min" else -1
+    if mode == "min":
+        sign = 1
+    else:
+        sign = -1
     trained: list[tuple[float, dict[str, Any]]] = []
     for result in grid:
         loss = (result.metrics or {}).get(metric, math.nan)

@@ -73,7 +73,9 @@ def called(function: Function, name: str = "") -> Function:
             signature.bind(*given, **named)
         except TypeError as error:
             unknown = [own for own in named if own not in known]
-            hint = near(unknown[0], known) if unknown else ""
+            hint = ""
+            if unknown:
+                hint = near(unknown[0], known)
             raise UserError(f"{name}: {error}{hint}; write {name}({', '.join(known)})") from None
         return function(*given, **named)
 

@@ -68,7 +68,9 @@ def fields_text(cls: type) -> str:
     lines: list[str] = []
     for own, after in itertools.pairwise([*node.body, node]):
         if isinstance(own, ast.AnnAssign) and isinstance(own.target, ast.Name):
-            meaning = _text(after.value) if isinstance(after, ast.Expr) else ""
+            meaning = ""
+            if isinstance(after, ast.Expr):
+                meaning = _text(after.value)
             if not meaning and isinstance(own.value, ast.Call) and own.value.args:
                 meaning = _text(own.value.args[0])  # the help of an option
             lines.append(f"    {own.target.id}: {' '.join(meaning.split())}".rstrip(": "))
@@ -81,7 +83,9 @@ def _text(node: ast.expr) -> str:
         value = ast.literal_eval(node)
     except ValueError:
         return ""
-    return value if isinstance(value, str) else ""
+    if isinstance(value, str):
+        return value
+    return ""
 
 
 class WithFields:
@@ -92,7 +96,9 @@ class WithFields:
 
     def __get__(self, instance: object, owner: type) -> str:
         fields = fields_text(owner)
-        return f"{self._own}\n\nFields:\n\n{fields}" if fields else self._own
+        if fields:
+            return f"{self._own}\n\nFields:\n\n{fields}"
+        return self._own
 
 
 def documented(cls: type[Class]) -> type[Class]:

@@ -68,7 +68,10 @@ def removed(weights: Mapping[Any, Collection[str]], cuts: Collection[str]) -> se
     """Return the weights that go with the cuts; those of a tuple go if all its cuts are there."""
     found = set[str]()
     for path, names in weights.items():
-        needed = path if isinstance(path, tuple) else (path,)
+        if isinstance(path, tuple):
+            needed = path
+        else:
+            needed = (path,)
         if all(cut in cuts for cut in needed):
             found |= set(names)
     return found

@@ -29,7 +29,9 @@ def ablate(
     """
     from lmzoo.lab.analysis.render import check_format
 
-    form = "json" if as_json else format
+    form = format
+    if as_json:
+        form = "json"
     check_format(form)
     report = ablated(trained, pairs=pairs, steps=steps, data_dir=data_dir).report
     assert report is not None, "an ablation has a report"

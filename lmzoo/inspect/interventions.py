@@ -73,7 +73,10 @@ class _Products(TorchFunctionMode):
         named = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == LINEAR and len(args) > 1:
-            bias = args[2] if len(args) > 2 else named.get("bias")
+            if len(args) > 2:
+                bias = args[2]
+            else:
+                bias = named.get("bias")
             product = self._seen(func(args[0], args[1]), args[1], -1)
             if bias is None:
                 return product

@@ -278,7 +278,9 @@ def _judged(cell: Callable[[Row, str], str], otherwise: str = "") -> Callable[[R
     """Return a cell that only variants which are compared have."""
 
     def text(row: Row, digits: str) -> str:
-        return cell(row, digits) if row["against"] else otherwise
+        if row["against"]:
+            return cell(row, digits)
+        return otherwise
 
     return text
 

@@ -143,7 +143,9 @@ def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) 
     runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
-    sign = -1 if is_maximized(study) else 1
+    sign = 1
+    if is_maximized(study):
+        sign = -1
     if sign < 0:
         events = events.with_columns(-pl.col(LOSSES) + 0.0)  # not −0.0
     study = named_points(study, models, [path / files.USER_CODE])

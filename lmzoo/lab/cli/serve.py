@@ -154,7 +154,9 @@ class Pages:
 
         begin = time.monotonic()
         # Before the page is made: a sweep that ends meanwhile has results that the page lacks.
-        reload = RELOAD if is_running(study) else None
+        reload = None
+        if is_running(study):
+            reload = RELOAD
         try:
             page = self._render(study)
         except UserError as error:

@@ -144,7 +144,9 @@ def begin() -> None:
 
 def _connect() -> None:
     begun = time.monotonic()
-    connect = _join if ADDRESS else _start
+    connect = _start
+    if ADDRESS:
+        connect = _join
     connect(QUIET)
     TIMES["start"] = time.monotonic() - begun
 
@@ -206,7 +208,9 @@ class _WithoutRay(io.TextIOBase):
 
     def write(self, text: str, /) -> int:
         is_of_ray = threading.current_thread().name.startswith("ray_")
-        return len(text) if is_of_ray else sys.stderr.write(text)
+        if is_of_ray:
+            return len(text)
+        return sys.stderr.write(text)
 
 
 @contextlib.contextmanager

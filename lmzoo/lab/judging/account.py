@@ -135,7 +135,9 @@ class Account(NamedTuple):
             found[OTHER] = found.get(OTHER, 0) + self.unread
         reasons = sorted(found, key=lambda why: (why != COUNTED, why != DIVERGED, why))
         whole = len(self.rows) + self.unread
-        name = "row read" if whole == 1 else "rows read"
+        name = "rows read"
+        if whole == 1:
+            name = "row read"
         return {name: whole, **{why: found[why] for why in reasons}}
 
     def line(self) -> str:
@@ -166,7 +168,8 @@ def account(results: Any, question: Question) -> Account:
     if at is not None:
         usable = rows.select(own=(pl.col("why") == "") & VALUE.is_not_null())["own"]
         steps = numbers(frame[at], usable, notes).alias("step")
-        steps = steps if q.step else steps.fill_null(0.0)
+        if not q.step:
+            steps = steps.fill_null(0.0)
     rows = rows.with_columns(step=steps)
     if q.step is not None:
         rows = leave_gaps(rows, notes)
@@ -178,7 +181,9 @@ def account(results: Any, question: Question) -> Account:
     runs = pl.concat([picked.select(*ROWS), runs.select(*ROWS)]).unique("run", maintain_order=True)
     runs = runs.sort("run")
     if q.seed is None:
-        each = f"{key} counts by itself" if key else "row counts as a run"
+        each = "row counts as a run"
+        if key:
+            each = f"{key} counts by itself"
         notes += _unnamed(frame, free, runs, each)
     notes += _said_of_runs(rows, picked, q, source)
     return _counted(rows, runs, q, notes)._replace(unread=source.unread)
@@ -268,7 +273,10 @@ def _rows(
     if key is not None:
         keys = cells[key] = _seeds(frame[key], notes)
     named = next((c for c in (RUN, RUN_ID) if c in frame.columns and c != key), None)
-    names = frame[named].cast(pl.String) if named else pl.lit(None, pl.String)
+    if named:
+        names = frame[named].cast(pl.String)
+    else:
+        names = pl.lit(None, pl.String)
     lacking = [
         pl.when(own.is_null()).then(pl.lit(f"without a value of {name}"))
         for name, own in cells.items()
@@ -290,7 +298,9 @@ def _rows(
     is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
     usable = rows["why"] == ""
     values = numbers(frame[q.metric], usable, notes)
-    best = numbers(frame[q.best], usable, notes) if q.best else values
+    best = values
+    if q.best:
+        best = numbers(frame[q.best], usable, notes)
     return rows.with_columns(
         run=pl.when(is_run).then(pl.col("row").min().over(IDENTITY)),
         value=pl.when(is_diverged).then(math.inf).otherwise(values),
@@ -332,7 +342,10 @@ def _said_of_runs(
     lost = [f"{name}, {word} {key}" if name else f"{word} {key}" for name, key in left.rows()]
     if lost:
         yield f"left out, as {' or '.join(q.columns)} is empty: {some(sorted(lost))}"
-    judged = dict(known.select("name", "value").rows()) if source.others else {}
+    if source.others:
+        judged = dict(known.select("name", "value").rows())
+    else:
+        judged = {}
     texts = list[str]()
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
@@ -346,7 +359,10 @@ def _said_of_runs(
 def _step_hint(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> str:
     """Return the column that orders the rows of a run that has several, to name in an error."""
     counts = rows.filter(KNOWN).group_by("run").agg("row").filter(pl.col("row").list.len() > 1)
-    of_run = [] if counts.is_empty() else counts.sort("run")["row"][0]
+    if counts.is_empty():
+        of_run = []
+    else:
+        of_run = counts.sort("run")["row"][0]
     for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
         if 2 * frame[name].gather(of_run).drop_nulls().n_unique() > len(of_run):
             return name
@@ -412,7 +428,9 @@ def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series
     large = read.abs() > 2**53
     if is_text:
         large &= given.str.contains(r"^[+-]?\d+$")
-    count = large.sum() if is_text or values.dtype.is_integer() else 0
+    count = 0
+    if is_text or values.dtype.is_integer():
+        count = large.sum()
     if count:
         notes.append(f"{values.name}: {count} integers above 2^53 are rounded to 16 digits")
     return read
@@ -448,11 +466,18 @@ def _seed(label: str | None) -> str | None:
         return None
     whole = re.fullmatch(r"([+-]?)0*(\d+?)(\.0*)?", label)
     if whole:
-        sign = whole[1].strip("+") if whole[2] != "0" else ""
+        sign = ""
+        if whole[2] != "0":
+            sign = whole[1].strip("+")
         return sign + whole[2]
     with_exponent = re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", label)
-    exact = float(label) if with_exponent else math.nan
-    return str(int(exact)) if exact < 2**53 and exact.is_integer() else label
+    if with_exponent:
+        exact = float(label)
+    else:
+        exact = math.nan
+    if exact < 2**53 and exact.is_integer():
+        return str(int(exact))
+    return label
 
 
 def _say_merged(values: pl.Series, labels: pl.Series, text: str, notes: list[str]) -> None:
@@ -544,7 +569,10 @@ def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str
     chosen = stored if asked is None else asked
     if chosen is None:
         chosen = direction_of(q.metric)
-    tables = frame[q.within].unique(maintain_order=True) if q.within else ()
+    if q.within:
+        tables = frame[q.within].unique(maintain_order=True)
+    else:
+        tables = ()
     word = f"{OPTIONS[chosen]} is given"
     if asked is None:
         word = f"{OPTIONS[not chosen]} is not given"

@@ -56,7 +56,10 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
         pl.col("table", "variant", "key").first(),
         start=STEP.min(), end=STEP.max(), steps=STEP.n_unique(),
     )  # fmt: skip
-    by = IDENTITY if with_seeds else IDENTITY[:2]
+    if with_seeds:
+        by = IDENTITY
+    else:
+        by = IDENTITY[:2]
     moved: dict[tuple[int, str | None], Mapping[str, Any]] = {}
     whole: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for part in spans.sort("start", "run", "name").to_dicts():
@@ -177,7 +180,10 @@ def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question", notes: list[st
     if q.best != q.metric and better(str(q.best)) is not None:
         is_higher = better(str(q.best))
     best = pl.col("best")
-    at_best = best.arg_max() if is_higher else best.arg_min()
+    if is_higher:
+        at_best = best.arg_max()
+    else:
+        at_best = best.arg_min()
     finite = rows.filter(USABLE & best.is_finite()).group_by("run").agg(
         at=STEP.get(at_best), count=pl.len()
     )  # fmt: skip
@@ -200,7 +206,10 @@ def _beside_best(known: pl.DataFrame, last: pl.DataFrame, q: "Question") -> Iter
     if q.higher_is_better is None:
         return
     finite = known.filter(VALUE.is_finite())
-    best = VALUE.max() if q.higher_is_better else VALUE.min()
+    if q.higher_is_better:
+        best = VALUE.max()
+    else:
+        best = VALUE.min()
     ends = last.filter(VALUE.is_finite()).join(
         finite.group_by("run").agg(top=best), on="run", maintain_order="left"
     )

@@ -195,7 +195,9 @@ def plan_report(
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
     frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
-    how = "paired by seed" if known.paired else "by the means"
+    how = "by the means"
+    if known.paired:
+        how = "paired by seed"
     name = repr(known.labels[known.reference])
     answer, *heading = _summary(known, frame, power, price, k)
     return Report(

@@ -88,7 +88,10 @@ def _separator(content: mmap.mmap) -> str:
             odd.append(b",")
         is_odd = any(content.find(mark) >= 0 for mark in odd)
         is_whole = "\n".join(split) == text and not named and len(columns) == len(header)
-        marks = decimal_points(columns) if separator in ";\t" else ({}, [])
+        if separator in ";\t":
+            marks = decimal_points(columns)
+        else:
+            marks = ({}, [])
         is_of_wandb = W_AND_B & {*header} or any(name.endswith("__MIN") for name in header)
         if is_whole and not is_odd and not is_of_wandb and "" not in header and not any(marks):
             return separator

@@ -88,7 +88,9 @@ def read_results(path: str | Path, question: Any = None) -> Source:
         if text == "-":
             source = _content(sys.stdin.buffer.read(), file)
         else:
-            large = large_table(file, question) if question is not None else None
+            large = None
+            if question is not None:
+                large = large_table(file, question)
             source = large or (
                 _folder(file) if file.is_dir() else _content(file.read_bytes(), file)
             )

@@ -50,9 +50,10 @@ def states(
     if STATE in frame.columns:
         result = frame[STATE].fill_null("")
     for name in filter(None, [*free, seed]):
-        reasons = (
-            [] if name == STATE else _reasons(frame[name], finished, notes, is_seed=name == seed)
-        )
+        if name == STATE:
+            reasons = []
+        else:
+            reasons = _reasons(frame[name], finished, notes, is_seed=name == seed)
         if any(reasons):
             known = frame[name].unique(maintain_order=True)
             own = frame[name].replace_strict(known, reasons, return_dtype=pl.String)
@@ -91,7 +92,9 @@ def _reasons(
     counts = good | {word.lower() for word in finished}
     reasons = []
     for text, word in zip(texts, words, strict=True):
-        reason = f"{otherwise} ({name} {text[:60]!r})" if otherwise == UNFINISHED else otherwise
+        reason = otherwise
+        if otherwise == UNFINISHED:
+            reason = f"{otherwise} ({name} {text[:60]!r})"
         if word == DIVERGED:
             reason = DIVERGED
         is_good = {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts

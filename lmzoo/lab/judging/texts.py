@@ -463,7 +463,9 @@ def loose_object(text: str, place: int) -> tuple[dict[str, Any], str]:
         if not found.start() <= place < found.end():
             continue
         lines = found[0].count("\n") + 1
-        kind = f"JSON over {lines} lines" if lines > 1 else "JSON behind a prefix"
+        kind = "JSON behind a prefix"
+        if lines > 1:
+            kind = f"JSON over {lines} lines"
         for read, said in ((json_value, kind), (ast.literal_eval, "a dictionary of Python")):
             with contextlib.suppress(ValueError, SyntaxError, RecursionError):
                 return read(found[0]), said

@@ -125,7 +125,10 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
     part = part.with_columns(value=pl.col("value") / unit)
     losses, lone, rows = losses_with_pairs(part, variants, to, asked, q)
     paired = lone is not None
-    alone = lone.sum(1) if lone is not None else np.zeros(P, int)
+    if lone is not None:
+        alone = lone.sum(1)
+    else:
+        alone = np.zeros(P, int)
     if q.reference is not None and q.reference not in variants:
         asked[:] = False
     c = compared(losses, to, family=asked, margin=q.margin / unit, paired=paired)
@@ -229,7 +232,10 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     references = asked["against"].unique()
     to = "the one before" if q.successive else f"the first of each {within}"
     to = repr(references.item(0)) if len(references) == 1 else to
-    contrasts = "1 contrast" if len(asked) == 1 else f"{len(asked)} contrasts"
+    if len(asked) == 1:
+        contrasts = "1 contrast"
+    else:
+        contrasts = f"{len(asked)} contrasts"
     better = "higher" if q.higher_is_better else "lower"
     nothing = "no margin, so nothing is negligible (--margin)"
     of_margin = f"margin {q.margin:g}" if q.margin else nothing

@@ -320,7 +320,10 @@ def _all_looks(
     previous, made, c = 0, -1, None
     for number, look in enumerate([*plan, Look(2 * plan[-1].seeds, 0.0, plan[-1].own)]):
         is_last = number == len(plan)  # it confirms, and adds no sign
-        active = state.unconfirmed if is_last else state.unconfirmed | state.undecided
+        if is_last:
+            active = state.unconfirmed
+        else:
+            active = state.unconfirmed | state.undecided
         if is_last and not active.any():
             break
         own = look.own

@@ -154,7 +154,8 @@ def fit_responses(
     y = settled(losses)
     x = np.asarray(settings, np.float64)
     assert np.isfinite(y).any(1).all()
-    early = None if early is None else settled(early)
+    if early is not None:
+        early = settled(early)
     x = np.broadcast_to(x, (*y.shape, x.shape[-1]))
     runs = _Runs.read(y, x, seeds, early, shared or y.shape[1])
     if not runs.height.any() or y.shape[1] < 2:

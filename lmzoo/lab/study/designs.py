@@ -82,10 +82,15 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
         bounds = space[path]
         shares = sorted({_share(bounds, setting[path]) for setting in tried})
         at = _share(bounds, best[path])
-        next_share = shares[1] if at <= shares[0] else shares[-2]
+        if at <= shares[0]:
+            next_share = shares[1]
+        else:
+            next_share = shares[-2]
         if not near_bound(best[path], bounds):
             moved[path] = _value(bounds, min(max(2 * at - next_share, 0.0), 1.0))
-    return None if moved == best or moved in tried else moved
+    if moved == best or moved in tried:
+        return None
+    return moved
 
 
 def untried(space: Space, tried: Sequence[Setting]) -> Setting | None:
@@ -126,12 +131,16 @@ def _value(bounds: Range, share: float) -> Any:
         value = bounds.low * (bounds.high / bounds.low) ** float(share)
     else:
         value = bounds.low + (bounds.high - bounds.low) * float(share)
-    return round(value) if isinstance(bounds, IntRange) else float(f"{value:.4g}")
+    if isinstance(bounds, IntRange):
+        return round(value)
+    return float(f"{value:.4g}")
 
 
 def _share(bounds: Range, value: float) -> float:
     assert not isinstance(bounds, Choice)
-    scale = log if bounds.log else float
+    scale = float
+    if bounds.log:
+        scale = log
     return (scale(value) - scale(bounds.low)) / (scale(bounds.high) - scale(bounds.low))
 
 
@@ -173,4 +182,6 @@ class StartRules:
         """Return the number of first settings with which setting `index` is compared."""
         level = bisect.bisect_left(self._levels, epoch)
         known = max(0, index - self._parallel * (level + 1) + 1)
-        return known if index < self._design else max(known, self._design)
+        if index < self._design:
+            return known
+        return max(known, self._design)

@@ -210,7 +210,9 @@ class Planner:
         """Return what is known of runs that are equal, and so are not independent."""
         own = [p for p in self.points if p.confirm_runs and not p.point.closed_form]
         names = [point.point.display_label for point in own]
-        return equal_lines(names, _losses(own)) if own else iter(())
+        if own:
+            return equal_lines(names, _losses(own))
+        return iter(())
 
     def write_failures(self) -> None:
         """Write the end events of failed runs; call it only after a sweep that completed.

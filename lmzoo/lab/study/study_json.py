@@ -91,4 +91,6 @@ def _plain(value: Any) -> Any:
         return {path: _plain(x) for path, x in value.items()}
     if isinstance(value, tuple | list):
         return [_plain(x) for x in value]
-    return value if isinstance(value, str | int | float | None) else type(value).__name__
+    if isinstance(value, str | int | float | None):
+        return value
+    return type(value).__name__

@@ -86,7 +86,9 @@ class Requests(Searcher):
         # While there is no trial, Tune asks for one before it asks the scheduler.
         if not self.names and not self.turn():
             return Searcher.FINISHED
-        return {WORKER: self.names.pop(0)} if self.names else None
+        if self.names:
+            return {WORKER: self.names.pop(0)}
+        return None
 
     def turn(self) -> bool:
         """Let the coordinator make a turn; return False if the sweep has ended."""

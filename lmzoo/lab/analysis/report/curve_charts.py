@@ -46,7 +46,9 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     hues, unit = hues_of(ranked), ranked["metric"].item(0)
     metric = "sentence" if unit == "sentence" else "token"
     # Validation texts have other sizes than the test text, so curves stay in nats.
-    what = UNITS[metric] if unit in UNITS else unit
+    what = unit
+    if unit in UNITS:
+        what = UNITS[metric]
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:

@@ -83,7 +83,9 @@ def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str 
     The charts show the point with this label at first, or all.
     """
     has_charts = any('class="chart"' in body for body in (lead, *(s.body for s in sections)))
-    library = _vega() if has_charts else ""
+    library = ""
+    if has_charts:
+        library = _vega()
     script = (FOLDER / "page.js").read_text("utf-8")
     css = (FOLDER / "page.css").read_text("utf-8")
     page = macro("page", title, lead, sections, point, POLICY, css, library, script)

@@ -51,7 +51,9 @@ def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[s
 
 def front_of(points: pl.DataFrame, cost: str) -> pl.DataFrame:
     """Return the points of which no other one costs at most as much and is better."""
-    sign = -1 if points["higher_is_better"].item(0) else 1
+    sign = 1
+    if points["higher_is_better"].item(0):
+        sign = -1
     ordered = points.with_columns(badness=sign * pl.col("loss")).sort(cost, "badness")
     best_before = pl.col("badness").cum_min().shift(1)
     return ordered.filter(best_before.is_null() | (pl.col("badness") < best_before))

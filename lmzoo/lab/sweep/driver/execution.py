@@ -132,7 +132,9 @@ class Sweep:
             check_selection(self.study, points, needed)
             for line in door.check_points(points):
                 self.stderr.print(f"WARNING: {line}", markup=False)
-            fingerprint = corpus.fingerprint if corpus else ""
+            fingerprint = ""
+            if corpus:
+                fingerprint = corpus.fingerprint
             self.folder = door.store_folder(storage, self.study.name, fields, fingerprint)
             with closing(
                 ReadOnlyStudyStore(self.folder, again=self.again)

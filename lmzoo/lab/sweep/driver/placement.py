@@ -31,7 +31,9 @@ def prepare(fleet: Fleet, capacity: Capacity, place: Callable[[str], object]) ->
     """Return the coordinator of a sweep whose workers `place` lets Ray place."""
     planner, resources = fleet.planner, capacity.resources
     store = planner.store.store
-    server = start_server(store) if connection.ADDRESS else None
+    server = None
+    if connection.ADDRESS:
+        server = start_server(store)
     corpus = ray.put(fleet.packer.corpus)
     facts: dict[str, Any] = {
         "store": store.address,

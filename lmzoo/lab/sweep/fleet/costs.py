@@ -346,13 +346,17 @@ def epochs_left(planner: Planner) -> float:
     seen: set[str] = set()
     epochs = 0.0
     for point in planner.points:
-        pruned = PRUNED if point.study.pruner != "none" else 1.0
+        pruned = 1.0
+        if point.study.pruner != "none":
+            pruned = PRUNED
         budget = 1 if point.point.closed_form else point.study.epochs
         for run in (*point.tune_runs, *point.confirm_runs):
             if run.status or run.id in seen:
                 continue
             seen.add(run.id)
-            share = pruned if run.stage == "tune" else 1.0
+            share = 1.0
+            if run.stage == "tune":
+                share = pruned
             epochs += share * max(0, budget - run.trained)
         epochs += pruned * budget * max(0, point.samples - len(point.tune_runs))
         if point.best_setting is None:
