@@ -2,11 +2,10 @@
 
 A decoder of two layers that sees all earlier characters, with rotary positions, without positions,
 and with what replaces or joins them: a forget gate (FoX), stick-breaking, a sink. It trains on
-blocks of 64 characters; `tools/lengths.py` evaluates its runs on windows of 512. The short
-convolution is cut, since it tells the order too.
+blocks of 64 characters; `lmzoo score` gives its runs longer texts. The short convolution is cut,
+since it tells the order too.
 
     python sweeps/positions.py --data-dir DIR
-    python tools/lengths.py runs/positions-shakespeare_char --data-dir DIR
 """
 
 from lmzoo import FloatRange, Point, Study, main

@@ -156,10 +156,12 @@ def _has_other_form(model: Mapping[str, Any]) -> bool:
 
 
 def atlas_report(records: Path) -> Report:
-    """Return the table of the page, and that of the columns of the file."""
+    """Return the decided rows for the page, and the table of the columns of the file."""
     frame = atlas(records)
+    compared = frame.filter(pl.col("verdict") != "")
+    decided = compared.filter(~pl.col("verdict").str.starts_with("undecided"))
     header = (*SHOWN, "command")
-    rows = [tuple(_cell(row, name) for name in header) for row in frame.to_dicts()]
+    rows = [tuple(_cell(row, name) for name in header) for row in decided.to_dicts()]
     text = frozenset({*header} - {*NUMBERS})
     types = [(name, kind.__name__, meaning) for name, (kind, meaning) in COLUMNS.items()]
     named = ("column", "type", "meaning")
@@ -167,7 +169,9 @@ def atlas_report(records: Path) -> Report:
     return Report(
         heading=(f"{frame.height} rows of {studies} studies.",),
         tables=(
-            TextTable("every point and its reference", header, rows, text),
+            TextTable(
+                f"{decided.height} decided of {compared.height} compared points", header, rows, text
+            ),
             TextTable(f"columns of {FILE}", named, types, frozenset(named)),
         ),
         legend=(),
@@ -198,8 +202,8 @@ def width_report(*paths: Path) -> Report:
 
 
 def _path(label: str) -> str:
-    """Return a label without the word for a mutant before the name of its path."""
-    return label.removeprefix("cut ").removeprefix("mgu ")
+    """Return a label without the word for a cut before the name of its path."""
+    return label.removeprefix("cut ")
 
 
 def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float, float]:
@@ -221,6 +225,7 @@ def slope_by_width(points: Sequence[Mapping[str, Any]]) -> tuple[float, float, f
 INF = float("inf")
 ADMITTED = {
     "better": (-INF, -1), "better (size open)": (-INF, 0), "negligible": (-1, 1),
+    "negligible (better)": (-1, 0), "negligible (worse)": (0, 1),
     "worse (size open)": (0, INF), "worse": (1, INF),
 }  # fmt: skip
 """Verdict -> the effects that it admits, in margins. One that is undecided admits all."""

@@ -1,6 +1,6 @@
 """The ablation of a paper next to ours: differences to the complete cell, in nats per token.
 
-    <!-- table: ablation records/modern_gla-text.parquet -->
+    <!-- table: ablation records/modern_gla-captions.parquet -->
 
 `published_ablations.csv` has the perplexities of the papers, one run each. A difference is the
 logarithm of the ratio of two perplexities. Two of them agree if the verdict of ours has the sign of

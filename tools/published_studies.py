@@ -31,17 +31,6 @@ PUBLISHED = "--recipe published --set model.norm=time_std --search-space recipe.
 REFERENCE = {
     "reference-words": PublishedStudy("reference", "multi30k_en"),
     "reference-proteins": PublishedStudy("reference", "cath", SMALL),
-    "reference-characters": PublishedStudy("reference", "multi30k_en_char", SMALL),
-    "reference-shakespeare": PublishedStudy(
-        "reference", "text:tinyshakespeare/input.txt.gz", f"{SMALL} --set corpus.unit=char"
-    ),
-    "reference-mutants": PublishedStudy(
-        "gru_factorial",
-        "multi30k_en",
-        "--set model.width=64 --set model.emission.components=128 --set recipe.batch=140"
-        f" {COSINE} {RATE} --seeds 2",
-        points="mgu .*",
-    ),
     # The rows of the published table that `reference-words` does not have, in its setting.
     "reference-sound": PublishedStudy(
         "words",
@@ -67,17 +56,6 @@ OTHERS = {
     "autoencoders-captions": PublishedStudy("autoencoders", "captions", "--samples 3"),
     "initial_states-captions": PublishedStudy("initial_states", "captions"),
     "normalisation-proteins": PublishedStudy("normalisation", "cath", "--samples 3"),
-    "normalisation-words": PublishedStudy(
-        "normalisation",
-        "multi30k_en",
-        f"--set corpus.min_count=5 --set recipe.batch=280 {COSINE} {RATE}",
-    ),
-    "ngrams-words": PublishedStudy(
-        "ngrams", "multi30k_en", "--parameters 250000 --epochs 3 --samples 3 --seeds 3"
-    ),
-    "mixtures-words": PublishedStudy(
-        "mixtures", "multi30k_en", "--parameters 250000 --epochs 3 --samples 3 --seeds 3"
-    ),
     **{
         f"modern_{cell}-captions": PublishedStudy(f"modern_cells modern_{cell}", "captions")
         for cell in MODERN
@@ -135,9 +113,7 @@ OTHERS = {
         " --seeds 5 --set recipe.lr=0.005 --search-space recipe.lr=off",
         points="tanh|LSTM|DeltaProduct.*",
     ),
-    "nanogpt_cells-shakespeare_char": PublishedStudy("nanogpt nanogpt_cells", "shakespeare_char"),
     "scaling-captions": PublishedStudy("scaling", "captions"),
-    "factorial-captions": PublishedStudy("gru_factorial", "captions"),
 }
 """The studies of the other pages, the short ones first."""
 

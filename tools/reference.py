@@ -5,7 +5,7 @@ sitting restores the records of a study from `docs/results/records`, if this mac
 it, continues its sweep, and saves the records again. It ends when the hours are over or all studies
 are complete; the next sitting may be on another machine.
 
-DIR has the folders multi30k, cath and tinyshakespeare with the files of the corpora, whose licences
+DIR has the folders multi30k and cath with the files of the corpora, whose licences
 do not allow a copy here. `--dry-run` prints the hours of each study: about 2 for the first.
 """
 

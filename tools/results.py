@@ -29,7 +29,6 @@ import ranking_picture
 import scaling_picture
 from answers import per_width, places, two_optimisers
 from atlas import FILE, atlas, atlas_report, ranking, width_report
-from epistasis import heat_map, study_epistasis
 from map_table import map_picture, map_report
 from published_ablations import ablation_report
 from published_table import published_comparison
@@ -59,7 +58,6 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
     "rank": ranking,
     "compare": study_comparison,
-    "epistasis": study_epistasis,
     "scaling": study_scaling,
     "ablation": ablation_report,
     "rates": rate_report,
@@ -132,8 +130,6 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
                 yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
             if words[0] == "map":
                 yield folder / "map.svg", map_picture(*(folder / name for name in words[1:]))
-            if words[0] == "epistasis":
-                yield folder / "epistasis.svg", heat_map(folder / words[1])
         for asked in FIGURE.finditer(text):
             _, paths, options = _parsed(asked["command"])
             options.pop("part", None)

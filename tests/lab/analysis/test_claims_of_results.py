@@ -59,9 +59,9 @@ def test_a_claim_that_its_record_does_not_have_is_seen():
 def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
     text = (PAGES / "modern_cells.md").read_text(encoding="utf-8")
     headings = ("Gated linear attention", "Gated DeltaNet", "HGRN2")
-    tables = [table(text.split(f"### {heading}\n")[1], "cut") for heading in headings]
+    tables = [table(text.split(f"\n## {heading}\n")[1], "cut") for heading in headings]
     signs = [row["sign"] for rows in tables for row in rows]
-    assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 5, 4)
+    assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 2, 7)
 
 
 TRACKED = {"parity": "cell", "s3": "cell on S3", "s5": "cell on S5", "counting": "cell on sums"}
@@ -110,11 +110,3 @@ def table(page: str, first: str) -> list[dict[str, str]]:
     lines = page[page.index(f"| {first} |") :].split("\n\n")[0].splitlines()
     header, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return [dict(zip(header, row, strict=True)) for row in rows]
-
-
-def test_two_seeds_show_that_two_mutants_beat_the_five_gram():
-    text = (PAGES / "factorial.md").read_text(encoding="utf-8")
-    assert "The wild type and two mutants beat the Kneser-Ney 5-gram" in text
-    assert "38 are shown to lose" in text
-    words = frame_of("reference-mutants")["kn5"].to_list()
-    assert (words.count("wins"), words.count("loses")) == (3, 38)
