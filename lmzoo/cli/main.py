@@ -56,9 +56,6 @@ PANELS = {
         "figure": ("lmzoo.lab.cli.tables:figure", "Draw a figure of a study for a paper."),
         "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
         "serve": ("lmzoo.lab.cli.serve:serve", "Show all studies in a browser, also running ones."),
-        "posterior": ("lmzoo.cli.posterior:write_posterior", "Plot latents and attention."),
-        "horizon": ("lmzoo.cli.horizon:show_horizon", "Show how far back gradients reach."),
-        "budget": ("lmzoo.cli.horizon:show_budget", "Show what a leak of tokens is worth."),
     },
 }
 """Panel of `lmzoo --help` -> subcommand -> its function, and its line in that list."""

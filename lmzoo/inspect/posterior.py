@@ -129,38 +129,6 @@ def require_latent(model: LanguageModel) -> None:
         )
 
 
-def keep_largest(posterior: Posterior, count: int) -> Posterior:
-    """Keep the `count` values with the largest total mass, in order, and sum all others."""
-    if len(posterior.values) <= count:
-        return posterior
-    kept = posterior.probability.sum(1).topk(count).indices.sort().values
-    rest = posterior.probability.sum(0) - posterior.probability[kept].sum(0)
-    names = [posterior.values[k] for k in kept.tolist()]
-    return Posterior(
-        posterior.latent,
-        (*names, f"{len(posterior.values) - count} others"),
-        posterior.tokens,
-        torch.cat([posterior.probability[kept], rest.clamp_min(0)[None]]),
-    )
-
-
-def as_json(table: Posterior | Prior) -> dict[str, Any]:
-    """Convert to JSON types, with the names of the axes in order."""
-    if isinstance(table, Posterior):
-        return {
-            "axes": ["value", "token"],
-            "values": list(table.values),
-            "tokens": list(table.tokens),
-            "probability": table.probability.tolist(),
-        }
-    return {
-        "axes": ["slot", "value", "position"],
-        "values": list(table.values),
-        "positions": [*range(1, table.probability.shape[2] + 1)] if table.by_position else None,
-        "probability": table.probability.tolist(),
-    }
-
-
 @runtime_checkable
 class HasAttentionMaps(Protocol):
     """The two members that a model class needs for attention maps."""

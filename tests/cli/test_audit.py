@@ -1,8 +1,6 @@
-"""`lmzoo audit`, `lmzoo budget` and `lmzoo horizon`."""
+"""`lmzoo audit`."""
 
 import json
-
-import pytest
 
 from lmzoo import zoo
 from lmzoo.contract import MODELS
@@ -82,23 +80,3 @@ def test_the_config_of_a_run_has_measured_leaks(monkeypatch):
     leaking = run_config(config, Recipe(), corpus, spec, 0)
     assert "when a later token changes" in leaking["leaks"]
     assert leaking["leaks"] == audit_verdict(config, corpus.task)
-
-
-def test_the_budget_of_independent_tokens(lmzoo):
-    code, out, _ = lmzoo("budget", "iid", "--json")
-    budget = json.loads(out)
-    assert code == 0
-    assert budget["gain"] == pytest.approx(budget["unigram"] - budget["floor"])
-    assert lmzoo("budget", "iid")[1].count("nats") == 1
-
-
-def test_the_horizon_of_rows(lmzoo):
-    code, out, _ = lmzoo("horizon", "lstm_lm", "gru", "--set", "model.width=8", "--json")
-    norms = json.loads(out)
-    assert code == 0
-    assert set(norms) == {"lstm_lm", "gru"}
-    assert len(norms["gru"]) == len(norms["lstm_lm"]) > 5
-
-
-def test_a_row_without_recurrent_state_has_no_horizon(refused):
-    assert "transformer_decoder has no recurrent state" in refused("horizon", "gpt")

@@ -13,12 +13,9 @@ from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.normalise import normalise_sequence
 from lmzoo.inspect.posterior import (
     HasAttentionMaps,
-    Posterior,
-    as_json,
     attention_maps,
     boundaries,
     has_boundaries,
-    keep_largest,
     posterior,
     prior,
     value_names,
@@ -79,7 +76,6 @@ def test_posterior_and_prior_are_normalised_and_have_the_documented_shape(case):
         assert table.shape[2] in (1, model.task.length - 1)
         assert_close(table.sum(1), torch.ones_like(table[:, 0]), CLOSE, "prior")
         assert len(posterior(model, IDS, TOKENS).values) == len(values)
-    assert torch.tensor(as_json(found)["probability"]).equal(found.probability)
 
 
 @pytest.mark.parametrize("name", CONTEXT_FREE)
@@ -136,15 +132,6 @@ def test_a_model_without_a_latent_and_sentences_of_invalid_length_are_refused():
     for count in (1, 5):
         with pytest.raises(UserError, match=f"1 to 3 tokens, got {count - 1}$"):
             posterior(tiny("aggregate_markov"), [START] * count, ["a"] * count)
-
-
-def test_keep_largest_keeps_the_order_and_sums_the_other_values():
-    table = torch.tensor([[0.2, 0.5], [0.1, 0.0], [0.1, 0.0], [0.6, 0.5]])
-    found = keep_largest(Posterior("component", ("a", "b", "c", "d"), ("1 x", "2 y"), table), 2)
-    assert found.values == ("a", "d", "2 others")
-    kept = torch.tensor([[0.2, 0.5], [0.6, 0.5], [0.2, 0.0]])
-    assert_close(found.probability, kept, CLOSE, "kept")
-    assert keep_largest(found, 3) is found
 
 
 @pytest.mark.parametrize(
