@@ -3,8 +3,8 @@
     python analysis/compare.py gru_ablation "cut carry (6)"
     python analysis/compare.py gru_ablation "cut carry (6)" "cut write (7)"
 
-Without a second label, the point is compared with the reference. `lmzoo compare` also considers the
-test sequences, and corrects for the number of points.
+Without a second label, the point is compared with the reference. `lmzoo rank` shares the variance
+between points, and corrects for their number.
 """
 
 from typing import Any

@@ -10,7 +10,6 @@ the same answer without lmzoo: the mean and the standard error of each point fro
 losses. The script fails nothing.
 """
 
-import io
 import json
 import math
 import os
@@ -35,7 +34,6 @@ from lmzoo.lab.store.records import (
     CONFIG,
     RECORDS,
     STUDY,
-    TEST_LOSSES,
     json_bytes,
     parse_json,
     parse_lines,
@@ -125,10 +123,6 @@ class _Archive:
         lines = "".join(f"{record_line(event)}\n" for event in events)
         self._zip.writestr(f"{run}/{CONFIG}", json_bytes(config))
         self._zip.writestr(f"{run}/{RECORDS}", lines)
-        losses = np.stack([random.normal(40, 4, SEQUENCES), np.full(SEQUENCES, 12)])
-        buffer = io.BytesIO()
-        np.save(buffer, losses.astype("f4"))
-        self._zip.writestr(f"{run}/{TEST_LOSSES.format(10)}", buffer.getvalue())
 
     def close(self) -> None:
         if self._zip is not None:
@@ -144,7 +138,6 @@ def commands(store: Path) -> dict[str, list[str]]:
         "start of Python": [sys.executable, "-c", "import polars"],
         "lmzoo rank": [*lmzoo, "rank", str(store)],
         "lmzoo report": [*lmzoo, "report", str(store), "--out", f"{store}.html"],
-        "lmzoo compare": [*lmzoo, "compare", str(store)],
         "lmzoo figure": [*lmzoo, "figure", str(store), "--out", f"{store}.svg", "--kind", "forest"],
         "lmzoo plan": [*lmzoo, "plan", str(store), "--effect", "0.02"],
         "lmzoo records save": [*lmzoo, "records", "save", str(store), f"{store}.parquet"],

@@ -35,7 +35,6 @@ from published_table import published_comparison
 from rates import rate_report
 from scaling_fits import study_scaling
 
-from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.environments import commits_line
 from lmzoo.lab.analysis.load import load_study, search_ranges
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
@@ -57,7 +56,6 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 COMMANDS: dict[str, Callable[..., Report]] = {
     "answer": lambda path: Report((_answer(path),), (), (), pl.DataFrame()),
     "rank": ranking,
-    "compare": study_comparison,
     "scaling": study_scaling,
     "ablation": ablation_report,
     "rates": rate_report,

@@ -52,7 +52,6 @@ PANELS = {
         "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
     },
     "More": {
-        "compare": ("lmzoo.lab.cli.tables:compare", "Compare points over seeds and sequences."),
         "figure": ("lmzoo.lab.cli.tables:figure", "Draw a figure of a study for a paper."),
         "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
         "serve": ("lmzoo.lab.cli.serve:serve", "Show all studies in a browser, also running ones."),

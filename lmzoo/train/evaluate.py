@@ -10,12 +10,10 @@ Both are equal when all n_b are equal. In a task, which scores some tokens only,
     sequence accuracy  share of sequences all of whose scored tokens are
 """
 
-import io
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -53,12 +51,6 @@ class Losses:
         if self.accuracy is None or self.sequence_accuracy is None:
             return {}
         return {"accuracy": self.accuracy, "sequence_accuracy": self.sequence_accuracy}
-
-    def to_npy(self, scored: Tensor) -> bytes:
-        """Return a file: NLL in nats and number of scored tokens (N,) of each, (2, N) float32."""
-        file = io.BytesIO()
-        np.save(file, torch.stack([self.nll.cpu(), scored.cpu().double()]).float().numpy())
-        return file.getvalue()
 
 
 REPORT_SEQUENCES = 200

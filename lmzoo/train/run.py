@@ -29,7 +29,6 @@ from lmzoo.lab.store.records import (
     FILES,
     NUMERICS,
     SCHEMA,
-    TEST_LOSSES,
     USER_CODE,
     Record,
     RunFolder,
@@ -175,9 +174,6 @@ class Run(SavedRun):
             losses = self.known_losses or evaluate_test(model, self.corpus)
         losses = replace(losses, report=facts)
         model.load_state_dict(current)
-        # Before the record, which tells readers that the file exists.
-        name, data = TEST_LOSSES.format(self.epoch), losses.to_npy(self.corpus.test.counts)
-        self._submit(partial(self.folder.store.write, name, data))
         self._append(
             {
                 "event": "test",

@@ -65,7 +65,7 @@ def test_the_laboratory_needs_no_package_but_those_of_the_base(tmp_path) -> None
         "sys.meta_path.insert(0, Missing())\n"
         "import lmzoo.lab.cli.judge, lmzoo.lab.cli.plan, lmzoo.lab.cli.tables\n"
         "import lmzoo.lab.judging.verdicts, lmzoo.lab.judging.plan, lmzoo.lab.judging.commands\n"
-        "import lmzoo.lab.analysis.ranking, lmzoo.lab.analysis.comparison\n"
+        "import lmzoo.lab.analysis.ranking\n"
         "from lmzoo.lab.cli.report import report\n"
         "from pathlib import Path\n"
         f"report({str(records)!r}, out=Path({str(tmp_path / 'page.html')!r}))\n"

@@ -4,7 +4,6 @@ import io
 import pickle
 import zipfile
 
-import numpy as np
 import pytest
 import torch
 
@@ -186,27 +185,6 @@ def test_testing_does_not_change_the_training(folder, config, corpus):
     untested = files.RunFolder(folder.path.parent / "untested")
     _train(untested, config, corpus, 5)
     assert [r for r in _records(folder) if r["event"] == "epoch"] == _records(untested)
-
-
-def test_saved_test_losses_give_the_recorded_losses(folder, config, corpus):
-    run = Run(folder, config, corpus)
-    tested = {}
-    for budget in (1, 3):
-        list(run.train(budget))
-        tested[budget] = run.test()
-    run.close()
-    for record in (r for r in folder.records() if r["event"] == "test"):
-        saved = np.load(folder.path / files.TEST_LOSSES.format(record["epoch"]))
-        assert saved.dtype == np.float32
-        assert saved.shape == (2, len(corpus.test))
-        nll, tokens = saved.astype(np.float64)
-        assert np.allclose(nll, tested[record["epoch"]].nll.numpy(), rtol=1e-6)
-        assert np.isclose(nll.sum() / tokens.sum(), record["token"], rtol=1e-6)
-        assert np.isclose((nll / tokens).mean(), record["sentence"], rtol=1e-6)
-    assert not np.allclose(
-        *(np.load(folder.path / files.TEST_LOSSES.format(epoch))[0] for epoch in (1, 3))
-    )
-    assert not list(folder.path.glob(".test*"))
 
 
 def test_runs_of_other_numerics_and_runs_whose_settings_are_read_as_others_are_not_opened(tmp_path):

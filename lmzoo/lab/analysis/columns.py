@@ -9,11 +9,8 @@ into the pages of results.
 
 A column that does not follow from others is computed where its frame is (`ranking.py`, ...).
 
-In another unit, a number x in nats per token becomes
-
-    bits          k x                                   k: bits per character or byte of one nat
-    perplexities  exp(k x)                              of a loss; k = 1, or tokens per word
-                  exp(k (o + x)) − exp(k o)             of a distance x from the loss o
+The unit `nats` is converted to bits, and turned if the highest value is the best; `size`, that of
+the margin, is converted only.
 """
 
 import csv
@@ -27,14 +24,11 @@ import polars as pl
 
 from lmzoo.lab.analysis.formatting import (
     MISSING,
-    OBJECTIVE,
-    PERPLEXITIES,
     SIZE_OF,
     bits_per_nat,
     format_mean,
     format_number,
     format_p,
-    format_probability,
     format_value,
     require_size,
 )
@@ -45,26 +39,7 @@ Row = Mapping[str, Any]
 """A row of a frame."""
 
 
-@dataclass(frozen=True, eq=False)
-class Nats:
-    """The unit of a number that other units convert: nats per token."""
-
-    origin: pl.Expr | None = None
-    """The loss from which a distance is measured; None for a loss."""
-    as_perplexity: bool = True
-    """False: the number stays in nats in a table of perplexities."""
-
-
-UNITS = {
-    "loss": Nats(),
-    "from reference": Nats(pl.col("loss") - pl.col("difference")),
-    "from floor": Nats(pl.col("loss") - pl.col("gap")),
-    "from n-gram": Nats(pl.col("loss") - pl.col("kn5_difference")),
-    "near loss": Nats(pl.col("loss")),
-    "linear": Nats(as_perplexity=False),
-}
-"""Unit in `columns.csv` -> its conversion. "near loss" is a distance from the row's own loss, such
-as a standard deviation; "linear" is not converted to perplexities: the margin."""
+NATS = "nats"
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +47,7 @@ class Column:
     """A column of a frame, and what a person reads of it."""
 
     name: str
-    unit: Nats | None = None
+    unit: str = ""
     heading: str = ""
     """In text tables; a column without one is in CSV and JSON only."""
     cell: str | Callable[[Row, str], str] = ""
@@ -103,25 +78,26 @@ class Column:
         return format_number(value, form)
 
 
-def names(frame: str) -> list[str]:
-    """Return the names of a frame's columns, in order."""
-    return list(dict.fromkeys(name for column in FRAMES[frame] for name in _own_names(column)))
+def names() -> list[str]:
+    """Return the names of the columns of a ranking, in order."""
+    own = (name for column in FRAMES[RANKING] for name in _own_names(column))
+    return list(dict.fromkeys(own))
 
 
-def add_values(table: pl.DataFrame, frame: str) -> pl.DataFrame:
-    """Add the columns that follow from others, and put all into the order of the frame."""
-    values = (c.value.alias(c.name) for c in FRAMES[frame] if c.value is not None)
-    return table.with_columns(values).select(names(frame))
+def add_values(table: pl.DataFrame) -> pl.DataFrame:
+    """Add the columns that follow from others, and put all into the order of a ranking."""
+    values = (c.value.alias(c.name) for c in FRAMES[RANKING] if c.value is not None)
+    return table.with_columns(values).select(names())
 
 
-def json_columns(frame: str) -> frozenset[str]:
-    """Return the columns whose strings are JSON."""
-    return frozenset(column.name for column in FRAMES[frame] if column.is_json)
+def json_columns() -> frozenset[str]:
+    """Return the columns of a ranking whose strings are JSON."""
+    return frozenset(column.name for column in FRAMES[RANKING] if column.is_json)
 
 
-def shown_columns(frame: str, table: str) -> list[Column]:
-    """Return the columns of a text table, in its order."""
-    own = (column for column in FRAMES[frame] if table in column.tables)
+def shown_columns(table: str) -> list[Column]:
+    """Return the columns of a text table of a ranking, in its order."""
+    own = (column for column in FRAMES[RANKING] if table in column.tables)
     return sorted(own, key=lambda column: column.place)
 
 
@@ -149,21 +125,19 @@ def legends(tables: Iterable[TextTable], columns: Iterable[Column], **words: str
             yield f"{column.heading}: {column.legend.format(**words)}"
 
 
-def in_unit(table: pl.DataFrame, frame: str, unit: str) -> pl.DataFrame:
-    """Return a table of token losses in another unit; a `UserError` if it needs an unknown size."""
+def in_unit(table: pl.DataFrame, unit: str) -> pl.DataFrame:
+    """Return a ranking in another unit; a `UserError` if it needs an unknown size."""
     table = table.with_columns(metric=pl.lit(unit))
-    if unit in SIZE_OF:
-        require_size(table, unit)
-        own = [name for name, _ in _in_nats(frame, unit) if name in table.columns]
-        size = SIZE_OF[unit]
-        factor = 1 / pl.col(size) if unit == "wppl" else bits_per_nat(size)
-        table = table.with_columns(pl.col(own) * factor)
-    return _perplexities(table, frame) if unit in PERPLEXITIES else table
+    if unit not in SIZE_OF:
+        return table
+    require_size(table, unit)
+    own = [name for column in FRAMES[RANKING] if column.unit for name in _own_names(column)]
+    return table.with_columns(pl.col(own) * bits_per_nat(SIZE_OF[unit]))
 
 
 def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
     """Return the statistics of losses as those of a metric of which the highest is the best."""
-    own = (c for c in FRAMES[frame] if c.unit and c.unit.as_perplexity)
+    own = (c for c in FRAMES[frame] if c.unit == NATS)
     names = {name: name for column in own for name in _own_names(column)}
     names["sign"] = "sign"
     for column in FRAMES[frame]:
@@ -176,23 +150,6 @@ def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
         if old in table.columns
     )
     return table.with_columns(turned).with_columns(higher_is_better=True)
-
-
-def _perplexities(table: pl.DataFrame, frame: str) -> pl.DataFrame:
-    is_text = pl.col("score") != OBJECTIVE
-    converted = {
-        name: pl.col(name).exp() if zero is None else (zero + pl.col(name)).exp() - zero.exp()
-        for name, zero in _in_nats(frame, PERPLEXITIES[0])
-        if name in table.columns
-    }
-    return table.with_columns(pl.when(is_text).then(x).alias(name) for name, x in converted.items())
-
-
-def _in_nats(frame: str, unit: str) -> Iterator[tuple[str, pl.Expr | None]]:
-    """Yield the numbers that a unit converts, each with the loss it is measured from."""
-    for column in FRAMES[frame]:
-        if column.unit and (column.unit.as_perplexity or unit not in PERPLEXITIES):
-            yield from ((name, column.unit.origin) for name in _own_names(column))
 
 
 def _own_names(column: Column) -> tuple[str, ...]:
@@ -242,7 +199,7 @@ def _accuracy(row: Row, _: str) -> str:
 def _perplexity(row: Row, _: str) -> str:
     value = row["perplexity"]
     form = ",.2f" if value is not None and value < 1000 else ",.0f"
-    return "" if row["metric"] in PERPLEXITIES else format_number(value, form)
+    return format_number(value, form)
 
 
 def _marks(row: Row, _: str) -> str:
@@ -291,7 +248,6 @@ def _p(row: Row, _: str) -> str:
 
 CELLS: dict[str, Callable[[Row, str], str]] = {
     "rank": _rank,
-    "ranks": _ranks,
     "label": lambda row, _: row["label"],
     "label ≡": lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),
     "difference": _difference,
@@ -305,7 +261,6 @@ CELLS: dict[str, Callable[[Row, str], str]] = {
     "marks": _marks,
     "seeds": _seeds,
     "setting": _setting,
-    "better": lambda row, _: format_probability(row["better"]),
     "table": lambda row, _: row["table"],
     "variant": lambda row, _: row["variant"],
     "against": lambda row, _: row["against"] or "",
@@ -339,7 +294,7 @@ def _read_columns() -> dict[str, tuple[Column, ...]]:
         own = dict(zip(header, row, strict=True))
         column = Column(
             own["name"],
-            UNITS.get(own["unit"]),
+            own["unit"],
             own["heading"],
             CELLS.get(own["cell"], own["cell"]),
             tables=tuple(own["tables"].split()),
@@ -355,7 +310,8 @@ def _read_columns() -> dict[str, tuple[Column, ...]]:
     return {frame: tuple(columns) for frame, columns in frames.items()}
 
 
+RANKING = "ranking"
 FRAMES = _read_columns()
 """Frame of a command -> its columns, in order; intervals are null for a single seed. `ranking` has
-the points of a study, `comparison` every point against one reference over seeds and test sequences,
-`judged` the variants of any program, whose `table` and `mean` are shown by their names there."""
+the points of a study, `judged` the variants of any program, whose `table` and `mean` are shown by
+their names there."""

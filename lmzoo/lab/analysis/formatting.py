@@ -4,16 +4,12 @@ r"""The numbers of tables: units and digits, "—" for a missing number, a true 
     sentence   nats per token, every sentence with the same weight
     bpc        token · tokens / (ln 2 · characters)      bits per character, or per residue
     bpb        token · tokens / (ln 2 · bytes)           bits per byte
-    ppl        exp(token)                                perplexity per token
-    wppl       exp(token · tokens / words)               perplexity per word, for any tokens
 
 `token · tokens` is the loss of the whole test split. Every `test` event has the tokens, characters,
 bytes and words of the split; `lmzoo/data/text_facts.py` says what is counted. They are equal for
 all runs on one corpus, so intervals and differences are converted by one factor, and verdicts stay.
-A difference of perplexities is that to the reference, exp(loss) − exp(loss − difference); its
-margin of equivalence remains in nats.
 
-A training objective is no loss of the text and has neither bits nor perplexity.
+A training objective is no loss of the text and has no bits.
 """
 
 import json
@@ -102,13 +98,6 @@ def format_p(p: float | None) -> str:
     return "<0.001" if p is not None and p < 0.001 else format_number(p, ".5f" if near else ".3f")
 
 
-def format_probability(value: float | None) -> str:
-    """Return a probability. A value that is not exactly 0 or 1 is never rounded to them."""
-    if value is None or value in (0, 1):
-        return format_number(value, ".0f")
-    return ">0.99" if value > 0.99 else "<0.01" if value < 0.01 else f"{value:.2f}"
-
-
 def format_number(value: int | float | None, form: str) -> str:
     """Return the number in this format, "—" for None; one that is rounded to 0 has no sign."""
     text = MISSING if value is None else f"{value:{form}}".replace("-", "−")
@@ -125,40 +114,32 @@ UNITS = {
     "sentence": "sentence loss in nats per token",
     "bpc": "loss in bits per character",
     "bpb": "loss in bits per byte",
-    "ppl": "perplexity per token",
-    "wppl": "perplexity per word",
 }
 """Unit -> what a table in this unit shows."""
-PERPLEXITIES = ("ppl", "wppl")
 EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte"}
-EFFECTS |= dict.fromkeys(PERPLEXITIES, "of perplexity")
 """Unit -> the words after a difference; "nats" for the others."""
 OBJECTIVE, METRIC = "objective", "metric"
 """The kinds of score of a training objective, and of a metric of the user's programs."""
 SIZES = ("characters", "bytes", "words")
-SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token", "wppl": "words_per_token"}
-SIZE_COLUMNS = tuple(SIZE_OF.values())
+SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token"}
+SIZE_COLUMNS = (*SIZE_OF.values(), "words_per_token")
 
 
-def metric_of(unit: str, *, linear: bool = False) -> str:
+def metric_of(unit: str) -> str:
     """Return the metric, `token` or `sentence`, whose losses are converted to the unit.
 
-    A `UserError` says that the unit is unknown, or `linear` and not proportional to nats.
+    A `UserError` says that the unit is unknown.
     """
-    known = [name for name in UNITS if not linear or name not in PERPLEXITIES]
-    if unit not in known:
-        raise UserError(f"no unit {unit!r} for this table; known: {', '.join(known)}")
-    return "sentence" if unit == "sentence" else "token"
+    if unit not in UNITS:
+        raise UserError(f"no unit {unit!r}; known: {', '.join(UNITS)}")
+    if unit == "sentence":
+        return unit
+    return "token"
 
 
 def effect_words(unit: str) -> str:
     """Return the words after a difference in this unit; one of the user stays as it is."""
     return EFFECTS.get(unit, "nats" if unit in UNITS else unit)
-
-
-def margin_words(unit: str) -> str:
-    """Return the words after the margin of equivalence, which is in nats for perplexities."""
-    return effect_words("token" if unit in PERPLEXITIES else unit)
 
 
 def text_sizes(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:

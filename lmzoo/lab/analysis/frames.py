@@ -167,7 +167,6 @@ def rank(
     study: Path | str,
     *,
     unit: str = "token",
-    at: int | None = None,
     margin: float | None = None,
     reference: str | None = None,
     after_training: bool = False,
@@ -179,8 +178,7 @@ def rank(
 
     Args:
         study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
-        unit: `token` or `sentence`: nats per token; `bpc`, `bpb`, `ppl` or `wppl`.
-        at: Rank by the validation loss at this epoch instead of the test loss.
+        unit: `token` or `sentence`: nats per token; `bpc` or `bpb`.
         margin: Difference in nats below which a point is negligible; None: the study's.
         reference: Compare with this point, by its label or its cut; None: the study's reference.
         after_training: Add what the same cuts cost trained models, as `lmzoo.ablate` measured it.
@@ -189,5 +187,5 @@ def rank(
         UserError: There is no such study or point, or nothing can be ranked.
     """
     folder = against(load_study(find_study(study)), reference)
-    ranked = study_ranking(folder, unit=unit, at=at, margin=margin, after_training=after_training)
+    ranked = study_ranking(folder, unit=unit, margin=margin, after_training=after_training)
     return Ranking.of(ranked)

@@ -73,10 +73,7 @@ EVENT_SCHEMA = pl.Schema(
 )
 LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
 """Columns of events that have minus the metric, if it is maximized."""
-TABLE_FILES = (
-    *(files.CONFIG, files.RECORDS, files.STUDY, files.ABLATIONS),
-    files.TEST_LOSSES.format("*"),
-)
+TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.ABLATIONS)
 """Names of the files that tables are computed from."""
 OTHER_REFERENCE = (
     "this is not the reference that the study asked for; if it was chosen because of its loss, "
@@ -380,7 +377,6 @@ def confirm_runs(
     events: pl.LazyFrame,
     study: Mapping[str, Any],
     metric: str,
-    at: int | None = None,
 ) -> tuple[pl.DataFrame, int]:
     """Return the confirm runs, a row (point, facts of the run, loss) each, and the losses' epoch.
 
@@ -394,19 +390,13 @@ def confirm_runs(
             f"study {study['name']!r} has no confirmed point yet; "
             "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
         )
-    event, column = ("test", metric) if at is None else ("epoch", f"valid_{metric}")
-    of_runs = events.filter(pl.col("event") == event).join(chosen.lazy(), on="run", how="semi")
-    losses = of_runs.select("run", "epoch", loss=column).drop_nulls().collect()
-    epoch = _test_epoch(study, losses) if at is None else at
-    if epoch not in losses["epoch"]:
-        known = f"{losses['epoch'].min()} to {losses['epoch'].max()}" if len(losses) else "none"
-        raise UserError(
-            f"no confirm run has a validation loss at epoch {at}; available epochs: {known}"
-        )
+    tests = events.filter(pl.col("event") == "test").join(chosen.lazy(), on="run", how="semi")
+    losses = tests.select("run", "epoch", loss=metric).drop_nulls().collect()
+    epoch = _test_epoch(study, losses)
     of_epoch = losses.lazy().filter(pl.col("epoch") == epoch).unique("run").drop("epoch")
-    status = status_at(epoch) if at is None else pl.col("status")
+    known = runs.drop("point").with_columns(status=status_at(epoch))
+    known = known.join(of_epoch, on="run", how="left")
     loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
-    known = runs.drop("point").with_columns(status=status).join(of_epoch, on="run", how="left")
     confirm = chosen.lazy().join(known, on="run", how="left", maintain_order="left")
     return confirm.with_columns(loss=loss).collect(), epoch
 
@@ -415,7 +405,7 @@ def _test_epoch(study: Mapping[str, Any], tests: pl.DataFrame) -> int:
     if tests.is_empty():
         raise UserError(
             f"study {study['name']!r} has no test results yet; run its sweep again until the "
-            "confirm stage is done, or rank by validation with --at EPOCH"
+            "confirm stage is done"
         )
     budget = study["budget"]["epochs"]
     reached = [epoch for epoch in tests["epoch"] if epoch <= budget]

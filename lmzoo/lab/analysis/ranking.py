@@ -67,7 +67,6 @@ def rank_points(
     study: Mapping[str, Any],
     *,
     metric: str = "token",
-    at: int | None = None,
 ) -> pl.DataFrame:
     """Rank a study's points by the losses of `confirm_runs`; columns: `RANKING` of `columns.py`.
 
@@ -75,28 +74,29 @@ def rank_points(
     """
     if metric not in METRICS:
         raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
-    confirm, epoch = confirm_runs(runs, events, study, metric, at)
-    if at is None:
-        runs = runs.with_columns(status=status_at(epoch))
-    table, wide = _point_facts(study, runs, confirm), losses_by_seed(confirm)
+    confirm, epoch = confirm_runs(runs, events, study, metric)
+    runs = runs.with_columns(status=status_at(epoch))
+    table = _point_facts(study, runs, confirm)
+    wide = losses_by_seed(confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
-    table = table.join(point_accuracies(confirm, events, at, epoch), on="point", how="left")
+    table = table.join(point_accuracies(confirm, events, epoch), on="point", how="left")
     others = [*apart(of_points(confirm), study.get("reference", ""))]
     table = table.with_columns(apart=pl.col("point").is_in(others))
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     compared = pl.concat(add_statistics(part, wide, study) for part in parts)
-    # The bits are those of all tokens of the test split.
-    in_bits = metric == "token" and at is None
     sizes = text_sizes(runs, events)
-    compared = add_sizes(compared, sizes if in_bits else sizes.clear())
+    if metric != "token":  # the bits are those of all tokens of the test split
+        sizes = sizes.clear()
+    compared = add_sizes(compared, sizes)
     tests = events.filter(pl.col("event") == "test").join(runs, on="run")
     counts = tests.group_by("fingerprint").agg(pl.col("sequences").max()).collect()
     compared = compared.join(counts, on="fingerprint", how="left", maintain_order="left")
-    split = "test" if at is None else "validation"
     # A program that reports no test metric is compared by the metric that chose its setting.
     chose = pl.col("metric") == study.get("asked", {}).get("metric", "")
-    own_split = "validation" if len(tests.filter(chose).collect()) else split
-    return _add_derived_columns(compared, study, metric, (split, own_split), epoch)
+    own_split = "test"
+    if len(tests.filter(chose).collect()):
+        own_split = "validation"
+    return _add_derived_columns(compared, study, metric, own_split, epoch)
 
 
 def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
@@ -166,11 +166,11 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _add_derived_columns(
-    table: pl.DataFrame, study: Mapping[str, Any], metric: str, splits: tuple[str, str], epoch: int
+    table: pl.DataFrame, study: Mapping[str, Any], metric: str, own_split: str, epoch: int
 ) -> pl.DataFrame:
     """Add the columns that follow from others, and sort the rows.
 
-    `splits` are those of the losses of rows of the zoo and of the metrics of programs.
+    `own_split` has the metrics of programs; the losses of rows of the zoo are of the test split.
     """
     marks = {
         "edge": pl.col("edge").list.len() > 0,
@@ -195,7 +195,7 @@ def _add_derived_columns(
             pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
         ).list.drop_nulls(),
         metric=pl.when(is_metric).then(pl.lit(unit)).otherwise(pl.lit(metric)),
-        split=pl.when(is_metric).then(pl.lit(splits[1])).otherwise(pl.lit(splits[0])),
+        split=pl.when(is_metric).then(pl.lit(own_split)).otherwise(pl.lit("test")),
         epoch=pl.lit(epoch),
     ).sort(
         pl.col("score").replace_strict(order, default=len(order)),
@@ -203,20 +203,17 @@ def _add_derived_columns(
         nulls_last=True,
         maintain_order=True,
     )
-    return add_values(table, "ranking")
+    return add_values(table)
 
 
-def point_accuracies(
-    confirm: pl.DataFrame, events: pl.LazyFrame, at: int | None, epoch: int
-) -> pl.DataFrame:
+def point_accuracies(confirm: pl.DataFrame, events: pl.LazyFrame, epoch: int) -> pl.DataFrame:
     """Return one row (point, accuracies) for each point with an accuracy."""
-    event, prefix = ("test", "") if at is None else ("epoch", "valid_")
-    shares = {name: f"{prefix}{name}" for name in ("accuracy", "sequence_accuracy")}
-    measured = events.filter((pl.col("event") == event) & (pl.col("epoch") == epoch))
+    shares = ("accuracy", "sequence_accuracy")
+    tests = events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
     runs = confirm.lazy().select("point", "run", "ceiling")
-    known = runs.join(measured.select("run", **shares), on="run").drop_nulls("accuracy")
+    known = runs.join(tests.select("run", *shares), on="run").drop_nulls("accuracy")
     found = known.group_by("point").agg(
-        pl.col("accuracy", "sequence_accuracy").mean().round(9),  # sums of parts have no order
+        pl.col(shares).mean().round(9),  # sums of parts have no order
         accuracy_low=pl.col("accuracy").min(),
         accuracy_high=pl.col("accuracy").max(),
         ceiling=pl.col("ceiling").max(),

@@ -26,7 +26,6 @@ from lmzoo.lab.analysis.columns import (
 )
 from lmzoo.lab.analysis.formatting import (
     METRIC,
-    SIZE_OF,
     UNITS,
     digits_of,
     format_number,
@@ -54,7 +53,6 @@ def study_ranking(
     path: Path | StudyFolder,
     *,
     unit: str = "token",
-    at: int | None = None,
     margin: float | None = None,
     after_training: bool = False,
 ) -> Report:
@@ -62,19 +60,17 @@ def study_ranking(
     if margin is not None and not 0 < margin < float("inf"):
         raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     metric = metric_of(unit)
-    if at is not None and unit in SIZE_OF:
-        raise UserError(f"--at ranks validation losses, which have no {unit}; use --unit token")
     folder = path if isinstance(path, StudyFolder) else load_study(path)
     if margin is not None:
         folder = folder._replace(study={**folder.study, "margin": margin})
-    frame = rank_points(folder.runs, folder.events, folder.study, metric=metric, at=at)
+    frame = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     if after_training:
         frame = add_after_training(frame, folder)
     if (frame["score"] == METRIC).all():
         if unit != "token":
             raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
         return ranking_report(folder, frame)
-    return ranking_report(folder, in_unit(frame, "ranking", unit))
+    return ranking_report(folder, in_unit(frame, unit))
 
 
 def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
@@ -91,7 +87,7 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
         tables=tuple(tables),
         legend=_legend(frame),
         frame=frame,
-        json_columns=json_columns("ranking"),
+        json_columns=json_columns(),
         question=folder.study["question"],
         answer=answer(frame),
         warnings=tuple(caveat.text for caveat in found),
@@ -114,7 +110,7 @@ def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
     """Return the columns of a text table of results; a metric of the user has its own heading."""
-    columns = shown_columns("ranking", table)
+    columns = shown_columns(table)
     if part["score"].item(0) != METRIC:
         return columns
     name = part["metric"].item(0)
@@ -146,7 +142,7 @@ def _heading(
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
         *legends(
             tables,
-            shown_columns("ranking", "results"),
+            shown_columns("results"),
             reference=repr(reference),
             words=words(frame),
         ),
@@ -218,7 +214,7 @@ FEWEST = 3
 
 def provenance_table(part: pl.DataFrame) -> TextTable:
     """Return the parameters, the runs and the chosen setting of each point of one table."""
-    table = text_table(TITLE, part.to_dicts(), shown_columns("ranking", "provenance"))
+    table = text_table(TITLE, part.to_dicts(), shown_columns("provenance"))
     equal = {}
     for name, *own in zip(table.header, *table.rows, strict=True):
         if name not in KEYS and set(own) <= {"0"}:

@@ -1,7 +1,7 @@
 """The records of a study in one Parquet file, which is small enough for a repository.
 
     folder    name of the run's folder; "" for the files of the study
-    file      study.json, settings.ndjson, config.json, records.ndjson, test-EPOCH.npy
+    file      study.json, settings.ndjson, config.json, records.ndjson
     content   the file, byte for byte
 
 The file has what tables are computed from and what a sweep needs to continue: runs that have ended
@@ -24,11 +24,9 @@ from lmzoo.base.foreign import below, checked, read_regular
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import archived_files
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import CONFIG, STUDY, TEST_LOSSES, json_bytes, parse_json, record_line
+from lmzoo.lab.store.records import CONFIG, STUDY, json_bytes, parse_json, record_line
 
 SUFFIX = ".parquet"
-SEQUENCES = TEST_LOSSES.format("*")
-"""Files with the loss of every test sequence, which only `lmzoo compare` reads."""
 LINES = "*.ndjson"
 FILES = ("*.json", LINES)
 COLUMNS = pl.Schema({"folder": pl.String, "file": pl.String, "content": pl.Binary})
@@ -38,7 +36,7 @@ LEVEL = 9
 """Of zstd. 19 takes 40 times as long for files that are a quarter smaller."""
 
 
-def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = False) -> int:
+def save_study(store: Store | Path | str, path: Path) -> int:
     """Write the records of a study to a Parquet file and return its size in bytes.
 
     A sweep may be running in the store. The file is replaced if it exists; a `UserError` says that
@@ -46,11 +44,10 @@ def save_study(store: Store | Path | str, path: Path, *, with_sequences: bool = 
     """
     if path.suffix != SUFFIX:
         raise UserError(f"{str(path)!r} does not end in {SUFFIX}")
-    patterns = (*FILES, SEQUENCES) if with_sequences else FILES
-    folder = open_store(store).local_copy(patterns)
+    folder = open_store(store).local_copy(FILES)
     if not (folder / STUDY).exists():
         raise UserError(f"{str(store)!r} has no {STUDY}; give the folder of a study, as runs/NAME")
-    rows = sorted(_rows(folder, patterns), key=lambda row: (row[1], row[0]))
+    rows = sorted(_rows(folder), key=lambda row: (row[1], row[0]))
     buffer = io.BytesIO()
     pl.DataFrame(rows, COLUMNS, orient="row").write_parquet(
         buffer, compression="zstd", compression_level=LEVEL, statistics=False, data_page_size=PAGE
@@ -113,19 +110,19 @@ def polars_errors() -> Iterator[None]:
 
 def _is_of_study(name: str) -> bool:
     *folders, file = name.split("/")
-    known = any(fnmatch(file, pattern) for pattern in (*FILES, SEQUENCES))
+    known = any(fnmatch(file, pattern) for pattern in FILES)
     return known and len(folders) < 2 and not name.startswith(".") and file[0] != "."
 
 
-def _rows(folder: Path, patterns: tuple[str, ...]) -> Iterator[tuple[str, str, bytes]]:
+def _rows(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     runs = [config.parent for config in folder.glob(f"[!.]*/{CONFIG}")]
     for parent in (folder, *runs):
         for path in parent.iterdir():
-            if path.name[0] != "." and any(fnmatch(path.name, p) for p in patterns):
+            if path.name[0] != "." and any(fnmatch(path.name, p) for p in FILES):
                 name = "" if parent == folder else parent.name
                 own = below(folder, path.relative_to(folder).as_posix())
                 yield name, path.name, _public(path.name, read_regular(own))
-    archived = {(run, name): content for run, name, content in archived_files(folder, patterns)}
+    archived = {(run, name): content for run, name, content in archived_files(folder, FILES)}
     for (run, name), content in archived.items():
         if "/" not in name and not (below(folder, run) / CONFIG).exists():
             yield run, name, _public(name, content)

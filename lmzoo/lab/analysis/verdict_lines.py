@@ -10,7 +10,6 @@ from lmzoo.lab.analysis.formatting import (
     effect_words,
     format_ends,
     format_number,
-    margin_words,
 )
 from lmzoo.lab.statistics.compared import (
     BETTER,
@@ -127,7 +126,7 @@ def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:
 
 
 def _margin(frame: pl.DataFrame) -> str:
-    unit = margin_words(frame["metric"].item(0))
+    unit = effect_words(frame["metric"].item(0))
     return f"{format_number(frame['margin'].item(0), '.3g')} {unit}"
 
 

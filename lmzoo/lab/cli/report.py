@@ -54,7 +54,6 @@ def records(
     action: Annotated[Action, typer.Argument(help="save STORE FILE, or restore FILE STORE.")],
     source: Annotated[Path, typer.Argument(help="What is read.")],
     target: Annotated[Path, typer.Argument(help="What is written.")],
-    with_sequences: Annotated[bool, typer.Option("--with-sequences", help="Also save the loss of every test sequence, for `lmzoo compare`.")] = False,
 ) -> None:  # fmt: skip
     """Save the records of a study as one Parquet file, or restore them.
 
@@ -66,7 +65,7 @@ def records(
     from lmzoo.lab.analysis.study_parquet import restore_study, save_study
 
     if action is Action.SAVE:
-        size = save_study(source, target, with_sequences=with_sequences)
+        size = save_study(source, target)
         echo(f"{target}: {size / 1000:.0f} kB")
         if line := commits_line(load_study(target).runs.collect()):
             echo(f"WARNING: {target}: {line}", err=True)

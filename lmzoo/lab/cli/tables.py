@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
 from lmzoo.lab.store.records import find_study
 
@@ -44,7 +43,7 @@ def print_report(report: "Report", format: str) -> None:
 
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
-Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte; ppl, wppl: perplexity per token or word (rank only).")]  # fmt: skip
+Unit = Annotated[str, typer.Option("--unit", "--metric", help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte.")]  # fmt: skip
 
 Reference = Annotated[str | None, typer.Option(metavar="POINT", help="Compare with this point: a label, or a cut by name or number. Default: the study's reference.")]  # fmt: skip
 
@@ -53,7 +52,6 @@ def rank(
     study: Study,
     format: Format = "table",
     unit: Unit = "token",
-    at: Annotated[int | None, typer.Option(help="Rank by the validation loss at this epoch instead of the test loss.")] = None,
     margin: Annotated[float | None, typer.Option(help="Difference in nats below which a point is negligible. Default: the study's.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
     columns: Annotated[str, typer.Option(metavar="NAME,NAME", help="Print these columns only: point,loss,difference,p.")] = "",
@@ -72,7 +70,6 @@ def rank(
         report = ranked(
             study,
             unit=unit,
-            at=at,
             margin=margin,
             reference=reference,
             after_training=after_training,
@@ -86,39 +83,19 @@ def rank(
     _show("json" if as_json else format, read)
 
 
-def compare(
-    study: Study,
-    reference: Reference = None,
-    format: Format = "table",
-    unit: Unit = "token",
-    as_json: AsJson = False,
-) -> None:  # fmt: skip
-    """Compare every point with one reference, over seeds and test sequences.
-
-    `rank` considers other seeds on the same test split; this table considers other test splits too.
-    """
-    from lmzoo.lab.analysis.comparison import study_comparison
-
-    form = "json" if as_json else format
-    _show(form, lambda: study_comparison(study, unit=unit, reference=reference))
-
-
 def figure(
     study: Study,
     out: Annotated[Path, typer.Option(help="File: .pdf, .svg or .png.")] = Path("forest.pdf"),
     kind: Annotated[str, typer.Option(help="forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, tuning, tuning-FIELD or after-training. Default: the name of the file.")] = "",
-    width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. Default: that of --columns.")] = "",
-    columns: Annotated[int, typer.Option(help="Columns of a paper: 1 is 3.3in, 2 is 7.1in.")] = 2,
+    width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. A column of a paper has about 3.3in.")] = "7.1in",
     unit: Unit = "token",
 ) -> None:  # fmt: skip
     """Draw a figure of a study for a paper, and print its caption."""
     from lmzoo.lab.analysis.render import output_path
-    from lmzoo.lab.analysis.report.figure import COLUMNS, write_figure
+    from lmzoo.lab.analysis.report.figure import write_figure
 
     output_path(study, out, "")
-    if columns not in COLUMNS:
-        raise UserError(f"--columns {columns}: give 1 or 2, or a width, as --width 3.3in")
-    caption = write_figure(study, out, width or COLUMNS[columns], unit, kind)
+    caption = write_figure(study, out, width, unit, kind)
     echo(f"{out}: {caption}")
 
 

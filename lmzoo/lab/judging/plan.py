@@ -77,7 +77,7 @@ def pilot_of_study(path: Path) -> Pilot:
         raise UserError(f"study {path} has no reference with a loss; a plan needs one")
     home = reference.select(TABLE_KEYS)
     part = frame.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
-    confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token", None)
+    confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token")
     losses = point_losses(part, losses_by_seed(confirm))
     at = part["point"].to_list().index(reference["point"].item(0))
     asked, tuning = asked_contrasts(part, folder.study), tuning_sds(part, folder.study)

@@ -64,7 +64,6 @@ CHECKSUM = "crc"
 DAMAGED = "records-damaged.ndjson"
 """Records of a run that was trained again because one was damaged."""
 CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
-TEST_LOSSES = "test-{}.npy"
 TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
 LARGEST = 1e100
 """The square of a larger metric can be infinite."""

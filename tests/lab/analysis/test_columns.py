@@ -6,20 +6,18 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.columns import FRAMES, UNITS, Column, in_unit
-from lmzoo.lab.analysis.comparison import compare_points
-from lmzoo.lab.analysis.formatting import PERPLEXITIES, format_mean, format_p
-from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.ranking import FIVE_GRAM, rank_points
+from lmzoo.lab.analysis.columns import FRAMES, NATS, Column, in_unit
+from lmzoo.lab.analysis.formatting import format_mean, format_p
+from lmzoo.lab.analysis.ranking import FIVE_GRAM
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.report.page import render_report
 from tests.lab.analysis.test_formatting import add_sizes
-from tests.lab.analysis.toy_study import ToyStudy
+from tests.lab.analysis.toy_study import ToyStudy, rank
 
 IN_BITS = {"bits_per_character", "bits_per_byte"}
 HALF = Column(
-    "planted_half", UNITS["near loss"], "half of it", ".4f", ("results",),
+    "planted_half", NATS, "half of it", ".4f", ("results",),
     value=pl.col("high") - pl.col("loss"), legend="half of the loss's interval",
 )  # fmt: skip
 """A column that a contributor adds in one entry."""
@@ -31,32 +29,26 @@ def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
     for shift, (name, cuts) in enumerate({"full": (), "gate": ["a"], "carry": ["b"]}.items()):
         losses = scale * (3 + 0.3 * shift + 0.05 * random.normal(size=4))
         model = {"name": "m", "cell": {"name": "c", "cuts": cuts}}
-        for run in toy.add_point(name, losses.tolist(), floor=floor, model=model):
-            nll = scale * (50 + random.normal(size=6))
-            toy.write_test_losses(run, nll, np.full(6, 20))
+        toy.add_point(name, losses.tolist(), floor=floor, model=model)
         toy.study_json["chosen"][name]["tuning_sd"] = 0.01 * scale
     toy.add_point("count", [4.0 * scale] * 4, model=FIVE_GRAM, floor=floor)
     toy.study_json["margin"] = 0.02 * scale
     return add_sizes(toy)
 
 
-def frames(toy: ToyStudy) -> dict[str, pl.DataFrame]:
-    folder = load_study(toy.path)
-    ranking = rank_points(folder.runs, folder.events, folder.study)
-    return {"ranking": ranking, "comparison": compare_points(folder, ranking)}
-
-
 def misdeclared(path) -> set[str]:
     """Return the columns that double when all losses double but are not in nats, or the reverse."""
-    once, twice = (frames(add_points(ToyStudy(path / f"x{x}"), x)) for x in (1.0, 2.0))
+    once = rank(add_points(ToyStudy(path / "once"), 1.0))
+    twice = rank(add_points(ToyStudy(path / "twice"), 2.0))
+    in_nats = {n for c in FRAMES["ranking"] if c.unit for n in (c.name, *c.ends)}
     wrong = set()
-    for frame, table in once.items():
-        in_nats = {n for c in FRAMES[frame] if c.unit for n in (c.name, *c.ends)}
-        numbers = table.select(pl.selectors.float())
-        for name in (c.name for c in numbers if (c.fill_null(0) != 0).any()):
-            a, b = (part[name].drop_nulls().to_numpy() for part in (table, twice[frame]))
-            if np.allclose(b, 2 * a, rtol=1e-6, atol=0) != (name in in_nats | IN_BITS):
-                wrong.add(name)
+    for column in once.select(pl.selectors.float()):
+        name = column.name
+        a = column.drop_nulls().to_numpy()
+        b = twice[name].drop_nulls().to_numpy()
+        doubles = np.allclose(b, 2 * a, rtol=1e-6, atol=0)
+        if a.any() and doubles != (name in in_nats | IN_BITS):
+            wrong.add(name)
     return wrong
 
 
@@ -69,28 +61,20 @@ def test_the_columns_in_nats_are_those_that_double_with_the_losses(tmp_path):
     assert misdeclared(tmp_path) == set()
 
 
-PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4, "ppl": 1.0, "wppl": 3.0}
+PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4}
 
 
 @pytest.mark.parametrize("unit", PER_NAT)
 def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_column):
-    """A distance in perplexity is that of the perplexities of its two ends."""
-    factor, exp = PER_NAT[unit], np.exp if unit in PERPLEXITIES else np.asarray
-    for frame, table in frames(add_points(toy)).items():
-        if frame != "ranking" and unit in PERPLEXITIES:
-            continue  # `metric_of` refuses them
-        converted = in_unit(table, frame, unit)
-        for column in FRAMES[frame]:
-            kept = column.unit is None or (column.unit is UNITS["linear"] and unit in PERPLEXITIES)
-            origin = column.unit.origin if column.unit and unit in PERPLEXITIES else None
-            zero = 0.0 if origin is None else table.select(origin).to_series().to_numpy()
-            for name in {column.name, *column.ends} - {"metric"}:
-                if kept:
-                    assert converted[name].equals(table[name]), name
-                    continue
-                expected = exp(factor * (zero + table[name].to_numpy()))
-                expected = expected - (0 if origin is None else exp(factor * zero))
+    table = rank(add_points(toy))
+    converted = in_unit(table, unit)
+    for column in FRAMES["ranking"]:
+        for name in {column.name, *column.ends} - {"metric"}:
+            if column.unit:
+                expected = PER_NAT[unit] * table[name].to_numpy()
                 assert np.allclose(converted[name].to_numpy(), expected, equal_nan=True), name
+            else:
+                assert converted[name].equals(table[name]), name
 
 
 def test_a_column_is_added_in_one_place(toy, half_column, no_charts):

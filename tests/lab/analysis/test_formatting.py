@@ -5,7 +5,6 @@ import math
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.store.records import RECORDS
@@ -47,17 +46,11 @@ def test_a_uniform_model_over_256_bytes_has_8_bits_per_byte(toy):
     assert nats["bits_per_byte"] == pytest.approx(8)
     assert nats["bits_per_character"] == pytest.approx(12)
     assert nats["perplexity"] == pytest.approx(256)
-    assert row(study_ranking(toy.path, unit="ppl").frame, "full")["loss"] == pytest.approx(256)
 
 
 def test_records_without_sizes_are_refused(study):
-    for table in (study_ranking, study_comparison):
-        if table is study_comparison:
-            for path in study.path.glob("*-confirm-*"):
-                study.write_test_losses(path.name, [3.0, 4.0], [1, 2])
-        with pytest.raises(UserError, match=r"lack the size of the test text.*--unit token") as e:
-            table(study.path, unit="bpc")
-        assert "\n" not in str(e.value)
+    with pytest.raises(UserError, match=r"lack the size of the test text.*--unit token"):
+        study_ranking(study.path, unit="bpc")
     assert "bits per character" not in render(study_ranking(study.path), "md")
 
 
@@ -66,16 +59,10 @@ def test_a_training_objective_has_neither_bits_nor_perplexity(study):
     add_sizes(study)
     frame = study_ranking(study.path, unit="bpc").frame
     assert [row(frame, point)["loss"] is None for point in ("masked", "full")] == [True, False]
-    assert row(study_ranking(study.path, unit="ppl").frame, "masked")["loss"] is None
     assert row(study_ranking(study.path).frame, "masked")["perplexity"] is None
 
 
 def test_a_wrong_unit_is_refused(study):
     add_sizes(study)
-    with pytest.raises(UserError, match=r"no unit 'bits'.*token, sentence, bpc, bpb, ppl, wppl"):
+    with pytest.raises(UserError, match=r"no unit 'bits'.*token, sentence, bpc, bpb"):
         study_ranking(study.path, unit="bits")
-    with pytest.raises(UserError, match="no unit 'ppl'"):
-        study_comparison(study.path, unit="ppl")
-    with pytest.raises(UserError, match="--at ranks validation losses"):
-        study_ranking(study.path, unit="bpb", at=1)
-    assert study_ranking(study.path, at=1).frame["bits_per_byte"].null_count() == 3

@@ -9,7 +9,6 @@ from scipy import stats
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import names
-from lmzoo.lab.analysis.comparison import study_comparison
 from lmzoo.lab.analysis.formatting import join_labels
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
@@ -47,7 +46,7 @@ def test_the_best_is_first_whatever_the_order_of_folders(toy):
     frame = rank_points(folder.runs, folder.events, folder.study)
     assert frame.select("point", "rank").rows() == [("better", 1), ("full", 2), ("worse", 3)]
     assert frame["rank_low"].to_list() == frame["rank_high"].to_list() == [1, 2, 3]
-    assert frame.columns == names("ranking")
+    assert frame.columns == names()
     study = {**folder.study, "chosen": dict(reversed(folder.study["chosen"].items()))}
     shuffled = rank_points(folder.runs.reverse(), folder.events.reverse(), study)
     close = pl.selectors.float().round(12)
@@ -101,17 +100,6 @@ def test_the_metric_selects_the_loss_and_the_floor(toy):
     assert math.isclose(row(token, "full")["gap"], 0.6)
     assert math.isclose(row(sentence, "full")["gap"], 0.4)
     assert (row(token, "full")["metric"], row(sentence, "full")["perplexity"]) == ("token", None)
-
-
-def test_at_ranks_by_the_validation_loss_of_an_epoch(toy):
-    toy.add_points(full=[3.0, 3.2], wild=[2.0, None])
-    frame = rank(toy, at=2)
-    assert math.isclose(row(frame, "full")["loss"], 3.2)  # 0.1 above the last epoch
-    assert (row(frame, "full")["split"], row(frame, "full")["epoch"]) == ("validation", 2)
-    assert math.isclose(row(rank(toy, at=2, metric="sentence"), "full")["loss"], 1.6)
-    assert row(frame, "wild")["runs"] == 1
-    with pytest.raises(UserError, match="validation loss at epoch 7; available epochs: 1 to 3"):
-        rank(toy, at=7)
 
 
 def test_no_reference_gives_no_differences_and_an_overflow_no_perplexity(toy):
@@ -194,9 +182,8 @@ def test_errors_name_the_next_step(toy):
     toy.add_run("full", 1, 3.0, stage="confirm", test=False)
     toy.study_json["chosen"]["full"] = {"setting": {}, "runs": ["full-confirm-1"], "edge": []}
     toy.study_json["points"].append({"id": "full", "label": "full", "aliases": []})
-    with pytest.raises(UserError, match=r"'toy' has no test results yet; .* --at EPOCH"):
+    with pytest.raises(UserError, match=r"'toy' has no test results yet;"):
         rank(toy)
-    assert rank(toy, at=3)["loss"].to_list() == [3.0]
     with pytest.raises(UserError, match="no metric 'bits'; known: token, sentence"):
         rank(toy, metric="bits")
 
@@ -263,13 +250,11 @@ def test_a_ranking_warns_of_an_impossible_loss_only() -> None:
 
 
 def add_point(toy, name, shares, **config):
-    """Add a point with these test accuracies; those of validation are half of them."""
+    """Add a point with these test accuracies."""
     runs = toy.add_point(name, [0.5, 0.6][: len(shares)], **config)
     for run, share in zip(runs, shares, strict=True):
         path = toy.records_path(run)
         change_lines(path, "test", accuracy=share, sequence_accuracy=share / 4)
-        change_lines(path, "epoch", valid_accuracy=share / 2, valid_sequence_accuracy=0.0)
-        toy.write_test_losses(run, [0.4, 0.6], [1, 1])
 
 
 def test_accuracies_are_means_over_seeds_with_the_worst_and_the_best(toy):
@@ -277,8 +262,6 @@ def test_accuracies_are_means_over_seeds_with_the_worst_and_the_best(toy):
     found = row(rank(toy), "full")
     names = ("accuracy", "accuracy_low", "accuracy_high", "sequence_accuracy", "ceiling")
     assert [found[name] for name in names] == pytest.approx([0.7, 0.5, 0.9, 0.175, 0.95])
-    earlier = row(rank(toy, at=2), "full")
-    assert (earlier["accuracy"], earlier["sequence_accuracy"]) == pytest.approx((0.35, 0))
 
 
 def test_the_tables_show_accuracies_and_the_ceiling(toy):
@@ -288,8 +271,6 @@ def test_the_tables_show_accuracies_and_the_ceiling(toy):
     text = render(study_ranking(toy.path), "md")
     for said in ("70.0 % (50.0–90.0)", "| 100.0 % |", "no model can exceed 95.0%"):
         assert said in text
-    compared = render(study_comparison(toy.path), "md")
-    assert "70.0 % (50.0–90.0)" in compared
 
 
 KN5 = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney", "alpha": 0.1}

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike
 
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
@@ -120,10 +118,6 @@ class ToyStudy:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         (folder.path / files.RECORDS).write_text(text)
         return run
-
-    def write_test_losses(self, run: str, nll: ArrayLike, tokens: ArrayLike) -> None:
-        path = self.path / run / files.TEST_LOSSES.format(self.epochs)
-        np.save(path, np.stack([np.asarray(nll, "f4"), np.asarray(tokens, "f4")]))
 
     def records_path(self, run: str) -> Path:
         return self.path / run / files.RECORDS

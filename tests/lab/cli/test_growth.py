@@ -13,7 +13,6 @@ from tests.lab.analysis.toy_study import ToyStudy
 SMALL, FACTOR = 6, 4
 COMMANDS = {
     "rank": (),
-    "compare": (),
     "report": ("--out", "page.html"),
     "figure": ("--out", "forest.svg"),
     "plan": ("--effect", "0.1"),
@@ -27,8 +26,6 @@ def store_of(folder, seeds):
     for name, level in (("full", 3.0), ("gate", 3.2)):
         losses = level + 0.1 * random.normal(size=seeds)
         runs = toy.add_point(name, [*map(float, losses)])
-        for run, loss in zip(runs, losses, strict=True):
-            toy.write_test_losses(run, 9 * loss + random.normal(size=5), np.full(5, 9))
         for run in runs[::2]:
             archive.archive_runs(toy.path, [run])
     return toy.path

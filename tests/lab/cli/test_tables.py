@@ -21,12 +21,12 @@ def toy(toy):
 
 def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
-    options = ("--metric", "sentence", "--at", 2)
+    options = ("--metric", "sentence")
     code, out, err = lmzoo("rank", toy.path, *options, "--explain")
     assert (code, err) == (0, "")
-    what = "sentence loss in nats per token, validation at epoch 2"
+    what = "sentence loss in nats per token, test at epoch 3"
     assert what in out
-    assert "1.575 ±" in out
+    assert "1.525 ±" in out
     assert what in lmzoo("rank", toy.path, *options)[1]
     assert 100 < max(map(len, out.splitlines())) <= 140
 
@@ -43,10 +43,9 @@ THERE = ("--out", "s3://bucket/there")
 @pytest.mark.parametrize(
     ("command", "options", "message"),
     [
-        ("rank", ("--at", 99), "at epoch 99"),
         ("rank", ("--format", "html"), "no format 'html'; known: table, md, csv, json, latex"),
         ("rank", ("--unit", "bpc"), "lack the size of the test text"),
-        ("compare", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
+        ("rank", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
         ("figure", ("--out", "forest.gif"), "no format '.gif'"),
         ("report", ("--metric", "words"), "no unit 'words'"),
     ],
@@ -69,14 +68,14 @@ def test_tables_import_neither_torch_nor_ray(toy, command):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_figure_is_as_wide_as_its_columns_and_prints_its_caption(toy, lmzoo, refused, tmp_path):
+def test_a_figure_is_as_wide_as_asked_and_prints_its_caption(toy, lmzoo, refused, tmp_path):
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
     starts = {"forest.pdf": b"%PDF", "curves.svg": b"<svg", "tuning.png": b"\x89PNG"}
     for name, start in starts.items():
         widths = []
-        for columns in (1, 2):
-            file = tmp_path / str(columns) / name
-            code, out, _ = lmzoo("figure", toy.path, "--out", file, "--columns", columns)
+        for width in ("3.3in", "7.1in"):
+            file = tmp_path / width / name
+            code, out, _ = lmzoo("figure", toy.path, "--out", file, "--width", width)
             assert code == 0
             assert out.startswith(f"{file}: ")
             assert file.read_bytes().startswith(start)
@@ -86,7 +85,7 @@ def test_a_figure_is_as_wide_as_its_columns_and_prints_its_caption(toy, lmzoo, r
     assert "near: forest" in refused("figure", toy.path, "--out", tmp_path / "forests.pdf")
 
 
-def test_rank_and_compare_take_another_reference(toy, lmzoo, refused):
+def test_rank_takes_another_reference(toy, lmzoo, refused):
     out = lmzoo("rank", toy.path, "--reference", "gate")[1]
     assert re.search(r"cut gate .* reference\n", out)
     assert "WARNING: this is not the reference" in out

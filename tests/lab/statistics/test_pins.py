@@ -16,7 +16,6 @@ from lmzoo.lab.statistics.compared import compared, looks, spend
 from lmzoo.lab.statistics.contrasts import contrasts, point_intervals, rank_intervals
 from lmzoo.lab.statistics.noise import posterior, seed_noise
 from lmzoo.lab.statistics.power import planned_seeds
-from lmzoo.lab.statistics.two_way import two_way_difference, two_way_rank_intervals
 
 PINS = Path(__file__).with_name("pins.json")
 RNG = np.random.default_rng
@@ -100,12 +99,6 @@ def response_fit(kind: str, *, drawn: bool) -> list[Any]:
     return [bounds, fit.mean, np.take_along_axis(fit.mean, chosen, 1)]
 
 
-def two_way(values: int) -> Any:
-    seeds, sequences = RNG(13).normal(size=(3, 4, 1)), RNG(14).normal(size=(3, 1, 9))
-    x = seeds + 0.5 * sequences + RNG(15).normal(size=(3, 4, 9)) + np.arange(3)[:, None, None]
-    return two_way_rank_intervals(x) if values else two_way_difference(*x[:2])
-
-
 SIX, SD = spend(looks(3, 6)), np.linspace(0, 0.02, 12)
 FITS = {
     "outliers": lambda: [number_of_outliers(freedom) for freedom in (1.0, 2.0, 3.0, 5.0)],
@@ -121,8 +114,6 @@ FITS = {
     "plan": lambda: planned_seeds(study(), 0, 0.02, tuning_sd=SD / 4),
     "plan of few": lambda: planned_seeds(study()[:2], 0, 0.02, paired=False, count=3),
     "verdicts": lambda: compared(study(), 0, looks=SIX, tuning_sd=SD / 4)[1:16],
-    "two ways": lambda: two_way(0),
-    "ranks of two ways": lambda: two_way(1),
 } | {
     f"{name}: {kind}": lambda kind=kind, drawn=name != "responses": response_fit(kind, drawn=drawn)
     for name in ("responses", "choices")

@@ -143,16 +143,16 @@ def test_runs_that_are_archived_while_they_are_read_are_not_missing(
 
 def test_tables_and_saved_records_are_those_of_the_folders(small, undisturbed, tmp_path):
     runs = [path.parent.name for path in undisturbed.glob(f"*/{CONFIG}")]
-    (undisturbed / runs[0] / "test-4.npy").write_bytes(b"losses")
+    (undisturbed / runs[0] / "traceback.txt").write_bytes(b"a note")
     before = load_study(undisturbed)
-    save_study(undisturbed, tmp_path / "before.parquet", with_sequences=True)
+    save_study(undisturbed, tmp_path / "before.parquet")
     os.utime(undisturbed / runs[0] / CONFIG, (0, 0))  # a zip has no times before 1980
     archive_runs(undisturbed, runs)
     _assert_equal(load_study(undisturbed), before)
-    save_study(undisturbed, tmp_path / "after.parquet", with_sequences=True)
+    save_study(undisturbed, tmp_path / "after.parquet")
     assert read_rows(tmp_path / "after.parquet") == read_rows(tmp_path / "before.parquet")
-    assert read_run_file(undisturbed, runs[0], "test-4.npy") == b"losses"
-    assert read_run_file(undisturbed, runs[1], "test-4.npy") is None
+    assert read_run_file(undisturbed, runs[0], "traceback.txt") == b"a note"
+    assert read_run_file(undisturbed, runs[1], "traceback.txt") is None
     assert read_run_file(undisturbed, "unknown", RECORDS) is None
 
 

@@ -31,7 +31,6 @@ WRITERS = {
     ".svg": vl_convert.vegalite_to_svg,
     ".png": lambda spec: vl_convert.vegalite_to_png(spec, ppi=300, scale=72 / INCH),
 }
-COLUMNS = {1: "3.3in", 2: "7.1in"}
 UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 """Unit of a width -> inches."""
 NARROW, LEAST, MOST = 5.0, 1.0, 40.0

@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from lmzoo.lab.analysis.formatting import UNITS, format_number, margin_words
+from lmzoo.lab.analysis.formatting import UNITS, effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -186,7 +186,7 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     right = "better" if is_turned else "worse"
     notes = [f"to the right is {right}"]
     if margin:
-        notes[0] += f"; the band is ±{margin:g} {margin_words(metric)}"
+        notes[0] += f"; the band is ±{margin:g} {effect_words(metric)}"
     if arrows:
         notes.append("arrows: beyond the axis, with the number below the name")
     if thin:
