@@ -53,6 +53,8 @@ WHAT = (
 WHO = ("row", "function", "command", "plugin", "judge")
 WHEN = ("before", "during", "after", "taken back")
 NOTHING: frozenset[str] = frozenset()
+CHANGE = 0.7
+"""Not a difference of two epochs: a run of both states has the loss of neither."""
 UNUSED = {"row": {"script", "helper", "package", "checkpoint", "variable"}}
 """What a program of this kind does not have."""
 SHIFT = """
@@ -112,7 +114,7 @@ SENTENCES = "a man rides a horse\na dog runs\ntwo men talk\nthe dog sleeps\nthe 
 
 def write(folder: Path, state: frozenset[str]) -> None:
     """Write all files as they are in a state, which names what has changed."""
-    value = {what: 0.5 * (what in state) for what in WHAT}
+    value = {what: CHANGE * (what in state) for what in WHAT}
     for name, text in {"own_function": FUNCTION, "base": SCRIPT, "own_plugin": PLUGIN}.items():
         (folder / f"{name}.py").write_text(text.format(own=value["script"]))
     (folder / "candidate.py").write_text(SCRIPT.format(own=value["script"]))
@@ -140,12 +142,14 @@ def enter(folder: Path, state: frozenset[str]) -> None:
     sys.path[:0] = [str(folder), site]
     os.environ["PYTHONPATH"] = site
     os.environ["XDG_DATA_HOME"] = str(folder)
-    os.environ["LEVEL"] = "0.5" if "variable" in state else "0.0"
+    os.environ["LEVEL"] = str(CHANGE * ("variable" in state))
     sys.dont_write_bytecode = True
     environments.begin_study()
     version = environments._version
     if "torch" in state:
-        environments._version = lambda name: "1.13.1" if name == "torch" else version(name)
+        environments._version = lambda name, place=(): (
+            "1.13.1" if name == "torch" else version(name, place)
+        )
     if "cpu" in state:
         environments.cpu = lambda: ("another CPU", "avx")
     if "commit" in state:
@@ -308,7 +312,7 @@ def cells(what: str, who: str, known: dict[Any, dict[str, Any]]) -> dict[str, st
     def change() -> None:
         write(folder, now)
         if what == "variable":
-            os.environ["LEVEL"] = "0.5"
+            os.environ["LEVEL"] = str(CHANGE)
 
     found = dict.fromkeys(WHEN, "")
     try:

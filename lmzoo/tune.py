@@ -7,13 +7,19 @@
     )
 
 Schedulers, search algorithms, callbacks, `ResultGrid` and `Tuner.restore` are those of Ray Tune.
+Each report has what may change its numbers, as `environment`: versions, and variables that the file
+of a function names. `lmzoo judge` and `confirm` say where trials differ in it.
 `confirm` trains the best setting of each point on new seeds; `lmzoo judge RESULTS` reads the folder
 of results.
 """
 
+import inspect
 import json
+import logging
 import math
+import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +32,7 @@ from lmzoo import zoo
 from lmzoo.api import build, corpus_spec
 from lmzoo.base.arguments import called, whole
 from lmzoo.base.command_line import nest_settings
+from lmzoo.base.environment import NUMERIC, differences, environment, present
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, IntRange, ranges
 from lmzoo.train.recipe import Recipe
@@ -37,6 +44,7 @@ POINT, SEED = "point", "seed"
 FIXED = (POINT, "recipe.optimiser", "recipe.init", "recipe.parametrisation", "recipe.base_width")
 """Names that decide the weights or the optimiser's state, as all fields of the model do."""
 Train = Callable[[dict[str, Any]], None]
+LOG = logging.getLogger("lmzoo")
 
 
 @called
@@ -109,7 +117,8 @@ def trainable(
                 Path(folder, CONFIG).write_text(json.dumps(config, default=str))
                 saved = tune.Checkpoint.from_directory(folder)
                 numbers = {k: math.nan if x is None else x for k, x in losses.items()}
-                tune.report({"epoch": training.epoch, **numbers}, checkpoint=saved)
+                report = {"epoch": training.epoch, **numbers, "environment": _recorded(NUMERIC)}
+                tune.report(report, checkpoint=saved)
 
     train.__name__ = name
     return train
@@ -119,10 +128,34 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
     def train(config: dict[str, Any]) -> None:
         settings = {name: value for name, value in config.items() if name != SEED}
         for record in function(settings, config.get(SEED, 0), epochs):
-            tune.report(dict(record))
+            found = _recorded(("python", *NUMERIC, "packages", "variables"), source)
+            tune.report({**record, "environment": found})
 
+    try:
+        source = inspect.getsource(sys.modules[function.__module__]).encode()
+    except (OSError, TypeError):  # of a notebook
+        source = inspect.getsource(function).encode()
     train.__name__ = getattr(function, "__name__", "function")
     return train
+
+
+def _recorded(names: Sequence[str], *sources: bytes) -> dict[str, Any]:
+    """Return what is recorded of the environment of a trial."""
+    found = environment(sources=sources)
+    return {name: found[name] for name in names if name in found}
+
+
+def _say_changes(results: Sequence[tune.Result]) -> None:
+    """Say which trials were trained in another environment."""
+    changed = Counter[str]()
+    for result in results:
+        then = (result.metrics or {}).get("environment", {})
+        found = differences(then, present(then), program="packages" in then)
+        changed.update(f"{name} {old} (now {new})" for name, (old, new) in found.items())
+    for text, count in changed.items():
+        LOG.warning(
+            "%d trials, whose losses choose the settings, were trained with %s", count, text
+        )
 
 
 def _check_same(donor: Mapping[str, Any], own: Mapping[str, Any]) -> None:
@@ -167,6 +200,7 @@ def confirm(
         sign = 1
     else:
         sign = -1
+    _say_changes([*grid])
     trained: list[tuple[float, dict[str, Any]]] = []
     for result in grid:
         loss = (result.metrics or {}).get(metric, math.nan)

@@ -1,5 +1,6 @@
 """`lmzoo.tune`: what a trial takes over from another one, and fresh seeds for the best trials."""
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,13 +23,14 @@ def results(*trials: tuple[dict, float]) -> Any:
     class Grid(list):
         experiment_path = "runs/search"
 
-    rows = [SimpleNamespace(config=config, metrics={"valid": loss}) for config, loss in trials]
+    then = {"environment": {"numpy": "0.1"}}
+    rows = [SimpleNamespace(config=c, metrics={"valid": loss, **then}) for c, loss in trials]
     return Grid([*rows, SimpleNamespace(config={"point": "failed"}, metrics=None)])
 
 
 @pytest.mark.parametrize(("mode", "rate"), [("min", 0.1), ("max", 0.3)])
 def test_the_best_setting_of_each_point_is_trained_on_seeds_that_no_trial_has(
-    monkeypatch, mode, rate
+    monkeypatch, caplog, mode, rate
 ):
     asked: list[Any] = []
     fits = SimpleNamespace(fit=lambda: "results")
@@ -45,6 +47,10 @@ def test_the_best_setting_of_each_point_is_trained_on_seeds_that_no_trial_has(
     expected = [("a", rate, 5), ("a", rate, 6), ("b", 0.2, 5), ("b", 0.2, 6)]
     assert sorted((c["point"], c["recipe.lr"], c["seed"]) for c in points) == expected
     assert how["tune_config"].num_samples == 4
+    assert (
+        "4 trials, whose losses choose the settings, were trained with numpy 0.1 (now"
+        in caplog.text
+    )
 
 
 def test_results_that_cannot_be_compared_are_one_line():
@@ -52,3 +58,17 @@ def test_results_that_cannot_be_compared_are_one_line():
         tune.confirm(results(({"seed": 0}, 1.0)), print, metric="loss")
     with pytest.raises(UserError, match="neither min nor max"):
         tune.confirm(results(), print, mode="least")
+
+
+def test_a_trial_reports_what_may_change_its_numbers(monkeypatch):
+    reports: list[Any] = []
+    monkeypatch.setattr(tune.tune, "report", lambda record, **_: reports.append(record))
+    tune.trainable(small, epochs=1)({"seed": 3})
+    (record,) = reports
+    assert record["loss"] == 3
+    assert record["environment"]["packages"]["pytest"] == pytest.__version__
+    assert record["environment"]["variables"] == {"LEVEL": None}
+
+
+def small(settings, seed, epochs):
+    return [{"loss": seed, "level": os.environ.get("LEVEL")}]

@@ -20,6 +20,10 @@ A "+" after a commit: tracked files have changes. The study reads a variable if 
 name in capitals and quotes, as in `os.environ["LEVEL"]`, or a command has it as `$LEVEL`. Its value
 is a hash, because it may be a secret.
 
+A command imports packages in processes of its own, so that their versions are looked up at its
+start and at its end, where its Python finds them. The variables of a program are those that it was
+given: what it sets itself is its code.
+
 A difference counts if it can change a number. For a row of the zoo these are torch, numpy, numba
 and triton; the pins hold for the rest, and losses of other devices differ by rounding only. For a
 program everything counts but `QUIET`. What only one of two runs has recorded is no difference. The
@@ -34,6 +38,7 @@ import platform
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -44,7 +49,7 @@ from lmzoo.base.version import __version__
 NUMERIC = ("torch", "numpy", "numba", "triton")
 """Distributions that compute the losses of a row of the zoo."""
 QUIET = re.compile(
-    r"lmzoo.*|commit|repository|cuda|cpu|capability|threads|kernels|ray|optuna|polars.*|tensorboard"
+    r"lmzoo.*|commit|repository|folders|cuda|cpu|capability|threads|kernels|ray|optuna|polars.*|tensorboard"
     r"|rich|typer|click|pydantic.*|annotated-types|tqdm|colorama|colorlog|packaging|typing.ext.*"
     r"|typing-insp.*|protobuf|grpcio|psutil|llvmlite|pytest|setuptools|pip"
 )
@@ -59,13 +64,22 @@ COMMIT = "LMZOO_COMMIT"
 """Environment variable with the commit, for copies of a clone that have no history."""
 SECONDS = 10.0
 Environment = Mapping[str, Any]
+Place = tuple[Any, ...]
+"""The second of a look at versions, and the folders of packages, without any `sys.path`; (): what
+this process has seen first."""
 
 
-def environment(modules: Iterable[str] = (), sources: Collection[bytes] = ()) -> dict[str, Any]:
-    """Return the environment of this process.
+def environment(
+    modules: Iterable[str] = (),
+    sources: Collection[bytes] = (),
+    given: Mapping[str, str] = os.environ,
+    place: Place = (),
+) -> dict[str, Any]:
+    """Return the environment of this process, or of a command that it starts.
 
     `modules` are those that a program has imported since `begin_study`, and those of which its
-    `sources`, its files and its command, have the names.
+    `sources`, its files and its command, have the names. `given` are its variables. The `place` of
+    a command is that of its packages; those of this process have the versions of its start.
     """
     own = {name.partition(".")[0] for name in modules if name not in _BEFORE}
     own.update(word.decode() for text in sources for word in _imported(text))
@@ -73,12 +87,15 @@ def environment(modules: Iterable[str] = (), sources: Collection[bytes] = ()) ->
     is_gpu = torch and torch.cuda.is_initialized()
     found = {
         **_fixed(Path.cwd()),
+        "python": _python(place),
         "cuda": torch and torch.version.cuda,
         "device": torch.cuda.get_device_name() if is_gpu else "cpu",
         "threads": torch and torch.get_num_threads(),
         "kernels": "compiled" * ("lmzoo.kernels.cpu.compiled" in sys.modules),
-        "packages": _packages(own),
-        "variables": _variables(sources),
+        **{name: _version(name, place) for name in NUMERIC},
+        "packages": _packages(own, place),
+        "folders": place[1:],
+        "variables": _variables(sources, given),
     }
     return {name: value for name, value in found.items() if value}
 
@@ -129,13 +146,26 @@ def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
 
 
 def present(old: Environment) -> dict[str, Any]:
-    """Return what is known here of the things that another process has recorded."""
-    versions = {name: _version(name) for name in (*NUMERIC, *old.get("packages", ()))}
+    """Return what is known here and now of the things that another process has recorded."""
+    place = place_of(old.get("folders", ()))
+    names = (*NUMERIC, *old.get("packages", ()))
+    versions = {name: _version(name, place) for name in names}
     return {
-        "python": platform.python_version(),
+        "python": _python(place),
         "packages": {name: version for name, version in versions.items() if version},
-        "variables": {name: _hashed(name) for name in old.get("variables", ())},
+        "variables": {name: _hashed(os.environ.get(name)) for name in old.get("variables", ())},
     }
+
+
+def place_of(folders: Iterable[str] = ()) -> Place:
+    """Return the place of a command's packages, to be looked at now."""
+    return int(time.monotonic()), *folders
+
+
+def _python(place: Place) -> str:
+    """Return the version of Python; of another one, as the names of its folders have it."""
+    found = [re.search(r"python(3[\d.]*)", folder) for folder in place[1:]]
+    return next((match[1] for match in found if match), platform.python_version())
 
 
 @functools.cache
@@ -145,8 +175,6 @@ def _fixed(folder: Path) -> dict[str, Any]:
     return {
         **code_version(),
         "repository": find_commit(folder, above=True),
-        "python": platform.python_version(),
-        **{name: _version(name) for name in NUMERIC},
         "cpu": model,
         "capability": capability,
     }
@@ -164,21 +192,22 @@ def cpu() -> tuple[str, str]:
     return facts.get("model name") or platform.processor(), " ".join(sorted(sets))
 
 
-@functools.cache
-def _version(name: str) -> str:
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        return metadata.version(name)
-    return ""
+@functools.lru_cache(1 << 12)
+def _version(name: str, place: Place = ()) -> str:
+    folders = place[1:] or sys.path
+    found = metadata.distributions(name=name, path=[*folders])
+    return next((own.version for own in found), "")
 
 
 _distributions = functools.cache(metadata.packages_distributions)
 
 
-def _packages(modules: set[str]) -> dict[str, str]:
+def _packages(modules: set[str], place: Place) -> dict[str, str]:
     """Return the distributions of top-level modules, and their versions."""
     known = _distributions() if modules else {}  # to read them takes 0.2 s
     names = {name for module in modules for name in known.get(module, [module])}
-    return {name: _version(name) for name in sorted(names) if _version(name)}
+    versions = {name: _version(name, place) for name in sorted(names)}
+    return {name: version for name, version in versions.items() if version}
 
 
 def _imported(source: bytes) -> Iterator[bytes]:
@@ -186,13 +215,12 @@ def _imported(source: bytes) -> Iterator[bytes]:
         yield from re.findall(rb"\w+", line)
 
 
-def _variables(sources: Collection[bytes]) -> dict[str, str | None]:
+def _variables(sources: Collection[bytes], given: Mapping[str, str]) -> dict[str, str | None]:
     named = {(a or b).decode() for text in sources for a, b in VARIABLE.findall(text)}
-    return {name: _hashed(name) for name in sorted(named) if not OURS.match(name)}
+    return {name: _hashed(given.get(name)) for name in sorted(named) if not OURS.match(name)}
 
 
-def _hashed(variable: str) -> str | None:
-    value = os.environ.get(variable)
+def _hashed(value: str | None) -> str | None:
     return value and hashlib.sha256(value.encode(errors="replace")).hexdigest()[:8]
 
 

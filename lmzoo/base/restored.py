@@ -14,10 +14,20 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     finally:
-        for name, value in before.items():
+        _set(before)
+
+
+def restore_variables(before: Mapping[str, str]) -> None:
+    """Give the environment all its variables of before; the others keep their place in memory."""
+    _set({name: before.get(name) for name in {**os.environ, **before}})
+
+
+def _set(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
             os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
+        elif os.environ.get(name) != value:
+            os.environ[name] = value
 
 
 @contextlib.contextmanager

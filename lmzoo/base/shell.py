@@ -2,8 +2,13 @@
 
 import os
 import re
-from collections.abc import Collection
+import shutil
+import sysconfig
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
+
+from lmzoo.base.environment import environment, place_of
 
 WORDS = re.compile(r"""[()>]|[^\s;&|()<>'"`]+""")
 WRITES = re.compile("(>|tee|-o|--out(put)?)(=.*)?")
@@ -14,6 +19,7 @@ ONLY_PYTHON = re.compile(
     r"[^;&|]*([;&|>]+ *(\d|true|tail|head|tee|grep)\b[^;&|]*)*"
 )
 """A command that starts Python and nothing else that may read code: no `make`, no `Rscript`."""
+PYTHON = re.compile(r"(.*/)?python[\d.]*")
 MOST = 1 << 20
 """Bytes of a file that may be code."""
 
@@ -41,10 +47,27 @@ def named_files(command: str, folder: Path) -> list[str]:
     return [*found]
 
 
-def command_sources(command: str, folder: Path) -> list[bytes]:
-    """Return a command and the content of the files that it names, for its environment."""
-    files = (folder / name for name in named_files(command, folder))
-    return [command.encode(), *(f.read_bytes() for f in files if f.stat().st_size < MOST)]
+def command_environment(command: str, folder: Path, read: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the environment in which a command runs; `read` are files that it has read."""
+    code = [name for name in read if name.endswith(".py")]
+    files = [folder / name for name in {*named_files(command, folder), *code}]
+    texts = [file.read_bytes() for file in files if file.is_file() and file.stat().st_size < MOST]
+    place = place_of(package_folders(command))
+    return environment(sources=[command.encode(), *texts], place=place)
+
+
+def package_folders(command: str) -> list[str]:
+    """Return where the Python of a command has its packages; [] if it is that of this process."""
+    words = WORDS.findall(os.path.expandvars(command))
+    pythons = [word for word in words if PYTHON.fullmatch(word)]
+    found = shutil.which(os.path.expanduser(pythons[0])) if pythons else None  # noqa: PTH111
+    if not found:
+        return []
+    root = Path(found).parents[1]
+    folders = [str(path) for path in root.glob("lib/python3*/*-packages")]
+    if sysconfig.get_path("purelib") in folders:
+        return []
+    return [*folders, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def noticed(command: str, files: Collection[str], *, noted: bool) -> str:

@@ -26,8 +26,9 @@ import torch
 
 from lmzoo.base.environment import environment
 from lmzoo.base.errors import UserError
+from lmzoo.base.restored import restore_variables
 from lmzoo.base.seeds import derive_seed
-from lmzoo.lab.store.opened import Files, noted, own_log, read_log
+from lmzoo.lab.store.opened import Files, noted, own_log, read_log, variables
 from lmzoo.lab.store.pack_files import RUN
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.user_code import UserCode, user_code
@@ -91,6 +92,8 @@ class FunctionRun(ProgramRun):
     """A run of a function."""
 
     _reports: Any = None
+    _given: Mapping[str, str] = os.environ
+    """The variables with which it was called."""
     loaded = (".py",)
 
     def start(self, budget: int) -> Iterator[Report]:
@@ -99,6 +102,7 @@ class FunctionRun(ProgramRun):
         function: Any = importlib.import_module(module)
         for part in name.split("."):
             function = getattr(function, part)
+        self._given = dict(os.environ)
         self.environment()  # looks up the versions of what is imported, before an upgrade
         given = {
             "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
@@ -107,6 +111,7 @@ class FunctionRun(ProgramRun):
         _seed_generators(derive_seed(given["seed"], self.epoch))
         try:
             with _as_before():
+                os.environ.update(variables(own_log()))  # what its children read counts, too
                 yield from self._reported(function, given)
         except Exception:
             raise
@@ -148,7 +153,7 @@ class FunctionRun(ProgramRun):
 
     def environment(self) -> dict[str, Any]:
         module = self.config["model"]["function"].partition(":")[0]
-        return environment(sys.modules, user_code({module}).files.values())
+        return environment(sys.modules, user_code({module}).files.values(), self._given)
 
     def read_files(self) -> Files:
         return read_log(own_log(), self.where)
@@ -195,12 +200,13 @@ def _seed_generators(seed: int) -> None:
 
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
-    """Restore what a run may set for those that follow: the folder, states of numpy and torch."""
+    """Restore what a run may set for those that follow: folder, variables, numpy and torch."""
     with torch.enable_grad(), contextlib.ExitStack() as after:
         after.callback(np.seterr, **np.geterr())  # `errstate` has to end in its own thread
         after.callback(os.close, folder := os.open(".", os.O_RDONLY))
         after.callback(os.fchdir, folder)
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
+        after.callback(restore_variables, dict(os.environ))
         yield
 
 

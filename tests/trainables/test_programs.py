@@ -444,15 +444,18 @@ def set_for_all(settings, seed):
     torch.set_default_dtype(torch.float64)
     torch.set_grad_enabled(False)
     np.seterr(all="raise")
+    os.environ |= {"LEVEL": "9", "HOME": "/"}
     for epoch in (1, 2, 3):
         yield {"epoch": epoch, "valid": torch.zeros(1).element_size()}
 
 
 def test_what_a_function_sets_for_the_process_ends_with_its_run(tmp_path):
-    before = Path.cwd(), np.geterr()
-    assert trained(run_of(set_for_all, tmp_path, {}), 2) == [8.0, 8.0]
+    before = Path.cwd(), np.geterr(), dict(os.environ)
+    run = run_of(set_for_all, tmp_path, {})
+    assert trained(run, 2) == [8.0, 8.0]
+    assert run.environment()["variables"]["LEVEL"] is None, "what it was given"
     assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
-    assert (Path.cwd(), np.geterr()) == before
+    assert (Path.cwd(), np.geterr(), dict(os.environ)) == before
 
 
 @pytest.mark.parametrize(
@@ -512,6 +515,18 @@ def test_a_run_whose_files_change_has_no_result(file, own_folder):
     assert trained(run_of(command, own_folder / "store", {}), 2) == [1.0, 1.0]
 
 
+def test_a_run_whose_variable_changes_has_no_result(own_folder, monkeypatch):
+    monkeypatch.setenv("LEVEL", "1")
+    run = run_of(Command("python own.py $LEVEL {seed}"), own_folder / "store", {})
+    run.train_epoch(2)
+    run.save_epoch()
+    monkeypatch.setenv("LEVEL", "2")
+    with pytest.raises(ProgramError, match=r"^LEVEL was \w+ when the sweep began, and is \w+;"):
+        run.train_epoch(2)
+    run.close()
+    assert not run.folder.records()
+
+
 def test_a_file_that_was_read_is_a_part_of_the_identity(own_folder, caplog):
     study = own_study((Point("a", Command(f"{sys.executable} own.py {{seed}}")),),
                       search={}, epochs=2, samples=1)  # fmt: skip
@@ -525,6 +540,20 @@ def test_a_file_that_was_read_is_a_part_of_the_identity(own_folder, caplog):
         assert row["loss"] == pytest.approx(value + 1.5 / 8)
         assert load_study(own_folder / "store").runs.collect().height == study.seeds
         assert caplog.messages == [line] * bool(line)
+
+
+def test_a_file_that_is_gone_is_said(own_folder, caplog):
+    study = own_study((Point("a", reads_by_a_child),), search={}, epochs=1, samples=1, seeds=1)
+    for line in ([], ["a: runs have read data.csv, which cannot be read now: they count"]):
+        SEEN.clear()
+        fleet_sweep(study, None, None, own_folder / "store", workers=1)
+        assert caplog.messages == line
+        Path("data.csv").unlink(missing_ok=True)
+
+
+def reads_by_a_child(settings, seed):
+    subprocess.run([sys.executable, "-c", "open('data.csv')"], check=True)
+    yield {"epoch": 1, "valid": seed / 1000}
 
 
 def test_files_and_places_of_a_command_are_declared(own_folder):

@@ -61,6 +61,8 @@ SEEDS = r"(?!(n|num|number)[ _])(.*[./ _-])?(seeds?|random_state)"
 SEED_NAME = re.compile(SEEDS, re.IGNORECASE)
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
 """A column that says where a run ended."""
+ENVIRONMENT = "environment."
+"""Columns that `lmzoo.tune` reports: what may change a number."""
 RUNS = (RUN_ID, RUN, "trial_id", "run_name", "Run")
 """Columns that tell runs apart where there is no seed."""
 NAMES = (RUN, "Name", "run_name", "name", "displayName", RUN_ID, "Run", "trial_id")
@@ -107,7 +109,7 @@ class Question:
         is_stated = any(re.fullmatch(GOALS, name) for name in head.columns)
         if self.step is None or not has_seed or is_stated or not named <= {*head.columns}:
             return head.columns
-        known = re.compile(f"{SEEDS}|{'|'.join(NAMES)}|{PARENT}", re.IGNORECASE)
+        known = re.compile(f"{SEEDS}|{'|'.join(NAMES)}|{PARENT}|{ENVIRONMENT}.*", re.IGNORECASE)
         return [
             name
             for name in head.columns
@@ -186,6 +188,7 @@ def account(results: Any, question: Question) -> Account:
             each = f"{key} counts by itself"
         notes += _unnamed(frame, free, runs, each)
     notes += _said_of_runs(rows, picked, q, source)
+    notes += _environments(frame, picked)
     return _counted(rows, runs, q, notes)._replace(unread=source.unread)
 
 
@@ -354,6 +357,19 @@ def _said_of_runs(
                 texts.append(f"{file} has {other:.4g}, {judged[run]:.4g} counts ({run})")
     if texts:
         yield f"a file that is not read says otherwise: {some(texts)}"
+
+
+def _environments(frame: pl.DataFrame, picked: pl.DataFrame) -> Iterator[str]:
+    """Yield in which environments the runs that count were trained, if there are several."""
+    own = frame[picked["row"]].with_columns(variant=picked["variant"])
+    for name in frame.columns:
+        if not name.startswith(ENVIRONMENT):
+            continue
+        groups = own.drop_nulls(name).group_by(name, maintain_order=True)
+        found = groups.agg(runs=pl.len(), variants=pl.col("variant").unique(maintain_order=True))
+        said = [f"{n} runs with {v} ({', '.join(who)})" for v, n, who in found.rows()]
+        if len(said) > 1:
+            yield f"{name.removeprefix(ENVIRONMENT)} differs: {'; '.join(said)}"
 
 
 def _step_hint(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> str:

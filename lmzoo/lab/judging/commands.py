@@ -24,10 +24,10 @@ from typing import IO, Any
 
 import numpy as np
 
-from lmzoo.base.environment import Environment, counted, differences, environment
+from lmzoo.base.environment import Environment, differences, present
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
-from lmzoo.base.shell import command_sources, named_files, noticed
+from lmzoo.base.shell import command_environment, named_files, noticed
 from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
 from lmzoo.lab.judging.texts import SAME, flat_row, loose_object, number, objects
 from lmzoo.lab.statistics.compared import (
@@ -47,6 +47,7 @@ from lmzoo.lab.store.opened import (
     SEEN,
     Files,
     changes,
+    check_environment,
     check_files,
     digest,
     inputs,
@@ -138,7 +139,7 @@ class Arm:
     metric: Metric
     commit: str = ""
     changed: Files = field(default_factory=dict)
-    """Files that its earlier runs have read, and that have other content now."""
+    """What its earlier runs have read or depended on, and that is another one now."""
     log: Path = field(default_factory=new_log)
     """Where Python notes what the last run has read."""
 
@@ -149,20 +150,14 @@ class Arm:
         return {**{name: digest(self.folder / name) for name in names}, **self.changed}
 
     @functools.cached_property
-    def environment(self) -> dict[str, Any]:
-        """Its Python, packages and variables, the machine and the commits."""
-        return environment(sources=command_sources(self.command, self.folder))
-
-    @functools.cached_property
     def identity(self) -> str:
-        """A hash of the command, its files, the commit and the metric.
-
-        Packages and variables count: base and candidate are measured in one environment.
-        """
-        own = {name: self.environment.get(name) for name in ("python", "packages", "variables")}
-        known = str(counted(own, program=True))
-        parts = [self.command, self.commit, str(self.metric), known, *self.files.values()]
+        """A hash of the command, the commit, the metric, and what it reads and depends on."""
+        parts = [self.command, self.commit, str(self.metric), *self.files.values()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def environment(self) -> dict[str, Any]:
+        """Return its Python, packages and variables, the machine and the commits."""
+        return command_environment(self.command, self.folder, self.read_files())
 
     def read_files(self) -> Files:
         """Return the files that the last run has read."""
@@ -175,15 +170,20 @@ class Arm:
         its files have changed.
         """
         try:
-            check_files(self.files, {}, self.folder)
+            self._check({})
             value = self._run(seed, say)
-            check_files(self.files, self.read_files(), self.folder)
+            self._check(self.read_files())
         except ProgramError as error:
             raise UserError(f"{self.name}, seed {seed}: {error}") from None
         return value
 
+    def _check(self, read: Files) -> None:
+        check_files(self.files, read, self.folder)
+        check_environment(self.command, self.environment())
+
     def _run(self, seed: int, say: Callable[[str], None]) -> float:
         command = with_hook(self.command.replace(SEED, str(seed)))
+        self.log.unlink(missing_ok=True)
         own = {"LMZOO_SEED": str(seed), **variables(self.log)}
         # Files, not pipes: a child in the background may hold a pipe for ever.
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
@@ -235,14 +235,14 @@ class Results:
         rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
         self.values: dict[tuple[str, int], float] = {}
         """Identity of an arm and seed -> metric; a pending run has none."""
-        self._known: dict[tuple[str, str], Environment] = {}
-        """Name and command of an arm -> the environment of its last run."""
+        self._then: dict[str, Environment] = {}
+        """Identity of an arm -> the environment of its last run."""
         self.read: dict[str, dict[str, str]] = {}
         """Identity of an arm -> files that its runs have read."""
         for row in rows:
             try:
                 self.values[row["arm"], row["seed"]] = float(row["value"])
-                self._known[row["name"], row["command"]] = row["environment"]
+                self._then[row["arm"]] = row["environment"]
                 self.read.setdefault(row["arm"], {}).update(row["files"])
             except (TypeError, ValueError):
                 damaged += 1
@@ -254,21 +254,21 @@ class Results:
         row = {
             "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
-            "environment": arm.environment, "files": inputs(arm.read_files()),
+            "environment": arm.environment(), "files": inputs(arm.read_files()),
         }  # fmt: skip
         self.store.append(RUNS, checked_line(row))
         self.values[arm.identity, seed] = value
 
-    def say_changes(self, arm: Arm, say: Callable[[str], None]) -> None:
-        """Say that a command is measured again because its environment has changed."""
-        then = self._known.get((arm.name, arm.command), {})
-        for name, (old, new) in differences(then, arm.environment, program=True).items():
-            say(f"{arm.name} is measured again: {name} was {old}, and is {new}")
-
     def of_now(self, arm: Arm, say: Callable[[str], None]) -> Arm:
-        """Return the arm with the files that its runs have read, as they are now."""
+        """Return the arm with what its runs have read, and depended on, as it is now.
+
+        So base and candidate are measured in one environment.
+        """
         read = self.read.get(arm.identity)
+        then = self._then.get(arm.identity, {})
+        packages = differences(then, present(then), program=True)
         changed = changes(read or {}, arm.folder)
+        changed |= {name: now for name, (_, now) in packages.items()}
         if not changed:
             if text := noticed(arm.command, arm.files, noted=read != {}):
                 say(f"{arm.name}: {text}")
@@ -315,8 +315,6 @@ def judge_commands(
     base, candidate = (results.of_now(arm, say) for arm in (base, candidate))
     arms = (base, candidate)
     _check_arguments(arms, margin, max_seeds, minutes)
-    for arm in arms:
-        results.say_changes(arm, say)
     sign = -1.0 if base.metric.higher_is_better else 1.0
     pair = f"{base.identity} {candidate.identity}"
     series = Stream(results.store) if stream else None

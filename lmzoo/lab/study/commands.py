@@ -37,11 +37,17 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.arguments import constructed, text, texts, whole
-from lmzoo.base.environment import environment
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, json_value, with_digits
-from lmzoo.base.shell import command_sources, named_files
-from lmzoo.lab.store.opened import Files, digest, read_log, variables, with_hook
+from lmzoo.base.shell import command_environment, named_files
+from lmzoo.lab.store.opened import (
+    Files,
+    check_environment,
+    digest,
+    read_log,
+    variables,
+    with_hook,
+)
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.programs import ProgramRun, Report
 
@@ -156,6 +162,7 @@ class CommandRun(ProgramRun):
             return shlex.quote(str(values[found[1]])) if found[1] in values else found[0]
 
         own = {FOLDER: str(state), SEED: str(values["seed"]), "PYTHONUNBUFFERED": "1"}
+        self._log.unlink(missing_ok=True)
         with output.open("ab") as file:
             begin = file.tell()
             look = _reader(read, output, begin, where, values, model["metric"])
@@ -185,8 +192,16 @@ class CommandRun(ProgramRun):
                 printed = file.read().decode(errors="replace").strip().splitlines()
             raise ProgramError(f"exit code {process.returncode}: {described_output(printed)}")
 
+    def check(self, read: Files) -> None:
+        super().check(read)
+        check_environment(self._command, self.environment())
+
     def environment(self) -> dict[str, Any]:
-        return environment(sources=command_sources(self.config["model"]["command"], self.where))
+        return command_environment(self._command, self.where, self._read)
+
+    @property
+    def _command(self) -> str:
+        return self.config["model"]["command"]
 
     def read_files(self) -> Files:
         return read_log(self._log, self.where)

@@ -16,7 +16,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.base.seeds import derive_seed
 from lmzoo.base.shell import noticed
-from lmzoo.lab.store.opened import changes
+from lmzoo.lab.store.opened import changes, digest
 from lmzoo.lab.store.records import (
     FILES,
     epoch_records,
@@ -374,7 +374,11 @@ class PointPlanner:
             run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
             self._runs[run_id] = run
             self._read(run)
-        if changed := changes(run.read, Path(config.get("working_folder", ""))):
+        where = Path(config.get("working_folder", ""))
+        gone = [name for name in run.read if name[0] != "/" and not digest(where / name)]
+        if gone:  # other machines may have it
+            self._say(f"runs have read {', '.join(gone)}, which cannot be read now: they count")
+        if changed := changes(run.read, where):
             # It has read other files than those of now, which join the identity.
             now = {**run.config, FILES: {**run.config.get(FILES, {}), **changed}}
             now["run"] = run_identity(now)

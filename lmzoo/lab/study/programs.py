@@ -92,6 +92,10 @@ class ProgramRun(SavedRun):
     def read_files(self) -> Files:
         """Return the files that the program has read, as far as that is known."""
 
+    def check(self, read: Files) -> None:
+        """Raise a `ProgramError` if what it has read, or else depends on, has changed."""
+        check_files(self._planned, read, self.where)
+
     def train_epoch(self, budget: int) -> None:
         """Wait for the next epoch that the program reports.
 
@@ -100,7 +104,7 @@ class ProgramRun(SavedRun):
         """
         begun, last, seen = time.perf_counter(), None, set[str]()
         if self._stream is None:
-            check_files(self._planned, {}, self.where)
+            self.check({})
             self._resumed, self._new = self.has_state, False
             self._stream = self.start(budget)
         for metrics, state in self._stream:
@@ -191,9 +195,8 @@ class ProgramRun(SavedRun):
     def _note_files(self, epoch: int) -> None:
         """Record which files it has read, unless one has changed, which is an error."""
         read = self.read_files()
-        checked = {name: mark for name, mark in read.items() if not name.endswith(self.loaded)}
         try:
-            check_files(self._planned, checked, self.where)
+            self.check({k: mark for k, mark in read.items() if not k.endswith(self.loaded)})
         except ProgramError:
             self.start_over()
             raise

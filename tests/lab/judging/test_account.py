@@ -100,8 +100,9 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(content, message, t
         (LATE, STEP, "base 1.915, best 1.415; cand 1.816, best 1.816; the sign of cand turns"),
         (LATE, STEP | {"best": "loss"}, "row of each run by loss counts, of 2 to 2 rows"),
         (LATE, STEP | {"best": "loss"}, "1 worse"),
+        (changed("environment.torch", 2, 1), {}, "torch differs: 7 runs with 1 (base, cand); 1 r"),
     ],
-    ids=range(37),
+    ids=range(38),
 )  # fmt: skip
 def test_what_is_guessed_or_left_out_is_said(content, question, text, tmp_path: Path) -> None:
     assert text in said(content, tmp_path, **question)

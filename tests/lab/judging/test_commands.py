@@ -1,6 +1,5 @@
 """Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
 
-import dataclasses
 import json
 import math
 import random
@@ -14,8 +13,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from lmzoo.base import environment
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.commands import RUN_KEYS, Arm, Metric, Results, judge_commands
+from lmzoo.lab.store.opened import SEEN
 
 TRAIN = """
 import json, pathlib, random, sys
@@ -96,6 +97,31 @@ def test_a_file_that_a_command_has_read_is_a_part_of_it(call, tmp_path) -> None:
     rows = Path("judge-runs/runs.jsonl").read_text().splitlines()
     values = [json.loads(row)["value"] for row in rows]
     assert [float(value) > 20 for value in values] == [False] * 12 + [True] * 12
+
+
+def test_a_package_of_a_helper_is_a_part_of_it(tmp_path, monkeypatch) -> None:
+    """One that is upgraded while the judge runs is an error."""
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    facts = tmp_path / "site-packages/tinypkg.dist-info/METADATA"
+    facts.parent.mkdir(parents=True)
+    facts.write_text("Name: tinypkg\nVersion: 1\n")
+    (tmp_path / "site-packages/tinypkg.py").write_text("")
+    (tmp_path / "helper.py").write_text("import tinypkg\nprint(3)")
+    (tmp_path / "train.py").write_text(
+        "import sys\nsys.path.append('site-packages')\nimport helper"
+    )
+    arm = Arm("base", f"{sys.executable} train.py {SEEDS}", tmp_path, Metric())
+    results, said = Results(tmp_path / "out"), list[str]()
+    SEEN.clear()
+    results.add(arm, 1, arm.run(1), 0.1)
+    assert results.of_now(arm, said.append) is arm
+    facts.write_text("Name: tinypkg\nVersion: 2\n")
+    environment._version.cache_clear()  # it holds for a second
+    with pytest.raises(UserError, match="seed 2: tinypkg was 1 when the sweep began, and is 2"):
+        arm.run(2)
+    later = Results(tmp_path / "out").of_now(arm, said.append)
+    assert later.identity != arm.identity
+    assert said[-1] == "base is measured again: tinypkg has changed"
 
 
 def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
@@ -339,18 +365,14 @@ def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:
     assert len(Results(Path("judge-runs")).values) == 12
 
 
-def test_a_change_of_a_variable_measures_both_arms_again(tmp_path, monkeypatch):
-    arms = [Arm(name, f"echo {name} $LEVEL {{seed}}", tmp_path, Metric()) for name in ("a", "b")]
+def test_a_change_of_a_variable_measures_an_arm_again(tmp_path, monkeypatch):
+    arm = Arm("a", "echo $LEVEL {seed}", tmp_path, Metric())
     monkeypatch.setenv("LEVEL", "1")
-    results = Results(tmp_path / "out")
-    for arm in arms:
-        results.add(arm, 1, 2.0, 0.1)
-    monkeypatch.setenv("LEVEL", "2")
+    Results(tmp_path / "out").add(arm, 1, 2.0, 0.1)
+    known = Results(tmp_path / "out")
     said: list[str] = []
-    later, known = dataclasses.replace(arms[0]), Results(tmp_path / "out")
-    known.say_changes(later, said.append)
-    assert (arms[0].identity, 1) in known.values
-    assert (later.identity, 1) not in known.values
-    assert "a is measured again: LEVEL was" in said[0]
-    known.say_changes(arms[1], said.append)
-    assert len(said) == 1
+    monkeypatch.setenv("LEVEL", "2")
+    assert (known.of_now(arm, said.append).identity, 1) not in known.values
+    assert said[0] == "a is measured again: LEVEL has changed"
+    monkeypatch.setenv("LEVEL", "1")
+    assert (known.of_now(arm, said.append).identity, 1) in known.values

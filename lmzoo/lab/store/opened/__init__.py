@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from lmzoo.base.environment import Environment, counted
 from lmzoo.base.errors import ProgramError
 from lmzoo.lab.store.local import temporary_folder
 from lmzoo.lab.store.opened import sitecustomize as hook
@@ -22,7 +23,10 @@ Files = Mapping[str, str]
 """Path, relative to the working folder if it is below it, and digest or mark of `sitecustomize`."""
 WRITTEN = "-"
 SEEN: dict[str, str] = {}
-"""Path -> digest or mark, as the first run of this process, or of a judge, has read it."""
+"""Path -> digest or mark, as the first run of this process, or of a judge, has read it.
+
+Also what else may not change: name of a package or variable, and the command -> its value.
+"""
 _noting = False
 
 
@@ -37,8 +41,7 @@ def _folder() -> Path:
 
 
 def variables(log: Path) -> dict[str, str]:
-    """Empty a log; return variables with which processes of Python note in it what they read."""
-    log.unlink(missing_ok=True)
+    """Return variables with which processes of Python note in a log what they read."""
     paths = filter(None, [hook.HERE, os.environ.get("PYTHONPATH")])
     return {hook.VARIABLE: f"{time.time()}:{log}", "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -121,4 +124,15 @@ def check_files(planned: Files, read: Files, folder: Path) -> None:
             raise ProgramError(
                 f"{name} has changed since the sweep began; run the same command again; if the "
                 "program writes it, let each run write a file of its own"
+            )
+
+
+def check_environment(program: str, found: Environment) -> None:
+    """Raise a `ProgramError` if a package or variable of a program differs from its first run."""
+    for name, value in counted(found, program=True).items():
+        first = SEEN.setdefault(f"{name} of {program}", value)
+        if first != value:
+            raise ProgramError(
+                f"{name} was {first} when the sweep began, and is {value}; run the same command "
+                "again"
             )
