@@ -32,11 +32,6 @@ Class = TypeVar("Class")
 PACKAGE = Path(__file__).parents[1]
 
 
-def class_docstring(registry: str, name: str) -> str:
-    """Return the docstring of the class that is registered as `name`; "" if there is none."""
-    return _find(registry, name, PACKAGE)[0]
-
-
 def part_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
     """Return the docstring that explains `name`, see `explanation`; "" if there is none."""
     return explanation(*_find(registry, name, folder))

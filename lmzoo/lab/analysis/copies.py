@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.lab.store.archive import archived_files, read_run_file
-from lmzoo.lab.store.records import DAMAGED, ENVIRONMENT, last_records, parse_json, parse_lines
+from lmzoo.lab.store.records import DAMAGED, last_records, parse_lines
 
 NAMED = 3
 CLOSE = 1e-6
@@ -35,12 +35,12 @@ def copy_warnings(
     found: dict[str, str] = {}
     for run, copy in others:
         config, records = counted[run]
-        if (run, copy[1]) in replaced or not (losses := _differing(run, records, copy[1])):
+        losses = _differing(run, records, copy[1])
+        if losses is None or (run, copy[1]) in replaced:
             continue
         here, there = ("none" if x is None else f"{sign * x:.6g}" for x in losses)
         label = config["point"]["label"]
-        environments = _environments(config, parse_json(copy[0]))
-        found[run] = f"{label}, seed {config['seed']}: {here} and {there} ({environments})"
+        found[run] = f"{label}, seed {config['seed']}: {here} and {there}"
     if found:
         more = f"; and {len(found) - NAMED} more" * (len(found) > NAMED)
         yield (
@@ -68,19 +68,3 @@ def _agree(one: float | None, other: float | None) -> bool:
     if one is None or other is None:
         return one is other
     return math.isclose(one, other, rel_tol=CLOSE)
-
-
-def _environments(config: Mapping[str, Any], other: Any) -> str:
-    """Return what differs between the environments of two configs."""
-    here = _flat(config)
-    there = _flat(other or {})
-    names = [name for name in sorted({*here, *there}) if here.get(name) != there.get(name)]
-    texts = [f"{name} {here.get(name)} and {there.get(name)}" for name in names]
-    return ", ".join(texts) or "equal environments"
-
-
-def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in (config.get(ENVIRONMENT) or {}).items():
-        flat |= value if isinstance(value, Mapping) else {name: value}
-    return flat

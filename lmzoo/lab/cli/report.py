@@ -25,8 +25,7 @@ def report(
     """Write a study on one HTML page that needs no other file.
 
     Charts answer to the mouse, tables can be sorted and filtered. The page is made of records and
-    loads no model; it has the commands that audit the best model and sample from it. The extra
-    `figures` draws the charts.
+    loads no model. The extra `figures` draws the charts.
     """
     from lmzoo.lab.analysis.render import output_path
     from lmzoo.lab.analysis.report import render_report

@@ -214,14 +214,14 @@ def plan_report(
 
 
 COLUMNS = (
-    Column("point", None, "point", lambda row, _: row["point"], is_text=True),
-    Column("sd", None, "sd of one difference", ".3g"),
-    Column("seeds", None, "seeds in all", lambda row, _: str(row["seeds"] or "cannot be decided")),
-    Column("least", None, "80 % range",
+    Column("point", "", "point", lambda row, _: row["point"], is_text=True),
+    Column("sd", "", "sd of one difference", ".3g"),
+    Column("seeds", "", "seeds in all", lambda row, _: str(row["seeds"] or "cannot be decided")),
+    Column("least", "", "80 % range",
            lambda row, _: f"{row['least']} to {row['most'] or 'more'}" if row["least"] else ""),
-    Column("hours", None, "time of both",
+    Column("hours", "", "time of both",
            lambda row, _: duration(3600 * row["hours"]) if row["hours"] else MISSING),
-    Column("price", None, "price", ",.2f"),
+    Column("price", "", "price", ",.2f"),
 )  # fmt: skip
 
 

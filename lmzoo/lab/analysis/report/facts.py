@@ -1,4 +1,4 @@
-"""What a page says in words: what was spent, the recipe, how to repeat it, the data, the audit.
+"""What a page says in words: what was spent, the recipe, how to repeat it.
 
 `study.json` stores the options of the sweep, those of the command line and those of the script
 alike, so giving all of them runs the same study.
@@ -13,13 +13,11 @@ from typing import Any
 import polars as pl
 
 from lmzoo.base.command_line import setting_text
-from lmzoo.base.docstrings import class_docstring
 from lmzoo.base.printed import duration
 from lmzoo.base.search_space import range_text
 from lmzoo.lab.analysis.environments import begun_in, commits_of
 from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder, search_ranges
-from lmzoo.lab.analysis.ranking import FIVE_GRAM, TABLE_KEYS
 from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
 from lmzoo.lab.store.address import S3_SCHEME
@@ -191,53 +189,3 @@ def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
             yield from ("--search-space", range_text(field, search_range))
     for field in asked.get("off", ()):
         yield from ("--search-space", f"{field}=off")
-
-
-def data_section(folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    """Return the description of each corpus, its options and the sizes of its test split."""
-    parts = ranked.unique(TABLE_KEYS[1:], keep="first", maintain_order=True)
-    return "".join(paragraphs(_lines(folder, row), "text") for row in parts.to_dicts())
-
-
-def _lines(folder: StudyFolder, row: dict) -> list[str]:
-    if row["vocab"] is None:
-        return ["The functions and commands of the study bring their own data."]
-    corpus = json.loads(row["corpus"])
-    name = corpus.pop("name", "corpus")
-    text = " ".join(class_docstring("CORPORA", name).replace("`", "").split())
-    options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
-    explained = f"Options of this study: {options}; lmzoo describe {name} explains them."
-    runs = folder.runs.filter(pl.col("fingerprint") == row["fingerprint"]).select("run")
-    tests = folder.events.filter(pl.col("event") == "test").join(runs, on="run")
-    tested = tests.select("tokens", "sequences").drop_nulls().first().collect().rows()
-    return [
-        f"{name}: {text or 'a corpus of the user.'}",
-        *([explained] if options else ()),
-        f"The vocabulary has {row['vocab']:,} tokens; sequences have up to {row['length']}.",
-        *(f"The test loss is a mean over {n:,} tokens of {m:,} sequences." for n, m in tested),
-    ]
-
-
-def audit_section(path: Path, folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    """Return the audit results of all points, from their training, and commands for two models.
-
-    The two are the best one that neither leaks nor is a count model, and the reference.
-    """
-    programs = folder.runs.drop_nulls("program").select("point").unique().collect()["point"]
-    leaking = ranked.filter(pl.col("leaks") != "")
-    lines = [f"{row['label']}: {row['leaks']}" for row in leaking.to_dicts()]
-    is_program = pl.col("point").is_in(programs.implode())
-    models = ranked.filter(pl.col("score").is_not_null(), ~is_program)
-    honest = f"{len(models) - len(lines)} of {len(models)} points"
-    passed = f"{honest} passed the audit when they were trained"
-    if len(programs):
-        lines.append(f"{len(programs)} points train programs of the user, which are not audited")
-    counts = pl.col("architecture") == FIVE_GRAM["name"]
-    own = models.filter(pl.col("leaks") == "", ~counts).drop_nulls("rank")
-    code = ""
-    shown = pl.concat([own.head(1), own.filter("reference")]).unique(maintain_order=True)
-    store = store_address(portable(path, folder.study))
-    for row in shown.to_dicts():
-        run = shlex.quote(f"{store}/{folder.study['chosen'][row['point']]['runs'][0]}")
-        code += f"# {row['label']}\nlmzoo audit {run}\nlmzoo sample {run}\n"
-    return paragraphs([passed, *lines], "text") + (code_block(code.strip()) if code else "")

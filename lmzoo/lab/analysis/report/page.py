@@ -1,4 +1,4 @@
-"""The sections of a study's page: answer, ranking, curves, search, audit.
+"""The sections of a study's page: answer, ranking, curves, search, what was spent.
 
 Charts need the extra `figures`. Without it the page has all texts and tables, and says so.
 """
@@ -16,7 +16,7 @@ from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import TITLE, study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable, render
-from lmzoo.lab.analysis.report.facts import audit_section, cost_line, data_section, recipe_section
+from lmzoo.lab.analysis.report.facts import cost_line, recipe_section
 from lmzoo.lab.analysis.report.html import (
     Section,
     chart_figure,
@@ -61,8 +61,6 @@ def render_report(study: Path | str, *, unit: str = "token", point: str = "") ->
         Section("Ranking", _ranking(folder, ranking)),
         *(_curves(folder, ranked) if has_charts else ()),
         Section("Spent and reproduce", recipe_section(path, folder)),
-        Section("The data", data_section(folder, ranked), folded=True),
-        Section("Audit", audit_section(path, folder, ranked), folded=True),
     ]
     lead = paragraphs([" ".join(ranking.lead)], "lead")
     rest = ranking.warnings[ranking.grave :]

@@ -1,21 +1,14 @@
-"""What a page says in words: the data, the recipe, the terms."""
+"""What a page says in words: the recipe, the terms."""
 
 from pathlib import Path
 
 from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.report.facts import data_section, recipe_section, spent_table
+from lmzoo.lab.analysis.report.facts import recipe_section, spent_table
 from lmzoo.lab.analysis.report.page import terms
-from tests.lab.analysis.recorded import folder_of, frame_of
+from tests.lab.analysis.recorded import folder_of
 from tests.lab.analysis.toy_study import change_lines
 
 WORDS = "reference-words"
-
-
-def test_the_data_are_described_by_the_corpus():
-    text = data_section(folder_of(WORDS), frame_of(WORDS))
-    assert "English captions of photographs, written by people" in text
-    assert "are cut, not dropped" in text
-    assert "12,648 tokens of 1,000 sequences" in text
 
 
 def test_the_recipe_has_the_installation_one_commit_and_relative_paths():
