@@ -9,7 +9,7 @@ import itertools
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,6 @@ def ablate(
     pairs: bool = False,
     steps: int | None = None,
     data_dir: Path | None = None,
-    progress: bool | None = None,
 ) -> Ablation:
     """Cut every part of trained models, and return what each cut costs on the test split.
 
@@ -80,7 +79,6 @@ def ablate(
         pairs: Cut every pair of parts, too.
         steps: Steps for which cut models are trained on; None: 5 % of those of the training.
         data_dir: Folder of the corpus files; None downloads them.
-        progress: Show a line of progress on stderr; None: in a terminal.
 
     Returns:
         One row a cut, with the mean cost and its interval (`_low`, `_high`) in nats per token:
@@ -91,11 +89,6 @@ def ablate(
     """
     if steps is not None:
         steps = whole("steps", steps, 1)
-    if progress is None:
-        progress = sys.stderr is not None and sys.stderr.isatty()
-    show: Callable[[str], object] = len
-    if progress:
-        show = _show
     point = _find(path("trained", trained))
     runs = _load(point, data_dir)
     corpus = runs[0].corpus.to(best_device())
@@ -104,7 +97,7 @@ def ablate(
         steps = max(1, round(SHARE * runs[0].state["steps"]))
     found, refused = _cuts(point, subjects[0], corpus, pairs=pairs)
     measured = _Measured(point.folder, subjects, steps)
-    _measure(measured, found, corpus, show)
+    _measure(measured, found, corpus)
     lines = measured.lines([cut.label for cut in found])
     heading = (
         f"{point.label}: what each cut costs trained models, nats per token of the test split; "
@@ -246,9 +239,7 @@ class _Measured:
         return subject.run, subject.epoch, cut.label, way, steps
 
 
-def _measure(
-    measured: _Measured, found: Sequence[Cut], corpus: Corpus, show: Callable[[str], object]
-) -> None:
+def _measure(measured: _Measured, found: Sequence[Cut], corpus: Corpus) -> None:
     """Measure what is missing, each cut in each way on all seeds together."""
     extra = extra_data(corpus, measured.subjects[0].recipe.batch, measured.steps)
     whole = [(WHOLE, way) for way in (ZEROED, TRAINED)]
@@ -256,12 +247,14 @@ def _measure(
     for number, (cut, way) in enumerate(jobs, 1):
         subjects = measured.pending(cut, way)
         if subjects:
-            show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
+            _show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
             own = losses(cut, way, subjects, corpus, extra)
             measured.add(cut, way, dict(zip(subjects, own, strict=True)))
-    show(f"\r{'':79}\r")
+    _show(f"\r{'':79}\r")
 
 
 def _show(text: str) -> None:
-    sys.stderr.write(text)
-    sys.stderr.flush()
+    """Show the progress in a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(text)
+        sys.stderr.flush()

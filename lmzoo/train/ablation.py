@@ -15,9 +15,8 @@ Models of several seeds are measured as one pack. A sequence whose length no oth
 its own activations.
 """
 
-import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,21 +27,20 @@ from lmzoo.data.batches import gather_batch
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.functional.copied import copied
 from lmzoo.inspect.interventions import Means, Part, Recorded, See, at_mean, at_other, at_zero, seen
-from lmzoo.inspect.module_cuts import HOLD, ZERO, apply_cut, cuts
-from lmzoo.kernels.device import device_of, device_scope
+from lmzoo.inspect.module_cuts import ZERO, apply_cut, cuts
+from lmzoo.kernels.device import device_of
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.kernels.guest import evaluating, guest
-from lmzoo.train.cut_weights import Variant, inherited
+from lmzoo.train.cut_weights import Inherited, Variant, inherited
 from lmzoo.train.evaluate import evaluate
+from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.optimisers import build_model
 from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable
-from lmzoo.train.pack_trainer import PackedTrainer
 from lmzoo.train.recipe import TO_AN_END, Recipe
 from lmzoo.train.trainer import Training, fit
 
 ZEROED, MEAN, OTHER, TRAINED = WAYS = ("zero", "mean", "other", "trained")
-NO_PRODUCT = "no activation: it is not what weights of its own compute"
-NO_OUTPUT = "no activation: it is not the output of a submodule"
+NO_ACTIVATION = "no activation: it is not what weights of its own or a submodule compute"
 BATCH = 500
 TOLERANCE = 1e-4
 """Nats by which two ways to compute one function may differ on a sequence."""
@@ -62,6 +60,9 @@ class Subject:
     """The means of its products, and of the outputs of a submodule, when they are known."""
 
 
+NO_PART = Part()
+
+
 @dataclass(frozen=True)
 class Cut:
     """A cut of the models of a point, and the part that it removes."""
@@ -69,10 +70,23 @@ class Cut:
     label: str
     config: Any = None
     """The config of the cut model; None: the cut is one of `module_cuts.py`."""
-    part: Part | None = None
-    """None without an activation; `missing` says why."""
+    left: Inherited | None = None
+    """The weights that the trained model leaves to that of the config."""
+    part: Part = NO_PART
     missing: Mapping[str, str] = field(default_factory=dict)
     """Way -> why it has no meaning."""
+
+    def applied(self, subject: Subject) -> LanguageModel:
+        """Return a copy of a trained model without the part."""
+        if self.left is None:
+            model: Any = copied(subject.model)
+            if self is not WHOLE:
+                apply_cut(model, self.label)
+            return model
+        model = build_model(self.config, subject.model.task, subject.seed, subject.recipe)
+        model.to(device_of(subject.model))
+        self.left.load(model, subject.model.state_dict())
+        return model
 
 
 WHOLE = Cut("nothing")
@@ -80,21 +94,39 @@ WHOLE = Cut("nothing")
 
 def config_cut(variant: Variant, subject: Subject, corpus: Corpus) -> Cut:
     """Return a cut of a config; a `UserError` says that the model cannot be built."""
-    whole, cut = (
+    whole, without = (
         build_model(config, corpus.task, 0, subject.recipe)
         for config in (subject.model.config, variant.config)
     )
-    left = inherited(whole, cut)
-    label, config = variant.label, variant.config
+    left = inherited(whole, without)
+    cut = Cut(variant.label, variant.config, left)
     if left.own:
-        names = ", ".join(left.own)
-        reason = f"the cut has weights of its own: {names}"
-        return Cut(label, config, missing=dict.fromkeys((ZEROED, MEAN, OTHER), reason))
-    left.load(cut, subject.model.state_dict())
-    part = Part(left.removed)
-    if _is_cut(subject.model, cut, part, corpus.test):
-        return Cut(label, config, part)
-    return Cut(label, config, missing=dict.fromkeys((MEAN, OTHER), NO_PRODUCT))
+        reason = f"the cut has weights of its own: {', '.join(left.own)}"
+        return replace(cut, missing=dict.fromkeys((ZEROED, MEAN, OTHER), reason))
+    return _with_part(cut, Part(left.removed), subject, corpus)
+
+
+def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
+    """Return the cuts of a model without named ones: parameters and submodules."""
+    batch = gather_batch(corpus.test, next(_equal_lengths(corpus.test))[:8])
+    weights = dict(subject.model.named_parameters())
+    found = []
+    for cut in cuts(subject.model, batch.tokens, batch.lengths, *batch.sources):
+        kind, _, path = cut.name.partition(" ")
+        part = NO_PART
+        if kind == ZERO:
+            part = Part(module=path)
+        elif path in weights:
+            part = Part({path: torch.ones_like(weights[path], dtype=torch.bool)})
+        found.append(_with_part(Cut(cut.name), part, subject, corpus))
+    return found
+
+
+def _with_part(cut: Cut, part: Part, subject: Subject, corpus: Corpus) -> Cut:
+    """Return a cut with its part, if it is an activation; else with the reason."""
+    if _is_cut(subject.model, cut.applied(subject), part, corpus.test):
+        return replace(cut, part=part)
+    return replace(cut, missing=dict.fromkeys((MEAN, OTHER), NO_ACTIVATION))
 
 
 @torch.no_grad()
@@ -112,32 +144,6 @@ def _is_cut(whole: LanguageModel, cut: LanguageModel, part: Part, data: Sequence
     return at_zero_scores.allclose(cut_scores, rtol=0, atol=TOLERANCE)
 
 
-def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
-    """Return the cuts of a model without named ones: parameters and submodules."""
-    batch = gather_batch(corpus.test, next(_equal_lengths(corpus.test))[:8])
-    named = cuts(subject.model, batch.tokens, batch.lengths, *batch.sources)
-    weights = dict(subject.model.named_parameters())
-    found = []
-    for cut in named:
-        kind, _, path = cut.name.partition(" ")
-        part = None
-        if kind == ZERO:
-            part = Part(module=path)
-        elif kind == HOLD and path in weights:
-            whole = torch.ones_like(weights[path], dtype=torch.bool)
-            part = Part({path: whole})
-        if part is not None:
-            changed: Any = copied(subject.model)
-            apply_cut(changed, cut.name)
-            if not _is_cut(subject.model, changed, part, corpus.test):
-                part = None
-        missing: Mapping[str, str] = {}
-        if part is None:
-            missing = {MEAN: NO_OUTPUT, OTHER: NO_OUTPUT}
-        found.append(Cut(cut.name, part=part, missing=missing))
-    return found
-
-
 def losses(
     cut: Cut, way: str, subjects: Sequence[Subject], corpus: Corpus, extra: Sequences
 ) -> list[float | None]:
@@ -148,58 +154,37 @@ def losses(
     if way in cut.missing:
         return [None] * len(subjects)
     if way in (MEAN, OTHER):
-        assert cut.part is not None
         return [_part_loss(own, cut.part, way, corpus) for own in subjects]
-    data = None
+    trainings = [_training(cut, own) for own in subjects]
     if way == TRAINED:
-        data = extra
-    trainings = [_training(cut, own, corpus) for own in subjects]
-    first = trainings[0]
-    if not _packs(cut, trainings, corpus):
-        return [_loss_alone(training, corpus, data) for training in trainings]
-    with guest(first.model, first.recipe.precision), device_scope(first.model):
-        trainer = PackedTrainer(trainings)
-        if data is not None:
-            trainer.train_epoch(data)
-        return [found.token for found in trainer.evaluate(corpus.test, corpus)]
+        _train_on(cut, trainings, replace(corpus, train=extra))
+    found: list[float | None] = []
+    for training in trainings:
+        with guest(training.model):
+            found.append(evaluate(training.model, corpus.test).token)
+    return found
 
 
-def _packs(cut: Cut, trainings: Sequence[Training], corpus: Corpus) -> bool:
-    first = trainings[0]
-    one_program = len({pack_key(t.model.config, t.recipe) for t in trainings}) == 1
-    is_module_cut = cut.config is None and cut is not WHOLE
-    if len(trainings) < 2 or not one_program or is_module_cut:
-        return False
-    pays = packing_pays(first.model.config, first.recipe, corpus.task)
-    return pays and not reason_not_packable(first.model)
-
-
-def _loss_alone(training: Training, corpus: Corpus, data: Sequences | None) -> float:
-    if data is not None:
-        own = dataclasses.replace(corpus, train=data)
-        [_] = fit(training, own, 1)
-    with guest(training.model):
-        return evaluate(training.model, corpus.test).token
-
-
-def _training(cut: Cut, subject: Subject, corpus: Corpus) -> Training:
+def _training(cut: Cut, subject: Subject) -> Training:
     """Return the training of a cut model that starts from the weights of the whole one."""
-    recipe = dataclasses.replace(subject.recipe, warmup=0)
+    recipe = replace(subject.recipe, warmup=0)
     if recipe.schedule in TO_AN_END:
-        recipe = dataclasses.replace(recipe, schedule_epochs=1)
-    if cut.config is None:
-        model: Any = copied(subject.model)
-        if cut is not WHOLE:
-            apply_cut(model, cut.label)
-        return Training(model, recipe, subject.seed)
-    whole, scratch = (
-        build_model(config, corpus.task, subject.seed, recipe)
-        for config in (subject.model.config, cut.config)
-    )
-    model = build_model(cut.config, corpus.task, subject.seed, recipe)
-    model.to(device_of(subject.model))
-    inherited(whole, scratch).load(model, subject.model.state_dict())
-    return Training(model, recipe, subject.seed)
+        recipe = replace(recipe, schedule_epochs=1)
+    return Training(cut.applied(subject), recipe, subject.seed)
+
+
+def _train_on(cut: Cut, trainings: Sequence[Training], corpus: Corpus) -> None:
+    """Train for one epoch, as a pack if that is possible and pays."""
+    first = trainings[0]
+    has_config = cut.left is not None or cut is WHOLE  # a hook is in no pack
+    keys = {pack_key(t.model.config, t.recipe) for t in trainings}
+    is_pack = len(trainings) > 1 and has_config and len(keys) == 1
+    pays = is_pack and packing_pays(first.model.config, first.recipe, corpus.task)
+    if pays and not reason_not_packable(first.model):
+        KeptTrainers().train_epoch(trainings, corpus)
+        return
+    for training in trainings:
+        [_] = fit(training, corpus, 1)
 
 
 def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:
