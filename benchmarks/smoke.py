@@ -36,7 +36,6 @@ SMALL = {
     "rivals": "--help",  # it needs JAX
     "rows": "--rounds 1 --row lstm_lm",
     "search": "--studies 2 --only cells --rules fit --out OUT/search.md",
-    "stream": "--streams 1 --candidates 2 --effects-of 500",
     "transformer_toy": "--steps 1 --tests 1 --layers 1 --only pre-LN",
     "verdicts": "--studies 1 --points 6 --conditions equal --seeds 3",
     "worker": "--runs 4 --epochs 3 --out OUT/worker.json",

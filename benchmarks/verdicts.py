@@ -20,7 +20,7 @@ import polars as pl
 import typer
 from numpy.typing import NDArray
 
-from lmzoo import crash_test
+from benchmarks.crash_test.trainings import FILE
 from lmzoo.base.command_line import run_command
 from lmzoo.base.errors import UserError
 from lmzoo.lab.statistics.compared import (
@@ -89,7 +89,9 @@ def real_noise(tasks: tuple[str, ...] = ()) -> list[Array]:
     `tasks` are those of the studies; (): all.
     All means are 0, and the median standard deviation of a paired difference is that of the others.
     """
-    frame = crash_test().filter(pl.col("kind").is_in(["base", "change"]), pl.col("seed") < 64)
+    frame = pl.read_parquet(FILE).filter(
+        pl.col("kind").is_in(["base", "change"]), pl.col("seed") < 64
+    )
     frame = frame.filter(pl.col("task").is_in(tasks)) if tasks else frame
     found = []
     for _, part in frame.group_by("study", maintain_order=True):

@@ -28,8 +28,7 @@ Results, as polars frames; STUDY is a folder, a file of records, or a name in ru
     lmzoo.runs(STUDY)                                    one row a run
     lmzoo.curves(STUDY)                                  one row an epoch of a run
     lmzoo.judge("results.csv", by="variant", metric="loss")    verdicts on anybody's results
-    lmzoo.plan(STUDY, effect=0.02)                       seeds, hours and money of the next study
-    lmzoo.crash_test()                                   real trainings on which judges are tried
+    lmzoo.plan(STUDY, effect=0.02)                       seeds and hours of the next study
 
 Bad input raises `lmzoo.UserError`. Importing lmzoo imports neither torch nor polars; a name that
 needs one of them imports it at its first use.
@@ -53,7 +52,6 @@ if _TYPE_CHECKING:
     from lmzoo.inspect.module_cuts import apply_cut, cuts
     from lmzoo.lab.analysis.frames import curves, rank, runs
     from lmzoo.lab.judging.plan import plan
-    from lmzoo.lab.judging.sources import crash_test
     from lmzoo.lab.judging.verdicts import judge
     from lmzoo.laws.audit import audit
     from lmzoo.shrinking import shrink
@@ -61,7 +59,7 @@ if _TYPE_CHECKING:
 
 __all__ = [
     "Choice", "Command", "FloatRange", "IntRange", "Point", "Recipe", "Study", "TextModel",
-    "UserError", "ablate", "apply_cut", "audit", "build", "crash_test", "curves", "cuts", "judge",
+    "UserError", "ablate", "apply_cut", "audit", "build", "curves", "cuts", "judge",
     "load_run", "main", "plan", "rank", "run_study", "runs", "shrink", "tune", "zoo",
 ]  # fmt: skip
 _LAZY = {
@@ -70,7 +68,6 @@ _LAZY = {
     **dict.fromkeys(("curves", "runs"), "lmzoo.lab.analysis.frames"),
     "ablate": "lmzoo.ablation",
     "audit": "lmzoo.laws.audit",
-    "crash_test": "lmzoo.lab.judging.sources",
     "judge": "lmzoo.lab.judging.verdicts",
     "plan": "lmzoo.lab.judging.plan",
     "rank": "lmzoo.lab.analysis.frames",

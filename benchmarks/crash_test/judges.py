@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
+from benchmarks.crash_test.levels import keep_level, keep_looks
 from lmzoo.lab.judging.commands import DISCARD, KEEP, decide
-from lmzoo.lab.statistics.compared import looks, spend
-from lmzoo.lab.statistics.stream import keep_level
+from lmzoo.lab.statistics.compared import compared, looks, spend
 
 Array = NDArray[np.float64]
 BUDGET = 12
@@ -329,7 +329,9 @@ def lmzoo_judge(case: Case) -> Answer:
 def lmzoo_stream(case: Case) -> Answer:
     """The same at the level of the candidate's place in a series."""
     plain = _looks(case)
-    return plain if plain.word <= 0 else _looks(case, keep_level(case.place, case.kept))
+    if plain.word <= 0:
+        return plain
+    return _looks(case, keep_level(case.place, case.kept))
 
 
 @lru_cache(maxsize=4)
@@ -337,14 +339,22 @@ def _looks(case: Case, level: float | None = None) -> Answer:
     """Return the answer of `decide` after 3, 6, ... seeds; the level of a series keeps less."""
     x, early = np.stack([case.a, case.b]), looks(3, len(case.a))
     x[x >= case.failure] = np.inf  # it reads a diverged run as one
-    words = {KEEP: 1, DISCARD: -1}
-    last = words.get(decide(x, spend(early), level=level)[0], 0)
+    last = _word(x, early, level)
     for n in early[:-1] if last else ():  # what is undecided at the end was so before
         known = np.where(np.arange(len(case.a)) < n, x, np.nan)
-        word = words.get(decide(known, spend(early), level=level)[0], 0)
+        word = _word(known, early, level)
         if word:
             return Answer(word, n)
     return Answer(last, len(case.a))
+
+
+def _word(x: Array, early: list[int], level: float | None) -> int:
+    decision, _ = decide(x, spend(early))
+    if level is None or decision == DISCARD:
+        return {KEEP: 1, DISCARD: -1}.get(decision, 0)
+    ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
+    c = compared(x, 0, looks=keep_looks(spend(early), level), margin=0.0, ended=ended)
+    return int(c.confirmed[1] and c.sign[1] < 0)
 
 
 @cache

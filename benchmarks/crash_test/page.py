@@ -18,14 +18,14 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-import lmzoo
 from benchmarks.crash_test import measures, noise
 from benchmarks.crash_test.decisions import changes, no_ops, pools
 from benchmarks.crash_test.judges import BUDGET, JUDGES, available
+from benchmarks.crash_test.levels import keep_looks
 from benchmarks.crash_test.measures import BINS, RANK, Rate, keeps, power, rate, right, wrong_signs
 from benchmarks.crash_test.series import SHARES
+from benchmarks.crash_test.trainings import FILE
 from lmzoo.lab.statistics.compared import ERROR, compared, spend
-from lmzoo.lab.statistics.stream import keep_looks
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/results/crash_test.md"
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     start = time.time()
-    trainings = pl.read_parquet(options.file) if options.file else lmzoo.crash_test()
+    trainings = pl.read_parquet(options.file or FILE)
     tables = tables_of(trainings, compute(trainings, options.share))
     figure = tables.pop("figure")
     options.page.with_suffix(".svg").write_text(figure)

@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlparse
 DISTRIBUTION = "lmzoo-ablations"
 PARTS = {
     "zoo": ("torch", "numba", "llvmlite", "jaxtyping", "pooch", "filelock"),
-    "sweeps": ("ray", "optuna", "tensorboard", "cmaes"),
+    "sweeps": ("ray", "optuna", "tensorboard"),
     "figures": ("altair", "vl_convert"),
     "bpe": ("tokenizers",),
     "track": ("mlflow", "wandb"),

@@ -40,26 +40,6 @@ class Case:
     length: int | None = None
 
 
-@dataclass(frozen=True)
-class Result:
-    """The outcome of a case."""
-
-    case: Case
-    audit: Audit
-    floor: IidFloor | None
-
-    @property
-    def faults(self) -> list[str]:
-        """All faults of the audit and of the training on i.i.d. tokens."""
-        floor_fault = self.floor.fault if self.floor else ""
-        return [*self.audit.faults, *filter(None, [floor_fault])]
-
-    @property
-    def unexpected(self) -> bool:
-        """Whether there are faults that the published normalisation does not explain."""
-        return bool(self.faults) and self.case.variant != "published"
-
-
 def audit_rows(
     names: Annotated[list[str] | None, typer.Argument(help=f"Rows, or ids such as DLM46. {RUN_HELP} stand for its model. FILE.py:NAME is a function or a torch module, hf:PATH a causal model of transformers with random weights.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Audit every row, and every row with the leaking normalisation of S0.")] = False,
@@ -84,19 +64,19 @@ def audit_rows(
         raise UserError("--set and --iid are for rows; leave them out for FILE.py:NAME")
     console = Console(stderr=True)
     few = not console.is_terminal or len(cases) < 4
-    results = [
-        Result(
+    rows = [
+        _row(
             case,
             audit(case.config, vocab, length or case.length, logits=logits, gradients=gradients),
-            _train_on_iid(case.config, iid) if iid and case.score else None,
+            _train_on_iid(case, iid),
         )
         for case in track(cases, "auditing", console=console, transient=True, disable=few)
     ]
     if as_json:
-        echo(json.dumps([_as_json(result) for result in results], indent=1))
+        echo(json.dumps(rows, indent=1))
     else:
-        _print(results, iid=bool(iid))
-    return int(any(result.unexpected for result in results))
+        _print(rows)
+    return int(any(map(_is_unexpected, rows)))
 
 
 def _cases(
@@ -133,59 +113,76 @@ def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
     return Case(name, "", config, score, min(length, LONGEST))
 
 
-def _train_on_iid(config: Any, steps: int) -> IidFloor | None:
-    model = zoo.build(config, TASK)
-    if model.conditional or model.score.value not in ("exact", "bound"):
+def _train_on_iid(case: Case, steps: int) -> IidFloor | None:
+    """Train a row that is a density, or a bound of one, on i.i.d. tokens."""
+    if not steps or case.score not in ("exact", "bound"):
         return None
-    return iid_floor(config, steps=steps)
+    if zoo.build(case.config, TASK).conditional:
+        return None
+    return iid_floor(case.config, steps=steps)
 
 
-def _as_json(result: Result) -> dict[str, Any]:
+def _row(case: Case, found: Audit, floor: IidFloor | None) -> dict[str, Any]:
+    """Return the outcome of a case, with all faults of the audit and of the training."""
+    faults = [*found.faults]
+    if floor and floor.fault:
+        faults.append(floor.fault)
     return {
-        "name": result.case.name,
-        "variant": result.case.variant,
-        "score": result.case.score,
-        **result.audit.deviations,
-        "length": result.audit.length,
-        "gradients": dict(result.audit.gradients),
-        "notes": list(result.audit.notes),
-        "iid": asdict(result.floor) if result.floor else None,
-        "faults": result.faults,
-        "tolerance": result.audit.tolerance,
+        "name": case.name,
+        "variant": case.variant,
+        "score": case.score,
+        **found.deviations,
+        "length": found.length,
+        "gradients": dict(found.gradients),
+        "notes": list(found.notes),
+        "iid": asdict(floor) if floor else None,
+        "faults": faults,
+        "tolerance": found.tolerance,
     }
 
 
-def _print(results: list[Result], *, iid: bool) -> None:
-    backward = any(result.audit.gradients for result in results)
-    extra = [*(["backward"] if backward else []), *(["iid − log V"] if iid else [])]
-    probes = [p for p in PROBES if any(r.audit.deviations[p] is not None for r in results)]
-    columns = (*(PROBES[probe].heading.replace(" ", "\n") for probe in probes), *extra)
-    table = new_table("row", "score", right=columns)
+def _is_unexpected(row: dict[str, Any]) -> bool:
+    """Return whether there are faults that the published normalisation does not explain."""
+    return bool(row["faults"]) and row["variant"] != "published"
+
+
+def _print(rows: list[dict[str, Any]]) -> None:
+    names = {name: probe.heading.replace(" ", "\n") for name, probe in PROBES.items()}
+    names |= {"gradients": "backward", "iid": "iid − log V"}
+    cells = list[dict[str, str]]()
+    for row in rows:
+        own = {name: _format(row[name]) for name in PROBES}
+        if row["gradients"]:
+            own["gradients"] = _format(TOLERANCE * max(row["gradients"].values()))
+        if row["iid"]:
+            own["iid"] = f"{row['iid']['loss'] - row['iid']['floor']:+.3f}"
+        cells.append(own)
+    shown = [name for name in names if any(own.get(name) for own in cells)]
+    table = new_table("row", "score", right=tuple(names[name] for name in shown))
     table.add_column("verdict")
     table.columns[0].overflow, table.columns[0].min_width = "fold", 8
     for column in table.columns[1:]:
         column.no_wrap = True  # a narrow terminal breaks names, not numbers
-    console, faults = Console(highlight=False), []
-    for result in results:
-        case, floor = result.case, result.floor
-        cells = [_format(result.audit.deviations[probe]) for probe in probes]
-        if backward:
-            cells.append(_format(TOLERANCE * max(result.audit.gradients.values(), default=0.0)))
-        if iid:
-            cells.append(f"{floor.loss - floor.floor:+.3f}" if floor else "")
-        verdict = "[red]fails[/]" if result.faults else "passes"
-        label = f"{case.name}, {case.variant}" if case.variant == "published" else case.name
-        table.add_row(label, case.score or "", *cells, verdict)
-        faults += [f"{label}: {text}" for text in (*result.faults, *result.audit.notes)]
-    if variants := {result.case.variant for result in results} - {"", "published"}:
+    console = Console(highlight=False)
+    lines = list[str]()
+    for row, own in zip(rows, cells, strict=True):
+        label = row["name"]
+        if row["variant"] == "published":
+            label += ", published"
+        verdict = "passes"
+        if row["faults"]:
+            verdict = "[red]fails[/]"
+        table.add_row(label, row["score"] or "", *(own.get(name, "") for name in shown), verdict)
+        lines += [f"{label}: {text}" for text in (*row["faults"], *row["notes"])]
+    variants = {row["variant"] for row in rows} - {"", "published"}
+    if variants:
         console.print(f"with {'; '.join(sorted(variants))}", markup=False)
     console.print(table)
-    for line in faults:
+    for line in lines:
         console.print(line, markup=False)
-    unexpected = sum(result.unexpected for result in results)
     console.print(
-        f"{len(results)} audited, {unexpected} with unexpected faults; columns show the largest "
-        "deviation in each probe, blank where the probe does not apply",
+        f"{len(rows)} audited, {sum(map(_is_unexpected, rows))} with unexpected faults; columns "
+        "show the largest deviation in each probe, blank where the probe does not apply",
         style="dim",
     )
 
@@ -193,4 +190,8 @@ def _print(results: list[Result], *, iid: bool) -> None:
 def _format(value: float | None) -> str:
     if value is None:
         return ""
-    return "0" if value == 0 else f"{value:.0e}" if value < 1e-3 else f"{value:.2f}"
+    if value == 0:
+        return "0"
+    if value < 1e-3:
+        return f"{value:.0e}"
+    return f"{value:.2f}"

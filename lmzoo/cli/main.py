@@ -39,7 +39,7 @@ PANELS = {
         "report": ("lmzoo.lab.cli.report:report", "Write a study as one web page."),
         "shrink": ("lmzoo.cli.ablate:shrink", "Find the smallest good cell."),
         "judge": ("lmzoo.lab.cli.judge:judge", "Judge results of any training."),
-        "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds, hours and money."),
+        "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds and hours."),
     },
     "Models": {
         "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),

@@ -37,7 +37,7 @@ from lmzoo.lab.store.labels import display_label, short_names
 from lmzoo.lab.study.study import Point, Settings, Study
 from lmzoo.lab.study.trainable import Trainable
 from lmzoo.trainables.program_points import resolve_program
-from lmzoo.trainables.rows import of_rows, paths, resolve_row
+from lmzoo.trainables.rows import fields_of, of_rows, resolve_row
 
 
 @dataclass(frozen=True)
@@ -189,20 +189,16 @@ def _points_of_rows(points: Sequence[Point], field: str) -> list[str]:
     """Return the points whose rows set the field, if the rows differ in it."""
     rows = {point.row: zoo.row(point.row) for point in points}
     values = [
-        _value_at(to_dict(zoo.config(name)), field)
+        dict(fields_of(to_dict(zoo.config(name)))).get(field)
         for name, row in rows.items()
         if row.model is not None
     ]
     if all(value == values[0] for value in values):
         return []
-    setting = {n for n, row in rows.items() if any(_inside(f, field) for f in paths(row.fields))}
+    setting = {
+        n for n, row in rows.items() if any(_inside(f, field) for f, _ in fields_of(row.fields))
+    }
     return [point.label for point in points if point.row in setting]
-
-
-def _value_at(tree: Any, path: str) -> Any:
-    for key in path.split("."):
-        tree = tree.get(key) if isinstance(tree, Mapping) else None
-    return tree
 
 
 def _inside(path: str, other: str) -> bool:

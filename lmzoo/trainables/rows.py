@@ -299,13 +299,10 @@ def _check_schedule(study: Study, space: Collection[str]) -> None:
 
 
 def _value_at(tree: Mapping[str, Any], path: str) -> Any:
-    value: Any = tree
-    for part in path.split("."):
-        value = _by_number(value)
-        if not isinstance(value, Mapping) or part not in value:
-            raise UserError(f"no field {path!r} to search{near(path, paths(tree))}")
-        value = value[part]
-    return value
+    known = dict(fields_of(tree))
+    if path not in known:
+        raise UserError(f"no field {path!r} to search{near(path, known)}")
+    return known[path]
 
 
 def _remove_field(tree: dict[str, Any], path: str) -> None:
@@ -315,12 +312,14 @@ def _remove_field(tree: dict[str, Any], path: str) -> None:
     tree.pop(leaf, None)
 
 
-def paths(fields: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Yield the path of every field, nested fields too."""
+def fields_of(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield path and value of every field, nested fields too."""
     for key, value in fields.items():
-        yield f"{prefix}{key}"
-        if isinstance(inside := _by_number(value), Mapping):
-            yield from paths(inside, f"{prefix}{key}.")
+        path = f"{prefix}{key}"
+        yield path, value
+        inside = _by_number(value)
+        if isinstance(inside, Mapping):
+            yield from fields_of(inside, f"{path}.")
 
 
 def _by_number(value: Any) -> Any:

@@ -9,8 +9,6 @@ import polars as pl
 import pytest
 from scipy import stats
 
-import lmzoo
-
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.crash_test import decisions, judges, measures, page, population, series
@@ -111,7 +109,7 @@ def test_a_series_of_no_ops_keeps_nothing_true(monkeypatch):
 
 @pytest.mark.slow
 def test_the_tables_of_a_part_of_the_file():
-    frame = lmzoo.crash_test()
+    frame = pl.read_parquet(store.FILE)
     assert len(frame) > 20_000
     part = frame.filter(pl.col("study").is_in(frame["study"].unique().sort().to_list()[:3]))
     tables = page.tables_of(part, page.compute(part, 0.1))

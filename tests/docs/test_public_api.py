@@ -82,7 +82,7 @@ def test_every_folder_is_on_the_page_of_layers() -> None:
 
 
 EXAMPLE = re.compile(r"^(?: {4})?((?:model|lmzoo\.|search=).*?)(?: {3,}.*)?$", re.M)
-SLOW = ("lmzoo.main", "lmzoo.run_study", "lmzoo.crash_test", "lmzoo.shrink", "lmzoo.ablate")
+SLOW = ("lmzoo.main", "lmzoo.run_study", "lmzoo.shrink", "lmzoo.ablate")
 """What starts Ray, downloads or trains for long; other tests run it."""
 RESULTS = "".join(f"{v},{s},{1 + i + s / 100}\n" for i, v in enumerate("ab") for s in range(5))
 

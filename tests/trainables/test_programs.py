@@ -29,6 +29,7 @@ from lmzoo.lab.study import output
 from lmzoo.lab.study.commands import Command, CommandRun
 from lmzoo.trainables.functions import FunctionRun
 from lmzoo.trainables.resolve import resolve
+from tests.cases import cases
 from tests.lab.sweep.local_fleet import fleet_sweep
 from tests.other_order import other_order
 from tests.toy_study import corpus as corpus
@@ -37,6 +38,7 @@ from tests.toy_study import sentences as sentences
 from tests.toy_study import toy_study
 from tests.trainables import own_programs
 
+CASES = Path(__file__).with_name("cases.toml")
 SCRIPT = f"{sys.executable} {Path(own_programs.__file__)} {{lr}} {{seed}}"
 SPACE = {"lr": FloatRange(0.01, 0.9, log=True)}
 ROUNDING = 1e-5
@@ -246,31 +248,15 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
     assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
 
 
-@pytest.mark.parametrize(
-    ("reports", "pattern", "loss"),
-    [
-        (["loss 3", "loss 2", "loss 1"], r"loss (\S+)", 1.0),
-        (["loss nan"], r"loss (\S+)", None),
-        (["loss 3.5", "loss -inf"], r"loss (-?\d\.\d+)", None),
-        (["loss 3.5", "loss nan"], r"loss (?P<valid>[\d.]+)", None),
-        (['{"valid": 1}', '{"valid": 2}'], "", 2.0),
-        (['{"valid": 1}', '{"valid": nan}'], "", None),
-        (['{"valid": 1}', '{"valid": 2, "test": -Infinity}'], "", None),
-        (['{"valid": 1}', '{"valid": NA}'], "", "a line is not JSON: '{\"valid\": NA}'"),
-        (["loss 9.8e-05"], r"loss ([\d.]+)", "the pattern takes '9.8' of '9.8e-05'"),
-        (['{"loss": 1}'], "", "it reported loss, not 'valid'; name the metric"),
-        ([1], "", "it reported nothing, not 'valid'"),
-        (['{"epoch": 2, "valid": 1}'], "", "reported epoch 2 after epoch 0; if it counts"),
-        (['{"epoch": "one", "valid": 1}'], "", "epoch is 'one', not a number"),
-        (['{"valid": "low"}'], "", "valid is 'low', not a number"),
-        ([], "", "exit code 1: no such file x.bin"),
-    ],
-    ids=range(15),
-)
-def test_the_last_report_of_a_command_counts_or_it_says_why(reports, pattern, loss, tmp_path):
+@cases(CASES, "reports")
+def test_the_last_report_of_a_command_counts_or_it_says_why(case, tmp_path):
     """Also if its line has no end."""
-    text = f"print(*{reports}, sep='\\n', end='')" if reports else "exit('no such file x.bin')"
-    run = run_of(Command(script_of(tmp_path, text), pattern=pattern), tmp_path, {})
+    text = "exit('no such file x.bin')"
+    if case["lines"]:
+        text = f"print(*{case['lines']}, sep='\\n', end='')"
+    command = Command(script_of(tmp_path, text), pattern=case.get("pattern", ""))
+    run = run_of(command, tmp_path, {})
+    loss = case.get("loss")
     if not isinstance(loss, str):
         assert trained(run, 4) == [loss]
         return

@@ -313,5 +313,5 @@ def _read_columns() -> dict[str, tuple[Column, ...]]:
 RANKING = "ranking"
 FRAMES = _read_columns()
 """Frame of a command -> its columns, in order; intervals are null for a single seed. `ranking` has
-the points of a study, `judged` the variants of any program, whose `table` and `mean` are shown by
-their names there."""
+the points of a study, `judged` the variants of any program, whose `mean` is shown by its name
+there."""

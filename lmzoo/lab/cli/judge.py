@@ -29,8 +29,6 @@ def judge(
     reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
     margin: Annotated[float, typer.Option(help="Difference below which a variant is negligible, in the metric's unit.")] = 0.0,
     higher_is_better: Higher = None,
-    within: Annotated[str | None, typer.Option(metavar="COLUMN", help="Compare within each value of this column.")] = None,
-    successive: Annotated[bool, typer.Option("--successive", help="Compare each variant with the one before it.")] = False,
     paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
     step: Step = None,
     parse: Parse = None,
@@ -43,7 +41,6 @@ def judge(
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
     max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
     budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
-    stream: Annotated[bool, typer.Option("--stream", help="The candidate is one of many that are tried one after the other, kept in --out; at most 5 % of what is kept is a false improvement.")] = False,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the differences: .pdf, .svg or .png, 7.1in wide.")] = None,
     format: Format = "table",
@@ -56,8 +53,8 @@ def judge(
     With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided); for a
     table it is 0 whatever the verdicts are.
     """
-    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--within": within, "--successive": successive, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished, "--figure": figure}  # fmt: skip
-    of_commands = {"--base-rev": base_rev, "--candidate-rev": candidate_rev, "--pattern": pattern, "--stream": stream, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
+    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished, "--figure": figure}  # fmt: skip
+    of_commands = {"--base-rev": base_rev, "--candidate-rev": candidate_rev, "--pattern": pattern, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
     are_commands = base is not None or candidate is not None
     if unused := [k for k, v in (of_tables if are_commands else of_commands).items() if v]:
         kind, way = ("a table of results", "leave it out") if are_commands else ("commands", "give --base and --candidate")  # fmt: skip
@@ -66,7 +63,7 @@ def judge(
         if results is not None:
             raise UserError(f"give a table of results ({results}) or commands, not both")
         arms = (base, candidate, base_rev, candidate_rev)
-        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, stream=stream, format="json" if as_json else format))  # fmt: skip
+        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, format="json" if as_json else format))  # fmt: skip
     from lmzoo.lab.analysis.render import check_format
     from lmzoo.lab.judging.account import Question
     from lmzoo.lab.judging.sources import read_results
@@ -83,7 +80,7 @@ def judge(
     check_format(format)
     question = Question(
         by=by, metric=metric, seed=seed, reference=reference, margin=margin,
-        higher_is_better=higher_is_better, within=within, successive=successive, paired=paired,
+        higher_is_better=higher_is_better, paired=paired,
         step=step, parse=parse, finished=finished or (),
         best=best if best != "" else metric,
     )  # fmt: skip
@@ -100,7 +97,7 @@ def judge(
 
 def _judge_commands(
     arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
-    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool | None, stream: bool, format: str,
+    margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool | None, format: str,
 ) -> int:  # fmt: skip
     """Run two commands, print the answer and return the exit code."""
     import re
@@ -128,7 +125,7 @@ def _judge_commands(
         say = functools.partial(echo, err=True)
         answer = judge_commands(
             first, second, Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget,
-            stream=stream, say=say,
+            say=say,
         )  # fmt: skip
     texts = {"json": json.dumps, "github": _markdown, "table": lambda own: "; ".join(_parts(own))}
     echo(texts[format](answer))
@@ -153,9 +150,6 @@ def _parts(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"diverged: {base} of base, {candidate} of candidate"
     if answer["out_of_time"]:
         yield "the time is over"
-    if "candidate" in answer:
-        place, level = answer["candidate"], answer["level"]
-        yield f"candidate {place} of the series, kept if p < {level:.2g}"
     if answer["seeds_needed"] is not None:
         yield f"about {answer['seeds_needed']} more seeds would decide it"
 

@@ -1,4 +1,4 @@
-"""`lmzoo plan`: seeds, hours and money before a study."""
+"""`lmzoo plan`: seeds and hours before a study."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +16,6 @@ def plan(
     effect: Annotated[float | None, typer.Option(help="Difference to show, in the metric's unit. Default: --margin.")] = None,
     power: Annotated[float, typer.Option(help="Probability that it is shown, if it is there.")] = 0.8,
     contrasts: Annotated[int | None, typer.Option(help="Number of contrasts of the new study. Default: those of the pilot.")] = None,
-    price: Annotated[float | None, typer.Option(help="Price of an hour of one run.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Minutes of one run, for a table of results.")] = None,
     by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column of the variant, for a table of results.")] = None,
     metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the metric, for a table of results.")] = None,
@@ -43,7 +42,7 @@ def plan(
         raise UserError("give the difference that the study should show, as --effect 0.02")
     with said(f"reading {pilot}"):
         report = plan_report(
-            pilot, wanted, power, price=price, contrasts=contrasts, minutes=minutes, by=by,
+            pilot, wanted, power, contrasts=contrasts, minutes=minutes, by=by,
             metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
             finished=finished or (), best=best if best != "" else metric,
             higher_is_better=higher_is_better,

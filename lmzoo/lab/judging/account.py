@@ -6,7 +6,6 @@ else, so the numbers of the reasons add up to the rows read.
 """
 
 import contextlib
-import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,6 @@ from lmzoo.lab.analysis.render import account_line
 from lmzoo.lab.judging.directions import GOALS, OPTIONS, better, direction_of, stated
 from lmzoo.lab.judging.histories import (
     IDENTITY,
-    KNOWN,
     ROWS,
     VALUE,
     continue_runs,
@@ -40,13 +38,13 @@ from lmzoo.lab.judging.states import (
     states,
 )  # fmt: skip
 from lmzoo.lab.judging.texts import (
+    KNOWN_NAMES,
     NULL,
     NUMBER,
     RUN,
     SAME,
     SHOWN,
     STEPS,
-    W_AND_B,
     Source,
     mapped,
     number,
@@ -63,10 +61,8 @@ END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(st
 """A column that says where a run ended."""
 ENVIRONMENT = "environment."
 """Columns that `lmzoo.tune` reports: what may change a number."""
-RUNS = (RUN_ID, RUN, "trial_id", "run_name", "Run")
-"""Columns that tell runs apart where there is no seed."""
-NAMES = (RUN, "Name", "run_name", "name", "displayName", RUN_ID, "Run", "trial_id")
-"""Columns of names of runs, for `--parse`."""
+RUNS = KNOWN_NAMES["runs"]
+NAMES = KNOWN_NAMES["names"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,8 +75,6 @@ class Question:
     reference: str | None = None
     margin: float = 0.0
     higher_is_better: bool | None = None
-    within: str | None = None
-    successive: bool = False
     paired: bool | None = None
     step: str | None = None
     parse: str | None = None
@@ -96,11 +90,6 @@ class Question:
     def columns(self) -> Sequence[str]:
         """The columns of `by`."""
         return [self.by] if isinstance(self.by, str) else self.by
-
-    @property
-    def labels(self) -> Sequence[str]:
-        """The columns of variants and tables."""
-        return [*self.columns, *filter(None, [self.within])]
 
     def needed(self, head: pl.DataFrame) -> list[str]:
         """Return the columns that an account of a history needs, by its first rows."""
@@ -123,7 +112,7 @@ class Account(NamedTuple):
     rows: pl.DataFrame
     """row, why; one row per row read."""
     runs: pl.DataFrame
-    """row, table, variant, key, value; the value of a run that is missing is null."""
+    """row, variant, key, value; the value of a run that is missing is null."""
     question: Question
     """With the seed and the direction that were found."""
     notes: list[str]
@@ -176,7 +165,7 @@ def account(results: Any, question: Question) -> Account:
     if q.step is not None:
         rows = leave_gaps(rows, notes)
         rows = continue_runs(rows, notes, with_seeds=q.seed is not None)
-    hint = _step_hint(frame, free, rows)
+    hint = _step_hint(frame, free)
     ends = str(at).replace(q.metric + LAST_STEP, "step")
     picked = picked_rows(rows, q, (key or "row", ends, hint), notes)
     runs = rows.filter(pl.col("run").is_not_null()).group_by("run").last().sort("run")
@@ -207,13 +196,13 @@ def _counted(rows: pl.DataFrame, runs: pl.DataFrame, q: Question, notes: list[st
     )  # fmt: skip
     counts = pl.col("why").is_in([COUNTED, DIVERGED])
     runs = runs.with_columns(why=why).with_columns(value=pl.when(counts).then(VALUE))
-    columns = ("row", "table", "variant", "key", "value")
+    columns = ("row", "variant", "key", "value")
     return Account(rows.select("row", why=why), runs.select(columns), q, notes)
 
 
 def _named(q: Question) -> list[str]:
     """Return the columns that a question names."""
-    asked = (*q.columns, q.metric, q.seed, q.within, q.step)
+    asked = (*q.columns, q.metric, q.seed, q.step)
     return [name for name in asked if name is not None]
 
 
@@ -246,18 +235,16 @@ def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str
     best = [q.best] if q.best is not None and q.best not in named else []
     for name in dict.fromkeys((*named, *best, *read)):
         if name not in frame.columns:
-            texts = (f"{c} is {v!r:.60}" for c in frame.columns if c in W_AND_B for v in frame[c])
-            unread = next((f"; {own}, which is not read" for own in texts if "{" in own), "")
             known_names = [column for column in frame.columns if "\0" not in column]
-            raise UserError(f"no column {name!r}{near(name, known_names)}{unread}")
+            raise UserError(f"no column {name!r}{near(name, known_names)}")
         if name in source.twice:
             raise UserError(f"two columns are named {name!r}; rename one of them")
         if name in (q.metric, q.step) and name in source.unclear:
             raise UserError(source.unclear[name])
         if named.count(name) > 1:
             raise UserError(
-                f"column {name!r} is named twice; each of --by, --metric, --seed, --within and "
-                "--step needs a column of its own"
+                f"column {name!r} is named twice; each of --by, --metric, --seed and --step "
+                "needs a column of its own"
             )
     return [*named, *best]
 
@@ -269,9 +256,6 @@ def _rows(
     row = pl.Series("row", range(len(frame)), pl.Int64)
     cells = {name: _labels(frame[name], notes) for name in q.columns}
     variant = pl.DataFrame([*cells.values()]).select(pl.concat_str(pl.all(), separator=", "))
-    table = pl.lit("")
-    if q.within:
-        table = cells[q.within] = _labels(frame[q.within], notes)
     keys = row.cast(pl.String)
     if key is not None:
         keys = cells[key] = _seeds(frame[key], notes)
@@ -285,7 +269,7 @@ def _rows(
         for name, own in cells.items()
     ]
     rows = pl.DataFrame({"row": row, "variant": variant.to_series()}).with_columns(
-        table=table, key=keys, name=names, state=states(frame, q.seed, facts, q.finished, notes)
+        key=keys, name=names, state=states(frame, q.seed, facts, q.finished, notes)
     )
     state = pl.col("state")
     is_diverged = state == DIVERGED
@@ -296,7 +280,7 @@ def _rows(
     )  # fmt: skip
     is_whole = ~pl.any_horizontal(pl.col(IDENTITY).is_null())
     if not rows.select(is_whole.any()).item():
-        needed = dict.fromkeys(filter(None, (*q.columns, q.within, key)))
+        needed = dict.fromkeys(filter(None, (*q.columns, key)))
         raise UserError(f"no row has a value of {' and '.join(needed)}")
     is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
     usable = rows["why"] == ""
@@ -333,7 +317,7 @@ def _said_of_runs(
 ) -> Iterator[str]:
     """Yield what looks wrong in the runs that count, and in those that are left out."""
     known = picked.filter(VALUE.is_finite())
-    by_variant = known.group_by("table", "variant", maintain_order=True)
+    by_variant = known.group_by("variant", maintain_order=True)
     variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
     same = variants.filter((pl.col("runs") > 1) & (pl.col("values") == 1))["variant"]
     if len(same):
@@ -372,17 +356,10 @@ def _environments(frame: pl.DataFrame, picked: pl.DataFrame) -> Iterator[str]:
             yield f"{name.removeprefix(ENVIRONMENT)} differs: {'; '.join(said)}"
 
 
-def _step_hint(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> str:
+def _step_hint(frame: pl.DataFrame, free: Sequence[str]) -> str:
     """Return the column that orders the rows of a run that has several, to name in an error."""
-    counts = rows.filter(KNOWN).group_by("run").agg("row").filter(pl.col("row").list.len() > 1)
-    if counts.is_empty():
-        of_run = []
-    else:
-        of_run = counts.sort("run")["row"][0]
-    for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
-        if 2 * frame[name].gather(of_run).drop_nulls().n_unique() > len(of_run):
-            return name
-    return "COLUMN"
+    is_step = (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE))
+    return next((c for c in is_step if frame[c].drop_nulls().n_unique() > 1), "COLUMN")
 
 
 def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
@@ -391,27 +368,22 @@ def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
     if column is None:
         raise UserError(f"--parse reads a column {', '.join(NAMES)}; rename the one of names")
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"--parse {pattern!r} is no regular expression: {error}") from error
-    if not compiled.groupindex:
+        groups = frame[column].cast(pl.String).str.extract_groups(pattern)
+    except pl.exceptions.ComputeError as error:
+        reason = str(error).splitlines()[-1]
+        raise UserError(f"--parse {pattern!r} is no regular expression: {reason}") from error
+    names = [field.name for field in groups.dtype.fields if not field.name.isdecimal()]  # type: ignore[attr-defined]
+    if not names:
         raise UserError(f"--parse {pattern!r} has no named group, such as (?P<seed>\\d+)")
-    found = {name: compiled.search(str(name)) for name in frame[column].unique()}
-    if not any(found.values()):
+    found = groups.struct.unnest().select(names)
+    if all(found[name].null_count() == len(found) for name in names):
         raise UserError(f"--parse {pattern!r} matches no {column}; the first: {frame[column][0]!r}")
-    twice = [name for name in compiled.groupindex if name in frame.columns]
-    if twice:
-        raise UserError(
-            f"--parse makes a column {twice[0]!r}, which is there; name its group otherwise"
-        )
-    groups = {
-        group: {name: own and own[group] for name, own in found.items()}
-        for group in compiled.groupindex
-    }
-    return frame.with_columns(
-        frame[column].replace_strict(own, return_dtype=pl.String).alias(group)
-        for group, own in groups.items()
-    )
+    for name in names:
+        if name in frame.columns:
+            raise UserError(
+                f"--parse makes a column {name!r}, which is there; name its group otherwise"
+            )
+    return frame.with_columns(found)
 
 
 def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series:
@@ -530,26 +502,16 @@ def _has_fractions(values: pl.Series) -> bool:
 def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> None:
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
     for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
-        steps = mapped(frame[name], plain)
-        known = rows.with_columns(at=steps).filter(
-            pl.col("why") == "", pl.col("at").fill_null("").str.contains(f"^({NUMBER})$")
-        ).with_columns(pl.col("at").cast(pl.Float64))  # fmt: skip
-        orders = [
-            part["at"].to_list() for part in known.partition_by("variant", maintain_order=True)
-        ]
-        ladders = [sorted({*own}) for own in orders]
-        rises = ladders == orders and min(map(len, ladders), default=0) > 4
-        is_shared = len(ladders) > 1 and all(own == ladders[0] for own in ladders)
-        for own in ladders:
-            strides = {round(b - a, 9) for a, b in itertools.pairwise(own)}
-            stride = max(strides, default=0)
-            first = stride * (2 if len(own) > 4 else 1)
-            from_start = len(strides) == 1 and 0 <= own[0] <= max(1, first)
-            if from_start or rises or (is_shared and len(own) > 2):
-                raise UserError(
-                    f"the rows of {name} {own[0]:g}, {own[1]:g}, ... would count as runs; give "
-                    f"--step {name} with --seed COLUMN, --within {name}, or --seed {name}"
-                )
+        at = frame[name].cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
+        steps = rows.with_columns(at=at).filter(pl.col("why") == "").drop_nulls("at")
+        by_variant = steps.group_by("variant", maintain_order=True)
+        ladders = by_variant.agg(pl.col("at").unique().sort())["at"].to_list()
+        if min(map(len, ladders), default=0) > 1:
+            first, second, *_ = ladders[0]
+            raise UserError(
+                f"the rows of {name} {first:g}, {second:g}, ... would count as runs; give "
+                f"--step {name} with --seed COLUMN, or --seed {name}, or leave {name} out"
+            )
 
 
 def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each: str) -> list[str]:
@@ -563,7 +525,7 @@ def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each:
         is_number = all(re.fullmatch(NUMBER, text) for text in owners["cell"])
         if len(shared) > 1 and (shared.all() if is_number else shared.any()):
             found.append(name)
-    ways = "a seed (--seed), a step (--step) or a factor (--by, --within)"
+    ways = "a seed (--seed), a step (--step) or a factor (--by)"
     return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
 
 
@@ -585,14 +547,9 @@ def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str
     chosen = stored if asked is None else asked
     if chosen is None:
         chosen = direction_of(q.metric)
-    if q.within:
-        tables = frame[q.within].unique(maintain_order=True)
-    else:
-        tables = ()
     word = f"{OPTIONS[chosen]} is given"
     if asked is None:
         word = f"{OPTIONS[not chosen]} is not given"
-    for name in (q.metric, *tables):
-        if better(str(name)) is (not chosen):
-            notes.append(f"{word} for {name}; is that right?")
+    if better(q.metric) is (not chosen):
+        notes.append(f"{word} for {q.metric}; is that right?")
     return chosen

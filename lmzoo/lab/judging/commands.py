@@ -28,10 +28,8 @@ from lmzoo.base.environment import Environment, differences, present
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
 from lmzoo.base.shell import command_environment, named_files, noticed
-from lmzoo.lab.judging.stream import Stream, checked_line, checked_object, read_objects
 from lmzoo.lab.judging.texts import SAME, flat_row, loose_object, number, objects
 from lmzoo.lab.statistics.compared import (
-    ERROR,
     NEGLIGIBLE,
     UNDECIDED,
     Compared,
@@ -41,7 +39,6 @@ from lmzoo.lab.statistics.compared import (
     read_looks,
     spend,
 )  # fmt: skip
-from lmzoo.lab.statistics.stream import keep_looks
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.opened import (
     SEEN,
@@ -56,7 +53,7 @@ from lmzoo.lab.store.opened import (
     variables,
     with_hook,
 )
-from lmzoo.lab.store.records import LARGEST
+from lmzoo.lab.store.records import LARGEST, parse_json, record_line
 
 RUNS, LOOKS = "runs.jsonl", "looks.json"
 SEED = "{seed}"
@@ -232,20 +229,24 @@ class Results:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is no folder; choose another --out")
         self.store = Store(folder)
-        rows, damaged = read_objects(self.store, RUNS, RUN_KEYS)
+        *lines, cut = (self.store.read(RUNS) or b"").split(b"\n")
+        damaged = 0
         self.values: dict[tuple[str, int], float] = {}
         """Identity of an arm and seed -> metric; a pending run has none."""
         self._then: dict[str, Environment] = {}
         """Identity of an arm -> the environment of its last run."""
         self.read: dict[str, dict[str, str]] = {}
         """Identity of an arm -> files that its runs have read."""
-        for row in rows:
+        for line in filter(None, (*lines, cut)):
+            row = parse_json(line)
             try:
+                if row.keys() != RUN_KEYS:
+                    raise ValueError("a foreign line")
                 self.values[row["arm"], row["seed"]] = float(row["value"])
                 self._then[row["arm"]] = row["environment"]
                 self.read.setdefault(row["arm"], {}).update(row["files"])
-            except (TypeError, ValueError):
-                damaged += 1
+            except (AttributeError, TypeError, ValueError):
+                damaged += line != cut  # a judge that was killed has cut the last line
         if damaged:
             said = "damaged or foreign lines are left out; runs without a result are run again"
             say(f"{folder / RUNS}: {damaged} {said}")
@@ -256,7 +257,7 @@ class Results:
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
             "environment": arm.environment(), "files": inputs(arm.read_files()),
         }  # fmt: skip
-        self.store.append(RUNS, checked_line(row))
+        self.store.append(RUNS, record_line(row))
         self.values[arm.identity, seed] = value
 
     def of_now(self, arm: Arm, say: Callable[[str], None]) -> Arm:
@@ -279,11 +280,12 @@ class Results:
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
         content = self.store.read(LOOKS)
-        stored = checked_object((content or b"").decode(errors="replace"))
+        stored = parse_json(content)
         try:
-            made = read_looks(stored[pair], 0) if stored and pair in stored else ()
-        except (ValueError, TypeError):
-            stored, made = None, ()
+            made = read_looks(stored.get(pair, ()), 0)
+        except (AttributeError, ValueError, TypeError):
+            stored = None
+            made = ()
         if stored is None and self.values:
             raise UserError(
                 f"{self.store}/{LOOKS} is damaged or missing: how often its runs were looked at is "
@@ -291,7 +293,7 @@ class Results:
             )
         made = [look._replace(own=look.seeds) for look in made]  # more in earlier versions
         schedule = spend(looks(min(FIRST, most), most), made)
-        self.store.write(LOOKS, checked_line({**(stored or {}), pair: schedule}).encode())
+        self.store.write(LOOKS, record_line({**(stored or {}), pair: schedule}).encode())
         return schedule
 
 
@@ -303,13 +305,11 @@ def judge_commands(
     margin: float = 0.0,
     max_seeds: int = 24,
     minutes: float = math.inf,
-    stream: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Run both commands until the decision is clear; return it as a dictionary.
 
-    With `stream`, the candidate is the next one of the series in the folder of the results. A
-    `UserError` says that a command failed, or that an argument is out of range.
+    A `UserError` says that a command failed, or that an argument is out of range.
     """
     SEEN.clear()
     base, candidate = (results.of_now(arm, say) for arm in (base, candidate))
@@ -317,14 +317,11 @@ def judge_commands(
     _check_arguments(arms, margin, max_seeds, minutes)
     sign = -1.0 if base.metric.higher_is_better else 1.0
     pair = f"{base.identity} {candidate.identity}"
-    series = Stream(results.store) if stream else None
-    place = series.place(pair) if series else None
-    first, level = (place.first_seed, place.level) if place else (1, None)
     schedule = results.plan(pair, max_seeds)
     deadline = time.monotonic() + 60 * minutes
 
     def losses() -> np.ndarray:
-        seeds = range(first, first + schedule[-1].seeds)
+        seeds = range(1, 1 + schedule[-1].seeds)
         found = [[results.values.get((arm.identity, seed)) for seed in seeds] for arm in arms]
         x = sign * np.array(found, np.float64)  # None, a pending run, is NaN
         pending = [[value is None for value in own] for own in found]
@@ -332,7 +329,7 @@ def judge_commands(
 
     out_of_time = False
     for wanted in (one.seeds for one in schedule):
-        for seed, arm in itertools.product(range(first, first + wanted), arms):
+        for seed, arm in itertools.product(range(1, 1 + wanted), arms):
             if (arm.identity, seed) in results.values or out_of_time:
                 continue
             if time.monotonic() > deadline:
@@ -342,19 +339,18 @@ def judge_commands(
             value = arm.run(seed, say)
             results.add(arm, seed, value, time.monotonic() - begun)
             say(f"{arm.name}, seed {seed}: {value:g}")
-        if out_of_time or decide(losses(), schedule, margin, level)[0] != UNDECIDED:
+        if out_of_time or decide(losses(), schedule, margin)[0] != UNDECIDED:
             break
     x = losses()
     known = [row[np.isfinite(row)] for row in x]
     fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
     if fixed:
         say(f"warning: {' and '.join(fixed)}: {SAME}")
-    decision, c, p = decide(x, schedule, margin, level)
-    if series and not out_of_time:
-        series.decide(pair, decision)
+    decision, c = decide(x, schedule, margin)
     ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))
     numbers = {
-        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1], "p": p
+        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1],
+        "p": float(c.p[1]),
     }  # fmt: skip
     return {
         "decision": decision,
@@ -366,7 +362,6 @@ def judge_commands(
         "diverged": [int(np.isposinf(row).sum()) for row in x],
         "seeds_needed": None if math.isnan(c.seeds_needed[1]) else int(c.seeds_needed[1]),
         "out_of_time": out_of_time,
-        **({"candidate": place.number, "kept": place.kept, "level": level} if place else {}),
     }
 
 
@@ -385,29 +380,19 @@ def _check_arguments(arms: tuple[Arm, Arm], margin: float, max_seeds: int, minut
         raise UserError("base and candidate are the same command; change one of them")
 
 
-def decide(
-    x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0, level: float | None = None
-) -> tuple[str, Compared, float]:
-    """Return the decision about a candidate, the comparison and p.
+def decide(x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0) -> tuple[str, Compared]:
+    """Return the decision about a candidate, and the comparison.
 
-    The losses x (2, S) are those of the base and of the candidate, NaN for pending runs. In a
-    series, a candidate is kept if p is below the `level` of its place; it is discarded as one that
-    is alone. A sign decides when fresh seeds have repeated it.
+    The losses x (2, S) are those of the base and of the candidate, NaN for pending runs. A sign
+    decides when fresh seeds have repeated it.
     """
     ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
     c = compared(x, 0, looks=schedule, margin=margin, ended=ended)
-    p = float(c.p[1])
-    is_better = bool(c.confirmed[1] and c.sign[1] < 0)
-    if level is not None:
-        own = compared(x, 0, looks=keep_looks(schedule, level), margin=margin, ended=ended)
-        is_better = bool(own.confirmed[1] and own.sign[1] < 0)
-        if is_better:
-            p = min(p, float(own.p[1]) * level / ERROR)
     if str(c.verdict[1]) == NEGLIGIBLE or (c.confirmed[1] and c.sign[1] > 0):
-        return DISCARD, c, p
-    if is_better:
-        return KEEP, c, p
-    return UNDECIDED, c, p
+        return DISCARD, c
+    if c.confirmed[1] and c.sign[1] < 0:
+        return KEEP, c
+    return UNDECIDED, c
 
 
 @contextlib.contextmanager

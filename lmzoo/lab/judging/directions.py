@@ -9,11 +9,8 @@ from lmzoo.lab.judging.texts import KNOWN_NAMES, plain
 
 OPTIONS = {True: "--higher-is-better", False: "--lower-is-better"}
 GOALS = r"(.*\.)?(goal|mode|direction|greater_is_better)"
-NAMES = ("name", "metric", "monitor", "metric_name", "metric_for_best_model", "objective")
-WORDS = {
-    **dict.fromkeys(["max", "maximize", "maximise", "maximum", "true"], True),
-    **dict.fromkeys(["min", "minimize", "minimise", "minimum", "false"], False),
-}
+NAMES = KNOWN_NAMES["directions"]["names"]
+WORDS = KNOWN_NAMES["directions"]["words"]
 
 
 def better(name: str) -> bool | None:

@@ -16,7 +16,7 @@ from lmzoo.lab.judging.texts import SHOWN, some
 if TYPE_CHECKING:
     from lmzoo.lab.judging.account import Question
 
-IDENTITY = ("table", "variant", "key")
+IDENTITY = ("variant", "key")
 """What tells runs apart; the key is a seed, or what else tells the runs of a variant apart."""
 ROWS: dict[str, Any] = {
     "row": pl.Int64,
@@ -53,13 +53,13 @@ def leave_gaps(rows: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
 def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> pl.DataFrame:
     """Make a run that begins where another of its variant (and seed) ends a part of it; say so."""
     spans = rows.filter(KNOWN).group_by("run", "name").agg(
-        pl.col("table", "variant", "key").first(),
+        pl.col("variant", "key").first(),
         start=STEP.min(), end=STEP.max(), steps=STEP.n_unique(),
     )  # fmt: skip
     if with_seeds:
         by = IDENTITY
     else:
-        by = IDENTITY[:2]
+        by = IDENTITY[:1]
     moved: dict[tuple[int, str | None], Mapping[str, Any]] = {}
     whole: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for part in spans.sort("start", "run", "name").to_dicts():
@@ -76,20 +76,10 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
         moved[part["run"], part["name"]] = found
     if not moved:
         return rows
-    changes = pl.DataFrame(
-        [(*old, new["run"], new["key"], new["name"]) for old, new in moved.items()],
-        {name: ROWS[name.strip("_")] for name in ("run", "name", "run_", "key_", "name_")},
-        orient="row",
-    )
-    joined = rows.join(
-        changes, on=["run", "name"], how="left", nulls_equal=True, maintain_order="left"
-    )
-    is_moved = pl.col("run_").is_not_null()
-    new = (
-        pl.when(is_moved).then(f"{name}_").otherwise(name).alias(name)
-        for name in ("run", "key", "name")
-    )
-    return joined.with_columns(new).select(*ROWS)
+    names = ("run", "key", "name")
+    own = rows.select(names).to_dicts()
+    new = [moved.get((row["run"], row["name"]), row) for row in own]
+    return rows.with_columns(pl.DataFrame(new, {name: ROWS[name] for name in names}))
 
 
 def _goes_on(run: Mapping[str, Any], start: float) -> bool:
@@ -141,8 +131,8 @@ def _check_runs(known: pl.DataFrame, q: "Question", key: str, hint: str) -> None
     if len(several) and (q.step is None or several["steps"].max() == 1):
         raise UserError(
             f"two rows have {_shown(several.to_dicts()[0], key)}; --step {hint} keeps the last row "
-            "of each run, --within COLUMN compares each value of a column by itself, more --by or "
-            "another --seed tell runs apart; else keep one row of each run"
+            "of each run, more --by or another --seed tell runs apart; else keep one row of each "
+            "run"
         )
     lacking = known.filter(~STEP.is_finite().fill_null(value=False))
     if q.step is not None and len(lacking):
@@ -155,7 +145,7 @@ def _said_of_ends(
 ) -> Iterator[str]:
     """Say which runs have several values at their end, begin again, or end before others."""
     ends = last.group_by("run").agg(
-        pl.col("table", "variant", "key", "step").first(), values=VALUE.n_unique()
+        pl.col("variant", "key", "step").first(), values=VALUE.n_unique()
     ).sort("run")  # fmt: skip
     several = [_shown(run, key) for run in ends.filter(pl.col("values") > 1).to_dicts()]
     if several:
@@ -166,12 +156,11 @@ def _said_of_ends(
     again = [_shown(run, key) for run in runs.filter("again").sort("run").to_dicts()]
     if again:
         yield f"{step} begins again, and its largest value counts: {some(again)}"
-    for _, part in ends.group_by("table", maintain_order=True):
-        latest = part["step"].max()
-        early = part.filter(pl.col("step") < latest).to_dicts()
-        texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early]
-        if texts:
-            yield f"ended before {at} {latest:g}, and their last value counts: {some(texts)}"
+    early = ends.filter(pl.col("step") < pl.col("step").max()).to_dicts()
+    texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early]
+    if texts:
+        latest = ends["step"].max()
+        yield f"ended before {at} {latest:g}, and their last value counts: {some(texts)}"
 
 
 def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question", notes: list[str]) -> pl.DataFrame:
@@ -213,17 +202,16 @@ def _beside_best(known: pl.DataFrame, last: pl.DataFrame, q: "Question") -> Iter
     ends = last.filter(VALUE.is_finite()).join(
         finite.group_by("run").agg(top=best), on="run", maintain_order="left"
     )
-    means = ends.group_by("table", "variant", maintain_order=True).agg(VALUE.mean(), pl.mean("top"))
+    means = ends.group_by("variant", maintain_order=True).agg(VALUE.mean(), pl.mean("top"))
     if means["value"].equals(means["top"]):
         return
-    texts = []
-    turned = []
-    for (table,), part in means.group_by("table", maintain_order=True):
-        base = next((r for r in part.to_dicts() if r["variant"] == q.reference), part.to_dicts()[0])
-        for row in part.to_dicts():
-            name = " ".join(filter(None, (table, row["variant"])))  # type: ignore[arg-type]
-            texts.append(f"{name} {row['value']:.4g}, best {row['top']:.4g}")
-            if (row["value"] - base["value"]) * (row["top"] - base["top"]) < 0:
-                turned.append(row["variant"])
+    rows = means.to_dicts()
+    base = next((row for row in rows if row["variant"] == q.reference), rows[0])
+    texts = [f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}" for row in rows]
+    turned = [
+        row["variant"]
+        for row in rows
+        if (row["value"] - base["value"]) * (row["top"] - base["top"]) < 0
+    ]
     turns = f"; the sign of {' and '.join(turned[:SHOWN])} turns" if turned else ""
     yield f"last values count, not the best ones of runs (--best): {some(texts)}{turns}"

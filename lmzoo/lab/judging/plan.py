@@ -1,4 +1,4 @@
-"""Plan a study from a pilot: seeds, hours and money, or "cannot be decided with this".
+"""Plan a study from a pilot: seeds and hours, or "cannot be decided with this".
 
 The pilot says how much a difference varies between seeds. It is a study of lmzoo (a folder or a
 file of records) or a table of results. Without a pilot, the records of a similar study serve.
@@ -31,7 +31,7 @@ from lmzoo.lab.analysis.ranking import (
 from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.texts import SAME
-from lmzoo.lab.judging.verdicts import checked_account, losses_with_pairs, say_lone
+from lmzoo.lab.judging.verdicts import checked_account, losses_of, say_lone
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
@@ -93,13 +93,8 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     found = checked_account(results, question)
     runs = found.runs
     q = found.question
-    if q.within is not None or q.successive:
-        raise UserError("a plan is for one table with one reference: no `within`, no `successive`")
-    labels = runs["variant"].unique(maintain_order=True).to_list()
-    base = labels.index(q.reference) if q.reference is not None else 0
+    losses, labels, base, _, rows, paired = losses_of(runs, q)
     asked = np.arange(len(labels)) != base
-    losses, lone, rows = losses_with_pairs(runs, labels, np.full(len(labels), base), asked, q)
-    paired = lone is not None
     found = say_lone(found, rows)
     if len(labels) == 1:  # two variants that vary as this one does
         labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
@@ -115,7 +110,6 @@ def plan(
     effect: float,
     power: float = POWER,
     *,
-    price: float | None = None,
     contrasts: int | None = None,
     minutes: float | None = None,
     by: str | Sequence[str] | None = None,
@@ -128,7 +122,6 @@ def plan(
         pilot: A study: its folder, its file of records or its name; or results, as for `judge`.
         effect: The difference to be shown, in the metric's unit.
         power: Probability that it is shown, if it is there.
-        price: Of an hour of one run, in any currency.
         contrasts: Number of contrasts of the new study; None: those of the pilot.
         minutes: Of one run, for results.
         by: The columns of the variant, for results.
@@ -137,7 +130,7 @@ def plan(
 
     Returns:
         What `lmzoo plan --json` prints: `rows`, one for each contrast, with `point`, `sd` of a
-        difference, `seeds` (None: cannot be decided), `least` and `most`, `hours` and `price`; and
+        difference, `seeds` (None: cannot be decided), `least` and `most`, and `hours`; and
         `answer` and `warnings`, which say it in words.
 
     Raises:
@@ -145,13 +138,14 @@ def plan(
     """
     effect = number("effect", effect)
     power = number("power", power)
-    options = {"price": price, "contrasts": contrasts, "minutes": minutes}
-    report = plan_report(pilot, effect, power, by=by, metric=metric, **options, **columns)
+    report = plan_report(
+        pilot, effect, power, by=by, metric=metric, contrasts=contrasts, minutes=minutes, **columns
+    )
     return json.loads(render(report, "json"))
 
 
 def plan_report(
-    pilot: Any, effect: float, power: float, *, price: float | None, contrasts: int | None,
+    pilot: Any, effect: float, power: float, *, contrasts: int | None = None,
     minutes: float | None = None, by: str | Sequence[str] | None = None, metric: str | None = None,
     **columns: Any,
 ) -> Report:  # fmt: skip
@@ -170,8 +164,6 @@ def plan_report(
         if not 0 < value < most:
             limits = "a positive number" if most == math.inf else "between 0 and 1"
             raise UserError(f"{name} {value} is not {limits}; give one, as 0.8")
-    if price is not None and not 0 <= price < math.inf:
-        raise UserError(f"price {price} is not a number of 0 or more; give one, as 2.5")
     if contrasts is not None and contrasts < 1:
         raise UserError(f"{contrasts} contrasts; give 1 or more")
     family: Any = {"family": known.asked, "paired": known.paired, "count": contrasts}
@@ -189,7 +181,7 @@ def plan_report(
     hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600
     shown = {
         "point": known.labels, "sd": found.sd, "seeds": found.seeds, "least": found.least,
-        "most": found.most, "hours": hours, "price": hours * (math.nan if price is None else price),
+        "most": found.most, "hours": hours,
         "chance": found.chance, "seeds_if_tuned": tuned.seeds,
     }  # fmt: skip
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
@@ -199,7 +191,7 @@ def plan_report(
     if known.paired:
         how = "paired by seed"
     name = repr(known.labels[known.reference])
-    answer, *heading = _summary(known, frame, power, price, k)
+    answer, *heading = _summary(known, frame, power, k)
     return Report(
         heading=tuple(heading),
         tables=(text,),
@@ -221,13 +213,10 @@ COLUMNS = (
            lambda row, _: f"{row['least']} to {row['most'] or 'more'}" if row["least"] else ""),
     Column("hours", "", "time of both",
            lambda row, _: duration(3600 * row["hours"]) if row["hours"] else MISSING),
-    Column("price", "", "price", ",.2f"),
 )  # fmt: skip
 
 
-def _summary(
-    pilot: Pilot, frame: pl.DataFrame, power: float, price: float | None, k: int
-) -> Iterator[str]:
+def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, k: int) -> Iterator[str]:
     """Yield the answer, then what it costs and what may cost less."""
     known = frame.drop_nulls("seeds")
     if known.is_empty():
@@ -245,14 +234,11 @@ def _summary(
     points = [pilot.labels.index(p) for p in known["point"]]
     each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])
     if not np.isnan(each).any():
-        seconds = float(each.sum())
-        cost = ""
-        if price is not None:
-            cost = f", {seconds / 3600 * price:,.2f} at {price:g} an hour"
         runs = most * len(points) + own
+        time = duration(float(each.sum()))
         yield (
-            f"{len(each)} points, {runs} runs: {duration(seconds)}, one run after the other{cost}; "
-            "tuning is not included"
+            f"{len(each)} points, {runs} runs: {time}, one run after the other; tuning is not "
+            "included"
         )
 
 

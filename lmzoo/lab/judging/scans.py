@@ -50,7 +50,7 @@ def large_table(file: Path, question: Any) -> Source | None:
             with contextlib.suppress(pl.exceptions.PolarsError):  # a number is a text
                 found = _ends_of_runs(typed.select(columns), question)
         found = found or Source(scan.select(columns).collect())
-        if file.suffix == ".jsonl" and any(found.frame[question.labels].null_count().row(0)):
+        if file.suffix == ".jsonl" and any(found.frame[question.columns].null_count().row(0)):
             return None
         return found
     return None
@@ -79,21 +79,20 @@ def _separator(content: mmap.mmap) -> str:
     head = content[: content.rfind(b"\n", 0, 2**16)]
     with contextlib.suppress(UserError):
         text = decoded(head)
-        lines, named = below_comments(text)
-        separator, split = separator_of(lines)
+        separator, split = separator_of(below_comments(text))
         header, *rows = list(csv.reader(split, delimiter=separator))
         columns = {name: [*own] for name, *own in zip(header, *rows, strict=False)}
         odd = [b"\n\n", b"\n\r\n", b"\n" + head.partition(b"\n")[0] + b"\n"]
         if separator != ",":
             odd.append(b",")
         is_odd = any(content.find(mark) >= 0 for mark in odd)
-        is_whole = "\n".join(split) == text and not named and len(columns) == len(header)
+        is_whole = "\n".join(split) == text and len(columns) == len(header)
         if separator in ";\t":
             marks = decimal_points(columns)
         else:
             marks = ({}, [])
-        is_of_wandb = W_AND_B & {*header} or any(name.endswith("__MIN") for name in header)
-        if is_whole and not is_odd and not is_of_wandb and "" not in header and not any(marks):
+        is_nested = W_AND_B & {*header}
+        if is_whole and not is_odd and not is_nested and "" not in header and not any(marks):
             return separator
     return ""
 

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars import selectors
 
-from lmzoo.base.arguments import called
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, unpacked
 from lmzoo.lab.analysis.study_parquet import polars_errors
 from lmzoo.lab.judging.scans import large_table
 from lmzoo.lab.judging.texts import (
     CHECKPOINT,
+    KNOWN_NAMES,
     RUN,
     SPLIT,
     STATE,
@@ -56,20 +55,9 @@ from lmzoo.lab.judging.trackers import (
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
 """First bytes of a file -> how it is read."""
-PARTS = {
-    **dict.fromkeys(["result.json", "progress.csv"], "training_iteration"),
-    **dict.fromkeys(["trainer_state.json", "metrics.csv", "metrics.json", "scalars.json"], "step"),
-    **dict.fromkeys(["wandb-summary.json", "all_results.json", "progress.txt"]),
-    "training.log": "epoch",
-}
-"""Files of one run: Ray Tune; Hugging Face, Lightning, Sacred, mmengine; W&B, Hugging Face,
-Spinning Up; Keras -> its step. The first kind counts."""
-SETTINGS = [
-    "params.json", "hparams.yaml", ".hydra/config.yaml", "config.yaml", "config.json", "args.json",
-]  # fmt: skip
-"""Files next to them that have the settings of the run. The first three are only in its folder,
-and so is run.json, where Sacred writes how it ended."""
-RUN_MARKS = [*SETTINGS[:3], "run.json"]
+PARTS = KNOWN_NAMES["parts"]
+SETTINGS = KNOWN_NAMES["settings"]
+RUN_MARKS = KNOWN_NAMES["run_marks"]
 
 
 def read_results(path: str | Path, question: Any = None) -> Source:
@@ -78,8 +66,7 @@ def read_results(path: str | Path, question: Any = None) -> Source:
     Of a large table, only the columns that the question needs are read.
     """
     text = str(path)
-    bare = re.sub("^sqlite:/+", "", text)  # a Path of sqlite:///FILE has a single slash
-    file = Path(bare if bare == text or Path(bare).exists() else f"/{bare}")
+    file = Path(text)
     if re.match("(https?|s3|gs):/", text):
         raise UserError(f"{text} is an address; write: curl ADDRESS | lmzoo judge -")
     if text != "-" and not file.exists():
@@ -151,9 +138,6 @@ def _content(content: bytes, file: Path) -> Source:
         if content.startswith(mark):
             with polars_errors():
                 frame = read(content)
-            frame = frame.with_columns(
-                selectors.binary().map_elements(lambda b: b.decode(errors="replace"), pl.String)
-            )
             return _of_frame(frame)
     if content.startswith(b"PK\x03\x04"):
         raise UserError("a workbook or an archive is not read; save the table as CSV")
@@ -206,7 +190,7 @@ def _folder(path: Path) -> Source:
     tables = [file for file in tables if file.name not in SETTINGS] or tables
     kinds = Counter(map(_kind, tables))
     if len(kinds) == 1:
-        return _files(tables, path, None, whole=False)
+        return _files(tables, path, "", whole=False)
     raise UserError(
         f"{path} has neither runs of MLflow, W&B, Tune, Lightning or Hugging Face, nor event files "
         f"of TensorBoard, nor tables of one kind ({dict(kinds) or 'none'}): give a folder of one"
@@ -248,7 +232,7 @@ def _mlflow_runs(path: Path) -> Source | None:
     return source_of(row for _, row in sorted(rows, key=lambda own: own[0]))
 
 
-def _files(files: Sequence[Path], root: Path, step: str | None, *, whole: bool) -> Source:
+def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Source:
     """Return the rows of files of one kind; `whole`: each folder is a run."""
     rows: list[dict[str, Row]] = []
     notes: list[str] = []
@@ -346,15 +330,3 @@ def _tune_states(root: Path) -> dict[str, str]:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{file} has no states of trials: it is damaged ({error})") from error
     return states
-
-
-@called
-def crash_test() -> pl.DataFrame:
-    """Return the trainings of docs/results/crash_test.md, one row each; it has the columns.
-
-    A `UserError` says that only a checkout of the repository has the file.
-    """
-    file = Path(__file__).parents[3] / "docs/results/crash_test.parquet"
-    if not file.is_file():
-        raise UserError(f"no file {file}; only a checkout of the repository has it")
-    return pl.read_parquet(file)

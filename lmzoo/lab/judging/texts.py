@@ -8,6 +8,7 @@ import ast
 import contextlib
 import csv
 import io
+import itertools
 import json
 import math
 import re
@@ -87,12 +88,7 @@ def source_of(rows: Iterable[Mapping[str, Mapping[str, Any]]], **more: Any) -> S
     return Source(frame_of(joined), **names, **more)
 
 
-PARTS = {
-    "settings": ("param", "config", "path", "config."),
-    "paths": ("path",),
-    "metrics": ("metric", "tag", "attr"),
-}
-"""Kinds of columns -> the parts of rows, or the beginnings of names, that are of them."""
+PARTS = KNOWN_NAMES["kinds"]
 
 
 def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
@@ -168,8 +164,7 @@ def place_of(place: Path, root: Path) -> dict[str, Row]:
 
 CHECKPOINT = r"checkpoint[-_](\d+)"
 EPISODES = 100
-W_AND_B = {"config", "summary", "summaryMetrics"}
-"""Fields of runs of W&B that are JSON or a Python dictionary in a text."""
+W_AND_B = {*KNOWN_NAMES["w_and_b"]}
 
 
 def decoded(content: bytes) -> str:
@@ -190,11 +185,10 @@ def decoded(content: bytes) -> str:
 
 def read_csv(text: str) -> Source:
     """Return a table of texts; comments above its header are no rows."""
-    lines, separator = below_comments(text)
+    lines = below_comments(text)
     skipped = text.count("\n") + 1 - len(lines)
     lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
-    if not separator:
-        separator, lines = separator_of(lines)
+    separator, lines = separator_of(lines)
     header, found, lacking = _csv_rows(lines, separator, skipped)
     if len(header) > 1 and all(re.fullmatch(NUMBER, name) for name in header):
         raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
@@ -219,19 +213,13 @@ def read_csv(text: str) -> Source:
     if W_AND_B & {*names}:
         own = frame_of({k: v for k, v in row.items() if v} for row in frame.to_dicts())
         frame = frame.with_columns(own[c] for c in own.columns if c not in names)
-    return _wandb_chart(frame, twice) or Source(frame, notes=notes, twice=twice, unclear=unclear)
+    return Source(frame, notes=notes, twice=twice, unclear=unclear)
 
 
-def below_comments(text: str) -> tuple[list[str], str]:
-    """Return the lines from the header on, and the separator if a line such as `sep=;` names it."""
-    lines, separator = text.split("\n"), ""
-    while lines and (not lines[0].strip() or re.match("#|sep=.$", lines[0])):
-        first, named = lines.pop(0), [line for line in lines if line.strip()]
-        if first.startswith("sep="):
-            separator = first[4]
-        elif first.startswith("#") and named and _is_header(first[1:], named[0]):
-            return [first[1:], *lines], separator
-    return lines, separator
+def below_comments(text: str) -> list[str]:
+    """Return the lines from the header on."""
+    lines = text.split("\n")
+    return [*itertools.dropwhile(lambda line: not line.strip() or line.startswith("#"), lines)]
 
 
 def _csv_rows(
@@ -251,7 +239,7 @@ def _csv_rows(
                     raise UserError(
                         f"line {skipped + at + 1} has {len(cells)} cells, the header has "
                         f"{len(header)}: {lines[at][:60]!r}; if the separator is not "
-                        f"{separator!r}, write it in a first line: sep=;"
+                        f"{separator!r}, save the table as CSV"
                     )
                 lacking = len(header) - len(cells)
                 rows.append(cells[: len(header)] + [""] * lacking)
@@ -259,14 +247,6 @@ def _csv_rows(
     except csv.Error as error:
         raise UserError(f"line {skipped + at + 1}: {error}: {lines[at][:60]!r}") from None
     return header, rows, lacking
-
-
-def _is_header(comment: str, line: str) -> bool:
-    """Return whether a comment has the names of the columns, as numpy writes them."""
-    separator, _ = separator_of([line])
-    cells = line.split(separator)
-    numbers = any(re.fullmatch(NUMBER, cell.strip()) for cell in cells)
-    return len(cells) > 1 and numbers and len(comment.split(separator)) == len(cells)
 
 
 SAME = "every seed has the same result; a program that does not read its seed is judged on one run"
@@ -327,23 +307,6 @@ def _in_threes(column: Sequence[Any], mark: str) -> bool | None:
 THOUSANDS = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"
 
 
-def _wandb_chart(frame: pl.DataFrame, twice: frozenset[str]) -> Source | None:
-    """Return the history of a chart that W&B exported: a row per run and step."""
-    series = [c for c in frame.columns if f"{c}__MIN" in frame.columns and " - " in c]
-    if not series:
-        return None
-    if same := next((column for column in series if column in twice), None):
-        raise UserError(f"two runs of the chart have a column {same!r}; rename one run in W&B")
-    step, rows = frame.columns[0], []
-    names = [column.rpartition(" - ")[::2] for column in series]
-    for run in dict.fromkeys(run for run, _ in names):
-        own = {metric: frame[f"{run} - {metric}"] for name, metric in names if name == run}
-        history = [{k: v[i] for k, v in own.items()} for i in range(len(frame))]
-        kept = [i for i, row in enumerate(history) if any(row.values())] or [0]
-        rows += [{RUN: run, step: frame[step][i], **history[i]} for i in kept]
-    return Source(frame_of(rows), step=step)
-
-
 def read_json(text: str) -> Source:
     """Return the runs of a JSON value, or of JSON lines."""
     try:
@@ -366,20 +329,9 @@ NAME = "\0name"
 def objects_of(value: Any) -> Sequence[Mapping[str, Any]]:
     """Return the objects of one of the forms in which programs write a list of runs."""
     if not isinstance(value, Mapping):
-        rows = value if isinstance(value, list) else [value]
-        nodes = [row["node"] for row in rows if isinstance(row, Mapping) and "node" in row]
-        return nodes if rows and len(nodes) == len(rows) else rows
-    data, names = value.get("data"), value.get("columns")
-    if isinstance(data, list) and isinstance(names, list):
-        names = [str(name) for name in names]
-        if len(set(names)) < len(names) or any(len(row) != len(names) for row in data):
-            raise UserError(
-                "columns and data do not fit: a name is there twice, or a row is longer or shorter"
-            )
-        return [dict(zip(names, row, strict=True)) for row in data]
-    for name in ("data", "project", "runs", "edges"):
-        if isinstance(inner := value.get(name), Mapping | list) and len(value) == 1:
-            return objects_of(inner)
+        if isinstance(value, list):
+            return value
+        return [value]
     lists = {name: own for name, own in value.items() if isinstance(own, list)}
     of_objects = [k for k, own in lists.items() if own and all(isinstance(x, dict) for x in own)]
     if len(of_objects) == len(value) > 1:  # several runs, or rows, have one name

@@ -20,6 +20,7 @@ import numpy as np
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import json_value
 from lmzoo.lab.judging.texts import (
+    KNOWN_NAMES,
     NULL,
     RUN,
     TORN,
@@ -35,25 +36,8 @@ from lmzoo.lab.judging.texts import (
 LAST_STEP = " (last step)"
 """End of the column that says at which step a metric has its last value."""
 RUN_ID, PARENT = "run_id", "parent"
-MLFLOW = (
-    """SELECT run_uuid, '', 'run', COALESCE(NULLIF(runs.name, ''), run_uuid) FROM runs
-       ORDER BY start_time""",
-    "SELECT run_uuid, '', 'run_id', run_uuid FROM runs",
-    "SELECT run_uuid, '', 'status', status FROM runs",
-    """SELECT run_uuid, '', 'experiment', experiments.name
-       FROM runs JOIN experiments USING (experiment_id)""",
-    """SELECT run_uuid, '', 'lifecycle_stage', 'deleted'
-       FROM runs JOIN experiments USING (experiment_id)
-       WHERE 'deleted' IN (runs.lifecycle_stage, experiments.lifecycle_stage)""",
-    "SELECT run_uuid, '', 'parent', value FROM tags WHERE key = 'mlflow.parentRunId'",
-    """SELECT run_uuid, 'metric', key, CASE WHEN is_nan THEN 'nan'
-       WHEN abs(value) > 1.797e308 THEN 'inf' ELSE value END FROM latest_metrics""",
-    f"SELECT run_uuid, '', key || '{LAST_STEP}', step FROM latest_metrics",
-    "SELECT run_uuid, 'param', key, value FROM params WHERE key NOT LIKE 'mlflow.%'",
-    "SELECT run_uuid, 'tag', key, value FROM tags WHERE key NOT LIKE 'mlflow.%'",
-)
-"""Run, part, column and value of a database of MLflow."""
-MLFLOW_STATUS = {"1": "running", "2": "scheduled", "3": "finished", "4": "failed", "5": "killed"}
+MLFLOW = KNOWN_NAMES["mlflow"]
+"""Queries of a database: run, part, column and value; and the words of its states."""
 WANDB_BLOCK = 2**15
 """Bytes of a block of W&B's log, whose records are in parts of a block."""
 
@@ -65,7 +49,7 @@ def read_database(file: Path) -> Source:
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
         if {"runs", "latest_metrics", "params"} <= tables:
             runs: dict[str, dict[str, Row]] = {}
-            for query in MLFLOW:
+            for query in MLFLOW["queries"]:
                 for run, part, column, value in db.execute(query):
                     runs.setdefault(run, {}).setdefault(part, {})[column] = value
             return source_of(runs.values())
@@ -151,7 +135,8 @@ def read_mlflow_run(folder: Path) -> dict[str, Row]:
     """Return a run of MLflow's folders, with the last value of each metric, as MLflow has it."""
     meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
     run: Row = {RUN: meta.get("run_name") or folder.name, RUN_ID: folder.name}
-    run["status"] = MLFLOW_STATUS.get(meta.get("status", ""), meta.get("status", ""))
+    status = meta.get("status", "")
+    run["status"] = MLFLOW["states"].get(status, status)
     run["experiment"] = above.get("name") or folder.parent.name
     stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
     if ".trash" in folder.parts or "deleted" in stages:
@@ -283,13 +268,4 @@ def _board_run(folder: Path) -> dict[str, Row]:
                 value = getattr(own, own.WhichOneof("kind") or "string_value")
                 is_whole = isinstance(value, float) and value.is_integer()
                 config[key] = int(value) if is_whole else value
-    torn = any(_is_torn(file) for file in folder.glob("*tfevents*"))
-    return {"": steps | (TORN if torn else {}), "metric": scalars, "config": config}
-
-
-def _is_torn(file: Path) -> bool:
-    """Return whether a file of records, each with its length before it, ends inside of one."""
-    content, place = file.read_bytes(), 0
-    while place < len(content):
-        place += 16 + int.from_bytes(content[place : place + 8], "little")
-    return place != len(content)
+    return {"": steps, "metric": scalars, "config": config}

@@ -8,7 +8,7 @@ are compared with each other, and when means are, `statistics/contrasts.py` says
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -38,13 +38,11 @@ def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any)
         **options: the other fields of `Question`: `seed`, the column of the seed (None: `seed`, if
             there is one); `reference`, a variant (None: the first one); `margin`, the difference
             below which a variant is negligible, in the metric's unit; `higher_is_better` (None: as
-            the source states, or the name of the metric says); `within`, a column whose values are
-            tables of their own: data sets, lengths; `successive`: compare each variant with the
-            one before it; `paired` (None: if all variants share seeds with the reference);
-            `step`, a column of steps: the last row of each run counts; `best`, a column: the row
-            at which it is best counts; `parse`, a regular expression whose named groups become
-            columns, searched in the column `run` or `Name`; `finished`, further states with which
-            a run counts.
+            the source states, or the name of the metric says); `paired` (None: if all variants
+            share seeds with the reference); `step`, a column of steps: the last row of each run
+            counts; `best`, a column: the row at which it is best counts; `parse`, a regular
+            expression whose named groups become columns, searched in the column `run` or `Name`;
+            `finished`, further states with which a run counts.
 
     Raises:
         UserError: A column is missing, a metric is text, or nothing can be compared.
@@ -61,8 +59,6 @@ def checked_account(results: Any, question: Question) -> Account:
     q = question
     if not 0 <= q.margin < math.inf:
         raise UserError(f"margin {q.margin} is not a number of 0 or more; give one, as 0.002")
-    if q.successive and q.reference is not None:
-        raise UserError("--successive has no reference; leave out one of them")
     found = account(results, q)
     if found.question.paired and found.question.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
@@ -79,8 +75,7 @@ def judgement(results: Any, question: Question) -> Report:
     found = checked_account(results, question)
     q = found.question
     runs = found.runs
-    parts = [_judged(part, q) for part in runs.partition_by("table", maintain_order=True)]
-    table = pl.concat([own for own, _ in parts])
+    table, lone = _judged(runs, q)
     table = table.with_columns(
         metric=pl.lit(q.metric),
         margin=pl.lit(q.margin),
@@ -88,7 +83,7 @@ def judgement(results: Any, question: Question) -> Report:
     )
     if table["verdict"].is_null().all():
         raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
-    return _report(table, say_lone(found, pl.concat([rows for _, rows in parts])))
+    return _report(table, say_lone(found, lone))
 
 
 def say_lone(found: Account, lone: pl.Series) -> Account:
@@ -99,7 +94,7 @@ def say_lone(found: Account, lone: pl.Series) -> Account:
 
 
 def _why_nothing(table: pl.DataFrame, metric: str) -> str:
-    if table.group_by("table").len()["len"].max() == 1:
+    if len(table) == 1:
         return f"there is one variant only, {table['variant'][0]!r}; a verdict compares two"
     few = table.sort("against", maintain_order=True).filter(pl.col("seeds") < 2)  # reference first
     if few.is_empty() or few["without_pair"].sum():
@@ -115,33 +110,23 @@ def _why_nothing(table: pl.DataFrame, metric: str) -> str:
 
 
 def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
-    """Return the rows of one table, the best variant first, and the rows of runs without a pair."""
-    variants = part["variant"].unique(maintain_order=True).to_list()
-    base = variants.index(q.reference) if q.reference in variants else 0
-    P = len(variants)
-    to = np.maximum(np.arange(P) - 1, 0) if q.successive else np.full(P, base)
-    asked = np.arange(P) != to
+    """Return the variants, the best one first, and the rows of runs without a pair."""
     unit = _unit(part["value"], q.margin)
     part = part.with_columns(value=pl.col("value") / unit)
-    losses, lone, rows = losses_with_pairs(part, variants, to, asked, q)
-    paired = lone is not None
-    if lone is not None:
-        alone = lone.sum(1)
-    else:
-        alone = np.zeros(P, int)
-    if q.reference is not None and q.reference not in variants:
-        asked[:] = False
-    c = compared(losses, to, family=asked, margin=q.margin / unit, paired=paired)
+    losses, variants, base, lone, rows, paired = losses_of(part, q)
+    asked = np.arange(len(variants)) != base
+    alone = lone.sum(1)
+    c = compared(losses, base, family=asked, margin=q.margin / unit, paired=paired)
     interval = point_intervals(losses, reference=base)
     known = (~np.isnan(losses)).sum(1)
     runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     columns = {
-        "table": part["table"][0], "rank": order(losses, interval.mean), "variant": variants,
+        "rank": order(losses, interval.mean), "variant": variants,
         "mean": interval.mean, "low": interval.low, "high": interval.high,
-        "against": [variants[r] if own else None for r, own in zip(to, asked, strict=True)],
+        "against": [variants[base] if own else None for own in asked],
         **verdict_columns(c),
         "seeds": known, "missing": runs - known - alone, "without_pair": alone,
-        "diverged": np.isposinf(losses).sum(1), "paired": np.full(P, paired),
+        "diverged": np.isposinf(losses).sum(1), "paired": np.full(len(variants), paired),
     }  # fmt: skip
     whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
     table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
@@ -153,8 +138,7 @@ def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
         pl.col(n) * unit for n in of_unit if unit != 1 and n in table.columns
     )
     table = maximized(table, "judged") if q.higher_is_better else table
-    ranked = table if q.successive else table.sort("rank", nulls_last=True, maintain_order=True)
-    return ranked, rows
+    return table.sort("rank", nulls_last=True, maintain_order=True), rows
 
 
 def _unit(values: pl.Series, margin: float) -> float:
@@ -163,75 +147,74 @@ def _unit(values: pl.Series, margin: float) -> float:
     return 1.0 if 1e-60 < largest < 1e60 else 2.0 ** math.frexp(largest)[1]
 
 
-def losses_with_pairs(
-    part: pl.DataFrame, variants: Sequence[str], to: np.ndarray, asked: np.ndarray, q: Question
-) -> tuple[Array, np.ndarray | None, pl.Series]:
-    """Return losses (P, S), which runs (P, S) have no pair, and their rows; None: none is paired.
+class Losses(NamedTuple):
+    """The losses of P variants, lower is better: inf for a diverged run, NaN for a missing one."""
 
-    A run without a pair is in no number, so its loss is NaN.
-    """
-    losses, paired = losses_of(part, variants, to, asked, q)
-    if not paired:
-        return losses, None, part["row"][:0]
-    lone = without_pair(losses, to, asked)
-    losses[lone] = np.nan
-    seeds = part["key"].unique(maintain_order=True).to_list()
-    names = [f"{variants[i]}\0{seeds[s]}" for i, s in np.argwhere(lone)]
-    is_lone = pl.concat_str("variant", "key", separator="\0").is_in(names)
-    return losses, lone, part.filter(is_lone)["row"]
+    values: Array
+    """(P, S); a run without a pair is in no number, so its loss is NaN."""
+    variants: list[str]
+    base: int
+    lone: np.ndarray
+    """Which runs have no pair, (P, S); a diverged run is a count."""
+    rows: pl.Series
+    """The rows of these runs."""
+    paired: bool
+    """Whether the columns are seeds."""
 
 
-def without_pair(losses: Array, to: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """Return the runs (P, S) whose seed has no run to compare with; a diverged run is a count."""
-    known = ~np.isnan(losses)
-    partner = known[to] & asked[:, None]
-    for i in np.flatnonzero(asked):
-        partner[to[i]] |= known[i]
-    return np.isfinite(losses) & ~partner
+def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
+    """Return the losses of runs, in pairs if that is asked for or pays."""
+    variants = runs["variant"].unique(maintain_order=True).to_list()
+    base = 0
+    if q.reference is not None:
+        base = variants.index(q.reference)
+    value = pl.col("value")
+    loss = value
+    if q.higher_is_better:
+        loss = -value
+    runs = runs.with_columns(
+        loss=pl.when(value.is_finite()).then(loss).when(value.is_not_null()).then(math.inf),
+        number=pl.int_range(pl.len()).over("variant"),
+    )
+
+    def matrix(column: str, cell: str) -> Array:
+        wide = runs.pivot(column, index="variant", values=cell).drop("variant")
+        return np.array(wide.cast(pl.Float64))
+
+    x = matrix("key", "loss")
+    if not _are_pairs(x, base, q):
+        x = matrix("number", "loss")
+        none = np.zeros(x.shape, bool)
+        return Losses(x, variants, base, none, runs["row"][:0], paired=False)
+    known = ~np.isnan(x)
+    is_base = np.arange(len(x))[:, None] == base
+    partner = np.where(is_base, known[~is_base[:, 0]].any(0), known[base])
+    lone = np.isfinite(x) & ~partner
+    x[lone] = math.nan
+    rows = pl.Series(matrix("key", "row")[lone]).cast(pl.Int64)
+    return Losses(x, variants, base, lone, rows, paired=True)
 
 
-def losses_of(
-    part: pl.DataFrame, variants: Sequence[str], to: np.ndarray, asked: np.ndarray, q: Question
-) -> tuple[Array, bool]:
-    """Return losses (P, S), lower is better, and whether their columns are seeds of pairs.
-
-    A loss is infinite for a diverged run and NaN for a missing one.
-    """
-    sign = -1.0 if q.higher_is_better else 1.0
-
-    def losses(columns: pl.Expr) -> Array:
-        runs = part.select("variant", "value", column=columns.rank("dense") - 1)
-        result = np.full((len(variants), int(runs["column"].max()) + 1), np.nan)  # type: ignore[arg-type]
-        for variant, value, column in runs.drop_nulls("value").iter_rows():
-            loss = sign * value if math.isfinite(value) else math.inf
-            result[variants.index(variant), column] = loss
-        return result
-
-    if q.seed is not None and q.paired is not False:
-        x = losses(pl.col("row").min().over("key"))  # seeds in their order
-        if q.paired or (share_seeds(x, to, asked) and pairs_pay(x, to, asked)):
-            return x, True
-    return losses(pl.int_range(pl.len()).over("variant")), False
-
-
-def share_seeds(losses: Array, to: np.ndarray, asked: np.ndarray) -> bool:
-    """Return whether each variant shares two seeds and half of its seeds with its reference."""
-    known = ~np.isnan(losses)
-    common = (known & known[to]).sum(1)[asked]
-    fewest = np.minimum(known.sum(1), known.sum(1)[to])[asked]
-    return bool(len(common) and ((common >= 2) & (2 * common >= fewest)).all())
+def _are_pairs(x: Array, base: int, q: Question) -> bool:
+    """Return whether each variant shares two seeds and half of its seeds, and pairs pay."""
+    if q.seed is None or q.paired is not None:
+        return bool(q.seed and q.paired)
+    asked = np.arange(len(x)) != base
+    known = ~np.isnan(x)
+    common = (known & known[base]).sum(1)[asked]
+    fewest = np.minimum(known.sum(1), known[base].sum())[asked]
+    is_shared = (common >= 2) & (2 * common >= fewest)
+    return bool(len(common) and is_shared.all()) and pairs_pay(x, np.full(len(x), base), asked)
 
 
 def _report(table: pl.DataFrame, given: Account) -> Report:
     q = given.question
-    metric, within, seed = q.metric, q.within, q.seed
+    metric = q.metric
     asked = table.filter(pl.col("verdict").is_not_null())
     counts = dict(asked["verdict"].value_counts().rows())
     found = [v for v in VERDICTS if v in counts]
     said = ", ".join(f"{counts[v]} {SHOWN.get(v, v)}" for v in found)
-    references = asked["against"].unique()
-    to = "the one before" if q.successive else f"the first of each {within}"
-    to = repr(references.item(0)) if len(references) == 1 else to
+    to = repr(asked["against"][0])
     if len(asked) == 1:
         contrasts = "1 contrast"
     else:
@@ -241,7 +224,7 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     of_margin = f"margin {q.margin:g}" if q.margin else nothing
     heading = [f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals"]
     if asked["paired"].any():
-        heading.append(f"paired by {seed}: runs of one {seed} are compared with each other")
+        heading.append(f"paired by {q.seed}: runs of one {q.seed} are compared with each other")
     if not asked["paired"].all():
         heading.append("unpaired: means of independent runs are compared")
     warnings = list[str]()
@@ -255,11 +238,7 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
             f"{row['diverged']} of {row['seeds']} diverged (NaN or infinite): counted, in no mean"
             if row["diverged"] else "",
         ]  # fmt: skip
-        name = " ".join(filter(None, (row["table"], row["variant"])))
-        warnings.append(f"{name}: {'; '.join(filter(None, parts))}")
-    lone = table.group_by("table", maintain_order=True).agg(pl.col("against").is_null().all())
-    if not (lone := lone.filter("against")).is_empty():
-        warnings.append(f"no other variant, or none to compare with: {', '.join(lone['table'])}")
+        warnings.append(f"{row['variant']}: {'; '.join(filter(None, parts))}")
     single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
     if not single.is_empty():
         names = ", ".join(map(repr, single["variant"].unique(maintain_order=True)))
@@ -269,14 +248,11 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
     if asked.filter(is_sign & ~pl.col("confirmed")).height:
         legend.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
     legend.append(
-        f"p: of a difference of 0, corrected for the contrasts of {'its' if within else 'the'} "
-        "table; the sign is shown if it is below 0.05"
+        "p: of a difference of 0, corrected for the contrasts of the table; the sign is shown if "
+        "it is below 0.05"
     )
-    if within:
-        legend.append(f"each {within} is a family of its own: nothing is corrected over them")
-    names = {"table": within or "", "mean": metric}
+    names = {"mean": metric}
     shown = [replace(c, heading=names.get(c.name, c.heading)) for c in FRAMES["judged"]]
-    shown = [column for column in shown if column.heading]
     known = positive_halves(table, "mean")
     digits = digits_of(min(known), table["mean"].drop_nulls(), 0) if known else "3f"
     text = text_table("ranking", table.to_dicts(), shown, digits)
@@ -293,12 +269,9 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
 
 def as_ranking(table: pl.DataFrame) -> pl.DataFrame:
     """Return the variants with the columns of a ranking, which its charts read."""
-    name = "variant"
-    if table["table"].n_unique() > 1:
-        name = pl.concat_str("table", "variant", separator=" ")
     references = table["against"].drop_nulls().unique()
     return table.with_columns(
-        label=name,
+        label="variant",
         reference=pl.col("against").is_null() & pl.col("variant").is_in(references.implode()),
         is_baseline=pl.lit(value=False),
         confirm_diverged="diverged",

@@ -5,10 +5,6 @@ does not know Ray: the fleet requests runs from it, and reports every epoch and 
 write the run folders; the planner writes new settings and `study.json`. No call scans all points
 or all runs. Points are independent of each other (`point_planner.py`).
 
-When the start design of many points has ended, Optuna suggests a setting for each, which takes a
-second for a thousand. So each call of `new_ready` plans those of `AT_ONCE` points, and workers
-train them meanwhile; the settings are the same.
-
 The points are compared by the runs that have ended, which may ask for further seeds.
 `lab/statistics/compared.py` gives the verdicts; the tables call it with the same losses, family
 and looks. `study.json` keeps the looks, so that a study that is run again with more seeds has spent
@@ -46,9 +42,6 @@ from lmzoo.lab.study.study_json import study_json
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable, reference_id
 from lmzoo.lab.study.tuning import SharedTuning
-
-AT_ONCE = 100
-"""Points whose settings after the start design are planned at once."""
 
 
 class Planner:
@@ -95,14 +88,11 @@ class Planner:
             if planner.space and (planner in self._needed or planner.tuned):
                 space = json.dumps([repr(planner.space), planner.design])
                 groups.setdefault(space, []).append(planner)
-        self._behind: dict[PointPlanner, None] = {}
-        """Points whose settings after the start design are not planned yet."""
         self._tuning: dict[PointPlanner, SharedTuning] = {}
         for group in groups.values():
             self._tuning |= dict.fromkeys(group, SharedTuning(group))
         for group in groups.values():
             self._decide(group[0])
-        self._catch_up(math.inf)
         self.looks = plan_looks(study, before, self.reference, self._contrasts)
         self._look()
         self.write_study()
@@ -119,17 +109,10 @@ class Planner:
 
     def ready(self) -> list[PlannedRun]:
         """Return the runs that can start now, in order of priority."""
-        if self._catch_up(math.inf):
-            self.write_study()
         return sorted(self._ready.values(), key=lambda run: run.priority)
 
     def new_ready(self) -> list[PlannedRun]:
-        """Return the runs that became ready since the last call, in order of priority.
-
-        Runs of points beyond the first `AT_ONCE` follow with the next calls.
-        """
-        if self._catch_up(AT_ONCE):
-            self.write_study()
+        """Return the runs that became ready since the last call, in order of priority."""
         runs = sorted(self._new.values(), key=lambda run: run.priority)
         self._new.clear()
         return runs
@@ -165,7 +148,7 @@ class Planner:
     @property
     def done(self) -> bool:
         """True if no run is ready or running."""
-        return not self._points and not self._behind
+        return not self._points
 
     def report(self, run_id: str, record: Mapping[str, Any]) -> Answer:
         """Add an `epoch` event to the run's curve; return what the run does next.
@@ -241,7 +224,6 @@ class Planner:
         while (step := tuning.advance())[0]:
             decided = True
             self._pruned += step[1]
-            self._behind |= dict.fromkeys(other for other in tuning.points if other.behind)
             for other in self._needed.intersection(tuning.points):
                 self._add_planned(other)
         return decided
@@ -253,18 +235,6 @@ class Planner:
         groups = {id(group): group for group in self._tuning.values()}.values()
         left_out = [group for group in groups if group.leave_out_failed()]
         return any([self._decide(group.points[0]) for group in left_out])
-
-    def _catch_up(self, most: float) -> bool:
-        """Plan settings of `most` points that are behind; return if a decision was made."""
-        decided = False
-        while self._behind and (most > 0 or not self._new):
-            most -= 1
-            del self._behind[point := next(iter(self._behind))]
-            point.catch_up()
-            if point in self._needed:
-                self._add_planned(point)
-            decided |= self._decide(point)
-        return decided
 
     def _look(self) -> bool:
         """Plan more seeds when all planned runs have ended; return whether there are any."""

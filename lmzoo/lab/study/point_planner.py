@@ -90,8 +90,6 @@ class PointPlanner:
         self._said = set[str]()
         self.measured_again = False
         """Whether the runs that measure again are planned."""
-        self.behind = False
-        """Whether the start design has ended and `catch_up` was not called since."""
         self._design_ended = False
         self._smoothed: list[float] = []
         self._beyond: Setting | None = None
@@ -226,17 +224,13 @@ class PointPlanner:
         return pruned
 
     def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
-        """Allow the settings after the start design; `catch_up` plans the first ones.
+        """Plan the first settings after the start design.
 
         `smoothed` are the losses of the fit to all points; `beyond` is the first of these settings,
         None if the sampler suggests it.
         """
         self._smoothed, self._beyond = smoothed, beyond
-        self._design_ended = self.behind = True
-
-    def catch_up(self) -> None:
-        """Plan the first settings after the start design."""
-        self.behind = False
+        self._design_ended = True
         self._advance()
 
     def measure_again(self, runs: list[tuple[Setting, int]]) -> None:

@@ -3,9 +3,7 @@
 A sampler is where the settings come from:
 
 tpe     Optuna's tree-structured Parzen estimator; it models the results from the third on
-gp      Optuna's Gaussian process, from the third result on; needs scipy
-cmaes   Optuna's CMA-ES, for two or more ranges of numbers; needs the package cmaes
-qmc     a scrambled Sobol sequence, which covers the space evenly; needs scipy
+gp      Optuna's Gaussian process, from the third result on
 random  independent random settings
 
 An object of the user's is any `optuna.samplers.BaseSampler` that was built with a seed, or a
@@ -27,13 +25,10 @@ asha     stops a run at a rung (epoch grace·η^k) if its loss is above the best
          other losses known there (Li et al. 2020, arXiv:1810.05934). The runs of the start design
          wait at the first rung for each other (`tuning.py`), and the best ones of the fit to
          all points continue, too.
-halving  Optuna's `SuccessiveHalvingPruner`.
-median   Optuna's `MedianPruner`, from `grace` on, once `LEAST_ENDED` runs have ended.
 none     stops no run.
 """
 
 import copy
-import importlib.util
 import math
 import warnings
 from collections import defaultdict
@@ -69,26 +64,20 @@ SAMPLERS: dict[str, Callable[[Space, int], samplers.BaseSampler]] = {
     "gp": lambda space, seed: samplers.GPSampler(
         seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False
     ),
-    "cmaes": lambda space, seed: samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False),
-    "qmc": lambda space, seed: samplers.QMCSampler(
-        scramble=True, seed=seed, warn_independent_sampling=False
-    ),
     "random": lambda space, seed: samplers.RandomSampler(seed),
 }
-NEEDS = {"gp": "scipy", "cmaes": "cmaes", "qmc": "scipy"}
-"""Sampler -> the package that it needs besides Optuna."""
 
 
 def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
     """Return a new sampler for one point of a study.
 
-    A `UserError` says that it is no sampler, or that it cannot search this space.
+    A `UserError` says that it is no sampler.
     """
-    sampler, seed = study.sampler, seed % 2**32
+    sampler = study.sampler
+    seed = seed % 2**32
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if isinstance(sampler, str) and sampler in SAMPLERS:
-            _check(sampler, space)
             return SAMPLERS[sampler](space, seed)
         if callable(sampler):
             sampler = sampler(seed=seed)
@@ -97,17 +86,6 @@ def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
     raise UserError(
         f"no sampler {study.sampler!r}; choose {', '.join(SAMPLERS)}, or give a sampler of Optuna"
     )
-
-
-def _check(name: str, space: Space) -> None:
-    package = NEEDS.get(name)
-    if package and importlib.util.find_spec(package) is None:
-        raise UserError(f"sampler {name!r} needs the package {package}: pip install {package}")
-    if name == "cmaes" and sum(not isinstance(bounds, Choice) for bounds in space.values()) < 2:
-        raise UserError(
-            f"sampler 'cmaes' needs two or more ranges of numbers, not {', '.join(space)}; "
-            "choose tpe, gp or qmc"
-        )
 
 
 @dataclass(frozen=True)
@@ -207,8 +185,6 @@ Curve = Mapping[int, float]
 
 KEEP = 0.75
 """Share of the start design that continues past the first rung because of the fit."""
-LEAST_ENDED = 3
-"""Earlier runs that the median pruner needs."""
 
 
 @runtime_checkable
@@ -244,57 +220,16 @@ class Asha:
         return own > _quantile(others, 1 / self.reduction)
 
 
-class NoPruner:
-    """Stops no run."""
-
-    def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        return False
-
-
-class OptunaPruner:
-    """A pruner of Optuna, which sees the earlier settings as trials that were run in order.
-
-    It must be deterministic. Every report replays the earlier curves, because some pruners keep
-    notes in the trials; after 60 settings of 10 epochs a report takes up to 50 ms.
-    """
-
-    def __init__(self, pruner: optuna.pruners.BasePruner) -> None:
-        self._pruner = pruner
-
-    def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        with quiet("optuna"):
-            study = optuna.create_study(pruner=self._pruner, study_name="point")
-        *others, curve = _settled_curves([*earlier, curve])
-        for other in others:
-            trial = study.ask()
-            _replay(trial, other)
-            # Known up to this epoch only; for Optuna, a trial that has got so far is complete.
-            if other and max(other) >= epoch:
-                study.tell(trial, other[max(other)])
-            else:
-                study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-        return _replay(study.ask(), curve)
-
-
-PRUNERS: dict[str, Callable[[Study], Pruner]] = {
-    "asha": lambda study: Asha(rungs(study), study.reduction),
-    "halving": lambda study: OptunaPruner(
-        optuna.pruners.SuccessiveHalvingPruner(first_rung(study), study.reduction)
-    ),
-    "median": lambda study: OptunaPruner(
-        optuna.pruners.MedianPruner(LEAST_ENDED, n_warmup_steps=first_rung(study) - 1)
-    ),
-    "none": lambda study: NoPruner(),
-}
+PRUNERS = ("asha", "none")
 
 
 def make_pruner(study: Study) -> Pruner:
     """Return the pruner of a study; a `UserError` if it is neither a known name nor a pruner."""
     pruner = study.pruner
-    if isinstance(pruner, str) and pruner in PRUNERS:
-        return PRUNERS[pruner](study)
-    if isinstance(pruner, optuna.pruners.BasePruner):
-        return OptunaPruner(pruner)
+    if pruner == "asha":
+        return Asha(rungs(study), study.reduction)
+    if pruner == "none":
+        return Asha((), study.reduction)
     if isinstance(pruner, Pruner) and not isinstance(pruner, type):
         return pruner
     raise UserError(f"no pruner {pruner!r}; choose {', '.join(PRUNERS)}, or give an object")
@@ -325,28 +260,9 @@ def until(epoch: int, curve: Curve) -> Curve:
     return {e: loss for e, loss in curve.items() if e <= epoch}
 
 
-def _settled_curves(curves: Sequence[Curve]) -> list[Curve]:
-    """Return the curves with equal losses where they differ by rounding only."""
-    epochs = sorted(set().union(*curves))
-    known = settled([[curve.get(epoch, math.nan) for curve in curves] for epoch in epochs])
-    return [
-        {epoch: losses[place] for epoch, losses in zip(epochs, known, strict=True) if epoch in own}
-        for place, own in enumerate(curves)
-    ]
-
-
 def _quantile(values: list[float], share: float) -> float:
     """Return a quantile with linear interpolation, as `numpy.quantile`; faster for few values."""
     values = sorted(values)
     place = (len(values) - 1) * share
     low = values[int(place)]
     return low + (values[math.ceil(place)] - low) * (place % 1)
-
-
-def _replay(trial: optuna.Trial, curve: Curve) -> bool:
-    """Report a curve to a trial; return whether the pruner stops it at the last epoch."""
-    stops = False
-    for epoch in sorted(curve):
-        trial.report(curve[epoch], epoch)
-        stops = trial.should_prune()
-    return stops

@@ -174,15 +174,15 @@ class Study(Declared):
         default=0,
     )
     """More start when these reach the first rung, and again at later rungs (`designs.py`)."""
-    sampler: Any = option("tpe, gp, cmaes, qmc or random.", default="tpe")
+    sampler: Any = option("tpe, gp or random.", default="tpe")
     """Where the settings come from: a name of `search.py`, or a sampler of Optuna."""
-    pruner: Any = option("asha, halving, median or none.", default="asha")
+    pruner: Any = option("asha or none.", default="asha")
     """Which tune runs stop early: a name of `search.py`, or an object with its method."""
     grace: int = option(
         "First epoch at which a tune run may stop; 0: half of the epochs.", low=0, default=0
     )
     reduction: int = option(
-        "About one in this number of runs continues past each rung of asha and halving.",
+        "About one in this number of runs continues past each rung of asha.",
         low=2,
         default=2,
     )

@@ -27,7 +27,6 @@ def test_bad_arguments_are_one_line(refused) -> None:
         ((EXAMPLE, "--by", "variant"), "--metric NAME"),
         ((EXAMPLE, *OPTIONS, "--format", "xml"), "xml"),
         (("nowhere.csv", *OPTIONS), "nowhere.csv"),
-        ((EXAMPLE, *OPTIONS, "--successive", "--reference", "base"), "--successive"),
     ):
         assert word in refused("judge", *arguments)
 

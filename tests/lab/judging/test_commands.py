@@ -1,7 +1,6 @@
 """Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
 
 import json
-import math
 import random
 import subprocess
 import sys
@@ -17,7 +16,9 @@ from lmzoo.base import environment
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.commands import RUN_KEYS, Arm, Metric, Results, judge_commands
 from lmzoo.lab.store.opened import SEEN
+from tests.cases import cases
 
+CASES = Path(__file__).with_name("commands.toml")
 TRAIN = """
 import json, pathlib, random, sys
 effect, seed = float(sys.argv[1]), int(sys.argv[2])
@@ -130,52 +131,18 @@ def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
     assert (code, "base, seed 1: train.py has changed" in err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("metric", "out", "value", "text"),
-    [
-        (Metric("a"), "12:00 {'a': 1}", 1, "a is read from a dictionary of Python"),
-        (Metric("a"), '{"a": 1}\nINFO {"a": 2}', 2, "a is read from JSON behind a prefix"),
-        (Metric("b.a"), '{"b": {\n"a": 3\n}\n}', 3, "b.a is read from JSON over 4 lines"),
-        (Metric(pattern=r"loss: (\S+)"), "loss: 1\nvalid_loss: 2", 2, "inside of 'valid_loss: 2'"),
-    ],
-)
-def test_what_else_is_read_is_said(metric: Metric, out: str, value: float, text: str) -> None:
+@cases(CASES, "noted")
+def test_what_else_is_read_is_said(case) -> None:
     said: list[str] = []
-    assert metric.read(out, "", said.append) == value
-    assert text in said[0]
+    assert Metric(**case["metric"]).read(case["out"], "", said.append) == case["value"]
+    assert case["says"] in said[0]
 
 
-@pytest.mark.parametrize(
-    ("metric", "out", "expected"),
-    [
-        (Metric(pattern=r"a=(\d+)"), "a=12\na=34", 34),
-        (Metric(pattern=r"^a=(\d+)$"), "a=12\ra=34\r 9%|# |\r", 34),  # a progress bar
-        (Metric(pattern="^loss: ([0-9.]+)$"), "\033[1;31mloss\033[0m: \033]8;;x\033\\2\033[0m", 2),
-        (Metric("a"), '{"a": 1}\r\n 50%|##|\r{"a": 2}\n{"b": 3}', 2),
-        (Metric("eval.loss"), '{"eval": {"loss": "NaN"}}', math.nan),
-        (Metric(), "step 1\n2.5\n\n", 2.5),
-        (Metric("vald"), '{"valid": 1}', "no JSON line has the key 'vald'; near: valid"),
-        (Metric("a"), '{"a": 1}\n{"a": null}', "a is null in the last JSON line that has it"),
-        (Metric("a"), '{"a": 1}\n{"a": -nan}', math.nan),
-        (Metric("a"), '{"a": 1}\n{"a": NA}', "a line with the key 'a' is not JSON: '{\"a\": NA}'"),
-        (Metric(pattern=r"a=(-?[\d.]+)"), "a=1.5\na=-inf", -math.inf),
-        (Metric(pattern="a=(.)"), "a=x", r"the metric is 'x', not a number up to 1e\+100$"),
-        (Metric("a"), '{"a": true}', r"the metric is 'True', not a number up to 1e\+100$"),
-        (Metric("a"), "12:00 {'a': b}", "a line with the key 'a' is not JSON"),
-        (Metric(pattern=r"a: ([\d.]+)"), "a: 9.8e-05", r".* takes '9.8' of '9.8e-05'; take the"),
-        (Metric(pattern=r"a:.*?([\d.]+)"), "a: -2.5", ".* takes '2.5' of '-2.5'"),
-        (Metric(pattern=r"a.*(\d+)"), "a: 1,25", ".* takes '5' of '25'"),
-        (Metric(pattern=r"a-([\d.]+)"), "b-3-a-1.5-2.5", 1.5),
-        (Metric(pattern=r"\[([\d.]+)"), "[1.5,2.5]", 1.5),
-        (Metric(), "done 5", "the metric is 'done 5', not a number"),
-        (Metric(), "1e400", "the metric is '1e400', not a number"),
-        (Metric(), " \n", "it printed nothing"),
-    ],
-    ids=range(22),
-)
-def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_path) -> None:
-    (tmp_path / "out").write_bytes(out.encode())
-    arm = Arm("base", f"cat out # {SEEDS}", tmp_path, metric)
+@cases(CASES, "printed")
+def test_the_last_value_that_a_command_prints_counts(case, tmp_path) -> None:
+    expected = case["expected"]
+    (tmp_path / "out").write_bytes(case["out"].encode())
+    arm = Arm("base", f"cat out # {SEEDS}", tmp_path, Metric(**case.get("metric", {})))
     if isinstance(expected, str):
         with pytest.raises(UserError, match=f"^base, seed 1: {expected}"):
             arm.run(1)
@@ -183,36 +150,17 @@ def test_the_last_value_that_a_command_prints_counts(metric, out, expected, tmp_
         assert arm.run(1) == pytest.approx(expected, nan_ok=True)
 
 
-@pytest.mark.parametrize(
-    ("base", "candidate", "options", "message"),
-    [
-        ("true {seed}", "echo 'no gpu'; exit 3 # {seed}", (), "base, seed 1: it printed nothing"),
-        ("echo no gpu; exit 3 # {seed}", "true {seed}", (), "base, seed 1: exit code 3: no gpu"),
-        ("echo 1; kill -9 $$ # {seed}", "true {seed}", (), "base, seed 1: signal 9: 1"),
-        ("true", "false", (), "base has no {seed}"),
-        ("true {seed}", "true {seed}", (), "the same command"),
-        ("true {seed}", None, (), "--candidate"),
-        ("true {seed}", "false {seed}", ("--max-seeds", "1"), "--max-seeds 1"),
-        ("true {seed}", "false {seed}", ("--budget", "nan"), "a budget of nan minutes"),
-        ("true {seed}", "false {seed}", ("--margin", "-1"), "margin -1.0"),
-        ("true {seed}", "false {seed}", ("--pattern", "("), "no regular expression"),
-        ("true {seed}", "false {seed}", ("--pattern", "x"), "0 groups"),
-        ("true {seed}", "false {seed}", ("--base-rev", "nothing"), "git revision 'nothing'"),
-        ("true {seed}", "false {seed}", ("--out", "file"), "file is no folder"),
-        ("true {seed}", "false {seed}", ("--out", "/proc/none"), "/proc/none: No such file"),
-        ("true {seed}", "false {seed}", ("--step", "x"), "--step is for a table of results"),
-    ],
-)
-def test_failing_commands_and_bad_options_are_one_line(
-    base, candidate, options, message, lmzoo, tmp_path, monkeypatch
-) -> None:
+@cases(CASES, "bad")
+def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
-    arms = ("--lower-is-better", "--base", base, *(("--candidate", candidate) if candidate else ()))
-    code, out, err = lmzoo("judge", *arms, *options)
+    options = ["--lower-is-better", "--base", case["base"], *case["options"]]
+    if "candidate" in case:
+        options += ["--candidate", case["candidate"]]
+    code, out, err = lmzoo("judge", *options)
     err = "".join(line for line in err.splitlines(keepends=True) if "noticed" not in line)
     assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert message in err
+    assert case["says"] in err
 
 
 def test_a_candidate_that_diverges_is_not_kept(call) -> None:
@@ -283,7 +231,6 @@ def series(folder: Path, case: int, kill: random.Random | None) -> list[str]:
                 try:
                     answer = judge_commands(
                         base, candidate, Results(folder), max_seeds=12, margin=0.01 * (case % 3),
-                        stream=case % 2 == 0,
                     )  # fmt: skip
                 except KeyboardInterrupt:
                     left = kill.randrange(30) if kill else 99

@@ -70,17 +70,15 @@ def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown(
     assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0).seeds).all()
 
 
-def test_a_plan_names_seeds_time_and_price(lmzoo) -> None:
-    code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.1", "--price", "3", "--json")
+def test_a_plan_names_seeds_and_time(lmzoo) -> None:
+    code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.1", "--json")
     found = json.loads(out)
     rows = found["rows"]
     assert code == 0
     assert "tuning is not included" in " ".join(found["heading"])
     assert "seeds in all of each point" in found["answer"]
     assert all(row["seeds"] >= 2 for row in rows if row["seeds"] is not None)
-    known = [row for row in rows if row["seeds"] is not None]
-    assert known
-    assert all(row["price"] == pytest.approx(3 * row["hours"]) for row in known)
+    assert any(row["hours"] for row in rows)
 
 
 def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
@@ -94,9 +92,8 @@ def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
 
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     rows = [{"v": "a", "acc": x} for x in np.random.default_rng(0).normal(size=6)]
-    found = plan(rows, 1.0, by="v", metric="acc", minutes=1.0, price=0.0)
+    found = plan(rows, 1.0, by="v", metric="acc", minutes=1.0)
     assert found["rows"][0]["seeds"] > 2
-    assert found["rows"][0]["price"] == 0
 
 
 def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
@@ -112,7 +109,7 @@ def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
     [
         ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect is inf"),
         ({"power": 1.0}, "power 1.0 is not"), ({"power": 0.0}, "power 0.0 is not"),
-        ({"price": math.nan}, "price nan"), ({"contrasts": 0}, "0 contrasts"),
+        ({"contrasts": 0}, "0 contrasts"),
         ({"minutes": -1}, "-1 minutes"), ({"pilot": ROWS[::4]}, "no two seeds"),
         ({"by": None}, "needs --by and --metric"),
         ({"pilot": [r | {"x": len(r["v"])} for r in ROWS]}, "shows no noise: every seed"),

@@ -10,10 +10,10 @@ EXPECTED = Path(__file__).with_name("reports.txt")
 JUDGE = ("judge", "runs.csv", "--by", "variant", "--metric", "loss")
 PLAN = ("plan", "runs.csv", "--by", "variant", "--metric", "loss", "--effect")
 REPORTS = [
-    (*JUDGE, "--seed", "seed", "--within", "table", "--margin", "0.02"),
-    (*JUDGE, "--within", "table", "--higher-is-better", "--successive", "--unpaired"),
+    ("judge", "a.csv", *JUDGE[2:], "--seed", "seed", "--margin", "0.02"),
+    ("judge", "b.csv", *JUDGE[2:], "--higher-is-better", "--unpaired"),
     (*JUDGE, "--by", "table", "--reference", "base, a", "--margin", "0.02"),
-    (*PLAN, "0.02", "--by", "table", "--minutes", "3", "--price", "2"),
+    (*PLAN, "0.02", "--by", "table", "--minutes", "3"),
     ("plan", "a.csv", *PLAN[2:], "0.002", "--power", "0.9", "--contrasts", "1", "--minutes", "0.5"),
     ("plan", "a.csv", *PLAN[2:], "0.0002", "--reference", "init"),
 ]
@@ -35,6 +35,7 @@ def write_runs(path: Path) -> None:
     rows.append({"table": "b", "variant": None, "seed": 1, "loss": "2.5"})
     pl.DataFrame(rows).write_csv(path)
     pl.DataFrame(rows[:30]).write_csv(path.with_name("a.csv"))
+    pl.DataFrame(rows[30:]).write_csv(path.with_name("b.csv"))
 
 
 @pytest.mark.parametrize("place", range(len(REPORTS)))

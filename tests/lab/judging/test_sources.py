@@ -21,7 +21,9 @@ from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.sources import read_results
 from lmzoo.lab.judging.texts import frame_of
 from lmzoo.lab.judging.verdicts import judgement
+from tests.cases import cases
 
+CASES = Path(__file__).with_name("cases.toml")
 RUNS = [
     (variant, seed, round(loss + 0.01 * seed + 0.001 * (seed % 2), 4))
     for variant, loss in (("base", 1.9), ("cand", 1.8))
@@ -64,54 +66,14 @@ def written(write: Callable[[io.BytesIO], Any]) -> bytes:
     return buffer.getvalue()
 
 
-def chart(runs: Any = RUNS) -> str:
-    names = [f"{v}-s{s} - loss" for v, s, _ in runs]
-    header = [name + end for name in names for end in ("", "__MIN", "__MAX")]
-    lines = [["Step", *header], ["0", *["9"] * len(header)]]
-    lines.append(["1", *(str(x) for *_, x in runs for _ in range(3))])
-    return "\n".join(",".join(f'"{cell}"' for cell in line) for line in lines)
-
-
-def graph() -> str:
-    nodes = [
-        {"node": {
-            "state": "finished", "summaryMetrics": json.dumps({"loss": x}),
-            "config": json.dumps({"variant": {"value": v}, "seed": {"value": s, "desc": None}}),
-        }}
-        for v, s, x in RUNS
-    ]  # fmt: skip
-    return json.dumps({"data": {"project": {"runs": {"edges": nodes}}}})
-
-
-BINARY = pl.DataFrame(OBJECTS).with_columns(pl.col("variant").cast(pl.Binary))
-COLUMNS = {k: {str(i): row[k] for i, row in enumerate(OBJECTS)} for k in OBJECTS[0]}
 LINES = "\n".join(json.dumps({**row, "note": "a\u2028b"}, ensure_ascii=False) for row in OBJECTS)
-FILES: dict[str, tuple[str, str | bytes]] = {
-    "CSV with a mark of its order": ("r.csv", "\ufeff" + table()),
-    "comments above the header": ("r.csv", "# by a tool\n# lr=1,b=2\n" + table()),
-    "a header in a comment": ("r.csv", "# " + table()),
-    "a line of Excel": ("r.csv", "sep=;\n" + table(sep=";")),
-    "decimal commas": ("r.csv", table(sep=";").replace(".", ",")),
-    "a comma in a name": ("r.csv", table([(*r, 1) for r in RUNS], "variant;seed;loss;a, b", ";")),
+FILES: dict[str, tuple[str, bytes]] = {
     "UTF-16": ("r.txt", table(sep="\t").encode("utf-16")),
-    "aligned by blanks": ("r.txt", table(sep="   ")),
-    "Markdown": ("r.md", table(sep=" | ").replace("\n", "\n|---|:-:|--:|\n", 1)),
-    "trailing commas": ("r.csv", table().replace("\n", ",\n")),
-    "line ends of Macs": ("r.csv", table().replace("\n", "\r")),
     "gzip": ("r.csv.gz", gzip.compress(table().encode())),
     "xz of JSON lines": ("r.xz", lzma.compress(LINES.encode())),
-    "JSON lines": ("r.jsonl", LINES),
-    "JSON": ("r.json", json.dumps(OBJECTS)),
-    "JSON by another name": ("r.csv", json.dumps(OBJECTS)),
-    "pandas, split": ("r.json", json.dumps({"columns": ["variant", "seed", "loss"], "data": RUNS})),
-    "pandas, columns": ("r.json", json.dumps(COLUMNS)),
-    "an object of runs": ("r.json", json.dumps({f"r{i}": row for i, row in enumerate(OBJECTS)})),
-    "a table of pandas": ("r.json", json.dumps({"schema": {"fields": [{}]}, "data": OBJECTS})),
-    "runs and other facts": ("r.json", json.dumps({"version": 2, "trials": OBJECTS})),
-    "a seed by another name": ("r.csv", table(head="variant,Random_Seed,loss")),
-    "Parquet, texts as bytes": ("r.parquet", written(BINARY.write_parquet)),
+    "Parquet": ("r.parquet", written(pl.DataFrame(OBJECTS).write_parquet)),
     "Arrow": ("r.feather", written(pl.DataFrame(OBJECTS).write_ipc)),
-}  # fmt: skip
+}
 
 
 def in_folders(
@@ -238,11 +200,6 @@ def files(name: str, content: Callable[..., str | bytes] = losses, **others: Any
 
 YAML = {"by": "model.variant"}
 FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
-    "chart of W&B": (lambda p: put(p, chart()), {"parse": NAMED}, "16 rows read: 8 counted"),
-    "runs of W&B": (
-        lambda p: put(p, graph()),
-        {"by": "config.variant", "metric": "summaryMetrics.loss"}, "8 rows",
-    ),
     "logs of W&B": (wandb, {"by": "config.variant"}, "8 rows"),
     "summaries of W&B": (
         files("r{i}/files/wandb-summary.json", config__yaml=lambda v, s, x: (
@@ -303,6 +260,14 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
+@cases(CASES, "forms")
+def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path: Path) -> None:
+    found = said(case["content"], tmp_path, case["name"])
+    assert "1 better\n" in found
+    assert "8 rows read: 8 counted\n" in found
+    assert "paired by" in found
+
+
 @pytest.mark.parametrize("kind", [*FILES, *FOLDERS])
 def test_every_source_of_the_same_runs_has_the_same_verdict(kind: str, tmp_path: Path) -> None:
     write, question, counts = FOLDERS.get(kind, (None, {}, "8 rows read: 8 counted\n"))
@@ -324,34 +289,10 @@ def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path: Path) -> 
     assert "says otherwise: all_results.json has 9, 1.9 counts (base-s0)\n" in found
 
 
-@pytest.mark.parametrize(
-    ("column", "good", "bad", "reason"),
-    [
-        ("status", "keep", "crash", "not finished (status 'crash')"),
-        ("State", "COMPLETED", "CANCELLED by 7", "not finished (State 'CANCELLED by 7')"),
-        ("run.state", "finished", "", "not finished (run.state '')"),
-        ("state", "TrialState.COMPLETE", "State.FAIL", "not finished (state 'State.FAIL')"),
-        ("ExitCode", "0:0", "0:9", "not finished (ExitCode '0:9')"),
-        ("returncode", "0", "137", "not finished (returncode '137')"),
-        ("lifecycle_stage", "active", "deleted", "deleted"),
-        ("success", "True", "False", "not finished (success 'False')"),
-        ("error", "", "CUDA out of memory", "not finished (error 'CUDA out of memory')"),
-        ("outcome", "ok", "failure", "not finished (outcome 'failure')"),
-        ("final_status", "finished", "timeout", "not finished (final_status 'timeout')"),
-        ("wasAborted", "False", "True", "not finished (wasAborted 'True')"),
-        ("deleted_at", "", "2026-01-02", "deleted"),
-        ("isDone", "1.0", "0.0", "not finished (isDone '0.0')"),
-        ("ended", "TRUE", "", "not finished (ended '')"),
-        ("ok", "y", "n", "not finished (ok 'n')"),
-        ("has_crashed", "0.0", "T", "not finished (has_crashed 'T')"),
-        ("exit code", "0.0", "137.0", "not finished (exit code '137.0')"),
-        ("exit_code", "0", "", "not finished (exit_code '')"),
-        ("is_running", "NA", "true", "not finished (is_running 'true')"),
-    ],
-)  # fmt: skip
-def test_a_run_counts_only_in_a_known_good_state(column, good, bad, reason, tmp_path):
-    found = said(changed(column, bad, good), tmp_path)
-    assert f"8 rows read: 6 counted, 1 {reason}, 1 without a pair" in found
+@cases(CASES, "states")
+def test_a_run_counts_only_in_a_known_good_state(case, tmp_path):
+    found = said(changed(case["column"], case["bad"], case["good"]), tmp_path)
+    assert f"8 rows read: 6 counted, 1 {case['says']}, 1 without a pair" in found
 
 
 def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -> None:
@@ -378,37 +319,14 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
     assert "8 counted" in found
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("r.csv", table() + "cand,9,1.2,7\n", "line 10 has 4 cells, the header has 3: 'cand,9,1."),
-        ("r.csv", table() + '"cand,9,1.2\nx,1,2\n', "line 10: unexpected end of data: '\"cand,9"),
-        ("r.csv", "variant,seed,loss\nb\xe4se,1,2\n".encode("latin-1"), "line 2 is not UTF-8"),
-        ("r.csv.zst", b"(\xb5/\xfd", "unpack it, or save it as CSV"),
-        ("r.csv", table().encode("utf-16-le"), "line 1 has NUL characters"),
-        ("r.csv", table().replace("d,3", "d,\0003"), "line 9 has NUL characters"),
-        ("r.csv", "", "no rows"),
-        ("r.csv", "variant,seed,loss\n", "no rows"),
-        ("r.xlsx", b"PK\x03\x04", "save the table as CSV"),
-        ("r.json", '[{"a": 1, "a": 2}]', "has the key 'a' twice"),
-        ("r.json", '{"columns": ["a", "b"], "data": [[1]]}', "do not fit"),
-        ("r.json", "[1, 2]", "no objects"),
-        ("r.json", "[" * 100_000, "cannot read"),
-        ("r.jsonl", '{"a": 1}\n{"a": \n', "line 2 is not JSON"),
-        ("r.parquet", b"PAR1", "cannot read"),
-        ("r.csv.gz", gzip.compress(table().encode())[:10] + b"\xff" * 40, "cannot read"),
-        ("r.db", b"SQLite format 3\0 broken", "cannot read"),
-        ("r.log", '{"op_code": 0}\n', "cannot read"),
-        ("none.csv", None, "no file or folder"),
-    ],
-    ids=range(19),
-)
-def test_a_file_that_cannot_be_read_is_one_line(name, content, message, tmp_path):
-    if content is not None:
-        put(tmp_path / name, content)
+@cases(CASES, "unreadable")
+def test_a_file_that_cannot_be_read_is_one_line(case, tmp_path):
+    name = case["name"]
+    if "content" in case:
+        put(tmp_path / name, case["content"].encode("latin-1") * case.get("times", 1))
     with pytest.raises(UserError) as error:
         read_results(tmp_path / name)
-    assert message in str(error.value)
+    assert case["says"] in str(error.value)
     assert name in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -434,11 +352,6 @@ def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     (tmp_path / "t" / "experiment_state-1.json").unlink()
     put(next((tmp_path / "t").glob("*seed=3,variant=cand*")) / "error.txt", "killed")
     assert "2 not finished (error.txt)" in heading(tmp_path / "t", by="config.variant")
-    keras(tmp_path / "k")
-    events = next((tmp_path / "k" / "cand-s3").glob("*/*"))
-    events.write_bytes(events.read_bytes()[:-7])
-    found = heading(tmp_path / "k", parse=NAMED, reference="base")
-    assert "1 torn (not written to its end)" in found
     boards(tmp_path / "b", 2)
     found = heading(tmp_path / "b", parse=NAMED, reference="base")
     assert "step 2, and their last value counts: variant 'cand', seed 3 (at 1)" in found
@@ -515,31 +428,14 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
     failed = {"study": "s", "number": 1, "state": "FAIL"}
     expected = frame_of([{**shared, "rate": 0.25, "kind": "b"}, failed])
     odd.write_bytes((tmp_path / "o.db").read_bytes())
-    for path in (tmp_path / "o.db", odd, storage, Path(storage)):
+    for path in (tmp_path / "o.db", odd):
         assert read_results(path).frame.select(expected.columns).equals(expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "columns"),
-    [
-        ("r.json", '{"data": [{"a": {"b": 2, "c": [3]}}]}', {"a.b": ["2"], "a.c": ["[3]"]}),
-        ("r.json", '{"a": [1, 2], "n": 3}', {"a": ["1", "2"], "n": ["3", "3"]}),
-        ("r.json", '{"n": 3, "log": [{"a": 1}, {"a": 2}]}', {"n": ["3", "3"], "a": ["1", "2"]}),
-        ("r.json", '{"a": 1}\n{"a": 2.5}\n', {"a": ["1", "2.5"]}),
-        ("r.json", '[{"a": true}, {"a": "True"}, {}]', {"a": ["True (bool)", "True", None]}),
-        ("r.jsonl", '{"a": 1}\n\n{"a": "x"}', {"a": ["1", "x"]}),
-        ("r.txt", " a ;b\n1;2", {"a": ["1"], "b": ["2"]}),
-        ("r.json", '[{"a": -inf}, {"a": 1}]', {"a": ["-inf", "1"]}),
-        ("r.jsonl", '{"a": 1, "b": ", nan"}\n{"a": inf}',
-         {"a": ["1", "inf"], "b": [", nan", None]}),
-        ("r.csv", "config\n{'a': nan}\n", {"config": ["{'a': nan}"], "config.a": ["nan"]}),
-        ("r.csv", "a;config\n1;{'n': None}\n",
-         {"a": ["1"], "config": ["{'n': None}"], "config.n": ["None"]}),
-    ],
-)  # fmt: skip
-def test_a_file_has_the_rows_of_its_runs(name, content, columns, tmp_path):
-    found = read_results(put(tmp_path / name, content)).frame.to_dict(as_series=False)
-    assert (found, list(found)) == (columns, list(columns))
+@cases(CASES, "files")
+def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
+    found = read_results(put(tmp_path / case["name"], case["content"])).frame
+    assert json.dumps(found.to_dict(as_series=False)) == case["columns"]
 
 
 def test_settings_of_yaml_are_read_and_resolved(tmp_path):

@@ -15,7 +15,9 @@ import lmzoo
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.verdicts import judgement
+from tests.cases import cases
 
+CASES = Path(__file__).with_name("cases.toml")
 EXAMPLE = Path("docs/assets/judge/results.csv")
 ROWS = pl.read_csv(EXAMPLE).to_dicts()
 OPTIONS: dict[str, Any] = {"by": "variant", "seed": "seed", "metric": "loss", "margin": 0.02}
@@ -38,10 +40,10 @@ def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]])
 def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says() -> None:
     path, margin = EXAMPLE.with_name("speedrun_track3.csv"), 0.0016
     options: dict[str, Any] = {"by": "record", "seed": "run", "metric": "loss"}
-    table = lmzoo.judge(path, margin=margin, within="comparison", paired=False, **options)
     page, said = Path("docs/how/judge.md").read_text(), []
-    for row in table.drop_nulls("verdict").iter_rows(named=True):
-        runs = pl.read_csv(path).filter(pl.col("comparison") == row["table"])
+    for runs in pl.read_csv(path).partition_by("comparison", maintain_order=True):
+        table = lmzoo.judge(runs, margin=margin, paired=False, **options)
+        (row,) = table.drop_nulls("verdict").to_dicts()
         new, old = (
             runs.filter(pl.col("record").cast(pl.String) == row[side])["loss"].to_numpy()
             for side in ("variant", "against")
@@ -91,34 +93,11 @@ def test_numbers_of_any_size_have_two_digits(scale: float) -> None:
     ]
 
 
-def test_each_table_is_judged_by_itself() -> None:
-    both = [{**row, "data": "a"} for row in ROWS]
-    both += [{**row, "data": "b", "loss": -row["loss"]} for row in ROWS]
-    table = lmzoo.judge(both, **OPTIONS, within="data")
-    for name, rows in (("a", both[: len(ROWS)]), ("b", both[len(ROWS) :])):
-        part = table.filter(table=name).drop("table")
-        assert part.equals(lmzoo.judge(rows, **OPTIONS).drop("table"))
-
-
-@pytest.mark.parametrize(
-    ("rows", "options", "message"),
-    [
-        (ROWS, {"metric": "los"}, "no column 'los'; near: loss"),
-        (ROWS, {"reference": "bas"}, "no variant 'bas'; near: base"),
-        (ROWS, {"margin": math.nan}, "margin nan"),
-        ([*ROWS[::6], {**ROWS[0], "variant": "z", "loss": None}], {}, "'base' has a single seed"),
-        ([r for r in ROWS if r["variant"] == "base"], {}, "one variant only"),
-        ([{**r, "loss": None} for r in ROWS], {}, "no run has a value of loss"),
-        ([*ROWS, {**ROWS[0], "seed": 9, "loss": "1,9"}], {}, "row 25: loss is '1,9'"),
-        (ROWS, {"by": ["variant", "loss"]}, "column 'loss' is named twice"),
-        (ROWS, {"seed": "variant"}, "column 'variant' is named twice"),
-        (ROWS, {"parse": "(?P<a>x"}, "reads a column run, Name, "),
-        ([{**r, "run": "a"} for r in ROWS], {"parse": "(?P<a>x"}, "no regular expression"),
-        ([{**r, "run": "a"} for r in ROWS], {"parse": "x"}, "no named group"),
-    ],
-)
-def test_bad_input_is_one_line(rows: Any, options: dict[str, Any], message: str) -> None:
+@cases(CASES, "bad")
+def test_bad_input_is_one_line(case, tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text(case["content"])
     with pytest.raises(UserError) as error:
-        lmzoo.judge(rows, **{**OPTIONS, **options})
-    assert message in str(error.value)
+        lmzoo.judge(file, **{**OPTIONS, **case.get("question", {})})
+    assert case["says"] in str(error.value)
     assert "\n" not in str(error.value)

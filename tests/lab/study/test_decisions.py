@@ -9,7 +9,6 @@ import pytest
 
 from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.lab.store.records import SETTINGS, STUDY, read_json
-from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.search import PRUNERS, SAMPLERS
 from tests.lab.sweep import fake_runs
 from tests.lab.sweep.local_sweep import outcome
@@ -47,7 +46,6 @@ CHOICES = [
     *({"sampler": name} for name in SAMPLERS),
     *({"pruner": name} for name in PRUNERS),
     {"sampler": optuna.samplers.RandomSampler(seed=3), "pruner": EveryOther()},
-    {"pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2)},
     {"parallel": 1},
     {"parallel": 5},
 ]
@@ -79,21 +77,11 @@ def test_timing_deaths_and_restarts_change_no_decision(choice, searched, fake_sw
 def test_a_larger_budget_does_not_change_the_settings_in_the_store(searched, fake_sweep, tmp_path):
     assert fake_sweep(searched, path=tmp_path, slots=3)
     before = settings_in(tmp_path)
-    longer = dataclasses.replace(searched, epochs=12, samples=11, sampler="cmaes")
+    longer = dataclasses.replace(searched, epochs=12, samples=11, sampler="random")
     assert fake_sweep(longer, path=tmp_path, slots=2)
     after = settings_in(tmp_path)
     assert {key: after[key] for key in before} == before
     assert len(after) == len(before) + 2 * len(searched.points)
-
-
-def test_points_planned_apart_get_the_same_settings(searched, fake_sweep, tmp_path, monkeypatch):
-    assert fake_sweep(searched, path=tmp_path / "at once", seed=1)
-    catch_up = Planner._catch_up
-    monkeypatch.setattr(Planner, "_catch_up", lambda self, most: catch_up(self, 1))
-    for life in range(100):
-        if fake_sweep(searched, path=tmp_path / "one", seed=life, steps=20, slots=3):
-            break
-    assert decided(tmp_path / "one") == decided(tmp_path / "at once")
 
 
 ROUNDING = 1e-6
@@ -106,20 +94,11 @@ LOSSES = {
 
 
 @pytest.mark.parametrize("kind", LOSSES)
-@pytest.mark.parametrize(
-    "choice",
-    [
-        {"pruner": "asha"},
-        pytest.param({"pruner": "median"}, marks=pytest.mark.slow),
-        pytest.param({"pruner": "halving"}, marks=pytest.mark.slow),
-    ],
-    ids=name_of,
-)
 def test_the_rounding_of_losses_changes_no_decision(
-    kind, choice, searched, fake_sweep, tmp_path, monkeypatch
+    kind, searched, fake_sweep, tmp_path, monkeypatch
 ):
     """Every recorded loss is moved by up to 1e-6: settings, prunes and choices are the same."""
-    study = dataclasses.replace(searched, **choice)
+    study = searched
     inner = fake_runs.fake_loss
     found = []
     for attempt in range(2):

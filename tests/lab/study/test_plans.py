@@ -32,8 +32,6 @@ STUDIES = {
         "samples": 8,
     },
     "asha, early rungs, two fields": {"grace": 2, "search": TWO, "samples": 9, "epochs": 9},
-    "median, one after the other": {"pruner": "median", "parallel": 1, "grace": 2, "samples": 9},
-    "halving": {"pruner": "halving", "grace": 2, "reduction": 3, "search": TWO, "samples": 8},
     "one setting": {"samples": 1, "epochs": 2},
     "until decided": {"max_seeds": 12, "seeds": 3, "search": {}, "epochs": 2, "margin": 0.05},
 }

@@ -108,17 +108,11 @@ def test_a_sampler_of_the_user(sampler):
     assert seeds_matter == callable(sampler)
 
 
-def test_an_unknown_sampler_one_that_needs_more_and_a_missing_package_are_named(monkeypatch):
+def test_an_unknown_sampler_is_named():
     for wrong in ("bohb", 3, None, dict):
-        with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, cmaes, qmc, random") as caught:
+        with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, random") as caught:
             new_search(wrong)
         assert "\n" not in str(caught.value)
-    with pytest.raises(UserError, match=r"^sampler 'cmaes' needs two or more ranges"):
-        new_search("cmaes", space={"recipe.lr": SPACE["recipe.lr"], "x": SPACE["model.norm"]})
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    for name, package in (("cmaes", "cmaes"), ("gp", "scipy")):
-        with pytest.raises(UserError, match=f"needs the package {package}: pip install {package}"):
-            new_search(name)
 
 
 LOSSES = st.lists(st.floats(0, 10), min_size=1, max_size=12)
@@ -152,9 +146,8 @@ def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reducti
 
 
 @given(LOSSES, st.randoms())
-@pytest.mark.parametrize("name", ["asha", "halving", "median"])
-def test_the_order_of_earlier_settings_does_not_matter(name, losses, shuffler):
-    pruner = make_pruner(dataclasses.replace(PRUNED, pruner=name))
+def test_the_order_of_earlier_settings_does_not_matter(losses, shuffler):
+    pruner = make_pruner(PRUNED)
     shuffled = losses[1:]
     shuffler.shuffle(shuffled)
     answers = [pruner.prunes(1, {1: losses[0]}, curves(x)) for x in (losses[1:], shuffled)]
@@ -165,25 +158,6 @@ def test_the_order_of_earlier_settings_does_not_matter(name, losses, shuffler):
     assert not pruner.prunes(1, {1: 5.0}, [])
 
 
-def complete(*losses: float) -> list[dict[int, float]]:
-    return [{epoch: loss for epoch in range(1, 10)} for loss in losses]
-
-
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        optuna.pruners.MedianPruner(n_startup_trials=2),
-        optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=2),
-        optuna.pruners.ThresholdPruner(upper=4.0),
-    ],
-)
-def test_a_pruner_of_optuna_sees_the_earlier_settings(theirs):
-    pruner = make_pruner(dataclasses.replace(PRUNED, pruner=theirs))
-    assert not pruner.prunes(2, {1: 0.5, 2: 0.5}, complete(1.0, 2.0, 3.0))
-    assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0))
-    assert pruner.prunes(2, {1: 5.0, 2: 5.0}, complete(1.0, 2.0, 3.0)), "the same question again"
-
-
 def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_line():
     class Mine:
         def prunes(self, epoch, curve, earlier):
@@ -191,6 +165,6 @@ def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_lin
 
     assert make_pruner(dataclasses.replace(PRUNED, pruner=(mine := Mine()))) is mine
     for wrong in ("hyperband", 3, Asha, None):
-        with pytest.raises(UserError, match=r"^no pruner .*asha, halving, median, none") as caught:
+        with pytest.raises(UserError, match=r"^no pruner .*asha, none") as caught:
             make_pruner(dataclasses.replace(PRUNED, pruner=wrong))
         assert "\n" not in str(caught.value)

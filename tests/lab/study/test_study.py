@@ -12,6 +12,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.lab.store.records import STUDY, read_json
 from lmzoo.lab.study.planner import Planner
+from lmzoo.lab.study.search import Asha
 from lmzoo.lab.study.study import NAME_BYTES, Point, Study, options
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import resolve
@@ -101,9 +102,9 @@ def written(study, corpus, corpus_fields, path) -> dict:
 
 def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, tmp_path):
     sampler = optuna.samplers.RandomSampler(seed=1)
-    changed = dataclasses.replace(study, sampler=sampler, pruner=optuna.pruners.MedianPruner())
+    changed = dataclasses.replace(study, sampler=sampler, pruner=Asha((1,), 2))
     asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]
-    assert (asked["sampler"], asked["pruner"]) == ("RandomSampler", "MedianPruner")
+    assert (asked["sampler"], asked["pruner"]) == ("RandomSampler", "Asha")
 
 
 def test_each_point_lists_its_own_search_space(study, corpus, corpus_fields, tmp_path):

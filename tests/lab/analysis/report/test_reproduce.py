@@ -36,7 +36,7 @@ def study_of(study, options, monkeypatch):
     return studies[0]
 
 
-WORDS = {"corpus": "captions_char", "recipe": "published", "sampler": "qmc", "pruner": "median"}
+WORDS = {"corpus": "captions_char", "recipe": "published", "sampler": "gp", "pruner": "none"}
 WORDS |= {"metric": "loss", "test_metric": "final", "direction": "maximize", "unit": "%"}
 GIVEN = {
     **{name: (word, word) for name, word in WORDS.items()},
