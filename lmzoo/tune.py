@@ -79,11 +79,16 @@ def trainable(
     Raises:
         UserError: A name is unknown, or a field is invalid.
     """
+    if isinstance(row, type):
+        raise UserError(f"row is {row!r:.60}; give the name of a row, or a function")
     if callable(row):
         return _of_function(row, whole("epochs", epochs, 1))
     name = zoo.row(row).name
     spec = corpus_spec(corpus)
     epochs = whole("epochs", epochs, 1)
+    for own in (points, *points.values()) if isinstance(points, Mapping) else (points or {},):
+        if not isinstance(own, Mapping):
+            raise UserError(f"points has {own!r:.60}; give {{'NAME': {{FIELD: VALUE}}}}")
     by_point = {
         point: zoo.overlay(
             fields, nest_settings({f"model.{k}": v for k, v in own.items()}, "model")

@@ -12,6 +12,8 @@ import lmzoo
 from tests.toy_study import sentences as sentences
 
 pd = pytest.importorskip("pandas")
+LONG = 300 * "x"
+"""No name of a file."""
 MODEL_CALLS = {
     "fit": ("3", 1.5, -1, None, True),
     "score": (None, 3, ["a"]),
@@ -19,12 +21,12 @@ MODEL_CALLS = {
     "save": (None, 3),
 }
 CALLS = {
-    "build": (None, 46, ["gru"], Path("gru")),
-    "load_run": (None, 3),
+    "build": (None, 46, ["gru"], Path("gru"), LONG),
+    "load_run": (None, 3, "a\0b", LONG),
     "run_study": (None, "gru_ablation"),
     "Choice": ("abc", 3),
     "cuts": (None, "gru"),
-    "rank": (None, 3, ["a"]),
+    "rank": (None, 3, ["a"], LONG),
     "runs": (None, 3),
     "curves": (None, 3),
     "apply_cut": (None, 3, "gru"),
@@ -53,10 +55,24 @@ PARTS = {
         {"row": "gru_lmm"},
     ),
     "tune.param_space": ({"row": 3}, {"row": "gru_lmm"}),
+    "audit": (
+        {"model": torch.nn.Linear(2, 2), "vocab": 5, "logits": torch.ones(2)},
+        {"model": pl.DataFrame(), "vocab": 5},
+        {"model": "DLM46", "length": 10**30},
+    ),
     "apply_cut": ({"module": torch.nn.Linear(2, 2), "name": 3},),
     "plan": tuple(
         {"pilot": {"v": [1], "l": [1]}, "by": "v", "metric": "l", "effect": 1.0, **wrong}
-        for wrong in ({"effect": "x"}, {"effect": None}, {"by": 3}, {"metric": 3}, {"power": "x"})
+        for wrong in (
+            *({"effect": "x"}, {"effect": None}, {"metric": 3}, {"power": "x"}, {"minutes": "x"}),
+            *(
+                {"by": 3},
+                {"by": np.ones(2)},
+                {"price": []},
+                {"contrasts": 1.5},
+                {"pilot": {"v": 1}},
+            ),
+        )
     ),
 }
 

@@ -3,6 +3,7 @@
 Scalars of numpy and torch, and floats without a fraction, count as the numbers that they are.
 """
 
+import errno
 import functools
 import inspect
 import math
@@ -15,6 +16,8 @@ from lmzoo.base.errors import UserError, near
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Made = TypeVar("Made")
+MOST = 1 << 63
+"""What torch has no integer for."""
 
 
 def scalar(value: Any) -> Any:
@@ -27,7 +30,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
     found = scalar(value)
     if isinstance(found, float) and found.is_integer():
         found = int(found)
-    if not isinstance(found, int) or isinstance(found, bool) or found < least:
+    if not isinstance(found, int) or isinstance(found, bool) or not least <= found < MOST:
         raise UserError(f"{name} is {value!r:.60}; give a whole number of {least} or more")
     return found
 
@@ -50,7 +53,7 @@ def text(name: str, value: Any) -> str:
 
 def path(name: str, value: Any) -> str:
     """Return a path as text, or raise a `UserError`."""
-    if not isinstance(value, str | os.PathLike):
+    if not isinstance(value, str | os.PathLike) or "\0" in os.fsdecode(value):
         raise UserError(f"{name} is {value!r:.60}; give a path")
     return os.fsdecode(value)
 
@@ -62,22 +65,31 @@ def texts(name: str, value: Any) -> None:
 
 
 def called(function: Function, name: str = "") -> Function:
-    """Make a wrong number or name of arguments a `UserError`."""
+    """Make a wrong number or name of arguments, no flag, or an impossible path a `UserError`."""
     signature = inspect.signature(function)
     known = [own for own in signature.parameters if own != "self"]
     name = name or function.__name__
+    flags = {own for own, p in signature.parameters.items() if p.annotation in (bool, "bool")}
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
-            signature.bind(*given, **named)
+            found = signature.bind(*given, **named).arguments
         except TypeError as error:
             unknown = [own for own in named if own not in known]
             hint = ""
             if unknown:
                 hint = near(unknown[0], known)
             raise UserError(f"{name}: {error}{hint}; write {name}({', '.join(known)})") from None
-        return function(*given, **named)
+        for own in flags & found.keys():
+            if not isinstance(scalar(found[own]), bool):
+                raise UserError(f"{own} is {found[own]!r:.60}; give True or False")
+        try:
+            return function(*given, **named)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise UserError(f"{name}: no file has such a name: {error.filename:.60}") from None
+            raise
 
     return cast(Function, call)
 

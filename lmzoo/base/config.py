@@ -49,6 +49,8 @@ def config(cls: type[T]) -> type[T]:
             validate(self, *given, **fields)
         except pydantic.ValidationError as error:
             raise UserError(f"{cls.__name__}: {explain(error, made)}") from None
+        except TypeError as error:  # of a frame that is compared with a name
+            raise UserError(f"{cls.__name__}: {error}") from None
 
     made.__init__ = checked
     return made

@@ -20,6 +20,9 @@ FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
 class UserError(ValueError):
     """Invalid input. The message is one line: what is wrong, the value, and what to do."""
 
+    def __str__(self) -> str:
+        return super().__str__().replace("\n", " ")  # a value, such as a frame, may have several
+
     def _render_traceback_(self) -> list[str]:
         """What a notebook shows."""
         return [f"UserError: {self}"]

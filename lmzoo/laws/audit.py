@@ -19,7 +19,7 @@ from typing import Any
 from torch import nn
 
 from lmzoo import zoo
-from lmzoo.base.arguments import whole
+from lmzoo.base.arguments import called, whole
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.contract import MODELS, LanguageModel, Score, Task
@@ -68,6 +68,7 @@ class Audit:
         return (*found, *self.wrong_gradients)
 
 
+@called
 def audit(
     model: Any,
     vocab: int | None = None,

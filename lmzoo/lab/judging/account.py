@@ -106,6 +106,9 @@ class Question:
         ]
 
 
+Question.__init__ = arguments.called(Question.__init__, "judge")  # type: ignore[method-assign]
+
+
 class Account(NamedTuple):
     """All rows of a source, and its runs."""
 

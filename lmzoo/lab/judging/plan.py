@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from lmzoo.base.arguments import called, number
+from lmzoo.base.arguments import called, number, texts, whole
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.columns import Column, text_table
@@ -161,6 +161,12 @@ def plan(
     """
     effect = number("effect", effect)
     power = number("power", power)
+    if contrasts is not None:
+        contrasts = whole("contrasts", contrasts, 1)
+    if minutes is not None:
+        minutes = number("minutes", minutes)
+    if by is not None and not isinstance(by, str):
+        texts("by", by)
     report = plan_report(
         pilot, effect, power, by=by, metric=metric, contrasts=contrasts, minutes=minutes, **columns
     )

@@ -107,6 +107,9 @@ def as_source(given: Any, question: Any = None) -> Source:
     if isinstance(results, Mapping):
         if all(isinstance(own, Mapping) for own in results.values()):  # of LightGBM and XGBoost
             return Source(frame_of(objects_of(results)))
+        for name, own in results.items():
+            if not hasattr(own, "__iter__"):
+                raise UserError(f"column {name!r} is {own!r:.60}; give a list of values")
         return _of_frame(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
     if not hasattr(results, "isna"):
         return Source(frame_of(results))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from lmzoo.base.arguments import called
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.analysis.columns import FRAMES, maximized, text_table
 from lmzoo.lab.analysis.formatting import digits_of, positive_halves
@@ -25,6 +26,7 @@ from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.intervals import Array
 
 
+@called
 def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any) -> ReportFrame:
     """Return the ranking of variants with their verdicts, one row per variant.
 
@@ -47,10 +49,7 @@ def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any)
     Raises:
         UserError: A column is missing, a metric is text, or nothing can be compared.
     """
-    try:
-        question = Question(by=by, metric=metric, **options)
-    except TypeError as error:
-        raise UserError(f"judge {str(error).partition(' ')[2]}") from None
+    question = Question(by=by, metric=metric, **options)
     return ReportFrame.of(judgement(results, question))
 
 

@@ -109,8 +109,8 @@ def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
     [
         ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect is inf"),
         ({"power": 1.0}, "power 1.0 is not"), ({"power": 0.0}, "power 0.0 is not"),
-        ({"contrasts": 0}, "0 contrasts"),
-        ({"minutes": -1}, "-1 minutes"), ({"pilot": ROWS[::4]}, "no two seeds"),
+        ({"contrasts": 0}, "contrasts is 0"),
+        ({"minutes": -1}, "minutes is -1"), ({"pilot": ROWS[::4]}, "no two seeds"),
         ({"by": None}, "needs --by and --metric"),
         ({"pilot": [r | {"x": len(r["v"])} for r in ROWS]}, "shows no noise: every seed"),
         ({"reference": "c"}, "no variant 'c'"),
