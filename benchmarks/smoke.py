@@ -31,11 +31,13 @@ SMALL = {
     "fuse": "--rounds 1 --rows DLM46 --out OUT/fuse.json",
     "gpu": "--device cpu --tiny --rounds 1 --parts scan --out OUT",
     "growth": "--runs 20 --points 3 --folder OUT/growth",
+    "longer": "",
     "publish": "--folder OUT --page OUT/page.md",
     "repeats": "--help",  # it needs stores of whole sweeps
     "rivals": "--help",  # it needs JAX
     "rows": "--rounds 1 --row lstm_lm",
     "search": "--studies 2 --only cells --rules fit --out OUT/search.md",
+    "solved": "--tables 1 --seeds 3",
     "transformer_toy": "--steps 1 --tests 1 --layers 1 --only pre-LN",
     "verdicts": "--studies 1 --points 6 --conditions equal --seeds 3",
     "worker": "--runs 4 --epochs 3 --out OUT/worker.json",

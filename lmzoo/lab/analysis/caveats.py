@@ -5,9 +5,9 @@
     below the entropy             no causal density has such a loss
     no model below the unigram    no trained point is better than the worst model of counts
     models lose to the 5-gram     as `ranking.py` says
-    curves still fall             the median gain of the last epoch exceeds half of the margin; or,
-                                  at a constant rate, each doubling up to the epochs named gains
-                                  more than it, if gains shrink as between the last two doublings
+    curves still fall             each doubling up to the epochs named gains more than the margin
+                                  (`statistics/longer.py`); differences that moved by more, too,
+                                  are said
     data                          what the user's text leaks or lost, and damaged files
     marks                         those of a ranking, such as a chosen setting at an edge
 
@@ -29,6 +29,7 @@ from lmzoo.lab.analysis.load import StudyFolder, is_maximized, learning_curves
 from lmzoo.lab.analysis.ranking import LOSES, baseline_name
 from lmzoo.lab.analysis.render import store_address
 from lmzoo.lab.statistics.compared import MARGIN, UNDECIDED
+from lmzoo.lab.statistics.longer import Longer, longer
 from lmzoo.lab.store.records import RUNS
 
 MARKS = {
@@ -50,8 +51,6 @@ MARKS = {
     "`lmzoo audit`",
 }
 """Marks of a ranking, as its legend explains them."""
-MOST_TIMES = 32
-"""Epochs are not predicted further than this many times those of the study."""
 MOST_NAMED = 3
 """Points that a line names."""
 DAMAGED = 5
@@ -107,29 +106,50 @@ def _data(folder: StudyFolder) -> Iterator[Caveat]:
 
 def _training(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
     """Yield that models are hardly trained, lose to counts, or still learn."""
-    curves = learning_curves(folder)
-    last = int(curves["epoch"].max() or 0)  # type: ignore[arg-type]
-    margin = float(folder.study.get("margin", MARGIN))
-    gain = _gain(folder, curves, last - 1, last)
-    fitted = _epochs_needed(folder, curves, margin)
-    epochs = str(fitted or 2 * last)
-    more = {"aim": "to train longer", "options": {"--epochs": epochs}}
+    found = longer_training(folder)
+    budget = folder.study["budget"]["epochs"]
+    more = {"aim": "to train longer", "options": {"--epochs": str(found.epochs)}}
     if baseline := _hardly_trained(frame):
-        wanted = str(fitted or 4 * folder.study["budget"]["epochs"])
+        wanted = str(max(found.epochs, 4 * budget))
         text = f"No point is better than {baseline}: they are hardly trained; raise --epochs to "
         more["options"] = {"--epochs": wanted}
         yield Caveat(f"{text}about {wanted}.", is_grave=True, **more)
         return
     if losing := _losing(frame):
         yield Caveat(losing, is_grave=True)
+    if found.epochs > budget:
+        yield Caveat(longer_words(folder, found, frame), is_grave=True, **more)
+
+
+def longer_training(folder: StudyFolder) -> Longer:
+    """Return what longer training would bring to the points that a study trains."""
+    curves = learning_curves(folder)
+    trained = curves.filter(pl.col("epoch").n_unique().over("label") > 1)
+    if trained.is_empty():
+        return Longer(0.0, 0.0, folder.study["budget"]["epochs"])
+    wide = trained.sort("epoch").pivot("epoch", index="label", values="loss")
+    epochs = range(1, int(trained["epoch"].max()) + 1)  # type: ignore[arg-type]
+    missing = [pl.lit(None, pl.Float64).alias(str(e)) for e in epochs if str(e) not in wide.columns]
+    losses = wide.with_columns(missing).select(map(str, epochs)).to_numpy().astype(float)
+    if is_maximized(folder.study):
+        losses = -losses
+    labels = {point["id"]: point["label"] for point in folder.study["points"]}
+    names = wide["label"].to_list()
+    reference = labels.get(folder.study.get("reference"))
+    row = names.index(reference) if reference in names else None
+    return longer(losses, row, float(folder.study.get("margin", MARGIN)))
+
+
+def longer_words(folder: StudyFolder, found: Longer, frame: pl.DataFrame) -> str:
+    """Return what the curves of a study ask for."""
     verb = "rise" if is_maximized(folder.study) else "fall"
-    if fitted:
-        text = f"The curves still {verb} at the last epoch: raise --epochs to about {epochs}."
-        yield Caveat(text, is_grave=True, **more)
-    elif 2 * gain > margin > 0:
-        unit = effect_words(frame["metric"].item(0) if _is_metric(frame) else "token")
-        text = f"The curves still {verb}, by {gain:.2g} {unit} in the last epoch: raise --epochs to"
-        yield Caveat(f"{text} {epochs}.", is_grave=True, **more)
+    unit = effect_words(frame["metric"].item(0) if _is_metric(frame) else "token")
+    told = (
+        f"The curves still {verb}: the last doubling of the epochs brought {found.gain:.2g} {unit}"
+    )
+    if found.moved > float(folder.study.get("margin", MARGIN)):
+        told = f"{told} and moved the differences by {found.moved:.2g}"
+    return f"{told}; raise --epochs to about {found.epochs}."
 
 
 def _is_metric(frame: pl.DataFrame) -> bool:
@@ -164,28 +184,6 @@ def _hardly_trained(frame: pl.DataFrame) -> str:
     if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
         return ""
     return "{} ({:.3f})".format(*worst.select("label", "loss").row(0))
-
-
-def _gain(folder: StudyFolder, curves: pl.DataFrame, start: int, end: int) -> float:
-    """Return by how much curves got better between two epochs, the median; 0: unknown."""
-    both = curves.filter(epoch=start).join(curves.filter(epoch=end), on="label")
-    fall = both.select((pl.col("loss") - pl.col("loss_right")).median()).item() or 0.0
-    return -fall if is_maximized(folder.study) else fall
-
-
-def _epochs_needed(folder: StudyFolder, curves: pl.DataFrame, margin: float) -> int | None:
-    """Return the epochs that the curves ask for; None if those of the study are enough."""
-    fields = (folder.study.get("asked") or {}).get("fields", {})
-    last = curves["epoch"].max()
-    if "recipe.schedule" in fields or not margin or not isinstance(last, int) or last < 4:
-        return None  # a rate that falls to zero makes every curve flat at its end
-    early = _gain(folder, curves, last // 4, last // 2)
-    late = _gain(folder, curves, last // 2, last)
-    ratio = min(1.0, late / early) if early > 0 else 1.0
-    epochs = last
-    while (late := late * ratio) > margin and epochs < MOST_TIMES * last:
-        epochs *= 2
-    return epochs if epochs > last else None
 
 
 def _marks(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:

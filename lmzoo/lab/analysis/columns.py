@@ -175,7 +175,8 @@ def _chances(row: Row, _: str) -> str:
 def _diverged(row: Row, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
-    p = "" if row["p_diverged"] is None else f", p {format_p(row['p_diverged'])}"
+    is_known = row["p_diverged"] is not None and row.get("solved") is None
+    p = f", p {format_p(row['p_diverged'])}" if is_known else ""
     return f"{row['confirm_diverged']}/{row['confirm']}{p}"
 
 
@@ -194,6 +195,10 @@ def _accuracy(row: Row, _: str) -> str:
         f"{100 * row[name]:.1f}" for name in ("accuracy", "accuracy_low", "accuracy_high")
     )
     return f"{mean} %" if low == high else f"{mean} % ({low}–{high})"
+
+
+def _solved(row: Row, _: str) -> str:
+    return "" if row["solved"] is None else f"{row['solved']}/{row['confirm'] - row['missing']}"
 
 
 def _perplexity(row: Row, _: str) -> str:
@@ -224,7 +229,7 @@ def _setting(row: Row, _: str) -> str:
 
 
 def _verdict(row: Row, _: str) -> str:
-    return shown_verdict(row["verdict"])
+    return shown_verdict(row["verdict"], confirmed=row["confirmed"])
 
 
 def _with_seeds(row: Row, _: str) -> str:
@@ -257,6 +262,7 @@ CELLS: dict[str, Callable[[Row, str], str]] = {
     "chances": _chances,
     "diverged": _diverged,
     "accuracy": _accuracy,
+    "solved": _solved,
     "perplexity": _perplexity,
     "marks": _marks,
     "seeds": _seeds,

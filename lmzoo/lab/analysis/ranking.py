@@ -8,16 +8,19 @@
     rank         within a table; a table has one kind of score and one data set
     marks        `MARKS` of `ranking_table.py`, and `leaks`: the input includes the tokens predicted
 
-A diverged confirm run leaves its point's mean to the other seeds. It is counted, and its point
-ranks below all points without a diverged run, whatever their means. A point without any loss is
-last and has no rank. Tune runs are counted, never averaged. `lmzoo/lab/statistics/` defines the
+A diverged confirm run leaves its point's mean to the other seeds. It is counted, and the point with
+the least share of such runs is the first, whatever the means. A point without any run is last and
+has no rank. Tune runs are counted, never averaged. `lmzoo/lab/statistics/` defines the
 intervals, the ranks and the verdicts.
 
-On a task, whose loss counts some tokens only, points have accuracies, too:
+On a task, whose loss counts some tokens only, seeds often end in two groups. A run that does not
+solve the task (`counts.solves`) is counted as a diverged one: losses are those of the runs that do.
+Points have accuracies, too:
 
     accuracy            mean over seeds of the share of scored tokens that are the most probable
     accuracy_low, high  of the worst and the best seed: seeds either solve a task or do not, so an
                         interval of the mean would tell little
+    solved              the seeds that solve the task; null where nothing says when it is solved
     sequence_accuracy   mean over seeds of the share of sequences without a wrong scored token
     ceiling             the greatest accuracy that any model can reach
 
@@ -51,6 +54,7 @@ from lmzoo.lab.analysis.formatting import METRIC, add_sizes, text_sizes
 from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
 from lmzoo.lab.statistics.contrasts import point_intervals, rank_intervals, unfair
+from lmzoo.lab.statistics.counts import solves
 from lmzoo.lab.statistics.intervals import Array, is_impossible
 from lmzoo.lab.store.labels import architecture
 
@@ -76,10 +80,11 @@ def rank_points(
         raise UserError(f"no metric {metric!r}; known: {', '.join(METRICS)}")
     confirm, epoch = confirm_runs(runs, events, study, metric)
     runs = runs.with_columns(status=status_at(epoch))
+    confirm = _with_accuracies(confirm, events, study, epoch)
     table = _point_facts(study, runs, confirm)
     wide = losses_by_seed(confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
-    table = table.join(point_accuracies(confirm, events, epoch), on="point", how="left")
+    table = table.join(_point_accuracies(confirm), on="point", how="left")
     others = [*apart(of_points(confirm), study.get("reference", ""))]
     table = table.with_columns(apart=pl.col("point").is_in(others))
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
@@ -100,7 +105,15 @@ def rank_points(
 
 
 def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
-    """Return the metric of all points, one column per seed; infinite for a diverged run."""
+    """Return the metric of all points, one column per seed.
+
+    It is infinite for a run that diverged or has not solved its task.
+    """
+    if "solved" in confirm.columns:
+        is_lost = pl.col("solved").eq(other=False).fill_null(value=False)
+        confirm = confirm.with_columns(
+            loss=pl.when(is_lost).then(float("inf")).otherwise("loss"),
+        )
     # Sorted, because joins keep no order and looks take the seeds in their order.
     rows = confirm.drop_nulls("seed").sort("seed", "point", "run")
     return rows.pivot("seed", index="point", values="loss", aggregate_function="mean")
@@ -206,19 +219,38 @@ def _add_derived_columns(
     return add_values(table)
 
 
-def point_accuracies(confirm: pl.DataFrame, events: pl.LazyFrame, epoch: int) -> pl.DataFrame:
-    """Return one row (point, accuracies) for each point with an accuracy."""
-    shares = ("accuracy", "sequence_accuracy")
+def _with_accuracies(
+    confirm: pl.DataFrame, events: pl.LazyFrame, study: Mapping[str, Any], epoch: int
+) -> pl.DataFrame:
+    """Add the accuracies of runs, and whether they solve their task: null if nothing says when."""
     tests = events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
-    runs = confirm.lazy().select("point", "run", "ceiling")
-    known = runs.join(tests.select("run", *shares), on="run").drop_nulls("accuracy")
-    found = known.group_by("point").agg(
-        pl.col(shares).mean().round(9),  # sums of parts have no order
+    known = tests.select("run", "accuracy", "sequence_accuracy").unique("run").collect()
+    confirm = confirm.join(known, on="run", how="left", maintain_order="left")
+    bound = float((study.get("asked") or {}).get("solved") or 0.0)
+    sign = -1 if is_maximized(study) else 1
+    solved = list[bool | None]()
+    for row in confirm.select("loss", "accuracy", "ceiling", "status").iter_rows(named=True):
+        is_task = bound or None not in (row["ceiling"], row["accuracy"])
+        if row["loss"] is None or not is_task:
+            solved.append(None)
+            continue
+        has_ended = row["status"] != "diverged"
+        loss = sign * row["loss"]
+        own = solves(loss, row["accuracy"], row["ceiling"], bound=bound, sign=sign)
+        solved.append(has_ended and own)
+    return confirm.with_columns(solved=pl.Series(solved, dtype=pl.Boolean))
+
+
+def _point_accuracies(confirm: pl.DataFrame) -> pl.DataFrame:
+    """Return one row (point, accuracies, solved) for each point that has one of them."""
+    known = confirm.filter(pl.any_horizontal(pl.col("accuracy", "solved").is_not_null()))
+    return known.group_by("point").agg(
+        pl.col("accuracy", "sequence_accuracy").mean().round(9),  # sums of parts have no order
         accuracy_low=pl.col("accuracy").min(),
         accuracy_high=pl.col("accuracy").max(),
         ceiling=pl.col("ceiling").max(),
+        solved=pl.when(pl.col("solved").count() > 0).then(pl.col("solved").sum()).cast(pl.Int64),
     )
-    return found.collect()
 
 
 def accuracy_lines(table: pl.DataFrame) -> list[str]:
@@ -348,12 +380,16 @@ def baselines(study: Mapping[str, Any]) -> list[str]:
 
 
 def order(losses: Array, mean: Array) -> Array:
-    """Return numbers that sort the points: the mean, above all others with a diverged run."""
-    finite = np.where(np.isfinite(losses), losses, np.nan)
-    if np.isnan(finite).all():
+    """Return numbers that sort the points: by the share of infinite losses, then by the mean."""
+    runs = (~np.isnan(losses)).sum(1)
+    lost = np.isposinf(losses).sum(1)
+    finite = losses[np.isfinite(losses)]
+    if not len(finite):
         return np.full(len(losses), np.nan)
-    diverged = np.isposinf(losses).any(1)
-    return mean + np.where(diverged, np.nanmax(finite) - np.nanmin(finite) + 1, 0)
+    span = np.ptp(finite) + 1
+    below = np.where(lost == runs, finite.max(), mean)
+    with np.errstate(invalid="ignore"):  # NaN without a run
+        return below + lost / runs * runs.max() * span
 
 
 FIVE_GRAM_NAME = "Kneser-Ney 5-gram"

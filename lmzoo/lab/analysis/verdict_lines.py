@@ -134,7 +134,7 @@ def _phrase(row: Mapping[str, Any]) -> str:
     """Return the head of a row's group: its verdict, and what would decide an undecided one."""
     if row["verdict"] != UNDECIDED:
         return next(phrase for verdict, phrase, _ in _PHRASES if verdict == row["verdict"])
-    if row["difference_low"] is None:
+    if row["difference_low"] is None and row.get("solved") is None:
         return UNMEASURED
     return SEEDS if row["seeds_needed"] is not None else TUNING if row["needs_tuning"] else NOTHING
 
@@ -153,14 +153,24 @@ def _effect(row: Mapping[str, Any]) -> str:
         low, high = -high, -low
     by_count = row["p_diverged"] is not None and low is not None and low < 0
     if row["difference"] is None or by_count:
-        return f"{row['label']} ({row['confirm_diverged']} of {row['confirm']} seeds diverged)"
+        return f"{row['label']} ({counted_words(row)})"
     margin = float(f"{row['margin']:.3g}")  # as shown: no end beyond it is rounded below it
     least = next((n for n in range(2, 7) if low is not None and round(low, n) >= margin), 2)
     effect = _range(low, high, least=least)
     return f"{row['label']} ({verb} {effect} {effect_words(row['metric'])})"
 
 
+def counted_words(row: Mapping[str, Any]) -> str:
+    """Return how many seeds of a row solve its task, or diverge."""
+    if row.get("solved") is None:
+        return f"{row['confirm_diverged']} of {row['confirm']} seeds diverged"
+    return f"solves {row['solved']} of {row['confirm'] - row['missing']} seeds"
+
+
 def _undecided(row: Mapping[str, Any]) -> str:
+    if row.get("solved") is not None:
+        more = "" if row["seeds_needed"] is None else f"; about {row['seeds_needed']} more"
+        return f"{row['label']} ({counted_words(row)}{more})"
     if row["difference_low"] is None:
         return f"{row['label']} ({row['runs']} of {row['confirm']} seeds)"
     seeds = "" if row["seeds_needed"] is None else f"; about {row['seeds_needed']} more"

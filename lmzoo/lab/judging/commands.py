@@ -39,6 +39,7 @@ from lmzoo.lab.statistics.compared import (
     read_looks,
     spend,
 )  # fmt: skip
+from lmzoo.lab.statistics.draws import follow_line
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.opened import (
     SEEN,
@@ -346,6 +347,8 @@ def judge_commands(
     fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
     if fixed:
         say(f"warning: {' and '.join(fixed)}: {SAME}")
+    if alike := follow_line(x):
+        say(f"warning: {alike}")
     decision, c = decide(x, schedule, margin)
     ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))
     numbers = {

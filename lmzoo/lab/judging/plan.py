@@ -17,6 +17,7 @@ import polars as pl
 from lmzoo.base.arguments import called, number, texts, whole
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import duration
+from lmzoo.lab.analysis.caveats import longer_training, longer_words
 from lmzoo.lab.analysis.columns import Column, text_table
 from lmzoo.lab.analysis.formatting import MISSING
 from lmzoo.lab.analysis.load import confirm_runs, load_study
@@ -83,7 +84,12 @@ def pilot_of_study(path: Path) -> Pilot:
     asked, tuning = asked_contrasts(part, folder.study), tuning_sds(part, folder.study)
     paired = pairs_pay(losses, np.full(len(losses), at), asked)
     seconds = part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    return Pilot(part["label"].to_list(), losses, at, asked, tuning, paired, seconds)
+    training = longer_training(folder)
+    notes: tuple[str, ...] = ()
+    if training.epochs > folder.study["budget"]["epochs"]:
+        notes = (longer_words(folder, training, frame),)
+    labels = part["label"].to_list()
+    return Pilot(labels, losses, at, asked, tuning, paired, seconds, notes=notes)
 
 
 def pilot_of_results(results: Any, question: Question, seconds: float = math.nan) -> Pilot:
@@ -102,29 +108,6 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     none = np.zeros(len(labels))
     rest = (found.counts(), tuple(found.notes))
     return Pilot(labels, losses, base, asked, none, paired, none + seconds, *rest)
-
-
-def _pilot(
-    pilot: Any, minutes: float | None, *, by: str | Sequence[str] | None, metric: str | None,
-    **columns: Any,
-) -> Pilot:  # fmt: skip
-    """Return the pilot in a study, by its path or its name, or in a table of results."""
-    is_path = isinstance(pilot, str | Path)
-    if is_path:
-        study = Path(pilot)
-        if not by:
-            study = find_study(pilot)
-        if is_study(study):
-            return pilot_of_study(study)
-    if not by or metric is None:
-        name = "the pilot"
-        if is_path:
-            name = pilot
-        raise UserError(f"{name} is no study; a table of results needs --by and --metric")
-    seconds = math.nan
-    if minutes is not None:
-        seconds = 60 * minutes
-    return pilot_of_results(pilot, Question(by=by, metric=metric, **columns), seconds)
 
 
 @called
@@ -179,7 +162,16 @@ def plan_report(
     **columns: Any,
 ) -> Report:  # fmt: skip
     """Return the report of `plan`."""
-    known = _pilot(pilot, minutes, by=by, metric=metric, **columns)
+    is_path = isinstance(pilot, str | Path)
+    study = Path(pilot) if is_path and by else find_study(pilot) if is_path else None
+    if study is not None and is_study(study):
+        known = pilot_of_study(study)
+    elif not by or metric is None:
+        name = pilot if is_path else "the pilot"
+        raise UserError(f"{name} is no study; a table of results needs --by and --metric")
+    else:
+        question = Question(by=by, metric=metric, **columns)
+        known = pilot_of_results(pilot, question, math.nan if minutes is None else 60 * minutes)
     for name, value, most in (("effect", effect, math.inf), ("power", power, 1)):
         if not 0 < value < most:
             limits = "a positive number" if most == math.inf else "between 0 and 1"

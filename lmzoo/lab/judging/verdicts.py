@@ -23,6 +23,7 @@ from lmzoo.lab.analysis.verdict_lines import MEANINGS, NOT_CONFIRMED, SHOWN
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
+from lmzoo.lab.statistics.draws import follow_line
 from lmzoo.lab.statistics.intervals import Array
 
 
@@ -82,7 +83,10 @@ def judgement(results: Any, question: Question) -> Report:
     )
     if table["verdict"].is_null().all():
         raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
-    return _report(table, say_lone(found, lone))
+    report = _report(table, say_lone(found, lone))
+    values = runs.group_by("variant", maintain_order=True).agg("value")["value"].to_list()
+    alike = follow_line(values)
+    return replace(report, warnings=(*report.warnings, *filter(None, [alike])))
 
 
 def say_lone(found: Account, lone: pl.Series) -> Account:

@@ -43,11 +43,12 @@ if it has √k times the seeds of a point (Dunnett 1955); and only its own seeds
 noisy, skewed or fails with some seeds. Twelve seeds miss that one in five fails with 7 %: so many
 it has where this is at most 3/8 of the runs of the points.
 
-**Divergence** is a count. Fisher's exact test, one-sided, compares the numbers of diverged runs
-with the reference's; it is one more hypothesis of the table, if its counts could reject at all
-(Tarone 1990). It says worse or better; the means are of the other runs, and no diverged run enters
-a mean. A point with more diverged runs than the reference is not called better or negligible: this
-alone takes a verdict back.
+**Divergence** is a count, and so is a run that has not solved its task (`counts.py`). Fisher's
+exact test compares the shares of these runs. If it could reject α_k/k, the chain of its contrast
+starts with twice the smaller p of the two tests: of the shares, and of the means of the other runs.
+Means of less than half of the runs are not compared. A share says worse or better. A point with a
+greater share than the reference is not called better or negligible: this alone takes a verdict
+back.
 
     seeds needed   the least m with |δ̂| ≥ (z_{1−α/2k} + z_.8) √Var(n + m)
                                 or |δ̂| + (z_{1−α} + z_.8) √Var(n + m) ≤ Δ
@@ -58,12 +59,11 @@ If the estimate is right, m further seeds decide in about four studies of five; 
 with τ = 0 only, the point needs more tuning runs.
 
 Lan and DeMets 1983 (Biometrika 70:659); Bretz et al. 2009 (Stat. Med. 28:586); Schuirmann 1987;
-Tarone 1990 (Biometrics 46:515); Dunnett 1955 (JASA 50:1096).
+Dunnett 1955 (JASA 50:1096).
 """
 
 import heapq
 from collections.abc import Sequence
-from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +71,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts, holm
+from lmzoo.lab.statistics.counts import counts
 from lmzoo.lab.statistics.draws import independent
 from lmzoo.lab.statistics.intervals import Array
 
@@ -215,7 +216,7 @@ def compared(
     state, seeds, number, c = _all_looks(table, plan, ended, margin)
     verdict = state.words()
     further = plan[number + 1 :] or spend([plan[-1].seeds + 1], plan)[-1:]
-    needed, needs_tuning = _needs(c, margin, further[0].error, state.left, verdict)
+    needed, needs_tuning = _needs(c, state, margin, further[0].error, verdict)
     least = max(margin, 0.0)
     worse = c.tail(least - c.mean)
     better = c.tail(least + c.mean)
@@ -343,7 +344,7 @@ def _all_looks(
             break
         known = table.until(look.seeds, own)
         c = known.contrasts()
-        state.count(known, c)
+        state.read_counts(known, c)
         if not is_last:
             state.look(c, look.error, margin)
             made = number
@@ -383,10 +384,8 @@ class _State:
         self._exceeds = np.zeros(len(asked), bool)
         self._negligible = np.zeros(len(asked), bool)
         self._confirmed = np.zeros(len(asked), bool)
-        self._more = np.zeros(len(asked))
-        """By how much more often points diverge than the reference, at the last look."""
-        self._p_more = np.ones((2, len(asked)))
-        self._least_p_more = np.ones((2, len(asked)))
+        self.counts = counts(np.zeros((len(asked), 0)), np.arange(len(asked)))
+        """Of the last look."""
         self._p = np.full(len(asked), np.nan)
         self._known = np.zeros(len(asked), bool)
         self.p_diverged = np.full(len(asked), np.nan)
@@ -395,11 +394,11 @@ class _State:
 
     @property
     def sign(self) -> NDArray[np.int64]:
-        return np.where((self._more > 0) & (self._sign < 0), 0, self._sign)
+        return np.where((self.counts.more > 0) & (self._sign < 0), 0, self._sign)
 
     @property
     def negligible(self) -> NDArray[np.bool_]:
-        return self._negligible & (self._more <= 0)
+        return self._negligible & (self.counts.more <= 0)
 
     @property
     def p(self) -> Array:
@@ -425,44 +424,48 @@ class _State:
         words = [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED]
         return np.select(cases, words, "")
 
-    def count(self, known: _Table, c: Contrasts) -> None:
+    def read_counts(self, known: _Table, c: Contrasts) -> None:
         """Read the diverged runs of a look."""
         has_diverged = np.isposinf(known.losses).any(1)
-        self._more, self._p_more, self._least_p_more = _divergence(known.losses, known.reference)
-        is_tested = has_diverged | (self._more != 0)
-        self.p_diverged = np.where(is_tested, self._p_more.min(0), np.nan)
-        self._known |= self._asked & (~np.isnan(c.error) | has_diverged)
+        self.counts = counts(known.losses, known.reference)
+        is_tested = has_diverged | (self.counts.more != 0)
+        self.p_diverged = np.where(is_tested, self.counts.p, np.nan)
+        self._known |= self._asked & (~np.isnan(c.error) | is_tested)
 
     def look(self, c: Contrasts, error: float, margin: float) -> None:
         """Add a look with the error α_k."""
-        size = c.cautious_size
-        p_zero = np.where(self._asked, np.minimum(2 * c.tail(size), 1.0), np.nan)
-        p_margin = np.fmax(2 * c.tail(size - max(margin, 0.0)), p_zero)
+        has_means = self._asked & ~self.counts.few
+        p_mean = np.where(has_means, c.p, np.nan)
+        p_mean[self._asked & self.counts.few] = 1.0
+        p_margin = np.fmax(2 * c.tail(c.cautious_size - max(margin, 0.0)), p_mean)
+        # A count that could not reject among all contrasts is no test.
+        is_counted = self._known & (self.counts.least <= error / max(self._known.sum(), 1))
+        p_count = np.where(is_counted, self.counts.p, np.nan)
+        tests = 1 + (is_counted & ~self.counts.few & ~np.isnan(p_mean))
+        by_count = is_counted & ~(p_mean <= p_count)
+        p_zero = tests * np.fmin(p_mean, p_count)
+        p_margin = np.where(by_count, np.nan, tests * p_margin)
         # A chain starts with what is not shown yet.
         shown = self._sign != 0
         first = np.where(shown, p_margin, p_zero)
         first[self._exceeds] = np.nan
         second = np.where(shown, np.nan, p_margin)
-        could_reject = _could_reject(self._least_p_more, self._asked, error)
-        counts = np.where(could_reject, self._p_more, np.nan)
-        of_first, of_second, of_counts = _adjusted(first, second, counts)
+        of_first, of_second = _adjusted(first, second)
         self.left = int((~np.isnan(first)).sum())
-        zero = np.where(shown, np.nan, of_first)
+        of_mean = np.nan_to_num(np.sign(c.mean))
+        direction = np.where(by_count, np.sign(self.counts.more), of_mean).astype(np.int64)
+        is_barred = (self.counts.more > 0) & (direction < 0)
+        zero = np.where(shown | is_barred, np.nan, of_first)
         beyond = np.where(shown, of_first, of_second)
         self._p = np.fmin(self._p, np.minimum(zero * ERROR / error, 1.0))
-        direction = np.nan_to_num(np.sign(c.mean)).astype(np.int64)
-        diverges_more = (self._more > 0) & (direction < 0)
-        is_new = ~shown & ~diverges_more & (zero < error)
+        is_new = (zero < error) & ~(by_count & self.negligible)
         self._sign = np.where(is_new, direction, self._sign)
+        self._exceeds |= is_new & by_count
+        self._confirmed |= is_new & by_count  # an exact test needs no shape of the noise
         is_further = (self._sign == direction) & (direction != 0) & (np.abs(c.mean) > margin)
         self._exceeds |= is_further & (beyond < error) & ~self._negligible
-        is_within = (c.tail(margin - np.abs(c.mean)) < error) & (margin > 0) & (self._more <= 0)
-        self._negligible |= self._asked & is_within & ~self._exceeds
-        for side, by_count in zip((1, -1), of_counts, strict=True):
-            is_new = (by_count < error) & self.undecided
-            self._sign[is_new] = side
-            self._exceeds[is_new] = True
-            self._confirmed[is_new] = True  # an exact test needs no other shape of the noise
+        is_within = (c.tail(margin - np.abs(c.mean)) < error) & (margin > 0)
+        self._negligible |= has_means & is_within & ~self._exceeds & (self.counts.more <= 0)
 
     def confirm(self, known: _Table, c: Contrasts) -> None:
         """Confirm the signs that are sure, and those that the halves of the seeds show."""
@@ -486,77 +489,48 @@ class _State:
         return (holm(p) < ERROR) & (c.mean * self._sign > 0)
 
 
-def _adjusted(first: Array, second: Array, counts: Array) -> tuple[Array, Array, Array]:
-    """Return the adjusted p-values of the graph of chains, in the shapes of the arguments.
+def _adjusted(first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the adjusted p-values of the graph of chains, (P,) each.
 
-    A chain of p-values first -> second gives its share to the others when both are rejected.
-    `counts` (2, P) are chains of one p-value. NaN is no hypothesis.
+    A chain of p-values first -> second gives its share to the others when both are rejected. NaN is
+    no hypothesis.
     """
     heap = [(p, 0, i) for i, p in enumerate(first) if not np.isnan(p)]
-    heap += [(p, 2, i) for i, p in enumerate(counts.ravel()) if not np.isnan(p)]
     heapq.heapify(heap)
-    left, level = len(heap), 0.0
-    found = [np.full(a.size, np.nan) for a in (first, second, counts)]
+    left = len(heap)
+    level = 0.0
+    found = np.full((2, len(first)), np.nan)
     while heap:
         p, stage, i = heapq.heappop(heap)
         level = max(level, min(1.0, p * left))
-        found[stage][i] = level
+        found[stage, i] = level
         if stage == 0 and not np.isnan(second[i]):
             heapq.heappush(heap, (second[i], 1, i))
         else:
             left -= 1
-    return found[0], found[1], found[2].reshape(counts.shape)
-
-
-def _divergence(x: Array, to: _Indices) -> tuple[Array, Array, Array]:
-    """Return by how much more often points diverge than the reference (P,), and exact tests.
-
-    The tests, (2, P), are Fisher's one-sided p of more and of fewer diverged runs, and the least p
-    that any division of as many diverged runs has.
-    """
-    diverged, runs = np.isposinf(x).sum(1), (~np.isnan(x)).sum(1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        more = np.nan_to_num(diverged / runs - diverged[to] / runs[to])
-    p, least = np.ones((2, 2, len(x)))
-    for i, r in enumerate(np.broadcast_to(to, len(x))):
-        if i == r or not diverged[i] + diverged[r]:
-            continue
-        a, b = (int(diverged[i]), int(runs[i])), (int(diverged[r]), int(runs[r]))
-        for side, (own, other) in enumerate(((a, b), (b, a))):
-            total = own[0] + other[0]
-            p[side, i] = _fisher(own[0], total, own[1], other[1])
-            least[side, i] = _fisher(min(total, own[1]), total, own[1], other[1])
-    return more, p, least
-
-
-def _fisher(own: int, total: int, n: int, m: int) -> float:
-    """Return P(X ≥ own), X of `total` diverged runs are among the n, the others among m runs."""
-    ways = sum(comb(n, k) * comb(m, total - k) for k in range(own, min(total, n) + 1))
-    return ways / comb(n + m, total)
-
-
-def _could_reject(least: Array, asked: NDArray[np.bool_], error: float) -> NDArray[np.bool_]:
-    """Return which tests could reject at α/k, where k is their number (Tarone)."""
-    possible = least < np.where(asked, error, 0.0)
-    k = 1
-    while (least[possible] <= error / k).sum() > k:
-        k += 1
-    return possible & (least <= error / k)
+    return found[0], found[1]
 
 
 def _needs(
-    c: Contrasts, margin: float, error: float, left: int, verdict: NDArray[np.str_]
+    c: Contrasts, state: "_State", margin: float, error: float, verdict: NDArray[np.str_]
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Return the further seeds that undecided points need, and which need more tuning."""
-    further, z = np.arange(1, MOST_SEEDS + 1), float(special.ndtri(POWER))
-    apart = -float(special.ndtri(error / 2 / max(left, 1))) + z
+    z = float(special.ndtri(POWER))
+    apart = -float(special.ndtri(error / 2 / max(state.left, 1))) + z
     within = -float(special.ndtri(error)) + z
-    size, found = np.abs(c.mean)[:, None], []
-    for tuning in (c.tuning, np.zeros_like(c.tuning)):
+    further = np.arange(1, MOST_SEEDS + 1)
+
+    def least(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
         with np.errstate(invalid="ignore", divide="ignore"):
-            after = np.sqrt(c.noise[:, None] / (c.seeds[:, None] + further) + tuning[:, None])
-            enough = (size > 0) & (size >= apart * after)
-            enough |= (margin > 0) & (size + within * after <= margin)
+            of_seeds = noise[:, None] / (c.seeds[:, None] + further)
+            after = np.sqrt(of_seeds + np.reshape(tuning, (-1, 1)))
+            enough = (size[:, None] > 0) & (size[:, None] >= apart * after)
+            enough |= (margin > 0) & (size[:, None] + within * after <= margin)
         known = (verdict == UNDECIDED) & enough.any(1)
-        found.append(np.where(known, further[enough.argmax(1)], np.nan))
-    return found[0], np.isnan(found[0]) & ~np.isnan(found[1])
+        return np.where(known, further[enough.argmax(1)], np.nan)
+
+    size = np.abs(c.mean)
+    of_counts = least(np.abs(state.counts.more), state.counts.noise, 0.0, 0.0)
+    needed = np.fmin(least(size, c.noise, c.tuning, margin), of_counts)
+    if_tuned = least(size, c.noise, 0.0, margin)
+    return needed, np.isnan(needed) & ~np.isnan(if_tuned)

@@ -49,6 +49,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from lmzoo.lab.statistics.counts import counts
 from lmzoo.lab.statistics.intervals import LEVEL, Array, Interval, mean_and_error, mean_interval
 from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
@@ -101,7 +102,10 @@ class Contrasts(NamedTuple):
     paired: bool
     """Whether the effects of the seeds are removed."""
     worst: Array
-    """e_p: the largest residual of the study that makes the difference smaller, (P,)."""
+    """e_p: the largest residual of the study that makes the difference smaller, (P,).
+
+    0 for a point without noise, as a count model.
+    """
     usual: float
     """The usual standard deviation of a seed; 0 where points share nothing."""
 
@@ -112,18 +116,25 @@ class Contrasts(NamedTuple):
     @property
     def p(self) -> Array:
         """p-value of δ = 0, (P,)."""
-        return np.minimum(2 * self.tail(np.abs(self.mean)), 1.0)
+        return np.minimum(2 * self.tail(self.cautious_size), 1.0)
+
+    @property
+    def moved(self) -> Array:
+        """By how much one more seed as bad as the worst one moves δ̂ if that is far off, (P,)."""
+        is_far = (self.worst > FAR * self.usual) & (self.usual > 0)
+        return np.where(is_far, self.worst, 0.0) / (self.seeds + 1)
 
     @property
     def cautious_size(self) -> Array:
-        """|δ̂| after one more seed as bad as the worst one, if that is far from the others, (P,)."""
-        is_far = (self.worst > FAR * self.usual) & (self.usual > 0)
-        moved = np.where(is_far, self.worst, 0.0) / (self.seeds + 1)
-        return np.maximum(np.abs(self.mean) - moved, 0.0)
+        """|δ̂| after one more seed as bad as the worst one, (P,)."""
+        return np.maximum(np.abs(self.mean) - self.moved, 0.0)
 
     def half(self, level: float = LEVEL) -> Array:
-        """Return half the interval that holds the difference with this probability, (P,)."""
-        return half_width(self.weight, self.sd, self.freedom, level)
+        """Return half the interval that holds the difference with this probability, (P,).
+
+        It holds 0 exactly if `p` is 1 − level or more: it has room for one more bad seed, too.
+        """
+        return self.moved + half_width(self.weight, self.sd, self.freedom, level)
 
 
 def contrasts(
@@ -178,6 +189,7 @@ def contrasts(
     expected = np.where(known, expected, np.nan)
     difference = np.where(is_own, np.nan, mean - mean[to])
     largest, least = _largest_residuals(x[sharing])
+    worst = np.where(difference < 0, largest, -least)
     return Contrasts(
         mean=difference,
         error=np.sqrt(expected + tuning),
@@ -192,7 +204,7 @@ def contrasts(
         freedom=mixture.freedom,
         noisy=noise.noisy(),
         paired=bool(paired),
-        worst=np.where(difference < 0, largest, -least),
+        worst=np.where(certain, 0.0, worst),
         usual=noise.usual**0.5,
     )
 
@@ -335,24 +347,24 @@ def rank_intervals(
     family: ArrayLike | None = None,
     reference: int = 0,
 ) -> tuple[Array, Array]:
-    """Return the ends of a 95 % interval of the rank of each point; rank 1 has the least loss.
+    """Return the ends of a 95 % interval of the rank of each point.
 
-    A point with a diverged run ranks below all points without one.
+    The least share of runs that diverged or solved nothing has rank 1; at equal shares, the least
+    loss. Different shares are compared by Fisher's exact test.
 
     Args:
-        losses: (P, S) in nats; NaN for a run that is missing, infinity for one that diverged.
+        losses: (P, S) in nats; NaN for a run that is missing, infinity for one that counts.
         tuning_sd: standard deviation in nats of the loss over repetitions of the tuning, (P,).
         family: the points that share their noise, bool (P,); None: all.
         reference: that of `pairs_pay`.
 
     Returns:
-        Low and high ranks, (P,) each; NaN for points with fewer than two finite losses.
+        Low and high ranks, (P,) each; NaN for points with fewer than two runs.
     """
-    x = np.asarray(losses, np.float64)
-    finite = np.isfinite(x).sum(1)
-    diverged: NDArray[np.bool_] = np.asarray(np.isposinf(x).any(1))
-    ranked = finite > 0
-    x = np.where(np.isfinite(x), x, np.nan)
+    table = np.asarray(losses, np.float64)
+    runs = (~np.isnan(table)).sum(1)
+    lost = np.isposinf(table).sum(1) / np.maximum(runs, 1)
+    x = np.where(np.isfinite(table), table, np.nan)
     sharing = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
     share: Array | float = 1.0
     rounding = rounding_variance(x)
@@ -369,18 +381,20 @@ def rank_intervals(
         of_seeds = 1 / precision / noise.seeds
         unknown = of_seeds**2 / freedom
     low, high = np.full((2, len(x)), np.nan)
-    for point in map(int, np.flatnonzero(finite > 1)):
-        same = ranked & (diverged == diverged[point])
+    for point in map(int, np.flatnonzero((runs > 1) & ((lost == 1) | ~np.isnan(of_seeds)))):
         variance = of_seeds + of_seeds[point]
         difference = mean - mean[point]
         with np.errstate(divide="ignore", invalid="ignore"):
             total = variance + tau**2 + tau[point] ** 2
             nu = np.minimum(total**2 / (unknown + unknown[point]), 1e6)
             p = 2 * special.stdtr(nu, -np.abs(difference) / np.sqrt(total))
+        is_equal = lost == lost[point]
+        if not is_equal.all():
+            p = np.where(is_equal, p, counts(table, np.full(len(x), point)).p)
         p[point] = np.nan
-        sure = holm(np.where(same, p, np.nan)) < 1 - LEVEL
-        better = np.where(same, sure & (difference < 0), ranked & ~diverged)
-        worse = np.where(same, sure & (difference > 0), ranked & diverged)
-        low[point] = 1 + better.sum()
-        high[point] = ranked.sum() - worse.sum()
+        sure = holm(np.where(runs > 0, p, np.nan)) < 1 - LEVEL
+        is_above = np.where(is_equal, difference > 0, lost > lost[point])
+        is_below = np.where(is_equal, difference < 0, lost < lost[point])
+        low[point] = 1 + (sure & is_below).sum()
+        high[point] = (runs > 0).sum() - (sure & is_above).sum()
     return low, high

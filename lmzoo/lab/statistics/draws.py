@@ -6,12 +6,14 @@ are equal by chance; so half of them have to be, and only losses with many digit
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+FOLLOWS = 2.33
+"""Standard errors of a correlation of neighbours that is said: luck in one table of 100."""
 MOST_NAMED = 3
 """Points and pairs that lines name."""
 ROUNDED = 0.01
@@ -37,6 +39,35 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
         if count > 1 and 2 * count >= max(rows[i].total(), rows[j].total()):
             pairs.append((i, j))
     return seeds, pairs
+
+
+def follow_line(losses: Iterable[ArrayLike]) -> str:
+    """Return what is said if losses of neighbouring seeds, a row for a point, are alike; else "".
+
+    The sum of z_s z_{s+1}, of the standardised losses z of a point on n independent seeds, has the
+    mean −1 and about the variance (n − 2)²/(n − 1). The sums of all points are added.
+    """
+    total = 0.0
+    variance = 0.0
+    count = 0
+    rows = 0
+    for row in losses:
+        values = np.array(row, np.float64)
+        known = values[np.isfinite(values)]
+        n = len(known)
+        if n < 3 or not np.ptp(known):
+            continue
+        z = (known - known.mean()) / known.std()
+        total += float(z[1:] @ z[:-1])
+        variance += (n - 2) ** 2 / (n - 1)
+        count += n
+        rows += 1
+    if not rows or total + rows < FOLLOWS * variance**0.5:
+        return ""
+    return (
+        f"losses of neighbouring runs are alike (correlation {total / count:.1f}): they are not "
+        "independent, so that signs are wrong more often; run them in another order, or apart"
+    )
 
 
 def independent(losses: ArrayLike) -> NDArray[np.float64]:

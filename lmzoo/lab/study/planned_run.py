@@ -40,6 +40,8 @@ class PlannedRun:
     """The epoch that it has trained again, if it starts over without its checkpoint; else 0."""
     test_loss: float | None = None
     """Test loss of a confirm run that has finished, in nats per token."""
+    test_accuracy: float | None = None
+    """On a task, the share of answers of the test split that it has right."""
     status: str = ""
     """finished, pruned, diverged, failed or refused; "" while the run has not ended."""
     reason: str = ""

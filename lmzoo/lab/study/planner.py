@@ -33,6 +33,7 @@ from lmzoo.lab.statistics.compared import (
     spend,
 )
 from lmzoo.lab.statistics.contrasts import unfair
+from lmzoo.lab.statistics.counts import solves
 from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
@@ -163,14 +164,22 @@ class Planner:
         return answers[0]
 
     def end(
-        self, run_id: str, status: str, reason: str = "", test_loss: float | None = None
+        self,
+        run_id: str,
+        status: str,
+        reason: str = "",
+        test_loss: float | None = None,
+        test_accuracy: float | None = None,
     ) -> PlannedRun:
         """Record the end of a running run, and plan the runs that waited for it.
 
         The worker has written the `end` event, unless the status is "failed".
         """
         run = self._runs[run_id]
-        run.status, run.reason, run.test_loss = status, reason, test_loss
+        run.status = status
+        run.reason = reason
+        run.test_loss = test_loss
+        run.test_accuracy = test_accuracy
         if status == "failed":
             run.add_failure(reason, run.nodes)
             self.failed_runs.append(run)
@@ -194,7 +203,7 @@ class Planner:
         own = [p for p in self.points if p.confirm_runs and not p.point.closed_form]
         names = [point.point.display_label for point in own]
         if own:
-            return equal_lines(names, _losses(own))
+            return equal_lines(names, _losses(own, counted=False))
         return iter(())
 
     def write_failures(self) -> None:
@@ -343,16 +352,30 @@ def _not_comparable(
     return [point for point in points if point.point.id in unlike]
 
 
-def _losses(points: Sequence[PointPlanner]) -> NDArray[np.float64]:
-    """Return the test losses (P, S) of points that have confirm runs."""
+def _losses(points: Sequence[PointPlanner], *, counted: bool = True) -> NDArray[np.float64]:
+    """Return the test losses (P, S) of points that have confirm runs.
+
+    `counted`: runs that have not solved their task are infinite, as diverged ones.
+    """
     losses = np.full((len(points), max(len(p.confirm_runs) for p in points)), math.nan)
     for row, point in zip(losses, points, strict=True):
-        row[: len(point.confirm_runs)] = [_loss(run) for run in point.confirm_runs]
+        for seed, run in enumerate(point.confirm_runs):
+            row[seed] = _loss(run)
+            if counted and not _solves(run, point.study):
+                row[seed] = math.inf
     return losses
 
 
-def _loss(run: Any) -> float:
+def _loss(run: PlannedRun) -> float:
     """Return the test loss: infinite if the run diverged, NaN if it failed or has not ended."""
     if run.status == "diverged":
         return math.inf
     return math.nan if run.test_loss is None else run.test_loss
+
+
+def _solves(run: PlannedRun, study: Study) -> bool:
+    """Return whether a run with a test loss solves its task; True without one."""
+    if run.test_loss is None:
+        return True
+    ceiling = run.config.get("ceiling")
+    return solves(run.test_loss, run.test_accuracy, ceiling, bound=study.solved, sign=study.sign)

@@ -421,7 +421,9 @@ class PointPlanner:
         else:
             self.store.continue_run(run.id)
         tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
-        run.test_loss = tests[-1]["token"] if tests else None
+        if tests:
+            run.test_loss = tests[-1]["token"]
+            run.test_accuracy = tests[-1].get("accuracy")
 
     def _suggest(self, earlier: list[Setting]) -> Setting:
         """Return the setting after `earlier`."""

@@ -212,6 +212,11 @@ class Study(Declared):
         default="test",
     )
     direction: str = option("minimize or maximize --metric.", default="minimize")
+    solved: float = option(
+        "Loss, or value of --metric, at which a run solves its task: points are compared by the "
+        "share of such runs; 0: 95 % of the greatest accuracy, on a task that has one.",
+        default=0.0,
+    )
     unit: str = option("Unit of --metric: %, seconds, nats per token.", default="")
     seed: int = option("Seed of the study; all training seeds derive from it.", low=0, default=0)
     script: tuple[str, ...] = ()

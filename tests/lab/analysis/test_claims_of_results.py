@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from lmzoo.lab.analysis.verdict_lines import verdict_text
-from tests.lab.analysis.recorded import PAGES, folder_of, frame_of
+from tests.lab.analysis.recorded import PAGES, frame_of
 
 CLAIM = re.compile(r"^(\S+): (.+)\n((?: +.*\n)+)", re.MULTILINE)
 CLAIMS = CLAIM.findall(Path(__file__).with_name("claims.txt").read_text("utf-8"))
@@ -62,27 +62,6 @@ def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
     tables = [table(text.split(f"\n## {heading}\n")[1], "cut") for heading in headings]
     signs = [row["sign"] for rows in tables for row in rows]
     assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 2, 7)
-
-
-TRACKED = {"parity": "cell", "s3": "cell on S3", "s5": "cell on S5", "counting": "cell on sums"}
-"""Task -> heading of its column of cells."""
-
-
-@pytest.mark.parametrize("task", TRACKED)
-def test_the_seeds_that_track_a_state_are_those_of_the_records(task):
-    name = f"state_tracking-{task}"
-    study, labels = folder_of(name), frame_of(name).select("point", "label")
-    runs = study.runs.filter(pl.col("stage") == "confirm").select("run", "point").collect()
-    tests = study.events.filter(pl.col("event") == "test").select("run", "accuracy").collect()
-    right = runs.join(tests, on="run").join(labels, on="point").group_by("label")
-    found = {
-        label: f"{(accuracy >= 0.95).sum()} of {len(accuracy)}, "
-        f"{100 * accuracy.min():.1f}, {100 * accuracy.max():.1f} %"
-        for (label,), accuracy in ((key, group["accuracy"]) for key, group in right)
-    }
-    text = (PAGES / "state_tracking.md").read_text(encoding="utf-8")
-    rows = map(dict.values, table(text, TRACKED[task]))
-    assert {cell: f"{seeds}, {ends}" for cell, seeds, ends in rows} == found
 
 
 NUMBERS = {2: "two seeds", 3: "three seeds"}

@@ -37,7 +37,7 @@ def undecided(toy):
 @pytest.mark.parametrize(
     ("plant", "margin", "changed"),
     [
-        (falling, 0.02, {"epochs": 6}),
+        (falling, 0.02, {"epochs": 12}),
         (at_an_edge, 0.5, {"samples": 4}),
         (at_a_bound, 0.5, {"search": (0.001, 0.012)}),
         (with_a_missing_run, 0.5, {}),

@@ -14,6 +14,7 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
 from lmzoo.lab.analysis.render import render
+from lmzoo.lab.analysis.verdict_lines import verdict_lines
 from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import RunFolder
 from tests.lab.analysis.recorded import folder_of, frame_of
@@ -122,15 +123,15 @@ def test_a_diverged_confirm_run_is_counted(toy):
     assert (result["loss"], result["confirm_diverged"], result["low"]) == (2.2, 2, None)
 
 
-def test_points_with_a_diverged_run_rank_below_all_others(toy):
+def test_points_are_ranked_by_the_share_of_diverged_runs_first(toy):
     toy.add_points(full=[3.0, 3.1, 3.2], wild=[2.0, None, 2.2], worse=[1.9, None, None])
     toy.add_points(worst=[9.0, 9.1, 9.2], none=[None, None, None])
     frame = rank(toy)
-    assert frame["point"].to_list() == ["full", "worst", "worse", "wild", "none"]
-    assert frame["rank"].to_list() == [1, 2, 3, 4, None]
+    assert frame["point"].to_list() == ["full", "worst", "wild", "worse", "none"]
+    assert frame["rank"].to_list() == [1, 2, 3, 4, 5]
     assert math.isclose(row(frame, "wild")["loss"], 2.1)
     assert row(frame, "none")["loss"] is None
-    assert (row(frame, "wild")["rank_low"], row(frame, "full")["rank_high"]) == (3, 1)
+    assert [row(frame, "full")[end] for end in ("rank_low", "rank_high")] == [1, 4]
 
 
 def test_a_run_counts_after_its_test_even_if_it_has_not_ended(toy):
@@ -251,7 +252,8 @@ def test_a_ranking_warns_of_an_impossible_loss_only() -> None:
 
 def add_point(toy, name, shares, **config):
     """Add a point with these test accuracies."""
-    runs = toy.add_point(name, [0.5, 0.6][: len(shares)], **config)
+    losses = np.resize([0.5, 0.6], len(shares)).tolist()
+    runs = toy.add_point(name, losses, **config)
     for run, share in zip(runs, shares, strict=True):
         path = toy.records_path(run)
         change_lines(path, "test", accuracy=share, sequence_accuracy=share / 4)
@@ -271,6 +273,26 @@ def test_the_tables_show_accuracies_and_the_ceiling(toy):
     text = render(study_ranking(toy.path), "md")
     for said in ("70.0 % (50.0–90.0)", "| 100.0 % |", "no model can exceed 95.0%"):
         assert said in text
+
+
+def test_the_share_of_seeds_that_solve_a_task_is_ranked_before_the_loss(toy):
+    add_point(toy, "full", [1.0] * 9, ceiling=1.0)
+    add_point(toy, "half", [1.0, 0.96, 0.94, 0.5], ceiling=1.0)
+    add_point(toy, "none", [0.5] * 5, ceiling=1.0)
+    frame = rank(toy)
+    assert frame["solved"].to_list() == [9, 2, 0]
+    assert frame["rank"].to_list() == [1, 2, 3]
+    assert row(frame, "none")["verdict"] == "worse"
+    assert verdict_lines(frame)[0].endswith("cut none (solves 0 of 5 seeds)")
+    assert "| 2/4 |" in render(study_ranking(toy.path), "md")
+
+
+def test_a_study_names_the_loss_that_solves_its_task(toy):
+    toy.add_points(full=[2.0, 2.1, 3.5], other=[2.0, None, 2.2])
+    toy.study_json["asked"] = {"solved": 2.1}
+    frame = rank(toy)
+    assert row(frame, "full")["loss"] == pytest.approx(2.05)
+    assert (row(frame, "full")["solved"], row(frame, "other")["solved"]) == (2, 1)
 
 
 KN5 = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney", "alpha": 0.1}

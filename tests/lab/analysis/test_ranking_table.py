@@ -39,7 +39,7 @@ def test_the_main_study_fits_a_terminal_and_ends_with_the_next_command():
     name = "gru_ablation-captions"
     folder = folder_of(name)._replace(address=Path("runs") / name)
     lines = lines_of(ranking_report(folder, report_of(name).frame))
-    assert len(lines) <= 24 + 2  # one point is noisy
+    assert len(lines) <= 24 + 9  # curves still fall, a point is noisy, wide intervals wrap labels
     assert max(map(len, lines)) <= 80
     assert " ".join(lines[-2:]).count("runs/gru_ablation-captions") == 1
 
@@ -86,25 +86,26 @@ def falling(toy, above, epochs):
     toy.study_json["budget"]["epochs"] = epochs
 
 
-@pytest.mark.parametrize(("drops", "epochs"), [((0.4, 0.2), 16 * 8), ((0.4, 0.019), None)])
+@pytest.mark.parametrize(("drops", "epochs"), [((0.4, 0.2), 64), ((0.4, 0.019), None)])
 def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
-    """The last doubling gained 0.2, half of the one before; the next ones gain 0.1 to 0.025."""
+    """The last doubling gained 0.2, half of the one before; the next ones gain 0.1 and 0.05."""
     falling(toy, {4: sum(drops), 8: drops[1], 16: 0.0}, 16)
     found = [line for line in doubts(toy) if "still fall" in line]
-    said = f"The curves still fall at the last epoch: raise --epochs to about {epochs}."
-    assert found == [said] * bool(epochs)
+    said = "The curves still fall: the last doubling of the epochs brought 0.2 nats; "
+    assert found == [f"{said}raise --epochs to about {epochs}."] * bool(epochs)
     assert (brief(toy.path)[-1] == f"to train longer: python s.py --epochs {epochs}") is bool(
         epochs
     )
-    toy.study_json["asked"] = {"fields": {"recipe.schedule": "cosine"}}
-    assert doubts(toy) == []
 
 
-@pytest.mark.parametrize(("fall", "said"), [(0.009, False), (0.011, True)])
-def test_a_study_whose_last_epoch_gains_is_named_in_the_first_sentence(toy, no_charts, fall, said):
-    """More than half of the margin, in the ranking and in the report."""
-    falling(toy, {3: fall, 4: 0.0}, 4)
-    sentence = "The curves still fall, by 0.011 nats in the last epoch: raise --epochs to 8."
+@pytest.mark.parametrize(("fall", "said"), [(0.03, False), (0.04, True)])
+def test_a_study_whose_last_epochs_gain_is_named_in_the_first_sentence(toy, no_charts, fall, said):
+    """The next doubling brings more than the margin, in the ranking and in the report."""
+    falling(toy, {2: fall, 4: 0.0}, 4)
+    sentence = (
+        "The curves still fall: the last doubling of the epochs brought 0.04 nats; raise --epochs "
+        "to about 8."
+    )
     assert doubts(toy) == [sentence] * said
     lead = render_report(toy.path).partition('class="lead">')[2]
     assert lead.startswith(sentence) is said

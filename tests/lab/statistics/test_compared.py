@@ -133,6 +133,34 @@ def test_the_p_value_is_that_of_the_verdict():
         assert ((found.p < ERROR) == (found.sign != 0))[1:].all()
 
 
+@settings(max_examples=80)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.5]), st.booleans())
+def test_word_p_and_intervals_agree(seed, lost, heavy):
+    """Also where a far residual moves the differences, and where runs are counted."""
+    rng = RNG(seed)
+    noise = rng.standard_t(1.5, (8, 12)) if heavy else rng.normal(size=(8, 12))
+    x = 0.02 * noise + rng.choice([0, 0.04], (8, 1))
+    x[rng.random(x.shape) < lost * rng.random((8, 1))] = np.inf
+    found = compared(x, 0)
+    assert ((found.p < ERROR) == (found.sign != 0))[1:].all()
+    undecided = (found.verdict == UNDECIDED) & np.isnan(found.p_diverged)
+    assert not (undecided & (np.abs(found.mean) > found.half_corrected * (1 + 1e-9))).any()
+    is_off = undecided & (found.low * found.high > 0)
+    assert (found.p_raw[is_off] < ERROR).all()
+
+
+def test_shares_of_runs_that_are_counted_decide_and_means_of_few_runs_do_not():
+    x = np.full((3, 17), np.nan)
+    x[0] = RNG(1).normal(0, 0.01, 17)
+    x[1, :5] = np.inf
+    x[2, :5] = [0.5, 0.52, np.inf, np.inf, np.inf]
+    found = compared(x, 0)
+    assert found.verdict[1:].tolist() == [WORSE, WORSE]
+    assert found.confirmed[1:].all()
+    x[0, :9] = np.inf
+    assert compared(x, 0).verdict[2] == UNDECIDED, "most runs of the reference have no number"
+
+
 def test_exact_differences_are_decided_without_a_test():
     x = np.array([[1.0] * 3, [1.2] * 3, [0.8] * 3, [1.01] * 3]) + 1 / 3  # with all decimals
     found = compared(x, 0, tuning_sd=np.full(4, 0.2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lmzoo.lab.statistics.compared import compared
-from lmzoo.lab.statistics.draws import equal_draws, independent
+from lmzoo.lab.statistics.draws import equal_draws, follow_line, independent
 from lmzoo.lab.statistics.power import planned_seeds
 
 NAN, INF = float("nan"), float("inf")
@@ -41,3 +41,14 @@ def test_copies_of_a_draw_count_once_in_verdict_and_plan() -> None:
 @pytest.mark.parametrize("row", [[0.75, 0.75, 0.5, 0.5], [THIRD] * 4, [1.2345, 1.2345, 2, 2]])
 def test_numbers_on_a_grid_and_counts_have_no_copies(row) -> None:
     assert np.isfinite(independent([row])).all()
+
+
+def test_runs_that_follow_each_other_are_said():
+    noise = np.random.default_rng(0).normal(size=(2, 40))
+    assert follow_line(noise) == ""
+    alike = noise[:, 1:] + noise[:, :-1]
+    assert "correlation 0." in follow_line(alike)
+    alike[0, 5] = np.inf
+    assert follow_line(alike)
+    assert follow_line(alike[:, :2]) == ""
+    assert follow_line([[1.0] * 12, [2.0] * 12]) == ""

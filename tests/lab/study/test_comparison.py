@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from hashlib import md5
 from types import SimpleNamespace
 
@@ -12,7 +13,8 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.statistics.compared import ERROR
 from lmzoo.lab.store.records import STUDY, read_json
-from lmzoo.lab.study.planner import Planner, _not_comparable, comparison
+from lmzoo.lab.study.planned_run import PlannedRun
+from lmzoo.lab.study.planner import Planner, _losses, _not_comparable, comparison
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train.run import model_facts
 from lmzoo.trainables.resolve import resolve
@@ -186,3 +188,14 @@ def test_the_planner_and_the_table_agree(undecided, run, tmp_path):
     assert verdicts["far"] == "worse"
     for label in ("far", "same", "near"):
         assert (verdicts[label] == "undecided") <= (found[label] == 24), label
+
+
+def test_the_planner_counts_a_run_that_has_not_solved_its_task(study):
+    for accuracy, bound, expected in ((0.94, 0.0, math.inf), (0.96, 0.0, 0.9), (0.94, 1.0, 0.9)):
+        run = PlannedRun("", "", "confirm", 1, {"ceiling": 1.0}, 1)
+        run.test_loss = 0.9
+        run.test_accuracy = accuracy
+        own = dataclasses.replace(study, solved=bound)
+        point = SimpleNamespace(study=own, confirm_runs=[run])
+        assert _losses([point]) == expected
+        assert _losses([point], counted=False) == 0.9

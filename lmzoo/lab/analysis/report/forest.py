@@ -26,6 +26,7 @@ from lmzoo.lab.analysis.report.colours import (
     near_limit,
     with_rows,
 )
+from lmzoo.lab.analysis.verdict_lines import counted_words
 from lmzoo.lab.statistics.compared import BETTER_OPEN, SHOWN, UNDECIDED, WORSE_OPEN
 
 SMALL, LARGE = 1e-3, 1e4
@@ -83,6 +84,8 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
         thin_to = difference + half
     counts = {"diverged": row["confirm_diverged"], "failed or missing": row["missing"]}
     lost = [f"{n} of {row['confirm']} seeds {word}" for word, n in counts.items() if n]
+    if row.get("solved") is not None:
+        lost.append(counted_words(row))
     note = "no value: " * (difference is None) + ", ".join(lost)
     return {
         "label": row["label"], "group": group_of(row), "difference": difference,

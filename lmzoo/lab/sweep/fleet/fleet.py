@@ -318,8 +318,11 @@ class Fleet:
         self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
     ) -> None:
         self._forget(run)
-        run = self.planner.end(run.id, status, reason, test["token"] if test else None)
-        self.listeners.end(run, dict(test) if test else None)
+        measured = dict(test or {})
+        run = self.planner.end(
+            run.id, status, reason, measured.get("token"), measured.get("accuracy")
+        )
+        self.listeners.end(run, measured or None)
         self._collect()
 
     def _collect(self) -> None:

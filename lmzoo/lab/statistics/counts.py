@@ -1,0 +1,88 @@
+"""Runs that are counted: those that diverged, and those that have not solved their task.
+
+They have no number that belongs in a mean. Fisher's exact test compares how many of the n runs of a
+point and of the m runs of the reference are counted, given that x of both are:
+
+    P(k) = C(n, k) C(m, x − k) / C(n + m, x)        k of the x are those of the point
+    p    = the sum of all P(k) that are at most P(own)
+"""
+
+from math import comb
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmzoo.lab.statistics.intervals import Array
+
+SOLVED = 0.95
+"""A run solves a task if it has this share of the greatest accuracy."""
+ROUNDING = 1e-9
+"""Relative; two probabilities that differ by less are equal."""
+
+
+class Counts(NamedTuple):
+    """The counted runs of P points against those of their references, (P,) each."""
+
+    more: Array
+    """The share of the point's runs less that of the reference's."""
+    p: Array
+    """Of equal shares; 1 if nothing is counted."""
+    least: Array
+    """The least p that so many counted runs could give."""
+    noise: Array
+    """n times the variance of `more` if the shares are equal."""
+    few: NDArray[np.bool_]
+    """Whether most runs of the point, or of its reference, are counted: means say little then."""
+
+
+def solves(
+    loss: float, accuracy: float | None, ceiling: float | None, *, bound: float, sign: int = 1
+) -> bool:
+    """Return whether a run solves its task.
+
+    Args:
+        loss: its loss.
+        accuracy: the share of answers that it has right; None: not known.
+        ceiling: the greatest accuracy that a model can have; None: the task has none.
+        bound: the loss, or sign times the metric, that solves the task; 0: `SOLVED` of the ceiling.
+        sign: −1 for a metric that is maximized.
+    """
+    if bound:
+        return loss <= sign * bound
+    if accuracy is None or ceiling is None:
+        return True
+    return accuracy >= SOLVED * ceiling
+
+
+def counts(losses: Array, reference: NDArray[np.int64]) -> Counts:
+    """Compare the infinite losses (P, S) of each point with those of its reference; NaN: no run."""
+    counted = np.isposinf(losses).sum(1)
+    runs = (~np.isnan(losses)).sum(1)
+    others = runs[reference]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        more = np.nan_to_num(counted / runs - counted[reference] / others)
+        pooled = (counted + counted[reference]) / (runs + others)
+        noise = np.nan_to_num(pooled * (1 - pooled) * (1 + runs / others))
+        is_few = np.nan_to_num(counted / runs) > 0.5
+    p = np.ones(len(losses))
+    least = np.ones(len(losses))
+    for i, r in enumerate(reference):
+        if i == r or not counted[i] + counted[r]:
+            continue
+        chances = _chances(int(counted[i] + counted[r]), int(runs[i]), int(runs[r]))
+        fewest = max(0, int(counted[i] + counted[r] - runs[r]))
+        p[i] = _of(chances, float(chances[int(counted[i]) - fewest]))
+        least[i] = _of(chances, float(chances.min()))
+    return Counts(more, p, least, noise, is_few | is_few[reference])
+
+
+def _chances(total: int, n: int, m: int) -> Array:
+    """Return P(k) for all k that are possible, the least first."""
+    possible = range(max(0, total - m), min(total, n) + 1)
+    ways = [comb(n, k) * comb(m, total - k) for k in possible]
+    return np.array([own / comb(n + m, total) for own in ways])
+
+
+def _of(chances: Array, own: float) -> float:
+    return float(chances[chances <= own * (1 + ROUNDING)].sum())
