@@ -29,7 +29,7 @@ def holds(row: dict, claim: str) -> bool:
         return round(100 * row[kind], 1) == float(value)
     if value.startswith("by "):
         return row[f"{kind}_difference"] >= float(value.removeprefix("by "))
-    if kind in ("kn5", "runs"):
+    if kind in ("kn5", "runs", "solved"):
         return str(row[kind]) == value
     return (row["verdict"] if claim == "undecided" else verdict_text(row)) == claim
 
