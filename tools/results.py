@@ -36,7 +36,7 @@ from rates import rate_report
 from scaling_fits import study_scaling
 
 from lmzoo.lab.analysis.environments import commits_line
-from lmzoo.lab.analysis.load import load_study, search_ranges
+from lmzoo.lab.analysis.load import distinct_ranges, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.forest import forest_picture
@@ -159,7 +159,7 @@ def _how_sure(records: Path) -> str:
     frame = report.frame
     trained = frame.filter(pl.col("parameters").is_null() | (pl.col("parameters") > 0))
     seeds = sorted(set(trained["runs"].drop_nulls()))
-    fields = " and ".join(search_ranges(study.study))
+    fields = " and ".join(distinct_ranges(study.study))
     tried = min(trained["tune"].drop_nulls(), default=0)
     searched = tried > 1 and fields
     how = f"{fields} searched in {tried} settings or more" if searched else "nothing searched"

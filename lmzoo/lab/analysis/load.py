@@ -16,16 +16,13 @@ out and named too.
 Records hold minus a metric that is maximized. Its sign is turned here, once: all frames have the
 metric as the program reported it.
 
-A pruned setting counts with its last loss. A diverged setting has a row without a loss. Points may
-search a field in different ranges; their common range includes all of them, and the values that
-were tried: a study of an older version stores the range of one point only.
+A pruned setting counts with its last loss. A diverged setting has a row without a loss.
 """
 
 import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -481,20 +478,6 @@ Range = Mapping[str, Any]
 """`low`, `high` and `log`, or `values`, as in `study.json`."""
 
 
-def search_ranges(
-    study: Mapping[str, Any], settings: Iterable[Mapping[str, Any]] = ()
-) -> dict[str, Range]:
-    """Return the range of each searched field, extended to the tried settings."""
-    tried: dict[str, list[Any]] = {}
-    for setting in settings:
-        for name, value in setting.items():
-            tried.setdefault(name, []).append(value)
-    united = {name: reduce(_union, ranges) for name, ranges in distinct_ranges(study).items()}
-    return united | {
-        name: _extend(united.get(name, {"values": []}), values) for name, values in tried.items()
-    }
-
-
 def distinct_ranges(study: Mapping[str, Any]) -> dict[str, list[Range]]:
     """Return field -> the different ranges in which points search it."""
     own = [point["search"] for point in study["points"] if "search" in point]
@@ -509,21 +492,3 @@ def distinct_ranges(study: Mapping[str, Any]) -> dict[str, list[Range]]:
 def is_number(value: Any) -> bool:
     """Return whether a value is an int or a float; a bool is not a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _union(first: Range, second: Range) -> Range:
-    if "values" in first or "values" in second:
-        return _extend({"values": first.get("values", ())}, second.get("values", ()))
-    log = first.get("log", False) and second.get("log", False)
-    return _extend({**first, "log": log}, (second["low"], second["high"]))
-
-
-def _extend(search_range: Range, values: Iterable[Any]) -> Range:
-    """Return the range extended to these values; other values turn numbers into a choice."""
-    values = list(values)
-    if "values" not in search_range and all(map(is_number, values)):
-        every = [search_range["low"], search_range["high"], *values]
-        kind = float if any(isinstance(value, float) for value in every) else int
-        return {**search_range, "low": kind(min(every)), "high": kind(max(every))}
-    every = [*search_range.get("values", ()), *values]
-    return {"values": [x for i, x in enumerate(every) if x not in every[:i]]}

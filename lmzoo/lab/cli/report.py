@@ -13,12 +13,12 @@ from lmzoo.base.errors import writing
 from lmzoo.base.foreign import below
 from lmzoo.base.parts import install_command, is_complete
 from lmzoo.base.streams import echo
-from lmzoo.lab.cli.run_names import find_studied
 from lmzoo.lab.cli.tables import Unit
+from lmzoo.lab.store.records import find_study
 
 
 def report(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/. STUDY:POINT shows this point first in the charts.")],
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")],
     out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
     unit: Unit = "token",
 ) -> None:  # fmt: skip
@@ -30,14 +30,14 @@ def report(
     from lmzoo.lab.analysis.render import output_path
     from lmzoo.lab.analysis.report import render_report
 
-    study, point = find_studied(name)
+    study = find_study(name)
     target = output_path(study, out, "report.html")
     if out is None:  # in a folder of somebody else, too
         target = below(target.parent, target.name)
     if out or study.exists():
         with writing(target):  # before the seconds that the page takes
             pass
-    text = render_report(study, unit=unit, point=point)
+    text = render_report(study, unit=unit)
     with writing(target):
         target.write_text(text, encoding="utf-8")
     echo(target)

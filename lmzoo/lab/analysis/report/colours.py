@@ -157,23 +157,11 @@ class Hues(NamedTuple):
         """Return the tooltips that name a point."""
         return [alt.Tooltip("label:N", title="point"), alt.Tooltip("group:N", title="verdict")]
 
-    def opacity(self, picked: Any, most: float = 1.0, least: float = 0.06) -> Any:
-        """Return the opacity of a mark: most for the picked point, least for the others.
-
-        Of many points, the reference stands out until a point is picked.
-        """
+    def opacity(self, most: float = 1.0) -> Any:
+        """Return the opacity of a mark; of many points, the reference stands out."""
         rest = most * min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
-        chosen = alt.when(picked).then(alt.value(most))
-        chosen = chosen.when(f"isValid({picked.name}.label)").then(alt.value(least))
-        chosen = chosen.when(alt.datum.group == REFERENCE).then(alt.value(most))
-        return chosen.otherwise(alt.value(rest))
-
-    def picked(self) -> Any:
-        """Return the point that a reader picks, in the list or by a click on a mark."""
-        options = alt.binding_select(
-            options=[None, *self.groups], labels=["all", *self.groups], name="point "
-        )
-        return alt.selection_point(fields=["label"], empty=False, on="click", bind=options)
+        is_reference = alt.datum.group == REFERENCE
+        return alt.when(is_reference).then(alt.value(most)).otherwise(alt.value(rest))
 
 
 def group_of(row: Mapping[str, Any]) -> str:

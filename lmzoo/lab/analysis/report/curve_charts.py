@@ -13,9 +13,9 @@ from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.frames import run_frame
 from lmzoo.lab.analysis.load import (
     StudyFolder,
+    distinct_ranges,
     is_maximized,
     learning_curves,
-    search_ranges,
     tuned_settings,
 )
 from lmzoo.lab.analysis.report.colours import (
@@ -53,11 +53,14 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     learning = learning_curves(folder, metric)
     if learning.height:
         charts["learning"] = learning_chart(learning, hues, what)
-    for name, own in search_ranges(folder.study).items():
+    for name, ranges in distinct_ranges(folder.study).items():
         settings = tuned_settings(folder, name, metric)
-        if "low" in own and settings.height:
-            sign = -1 if is_maximized(folder.study) else 1
-            chart = setting_chart(settings, hues, name, what, sign, log=bool(own.get("log")))
+        if settings.height and all("low" in own for own in ranges):
+            sign = 1
+            if is_maximized(folder.study):
+                sign = -1
+            is_log = all(own.get("log") for own in ranges)
+            chart = setting_chart(settings, hues, name, what, sign, log=is_log)
             charts[f"setting-{name}"] = chart
     shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
@@ -74,7 +77,6 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
 
 def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     """Return the mean of what was validated by epoch, with its interval as a band."""
-    by = hues.picked()
     epochs = sorted(set(frame["epoch"]))
     frame, notes = _baselines(frame, hues, epochs)
     low, high, outside = _compared(frame, epochs)
@@ -100,19 +102,17 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     own = [label for label, group in hues.groups.items() if few or group == REFERENCE]
     band = hues.chart(frame.filter(pl.col("label").is_in(own))).mark_area(clip=True).encode(
         x=base.encoding.x, y=loss("low:Q"), y2="high:Q", color=colour, detail="label:N",
-        opacity=hues.opacity(by, 0.15, 0),
+        opacity=alt.value(0.15),
     )  # fmt: skip
     line = base.mark_line(clip=True).encode(
-        y=loss("loss:Q"), opacity=hues.opacity(by), strokeDash=hues.dash()
+        y=loss("loss:Q"), opacity=hues.opacity(), strokeDash=hues.dash()
     )
     marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
-        y=loss("loss:Q"), opacity=hues.opacity(by), tooltip=facts
+        y=loss("loss:Q"), opacity=hues.opacity(), tooltip=facts
     )
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
-    if not named:
-        head += ["choose a point in the list, or click on a mark, to see it alone"]
     title = alt.TitleParams("learning curves", subtitle=head + notes, anchor="start")
-    layers = [band, line, marks.add_params(by)]
+    layers = [band, line, marks]
     if named:
         layers += _names(frame, hues, (low, high), loss, colour)
     chart = alt.layer(*layers).properties(title=title)

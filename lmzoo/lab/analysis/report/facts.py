@@ -17,7 +17,7 @@ from lmzoo.base.printed import duration
 from lmzoo.base.search_space import range_text
 from lmzoo.lab.analysis.environments import begun_in, commits_of
 from lmzoo.lab.analysis.formatting import format_value
-from lmzoo.lab.analysis.load import StudyFolder, search_ranges
+from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
 from lmzoo.lab.analysis.render import TextTable, store_address
 from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
 from lmzoo.lab.store.address import S3_SCHEME
@@ -108,7 +108,7 @@ def recipe_table(folder: StudyFolder, runs: pl.DataFrame) -> TextTable:
         for name, value in recipe.items():
             text = format_value(value) if isinstance(value, float) else str(value)
             values.setdefault(name, set()).add(text)
-    searched = search_ranges(folder.study)
+    searched = distinct_ranges(folder.study)
     rows = [
         (name, " or ".join(sorted(own)) + ", chosen by tuning" * (f"recipe.{name}" in searched))
         for name, own in values.items()

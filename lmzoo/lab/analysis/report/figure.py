@@ -39,8 +39,6 @@ TEXT = 8 / 72 * INCH
 """Pixels of a text of 8 points."""
 OTHER_SCRIPTS = re.compile("[\u0590-\u1fff\u2e80-\U0010ffff]")
 """Letters that few fonts have."""
-FOR_A_SCREEN = "choose a point"
-"""The beginning of a note about the pointer."""
 SMALL = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
 CONFIG = {
     "background": "white",
@@ -105,8 +103,7 @@ def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
     """Write a chart, and return its caption, which ends with these facts."""
     spec = _printable(chart.to_dict())
     title = spec.pop("title")
-    notes = [note for note in title.get("subtitle", ()) if not note.startswith(FOR_A_SCREEN)]
-    said = (f"{title['text']}: {'; '.join(notes)}", *facts)
+    said = (f"{title['text']}: {'; '.join(title.get('subtitle', ()))}", *facts)
     caption = printable(" ".join(map(sentence, said)))
     letters = sorted({*OTHER_SCRIPTS.findall(json.dumps(spec, ensure_ascii=False))})
     if letters and out.suffix != ".svg":

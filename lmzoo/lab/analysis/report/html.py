@@ -77,18 +77,15 @@ html_table: Callable[..., str] = functools.partial(macro, "table")
 `notes` are lines below the text of a point, by this text."""
 
 
-def html_page(title: str, lead: str, sections: Sequence[Section], *, point: str = "") -> str:
-    """Return the whole page: title (plain text), lead, links to the sections, sections.
-
-    The charts show the point with this label at first, or all.
-    """
+def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """Return the whole page: title (plain text), lead, links to the sections, sections."""
     has_charts = any('class="chart"' in body for body in (lead, *(s.body for s in sections)))
     library = ""
     if has_charts:
         library = _vega()
     script = (FOLDER / "page.js").read_text("utf-8")
     css = (FOLDER / "page.css").read_text("utf-8")
-    page = macro("page", title, lead, sections, point, POLICY, css, library, script)
+    page = macro("page", title, lead, sections, POLICY, css, library, script)
     return _unique_regions(page.lstrip())
 
 

@@ -82,20 +82,6 @@
     views.set(place, await vegaEmbed(place, spec, { actions: false, renderer: "svg", config }));
     place.setAttribute("aria-label", spec.description);  // Vega-Embed replaces it
     saveLink(place, spec.description);
-    for (const list of place.querySelectorAll(".vega-bind select")) {
-      if (chosen) choose(list, chosen);
-      list.addEventListener("change", () => {
-        chosen = list.value;
-        for (const other of document.querySelectorAll(".vega-bind select")) choose(other, chosen);
-      });
-    }
-  };
-  // A point that is chosen in one chart is chosen in all.
-  let chosen = document.documentElement.dataset.point;
-  const choose = (list, name) => {
-    if (list.value === name || ![...list.options].some((option) => option.value === name)) return;
-    list.value = name;
-    list.dispatchEvent(new Event("change"));
   };
   // The charts on the screen are drawn first, then the others; the page stays responsive.
   let round = 0;
@@ -156,7 +142,7 @@
   addEventListener("pagehide", () => {
     const open = folds().map((fold) => fold.open), words = fields().map((field) => field.value);
     const sorts = heads().map((head) => head.getAttribute("aria-sort"));
-    try { sessionStorage.setItem(key, JSON.stringify({ open, words, sorts, chosen })); } catch { /* no storage */ }
+    try { sessionStorage.setItem(key, JSON.stringify({ open, words, sorts })); } catch { /* no storage */ }
   });
   const restore = () => {
     let kept = null;
@@ -172,7 +158,6 @@
       if (sort) button?.click();
       if (sort === "descending") button?.click();
     });
-    chosen ||= kept.chosen;
   };
 
   // A link opens the section that it leads to.

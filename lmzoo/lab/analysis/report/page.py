@@ -27,7 +27,6 @@ from lmzoo.lab.analysis.report.html import (
     macro,
     paragraphs,
 )
-from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.records import find_study
 
 CHARTS = {
@@ -41,19 +40,17 @@ FIRST_ROWS = 60
 NO_CHARTS = "The page has no charts: the extra `figures` of lmzoo draws them."
 
 
-def render_report(study: Path | str, *, unit: str = "token", point: str = "") -> str:
+def render_report(study: Path | str, *, unit: str = "token") -> str:
     """Return the page of a study.
 
     Args:
         study: its folder, a file of records, or its name (or the beginning) in `runs/`.
         unit: as `lmzoo.rank` has it.
-        point: label, cut or id of the point that the charts show at first; "" is all.
 
     A `UserError` says that nothing can be ranked, or that a name is unknown.
     """
     path = find_study(study)
     folder = load_study(path)
-    label = find_point(folder.study["points"], point)["label"] if point else ""
     ranking = study_ranking(folder, unit=unit)
     ranked = ranking.frame
     has_charts = is_complete("figures")
@@ -68,7 +65,7 @@ def render_report(study: Path | str, *, unit: str = "token", point: str = "") ->
     lead += _forests(folder, ranked) if has_charts else paragraphs([NO_CHARTS])
     used = terms(lead + "".join(section.body for section in sections))
     sections.append(Section("Terms", used, folded=True))
-    return html_page(ranking.question, lead, sections, point=label)
+    return html_page(ranking.question, lead, sections)
 
 
 def _forests(folder: StudyFolder, ranked: pl.DataFrame) -> str:

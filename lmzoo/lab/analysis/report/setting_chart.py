@@ -20,7 +20,7 @@ def setting_chart(
 
     `sign` is −1 if the highest value is the best: then the edge is below, and above otherwise.
     """
-    rows, by = frame.with_columns(pl.col("status").fill_null("not ended")), hues.picked()
+    rows = frame.with_columns(pl.col("status").fill_null("not ended"))
     measured = rows.filter(pl.col("loss").is_not_null())
     without_loss = rows.filter(pl.col("loss").is_null())
     chosen = measured.filter("chosen")
@@ -41,17 +41,18 @@ def setting_chart(
     colour = hues.colour()
     line = hues.chart(measured.filter(pl.col("status") == "finished")).mark_line()
     line = line.encode(
-        x=x, y=y, color=colour, detail="label:N", opacity=hues.opacity(by, 0.6, 0.03),
+        x=x, y=y, color=colour, detail="label:N", opacity=hues.opacity(0.6),
         tooltip=[*hues.tooltips(), value, loss],
     )  # fmt: skip
     marks = hues.chart(measured).mark_point(filled=True, size=45)
     marks = marks.encode(
-        x=x, y=y, color=colour, shape=shape, opacity=hues.opacity(by, 0.9), tooltip=facts
+        x=x, y=y, color=colour, shape=shape, opacity=hues.opacity(0.9), tooltip=facts
     )
-    layers, notes = [line, marks.add_params(by)], [JOINED]
+    layers = [line, marks]
+    notes = [JOINED]
     if chosen.height:
         rings = hues.chart(chosen).mark_point(size=170, strokeWidth=2)
-        layers.append(rings.encode(x=x, y=y, color=colour, opacity=hues.opacity(by), tooltip=facts))
+        layers.append(rings.encode(x=x, y=y, color=colour, opacity=hues.opacity(), tooltip=facts))
         notes.append("rings: the chosen settings")
     edge, side = ("at the top", "above") if sign > 0 else ("at the bottom", "below")
     if without_loss.height:
