@@ -23,7 +23,7 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import best_device
 from lmzoo.lab.analysis.after_training import Ablation, ablation_report, read_lines
 from lmzoo.lab.analysis.load import chosen_runs, load_study
-from lmzoo.lab.cli.run_names import HASH, find_run, find_studied
+from lmzoo.lab.cli.run_names import find_studied
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import restore_run
 from lmzoo.lab.store.labels import find_point
@@ -75,7 +75,7 @@ def ablate(
     of a model without named cuts, those of `lmzoo.cuts`. A call measures what is missing only.
 
     Args:
-        trained: A study (its reference), STUDY:POINT, or a run: its folder or its first digits.
+        trained: A study (its reference), STUDY:POINT, or the folder of a run.
         pairs: Cut every pair of parts, too.
         steps: Steps for which cut models are trained on; None: 5 % of those of the training.
         data_dir: Folder of the corpus files; None downloads them.
@@ -109,10 +109,7 @@ def ablate(
 
 def _find(name: str) -> _Point:
     """Return the trained models that a name means."""
-    given = Path(name)
-    if HASH.fullmatch(name):
-        given = find_run(name)
-    folder = restore_run(given.parent, given.name)
+    folder = restore_run(Path(name).parent, Path(name).name)
     if (folder / CONFIG).exists():
         return _Point(folder.parent, f"run {folder.name}", [folder.name])
     study, label = find_studied(name)

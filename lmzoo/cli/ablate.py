@@ -12,7 +12,7 @@ from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 from lmzoo.lab.statistics.compared import MARGIN
 
-TRAINED = "A study (its reference), STUDY:POINT, or a run: its folder or its first digits."
+TRAINED = "A study (its reference), STUDY:POINT, or the folder of a run."
 
 
 def ablate(

@@ -36,11 +36,10 @@ def copy_warnings(
     for run, copy in others:
         config, records = counted[run]
         losses = _differing(run, records, copy[1])
-        if losses is None or (run, copy[1]) in replaced:
-            continue
-        here, there = ("none" if x is None else f"{sign * x:.6g}" for x in losses)
-        label = config["point"]["label"]
-        found[run] = f"{label}, seed {config['seed']}: {here} and {there}"
+        if losses and (run, copy[1]) not in replaced:
+            here, there = (f"{sign * loss:.6g}" for loss in losses)
+            label = config["point"]["label"]
+            found[run] = f"{label}, seed {config['seed']}: {here} and {there}"
     if found:
         more = f"; and {len(found) - NAMED} more" * (len(found) > NAMED)
         yield (
@@ -49,22 +48,19 @@ def copy_warnings(
         )
 
 
-def _differing(run: str, counted: bytes, other: bytes) -> tuple[float | None, float | None] | None:
+def _differing(run: str, counted: bytes, other: bytes) -> tuple[float, float] | None:
     """Return the last losses in which the records of two copies differ; None if they agree."""
     ours = _losses(run, counted)
     theirs = _losses(run, other)
-    both = [(ours[key], theirs[key]) for key in ours if key in theirs]
-    return next((pair for pair in reversed(both) if not _agree(*pair)), None)
+    for key in reversed([*ours]):
+        if key in theirs and not math.isclose(ours[key], theirs[key], rel_tol=CLOSE):
+            return ours[key], theirs[key]
+    return None
 
 
-def _losses(run: str, records: bytes) -> dict[tuple[str, int], float | None]:
-    """Return the losses of a run by event and epoch."""
+def _losses(run: str, records: bytes) -> dict[tuple[str, int], float]:
+    """Return the losses of a run by event and epoch; a run that diverged has an infinite one."""
     names = {"test": "token", "epoch": "valid_token"}
     events = [event for event in last_records(parse_lines(records, run)) if event["event"] in names]
-    return {(e["event"], e["epoch"]): e.get(names[e["event"]]) for e in events}
-
-
-def _agree(one: float | None, other: float | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return math.isclose(one, other, rel_tol=CLOSE)
+    known = {(e["event"], e["epoch"]): e.get(names[e["event"]]) for e in events}
+    return {key: math.inf if loss is None else loss for key, loss in known.items()}

@@ -43,7 +43,7 @@ from lmzoo.lab.analysis.ranking import (
     baselines,
     rank_points,
 )
-from lmzoo.lab.analysis.render import KEYS, Report, TextTable
+from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines, words
 from lmzoo.lab.store.labels import SCORE_KINDS
 from lmzoo.lab.store.records import STATUSES
@@ -207,6 +207,8 @@ def _range(search_range: Mapping[str, Any]) -> str:
     return f"{format_value(search_range['low'])} to {format_value(search_range['high'])}{scale}"
 
 
+KEYS = ("rank", "point", "parameters")
+"""Columns that stay, also where all their cells are equal."""
 TITLE = "how each setting was found"
 FEWEST = 3
 """Rows of a table whose equal columns become a part of the title."""

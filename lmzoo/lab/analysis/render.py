@@ -28,7 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmzoo.base.environment import code_version
-from lmzoo.base.errors import UserError, near
+from lmzoo.base.errors import UserError
 from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.compared import STATISTICS
@@ -143,30 +143,6 @@ class ReportFrame(pl.DataFrame):
     def _repr_html_(self, *, _from_series: bool = False) -> str:
         del _from_series
         return f"<pre>{html.escape(str(self))}</pre>"
-
-
-KEYS = ("rank", "point", "parameters")
-"""Columns of all tables of a report: a table with these alone says nothing."""
-
-
-def with_columns(report: Report, names: Sequence[str]) -> Report:
-    """Return the report with these columns, in this order; a `UserError` if one is unknown."""
-    known = list(dict.fromkeys(name for table in report.tables for name in table.header))
-    for name in names:
-        if name not in known:
-            raise UserError(f"--columns: no column {name!r}{near(name, known)}")
-    only = {*names} <= {*KEYS}
-    tables = []
-    for table in report.tables:
-        own = [table.header.index(name) for name in names if name in table.header]
-        header = tuple(table.header[i] for i in own)
-        if only or {*header} - {*KEYS}:
-            rows = [tuple(row[i] for i in own) for row in table.rows]
-            tables.append(replace(table, header=header, rows=rows))
-    columns = [{"point": "label"}.get(name, name) for name in names]
-    frame = report.frame.select(name for name in columns if name in report.frame.columns)
-    json_columns = report.json_columns & {*frame.columns}
-    return replace(report, tables=tuple(tables), frame=frame, json_columns=json_columns)
 
 
 def render(

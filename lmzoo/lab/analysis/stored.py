@@ -13,7 +13,6 @@ from lmzoo.lab.analysis.study_parquet import SUFFIX, read_rows
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import (
-    archived_files,
     archived_runs,
     archives,
     read_config,
@@ -88,24 +87,14 @@ def packed_study(path: Path) -> tuple[Any, StoredRuns]:
     return files.parse_json(found[files.STUDY][""]), StoredRuns(runs, len(configs))
 
 
-def run_files(path: Path, name: str) -> dict[str, bytes]:
-    """Return the files with this name of all runs of a study, by run."""
-    if str(path).endswith(SUFFIX):
-        return {run: content for run, own, content in read_rows(path) if own == name}
-    found = {run: content for run, own, content in archived_files(path, [name]) if own == name}
-    for run in run_folders(path):
-        if (path / run / files.CONFIG).exists():
-            found.pop(run, None)
-            if (path / run / name).exists():
-                found[run] = read_regular(path / run / name)
-    return found
-
-
 def study_file(path: Path | str, name: str) -> bytes:
     """Return a file of the study itself; empty if it does not exist."""
-    if str(path).endswith(SUFFIX):
-        return run_files(Path(path), name).get("", b"")
-    return open_store(path).read(name) or b""
+    if not str(path).endswith(SUFFIX):
+        return open_store(path).read(name) or b""
+    for run, own, content in read_rows(Path(path)):
+        if own == name and not run:
+            return content
+    return b""
 
 
 def _bytes(path: Path, run: str, name: str) -> bytes:

@@ -1,7 +1,6 @@
 """How every subcommand names a run or a study.
 
     runs/single/1f3a90c2d4e5       the folder of a run
-    1f3a                           the first digits of a run's name, in the folder of the runs
     gru_ablation:carry             STUDY:POINT, the confirm run with the lowest validation loss
     DLM46                          a row: its latest run by `lmzoo train`
 
@@ -9,7 +8,6 @@ STUDY is a folder, or the name, or its beginning, of a study in the folder of th
 label, a cut by name or number, or a point's id.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,12 +18,11 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import checked
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.address import S3_SCHEME
-from lmzoo.lab.store.archive import FOLDER, archives, read_config, restore_run
+from lmzoo.lab.store.archive import read_config, restore_run
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.records import RunFolder
 
-HASH = re.compile("[0-9a-f]{4,12}")
-RUN_HELP = "A folder, the first digits of a run's name, STUDY:POINT (its best confirmed seed)"
+RUN_HELP = "A folder, STUDY:POINT (its best confirmed seed)"
 Runs = Annotated[Path, typer.Option("--runs", help="Folder in which runs and studies are found.")]
 
 
@@ -53,8 +50,6 @@ def find_trained(text: str, runs: Path = files.RUNS) -> Path | None:
         return _best_seed(files.find_study(study, runs), point)
     if len(path.parts) > 1:
         raise UserError(f"{text} is not the folder of a trained run; {files.studies_hint(runs)}")
-    if HASH.fullmatch(text):
-        return _with_prefix(text, runs)
     return _latest(text, runs)
 
 
@@ -95,24 +90,6 @@ def _best_loss(run: RunFolder) -> float | None:
         return None
     losses = [record["valid_token"] for record in files.epoch_records(records)]
     return min((loss for loss in losses if loss is not None), default=None)
-
-
-def _with_prefix(prefix: str, runs: Path) -> Path:
-    """Return the run whose name begins so; equal names in two stores are the same run."""
-    studies = {path.parent for depth in ("", "*/") for path in runs.glob(f"{depth}{FOLDER}")}
-    ended = {study / run for study in studies for a in archives(study) for run in a.run_names}
-    found = sorted({*_run_folders(runs), *ended})
-    folders = [folder for folder in found if folder.name.startswith(prefix)]
-    if len({folder.name for folder in folders}) > 1:
-        raise UserError(
-            f"{prefix!r} begins the names of {len(folders)} runs: {files.listed(folders)}; give more "
-            "digits"
-        )
-    folders = [restore_run(folder.parent, folder.name) for folder in folders]
-    trained = [folder for folder in folders if (folder / files.CHECKPOINT).exists()]
-    if not folders:
-        raise UserError(f"no run in {runs} begins with {prefix!r}; {files.studies_hint(runs)}")
-    return (trained or folders)[0]
 
 
 def _latest(name: str, runs: Path) -> Path | None:

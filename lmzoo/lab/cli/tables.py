@@ -54,7 +54,6 @@ def rank(
     unit: Unit = "token",
     margin: Annotated[float | None, typer.Option(help="Difference in nats below which a point is negligible. Default: the study's.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Print all columns, notes and chosen settings.")] = False,
-    columns: Annotated[str, typer.Option(metavar="NAME,NAME", help="Print these columns only: point,loss,difference,p.")] = "",
     reference: Reference = None,
     after_training: Annotated[bool, typer.Option("--after-training", help="Add what the same cuts cost trained models, as lmzoo ablate measured it.")] = False,
     as_json: AsJson = False,
@@ -64,7 +63,6 @@ def rank(
     The exit code is 0 whatever the verdicts are, and 2 for bad input.
     """
     from lmzoo.lab.analysis.frames import rank as ranked
-    from lmzoo.lab.analysis.render import with_columns
 
     def read() -> "Report":
         report = ranked(
@@ -75,8 +73,6 @@ def rank(
             after_training=after_training,
         ).report
         assert report is not None, "a ranking has a report"
-        if columns:
-            return with_columns(report, columns.split(","))
         is_brief = format == "table" and not explain and not as_json
         return report.brief if is_brief and report.brief else report
 

@@ -9,7 +9,7 @@ import pytest
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cli.run_names import find_run, find_studied, find_trained
 from lmzoo.lab.store.archive import archive_runs
-from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, find_study, json_bytes
+from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, json_bytes
 from tests.cli.run_lmzoo import run_lmzoo
 
 COMMANDS = ("sample", "score", "posterior", "horizon", "audit")
@@ -66,9 +66,8 @@ def test_a_diverged_run_is_never_the_best(runs):
     assert find_run("toy:4").name != best(runs).name
 
 
-def test_a_hash_prefix_and_a_row_name_a_run(runs, trained):
+def test_a_folder_and_a_row_name_a_run(runs, trained):
     run = best(runs)
-    assert find_run(run.name[:8]).resolve() == run
     assert find_run(str(run)) == run
     latest = max(trained.iterdir(), key=lambda path: (path / "checkpoint.pt").stat().st_mtime)
     assert find_run("DLM46", trained).name == latest.name
@@ -76,7 +75,7 @@ def test_a_hash_prefix_and_a_row_name_a_run(runs, trained):
 
 def test_an_archived_run_gets_its_folder_when_it_is_named(runs):
     run = best(runs)
-    for name in (run.name[:8], "toy:4", str(run)):
+    for name in ("toy:4", str(run)):
         archive_runs(run.parent, [run.name])
         assert not run.exists()
         assert find_run(name).resolve() == run
@@ -94,7 +93,6 @@ def test_an_unknown_name_gives_one_line_in_every_command(runs, refused):
         ("toy:9", "no point '9'; known: cut state_to_candidate (4), wild type"),
         ("toy:wild type", "point 'wild type' has no confirm run with weights"),
         ("toyy:4", "no study 'toyy'; studies in runs: runs/toy-text"),
-        ("0000", "no run in runs begins with '0000'; studies in runs: runs/toy-text"),
         ("grru", "no row of the zoo 'grru'"),
         ("no/such/folder", "no/such/folder is not the folder of a trained run"),
         ("runs/toy-text", "is the folder of a study; name a point of it, as in runs/toy-text:"),
@@ -105,22 +103,9 @@ def test_an_unknown_name_gives_one_line_in_every_command(runs, refused):
         assert "no study 'toyy'" in refused(command, "toyy:4", *ARGUMENTS.get(command, ()))
 
 
-def test_an_ambiguous_prefix_lists_its_runs_or_studies(runs):
-    names = ("abcd00000000", "abcd11111111")
-    for name in names:
-        shutil.copytree(best(runs), runs / "single" / name)
-    with pytest.raises(UserError, match=f"begins the names of 2 runs: .*{names[0]}, .*{names[1]}"):
-        find_run("abcd")
-    shutil.copytree(runs / "toy-text", runs / "toy-words")
-    with pytest.raises(UserError, match="'toy' names 2 studies: runs/toy-text, runs/toy-words"):
-        find_study("toy")
-    # The same run in two stores is one run.
-    assert find_run(best(runs).name[:8]).name == best(runs).name
-
-
 def test_every_command_reads_the_named_run(runs, lmzoo):
     for command in COMMANDS:
-        for name in ("toy:4", best(runs).name[:8]):
+        for name in ("toy:4", best(runs)):
             code, out, err = lmzoo(command, name, *ARGUMENTS.get(command, ()))
             assert (code, "error" in err, bool(out)) == (0, False, True), (command, name, err)
 

@@ -93,16 +93,6 @@ def test_rank_takes_another_reference(toy, lmzoo, refused):
     assert "no point 'best'" in refused("rank", toy.path, "--reference", "best")
 
 
-def test_columns_make_a_table_for_a_paper(toy, lmzoo, refused):
-    words = ("--columns", "point,loss,p", "--format")
-    latex = lmzoo("rank", toy.path, *words, "latex")[1]
-    assert "point & loss & p" in latex
-    assert latex.count(r"\begin{table}") == latex.count(r"\caption{") == latex.count(r"\label{tab:")
-    assert "booktabs" in latex.splitlines()[0]
-    assert lmzoo("rank", toy.path, *words, "csv")[1].startswith("label,loss,p,warnings,made_by\n")
-    assert "no column 'pp'" in refused("rank", toy.path, "--columns", "point,pp")
-
-
 def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for module in ("load", "report.page"):
