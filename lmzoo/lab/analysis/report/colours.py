@@ -4,7 +4,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -117,6 +117,25 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     return limit
 
 
+def chart_of(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:
+    """Return a chart whose data are in its specification."""
+    return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
+
+
+def titled(chart: Any, title: str, notes: Sequence[str]) -> Any:
+    """Return a chart as wide as its page, with a title and notes."""
+    heading = alt.TitleParams(title, subtitle=[*notes], anchor="start")
+    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
+    return chart.properties(title=heading, width="container", autosize=fit)
+
+
+def by_verdict(kind: Any, values: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return the encoding of the group of each row; the legend has the groups of these rows."""
+    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
+    encoded = kind("group:N", title=None).legend(alt.Legend(orient="top", title=None))
+    return encoded.scale(domain=groups, range=[values[group] for group in groups])
+
+
 class Hues(NamedTuple):
     """The colours of a study's points, the same in all of its charts."""
 
@@ -130,7 +149,7 @@ class Hues(NamedTuple):
     def chart(self, frame: pl.DataFrame) -> alt.Chart:
         """Return a chart of a frame with the column `label`; the column `group` is added."""
         group = pl.col("label").replace_strict(self.groups, default=BASELINE)
-        return alt.Chart(alt.InlineData(values=frame.with_columns(group=group).to_dicts()))
+        return chart_of(frame.with_columns(group=group).to_dicts())
 
     def colour(self, labels: Iterable[str] = ()) -> alt.Color:
         """Return the encoding of the colour; the legend has the colours of these points, or all."""

@@ -26,6 +26,7 @@ from lmzoo.lab.analysis.report.colours import (
     hues_of,
     near_limit,
     short_label,
+    titled,
 )
 from lmzoo.lab.analysis.report.point_charts import cost_charts, seeds_chart
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
@@ -69,10 +70,7 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     losses = losses.select("label", "seed", "loss").drop_nulls()
     if losses["seed"].n_unique() > 1 and len(hues.groups) <= MOST_ROWS:
         charts["seeds"] = seeds_chart(losses, hues, what)
-    wide = alt.AutoSizeParams(type="fit-x", contains="padding")
-    return {
-        name: chart.properties(width="container", autosize=wide) for name, chart in charts.items()
-    }
+    return charts
 
 
 def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
@@ -111,12 +109,13 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
         y=loss("loss:Q"), opacity=hues.opacity(), tooltip=facts
     )
     head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
-    title = alt.TitleParams("learning curves", subtitle=head + notes, anchor="start")
     layers = [band, line, marks]
     if named:
         layers += _names(frame, hues, (low, high), loss, colour)
-    chart = alt.layer(*layers).properties(title=title)
-    return chart.properties(usermeta={ENDS: True}) if named else chart
+    chart = titled(alt.layer(*layers), "learning curves", head + notes)
+    if named:
+        return chart.properties(usermeta={ENDS: True})
+    return chart
 
 
 def _names(

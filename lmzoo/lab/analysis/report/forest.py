@@ -20,10 +20,13 @@ from lmzoo.lab.analysis.report.colours import (
     GROUPS,
     LABEL_WIDTH,
     WIDE_LABEL,
+    by_verdict,
+    chart_of,
     group_of,
     label_axis,
     label_lines,
     near_limit,
+    titled,
     with_rows,
 )
 from lmzoo.lab.analysis.verdict_lines import counted_words
@@ -135,29 +138,28 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     if sum(row["difference"] is not None for row in rows) < 2:
         return None
     labels = {row["label"]: row["note"] for row in rows}
-    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
-    margin, metric = part["margin"].item(0), part["metric"].item(0)
+    margin = part["margin"].item(0)
+    metric = part["metric"].item(0)
     unit = UNITS.get(metric, metric)
-
-    def by_verdict(kind: Any, values: Mapping[str, str]) -> Any:
-        encoded = kind("group:N", title=None).legend(alt.Legend(orient="top", title=None))
-        return encoded.scale(domain=groups, range=[values[group] for group in groups])
 
     def x(field: str) -> Any:
         axis = alt.Axis(format="~g") if margin < SMALL or margin > LARGE else alt.Undefined
         return alt.X(f"{field}:Q", title=f"difference: {unit}", axis=axis)
 
-    band = alt.Chart(alt.InlineData(values=[{"from": -margin, "to": margin}]))
+    band = chart_of([{"from": -margin, "to": margin}])
     band = band.mark_rect(color="var(--band)").encode(x=x("from"), x2="to:Q")
-    zero = alt.Chart(alt.InlineData(values=[{"zero": 0}]))
-    zero = zero.mark_rule(strokeDash=[4, 3], color="var(--muted)").encode(x=x("zero"))
+    zero = (
+        chart_of([{"zero": 0}])
+        .mark_rule(strokeDash=[4, 3], color="var(--muted)")
+        .encode(x=x("zero"))
+    )
     numbers = [alt.Tooltip(f"{name}:Q", format="+.4~g") for name in ("difference", "low", "high")]
 
     def layer(own: Sequence[Mapping[str, Any]]) -> Any:
-        return alt.Chart(alt.InlineData(values=list(own))).encode(
+        return chart_of(own).encode(
             y=alt.Y("label:N", sort=list(labels), title=None).axis(label_axis(labels)),
             tooltip=[alt.Tooltip("label:N"), alt.Tooltip("group:N", title="verdict"), *numbers],
-            stroke=by_verdict(alt.Stroke, COLOURS),
+            stroke=by_verdict(alt.Stroke, COLOURS, rows),
         )
 
     inside = [row for row in rows if "from" in row]
@@ -171,8 +173,10 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     )
     is_turned = part["higher_is_better"].item(0)
     shapes = {group: TURNED.get(own, own) for group, own in SHAPES.items()}
-    shape = by_verdict(alt.Shape, shapes if is_turned else SHAPES)
-    marks = marks.encode(x=x("at"), shape=shape, fill=by_verdict(alt.Fill, FILLS))
+    if not is_turned:
+        shapes = SHAPES
+    shape = by_verdict(alt.Shape, shapes, rows)
+    marks = marks.encode(x=x("at"), shape=shape, fill=by_verdict(alt.Fill, FILLS, rows))
     # The ends stand above the mark, so that no mark hides an interval.
     ends = [
         layer([row for row in inside if row[end] == row[place]])
@@ -196,12 +200,8 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
         notes.append("thin lines: intervals that are corrected for the number of points")
     if part["difference_low"].is_null().all():
         notes.append("one seed has no interval")
-    heading = alt.TitleParams(
-        "Differences to the reference, 95 % intervals", subtitle=notes, anchor="start"
-    )
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     chart = with_rows(alt.layer(*layers), labels)
-    return chart.properties(width="container", title=heading, autosize=fit)
+    return titled(chart, "Differences to the reference, 95 % intervals", notes)
 
 
 def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:

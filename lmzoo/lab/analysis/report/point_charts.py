@@ -6,7 +6,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import BASELINE, Hues, label_axis, with_rows
+from lmzoo.lab.analysis.report.colours import BASELINE, Hues, label_axis, titled, with_rows
 
 COSTS = {
     "parameters": "parameters",
@@ -36,8 +36,8 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
     means = base.mark_tick(thickness=2, size=14).encode(
         x=alt.X("loss:Q", aggregate="mean", title=what)
     )
-    title = alt.TitleParams("seeds", subtitle=["dots: seeds; lines: their means"], anchor="start")
-    return with_rows(alt.layer(dots, means), labels).properties(title=title)
+    chart = with_rows(alt.layer(dots, means), labels)
+    return titled(chart, "seeds", ["dots: seeds; lines: their means"])
 
 
 def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:
@@ -75,9 +75,5 @@ def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str) -> Any:
     steps = front.mark_line(
         interpolate="step-after", color="var(--muted)", strokeDash=[4, 3]
     ).encode(x=x, y=y)
-    title = alt.TitleParams(
-        f"loss against {cost}",
-        subtitle=["dashed: the Pareto front, no point is better for less"],
-        anchor="start",
-    )
-    return alt.layer(steps, intervals, dots).properties(title=title)
+    notes = ["dashed: the Pareto front, no point is better for less"]
+    return titled(alt.layer(steps, intervals, dots), f"loss against {cost}", notes)

@@ -5,7 +5,7 @@ from typing import Any
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import Hues
+from lmzoo.lab.analysis.report.colours import Hues, titled
 from lmzoo.lab.store.records import STATUSES
 
 SHOWN = (*STATUSES, "not ended")
@@ -63,8 +63,7 @@ def setting_chart(
     if beyond.height:
         values = "1 value" if beyond.height == 1 else f"{beyond.height} values"
         notes.append(f"{edge}: {values} {side} {worst:.3g}")
-    heading = alt.TitleParams(f"{name} of every setting", subtitle=notes, anchor="start")
-    return alt.layer(*layers).properties(title=heading)
+    return titled(alt.layer(*layers), f"{name} of every setting", notes)
 
 
 def _worst(measured: pl.DataFrame, sign: int) -> float:

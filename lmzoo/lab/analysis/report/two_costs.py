@@ -11,7 +11,7 @@ import polars as pl
 from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.report.colours import COLOURS, GROUPS, group_of
+from lmzoo.lab.analysis.report.colours import COLOURS, by_verdict, chart_of, group_of, titled
 from lmzoo.lab.analysis.report.forest import FILLS, SHAPES
 
 NAME = "after-training"
@@ -54,7 +54,6 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     axis = alt.Axis(values=ticks, format="~g", grid=False)
     metric = both["metric"].item(0)
     unit = UNITS.get(metric, metric)
-    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
 
     def x(field: str) -> Any:
         return alt.X(f"{field}:Q", title=f"trained without: {unit}", scale=scales[0], axis=axis)
@@ -62,18 +61,14 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     def y(field: str) -> Any:
         return alt.Y(f"{field}:Q", title=f"cut after training: {unit}", scale=scales[1], axis=axis)
 
-    def by_verdict(kind: Any, values: Any) -> Any:
-        encoded = kind("group:N", title=None).legend(alt.Legend(orient="top", title=None))
-        return encoded.scale(domain=groups, range=[values[group] for group in groups])
-
-    diagonal = alt.Chart(alt.InlineData(values=[{"end": low}, {"end": shared}]))
+    diagonal = chart_of([{"end": low}, {"end": shared}])
     diagonal = diagonal.mark_line(strokeDash=[4, 3], color="var(--muted)").encode(
         x=x("end"), y=y("end")
     )
     columns = ("difference", "difference_low", "difference_high", "after_training")
     tooltips = [alt.Tooltip(f"{name}:Q", format="+.4~g") for name in columns]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(
-        tooltip=[alt.Tooltip("label:N"), *tooltips], stroke=by_verdict(alt.Stroke, COLOURS)
+    base = chart_of(rows).encode(
+        tooltip=[alt.Tooltip("label:N"), *tooltips], stroke=by_verdict(alt.Stroke, COLOURS, rows)
     )
     across = base.mark_rule(strokeWidth=1.5).encode(
         x=x("difference_low"), x2="difference_high:Q", y=y("after_training")
@@ -84,32 +79,25 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     marks = base.mark_point(size=70, strokeWidth=1.5, opacity=1).encode(
         x=x("difference"),
         y=y("after_training"),
-        shape=by_verdict(alt.Shape, SHAPES),
-        fill=by_verdict(alt.Fill, FILLS),
+        shape=by_verdict(alt.Shape, SHAPES, rows),
+        fill=by_verdict(alt.Fill, FILLS, rows),
     )
     names = [
-        alt.Chart(alt.InlineData(values=[row for row in rows if row["side"] == side]))
+        chart_of([row for row in rows if row["side"] == side])
         .mark_text(align=side, dx=dx, color="var(--fg)")
         .encode(x=x("beside"), y=y("height"), text="name:N")
         for side, dx in SIDES.items()
     ]
     # A name that was moved is joined to its interval.
-    leaders = alt.Chart(alt.InlineData(values=rows)).mark_rule(
-        strokeWidth=0.7, color="var(--muted)"
-    )
+    leaders = chart_of(rows).mark_rule(strokeWidth=0.7, color="var(--muted)")
     leaders = leaders.encode(x=x("beside"), y=y("after_training"), y2="height:Q")
     notes = [
         "above the line, a cut hurts the trained model more than a model trained without the part",
         f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
     ]
-    title = alt.TitleParams(
-        "Cut after training, or trained without", subtitle=notes, anchor="start"
-    )
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
     chart = alt.layer(diagonal, across, up, marks, leaders, *names)
-    return chart.properties(width="container", height=SIZE, title=title, autosize=fit).properties(
-        usermeta={"wide": SIZE}
-    )
+    chart = chart.properties(height=SIZE, usermeta={"wide": SIZE})
+    return titled(chart, "Cut after training, or trained without", notes)
 
 
 def _ends(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
