@@ -44,6 +44,8 @@ from lmzoo.train.cut_weights import Variant, differs_in_cuts, variants
 from lmzoo.train.recipe import stored_recipe
 from lmzoo.train.trained import TrainedRun, load_run
 
+KEYS = ("run", "epoch", "cut", "way", "steps")
+"""What a line of results is known by."""
 SHARE = 0.05
 """Further steps after a cut, as a share of those of the training."""
 
@@ -96,9 +98,10 @@ def ablate(
     if steps is None:
         steps = max(1, round(SHARE * runs[0].state["steps"]))
     found, refused = _cuts(point, subjects[0], corpus, pairs=pairs)
-    measured = _Measured(point.folder, subjects, steps)
-    _measure(measured, found, corpus)
-    lines = measured.lines([cut.label for cut in found])
+    _measure(point.folder, subjects, found, steps, corpus)
+    names = [WHOLE.label, *(cut.label for cut in found)]
+    of_models = pl.col("run").is_in([own.run for own in subjects]) & pl.col("cut").is_in(names)
+    lines = read_lines(point.folder).filter(of_models)
     heading = (
         f"{point.label}: what each cut costs trained models, nats per token of the test split; "
         "means over seeds, 95 % intervals",
@@ -193,61 +196,38 @@ def _cuts(
     return module_cuts(subject, corpus), refused
 
 
-class _Measured:
-    """The losses of the models of a point that are known, in the file of their folder."""
-
-    def __init__(self, folder: Path, subjects: Sequence[Subject], steps: int) -> None:
-        self.subjects = subjects
-        self.steps = steps
-        self._folder = folder
-        self._store = open_store(folder)
-        keys = ("run", "epoch", "cut", "way", "steps")
-        self._known = set(read_lines(folder).select(keys).iter_rows())
-
-    def pending(self, cut: Cut, way: str) -> list[Subject]:
-        """Return the models whose loss is not known."""
-        return [own for own in self.subjects if self._key(own, cut, way) not in self._known]
-
-    def add(self, cut: Cut, way: str, found: Mapping[Subject, float | None]) -> None:
-        """Keep losses, or without a loss the reason."""
-        for subject, loss in found.items():
-            run, epoch, label, way, steps = self._key(subject, cut, way)
-            model = MODELS.dump(cut.config or subject.model.config)
-            why = cut.missing.get(way, "")
-            if loss is not None and not math.isfinite(loss):
-                why = "the loss is not finite"
-            line = {
-                **{"run": run, "epoch": epoch, "cut": label, "way": way, "steps": steps},
-                **{"loss": loss, "why": why, "model": json.dumps(model, sort_keys=True)},
-            }
-            self._store.append(ABLATIONS, record_line(line))
-            self._known.add(self._key(subject, cut, way))
-
-    def lines(self, labels: Sequence[str]) -> pl.DataFrame:
-        """Return the lines of these models and cuts."""
-        runs = [own.run for own in self.subjects]
-        of_models = pl.col("run").is_in(runs) & pl.col("cut").is_in([WHOLE.label, *labels])
-        return read_lines(self._folder).filter(of_models)
-
-    def _key(self, subject: Subject, cut: Cut, way: str) -> tuple[str, int, str, str, int]:
-        steps = 0
-        if way == TRAINED:
-            steps = self.steps
-        return subject.run, subject.epoch, cut.label, way, steps
-
-
-def _measure(measured: _Measured, found: Sequence[Cut], corpus: Corpus) -> None:
+def _measure(
+    folder: Path, subjects: Sequence[Subject], found: Sequence[Cut], steps: int, corpus: Corpus
+) -> None:
     """Measure what is missing, each cut in each way on all seeds together."""
-    extra = extra_data(corpus, measured.subjects[0].recipe.batch, measured.steps)
+    store = open_store(folder)
+    known = set(read_lines(folder).select(KEYS).iter_rows())
+    extra = extra_data(corpus, subjects[0].recipe.batch, steps)
     whole = [(WHOLE, way) for way in (ZEROED, TRAINED)]
     jobs = [*whole, *itertools.product(found, WAYS)]
     for number, (cut, way) in enumerate(jobs, 1):
-        subjects = measured.pending(cut, way)
-        if subjects:
-            _show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
-            own = losses(cut, way, subjects, corpus, extra)
-            measured.add(cut, way, dict(zip(subjects, own, strict=True)))
+        own = {"cut": cut.label, "way": way, "steps": 0}
+        if way == TRAINED:
+            own["steps"] = steps
+        missing = [x for x in subjects if (x.run, x.epoch, *own.values()) not in known]
+        if not missing:
+            continue
+        _show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
+        measured = losses(cut, way, missing, corpus, extra)
+        for subject, loss in zip(missing, measured, strict=True):
+            line = {"run": subject.run, "epoch": subject.epoch, **own}
+            line |= _outcome(cut, way, subject, loss)
+            store.append(ABLATIONS, record_line(line))
     _show(f"\r{'':79}\r")
+
+
+def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> dict[str, Any]:
+    """Return a loss, or without one the reason, and the model that has it."""
+    why = cut.missing.get(way, "")
+    if loss is not None and not math.isfinite(loss):
+        why = "the loss is not finite"
+    model = MODELS.dump(cut.config or subject.model.config)
+    return {"loss": loss, "why": why, "model": json.dumps(model, sort_keys=True)}
 
 
 def _show(text: str) -> None:

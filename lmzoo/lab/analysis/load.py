@@ -8,15 +8,12 @@ lines belong to which run. If a line is damaged (a run was killed while it wrote
 parsed one by one, and the damaged ones are left out and named. Folders without a config are left
 out and named too.
 
-`lmzoo/lab/store/records.py` documents the files. From these frames come
+`lmzoo/lab/store/records.py` documents the files. From these frames comes
 
     learning_curves   mean validation loss of a point's confirm runs by epoch, with its t-interval
-    tuned_settings    every tuned setting: value, last validation loss, status, if it was chosen
 
 Records hold minus a metric that is maximized. Its sign is turned here, once: all frames have the
 metric as the program reported it.
-
-A pruned setting counts with its last loss. A diverged setting has a row without a loss.
 """
 
 import json
@@ -417,11 +414,21 @@ def _test_epoch(study: Mapping[str, Any], tests: pl.DataFrame) -> int:
 
 
 def learning_curves(folder: StudyFolder, metric: str = "token") -> pl.DataFrame:
-    """Return label, epoch, loss, low, high, runs; low and high are null for a single run."""
-    losses = epochs_of(folder, "confirm").filter(pl.col(f"valid_{metric}").is_not_null())
+    """Return label, epoch, loss, low, high, runs; low and high are null for a single run.
+
+    A run that confirms several points (they are the same function) belongs to the point for which
+    it was made.
+    """
+    labels = [(point["id"], point["label"]) for point in folder.study["points"]]
+    named = pl.LazyFrame(labels, {"point": pl.String, "label": pl.String}, orient="row")
+    confirm = chosen_runs(folder.study).lazy().select("run").unique()
+    runs = folder.runs.join(confirm, on="run", how="semi").join(named, on="point")
+    events = folder.events.filter(pl.col("event") == "epoch").join(runs, on="run")
+    losses = events.select("label", "epoch", loss=f"valid_{metric}", order="run").drop_nulls("loss")
+    losses = losses.sort("label", "order", "epoch").collect()
     rows = []
     for (label, epoch), part in losses.group_by("label", "epoch", maintain_order=True):
-        interval = mean_interval(part[f"valid_{metric}"].to_numpy())
+        interval = mean_interval(part["loss"].to_numpy())
         low, high = (None if np.isnan(x) else float(x) for x in (interval.low, interval.high))
         rows.append((label, epoch, float(interval.mean), low, high, part.height))
     schema = {
@@ -429,49 +436,6 @@ def learning_curves(folder: StudyFolder, metric: str = "token") -> pl.DataFrame:
         "low": pl.Float64, "high": pl.Float64, "runs": pl.Int64,
     }  # fmt: skip
     return pl.DataFrame(rows, schema, orient="row").sort("label", "epoch")
-
-
-def tuned_settings(folder: StudyFolder, name: str, metric: str = "token") -> pl.DataFrame:
-    """Return label, value, loss, epoch, status, chosen of each tune run with the field `name`."""
-    points = {point["id"]: point["label"] for point in folder.study["points"]}
-    chosen = {
-        points[point]: facts.get("setting")
-        for point, facts in folder.study.get("chosen", {}).items()
-        if point in points
-    }
-    last = (
-        epochs_of(folder, "tune")
-        .sort("epoch")
-        .group_by("run", "label", "setting", "status", maintain_order=True)
-        .agg(pl.col(f"valid_{metric}").last().alias("loss"), pl.col("epoch").last())
-    )
-    rows = [
-        {**row, "value": setting.get(name), "chosen": setting == chosen.get(row["label"])}
-        for row in last.to_dicts()
-        if is_number((setting := json.loads(row["setting"])).get(name))
-    ]
-    schema = {
-        "label": pl.String, "value": pl.Float64, "loss": pl.Float64,
-        "epoch": pl.Int64, "status": pl.String, "chosen": pl.Boolean,
-    }  # fmt: skip
-    return pl.DataFrame(rows, schema, strict=False).sort("label", "value")
-
-
-def epochs_of(folder: StudyFolder, stage: str) -> pl.DataFrame:
-    """Return the epoch events of a stage's runs, with point, label, setting and status of the run.
-
-    A run that confirms several points (they are the same function) belongs to the point for which
-    it was made. A confirm run counts only if its setting is the chosen one.
-    """
-    labels = [(point["id"], point["label"]) for point in folder.study["points"]]
-    schema = {"point": pl.String, "label": pl.String}
-    named = pl.LazyFrame(labels, schema, orient="row")
-    runs = folder.runs.filter(pl.col("stage") == stage)
-    if stage == "confirm":
-        runs = runs.filter(pl.col("run").is_in(chosen_runs(folder.study)["run"].implode()))
-    own = runs.select("run", "point", "setting", "status").join(named, on="point")
-    events = folder.events.filter(pl.col("event") == "epoch").drop("status")
-    return events.join(own, on="run").collect().sort("label", "run", "epoch")
 
 
 Range = Mapping[str, Any]
@@ -487,8 +451,3 @@ def distinct_ranges(study: Mapping[str, Any]) -> dict[str, list[Range]]:
             if search_range not in ranges.setdefault(name, []):
                 ranges[name].append(search_range)
     return ranges
-
-
-def is_number(value: Any) -> bool:
-    """Return whether a value is an int or a float; a bool is not a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)

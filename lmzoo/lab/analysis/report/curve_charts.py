@@ -16,7 +16,6 @@ from lmzoo.lab.analysis.load import (
     distinct_ranges,
     is_maximized,
     learning_curves,
-    tuned_settings,
 )
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -54,23 +53,43 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     learning = learning_curves(folder, metric)
     if learning.height:
         charts["learning"] = learning_chart(learning, hues, what)
+    runs = run_frame(folder)
+    tuned = runs.filter(stage="tune").drop_nulls(["label", "epochs"])
+    tuned = tuned.rename({f"valid{SUFFIXES[metric]}": "loss", "epochs": "epoch"})
     for name, ranges in distinct_ranges(folder.study).items():
-        settings = tuned_settings(folder, name, metric)
-        if settings.height and all("low" in own for own in ranges):
+        is_numeric = name in tuned.columns and all("low" in own for own in ranges)
+        if is_numeric and tuned[name].count():
             sign = 1
             if is_maximized(folder.study):
                 sign = -1
             is_log = all(own.get("log") for own in ranges)
-            chart = setting_chart(settings, hues, name, what, sign, log=is_log)
-            charts[f"setting-{name}"] = chart
+            settings = _settings(folder, tuned, name)
+            charts[f"setting-{name}"] = setting_chart(settings, hues, name, what, sign, log=is_log)
     shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
     charts = {name: chart.properties(height=HEIGHT) for name, chart in charts.items()}
-    losses = run_frame(folder).filter("chosen").rename({f"test{SUFFIXES[metric]}": "loss"})
+    losses = runs.filter("chosen").rename({f"test{SUFFIXES[metric]}": "loss"})
     losses = losses.select("label", "seed", "loss").drop_nulls()
     if losses["seed"].n_unique() > 1 and len(hues.groups) <= MOST_ROWS:
         charts["seeds"] = seeds_chart(losses, hues, what)
     return charts
+
+
+def _settings(folder: StudyFolder, tuned: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return label, value, loss, epoch, status, chosen of each run that tried a value of a field.
+
+    A pruned run counts with its last loss. A diverged one has a row without a loss.
+    """
+    chosen = folder.study.get("chosen", {})
+    values = {
+        point["label"]: chosen[point["id"]]["setting"].get(name)
+        for point in folder.study["points"]
+        if point["id"] in chosen
+    }
+    value = pl.col(name).cast(pl.Float64)
+    known = pl.col("label").replace_strict(values, default=None, return_dtype=pl.Float64)
+    own = tuned.select("label", "loss", "epoch", "status", value=value, chosen=value == known)
+    return own.drop_nulls("value").sort("label", "value")
 
 
 def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:

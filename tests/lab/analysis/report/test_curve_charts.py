@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.load import learning_curves, load_study, tuned_settings
+from lmzoo.lab.analysis.load import learning_curves, load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.report.colours import Hues
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
@@ -46,15 +46,6 @@ def test_a_single_seed_has_no_interval(toy):
     toy.add_point("full", [2.0])
     frame = learning_curves(load_study(toy.path))
     assert frame["low"].null_count() == frame.height == 3
-
-
-def test_every_tuned_setting_has_its_last_loss_and_status(folder):
-    frame = tuned_settings(folder, "lr")
-    assert frame["value"].to_list() == [0.001, 0.01, 0.1, 1.0]
-    assert frame["status"].to_list() == ["finished", "finished", "pruned", "diverged"]
-    assert frame["epoch"].to_list() == [3, 3, 1, 3]
-    assert frame["loss"].to_list() == [3.0, 2.2, 4.2, None]
-    assert tuned_settings(folder, "model.width").is_empty()
 
 
 def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
