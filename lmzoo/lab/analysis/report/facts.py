@@ -6,15 +6,13 @@ alike, so giving all of them runs the same study.
 
 import json
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from lmzoo.base.command_line import setting_text
 from lmzoo.base.printed import duration
-from lmzoo.base.search_space import range_text
 from lmzoo.lab.analysis.environments import begun_in, commits_of
 from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
@@ -131,7 +129,7 @@ def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> lis
     """Return the sweep with all its options, for these points or for all that were trained."""
     chosen = points or study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
-    options = _without_gone([*(study.get("options") or _older_options(study))])
+    options = _without_gone(study.get("options", ()))
     some = len(labels) < len(study["points"]) or study.get("left_out")
     return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
 
@@ -168,24 +166,3 @@ def _environment(runs: pl.DataFrame) -> str:
                 values.setdefault(name, {})[str(value)] = None
     parts = [f"{name} {' and '.join(values[name])}" for name in sorted(values)]
     return ", ".join(parts) + CHANGED * any("+" in c for c in values.get("commit", ()))
-
-
-def _older_options(study: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the options of a study whose version did not store them as words."""
-    asked = {"margin": study.get("margin", ""), **study.get("asked", {}), **study["budget"]}
-    words = ["epochs", "samples", "seeds", "margin", "corpus", "recipe", "seed", "parameters"]
-    for name in (*words, "parallel", "sampler", "pruner"):
-        value = str(asked.get(name, ""))
-        # An object that a script gave is stored by its class; `response` was a pruner of 0.1.
-        is_object = name in ("sampler", "pruner") and value != value.lower()
-        if value not in ("", "response") and not is_object:
-            yield from (f"--{name}", value)
-    if asked.get("max_seeds"):
-        yield from ("--until-decided", "--max-seeds", str(asked["max_seeds"]))
-    for field, value in asked.get("fields", {}).items():
-        yield from ("--set", setting_text(field, value))
-    for field, search_range in asked.get("search", {}).items():
-        if search_range is not None:  # None is the default range of the field
-            yield from ("--search-space", range_text(field, search_range))
-    for field in asked.get("off", ()):
-        yield from ("--search-space", f"{field}=off")

@@ -3,10 +3,7 @@
 Charts need the extra `figures`. Without it the page has all texts and tables, and says so.
 """
 
-import re
 from dataclasses import replace
-from html import unescape
-from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
@@ -24,7 +21,6 @@ from lmzoo.lab.analysis.report.html import (
     folded,
     html_page,
     html_table,
-    macro,
     paragraphs,
 )
 from lmzoo.lab.store.records import find_study
@@ -63,8 +59,6 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
     rest = ranking.warnings[ranking.grave :]
     lead += paragraphs([*rest, ranking.next_line, cost_line(folder)])
     lead += _forests(folder, ranked) if has_charts else paragraphs([NO_CHARTS])
-    used = terms(lead + "".join(section.body for section in sections))
-    sections.append(Section("Terms", used, folded=True))
     return html_page(ranking.question, lead, sections)
 
 
@@ -129,16 +123,3 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame) -> list[Section]:
         body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))
         sections += [Section(title, body, folded=bool(sections))] if body else []
     return sections
-
-
-def terms(page: str) -> str:
-    """Return the terms in bold type of `glossary.md` that a page uses, as HTML."""
-    text = unescape(re.sub(r"<script.*?</script>|<[^>]*>", " ", page, flags=re.DOTALL))
-    glossary = files("lmzoo.lab.analysis.report").joinpath("glossary.md").read_text("utf-8")
-    known = re.findall(r"^\| \*\*(.*?)\*\* \| (.*) \|$", glossary, re.MULTILINE)
-    used = [
-        (term, meaning)
-        for term, meaning in known
-        if any(re.search(rf"\b{re.escape(word)}", text) for word in term.split(", "))
-    ]
-    return macro("terms", used)

@@ -1,10 +1,9 @@
-"""What a page says in words: the recipe, the terms."""
+"""What a page says in words: the recipe."""
 
 from pathlib import Path
 
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.report.facts import recipe_section, spent_table
-from lmzoo.lab.analysis.report.page import terms
 from tests.lab.analysis.recorded import folder_of
 from tests.lab.analysis.toy_study import change_lines
 
@@ -32,9 +31,3 @@ def test_stages_list_their_runs_and_the_devices_of_their_epochs(toy):
     assert (confirm[0], confirm[1], confirm[3]) == ("confirm", "2", "6")
     assert confirm[-1] == "CPU A, GPU B"
     assert (whole[0], whole[1], whole[3]) == ("all", "3", "9")
-
-
-def test_only_terms_of_the_page_are_listed():
-    text = terms("<p>Each point has a <b>seed</b>.</p><script>pack</script>")
-    for word, used in {"point": True, "seed": True, "pack": False, "bound": False}.items():
-        assert (f"<dt>{word}</dt>" in text) is used, word

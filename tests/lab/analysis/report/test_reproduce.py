@@ -130,10 +130,3 @@ def test_points_without_a_chosen_setting_are_left_out(toy):
     toy.write()
     words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
     assert words[words.index("--points") + 1] == "cut full,cut a,b"
-
-
-def test_the_command_of_an_older_study_has_its_budget(toy):
-    toy.add_point("full", [2.0, 2.1, 2.3])
-    lines = reproduce_commands(toy.path, load_study(toy.path)).splitlines()
-    assert lines[0].startswith("python sweeps/toy.py --epochs 3 --samples 2 --seeds 3 --out ")
-    assert lines[1:3] == [f"lmzoo {name} {toy.path}" for name in ("rank", "report")]
