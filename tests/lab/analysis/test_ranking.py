@@ -12,12 +12,11 @@ from lmzoo.lab.analysis.columns import names
 from lmzoo.lab.analysis.formatting import join_labels
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
+from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.verdict_lines import verdict_lines
 from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import RunFolder
-from tests.lab.analysis.recorded import folder_of, frame_of
 from tests.lab.analysis.toy_study import change_lines, rank, row
 
 
@@ -236,18 +235,6 @@ def test_a_budget_below_every_test_is_refused(toy):
 )
 def test_what_a_test_split_explains(loss, floor, vocab, sequences, expected) -> None:
     assert is_impossible(loss, floor, vocab, sequences) == expected
-
-
-def test_a_ranking_warns_of_an_impossible_loss_only() -> None:
-    folder = folder_of("gru_ablation-captions")
-    assert not frame_of("gru_ablation-captions")["marks"].list.contains("impossible").any()
-    runs = folder.runs.with_columns(floor_token=pl.lit(3.0))
-    frame = rank_points(runs, folder.events, folder.study)
-    marked = frame.filter(pl.col("marks").list.contains("impossible"))
-    assert 0 < marked["high"].max() < 3.0
-    report = ranking_report(folder, frame)
-    assert any(line.startswith("WARNING: below the entropy") for line in report.warnings)
-    assert any(line.startswith("impossible: ") for line in report.legend)
 
 
 def add_point(toy, name, shares, **config):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.analysis.ranking import FIVE_GRAM
 from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report.page import render_report
@@ -110,14 +109,6 @@ def test_a_study_whose_last_epochs_gain_is_named_in_the_first_sentence(toy, no_c
     lead = render_report(toy.path).partition('class="lead">')[2]
     assert lead.startswith(sentence) is said
     assert (sentence in " ".join(brief(toy.path)[:3])) is said
-
-
-def test_models_that_lose_to_the_five_gram_are_named_in_the_first_sentence(toy):
-    toy.add_point("counts", [2.2, 2.2, 2.2], model=FIVE_GRAM, parameters=0)
-    falling(toy, {3: 0.0}, 3)
-    assert doubts(toy) == ["cut part loses to the Kneser-Ney 5-gram (2.200), a model of counts."]
-    toy.add_point("bad", [2.6, 2.61, 2.59])
-    assert doubts(toy)[0].startswith("cut part, cut bad lose to the Kneser-Ney 5-gram (2.200)")
 
 
 def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():

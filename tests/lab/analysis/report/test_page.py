@@ -12,7 +12,7 @@ import pytest
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import TextTable, render
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.analysis.report.html import Section, equation, html_page, html_table
+from lmzoo.lab.analysis.report.html import equation, html_table
 from tests.lab.analysis.browser import browse
 from tests.lab.analysis.recorded import page_of, report_of
 
@@ -140,17 +140,3 @@ def test_a_browser_shows_sorts_and_filters_the_page_without_requests(browser, st
         assert labels() == sorted(before, reverse=True) != before
         tab.locator("input[type=search] >> nth=0").fill("part")
         assert labels() == ["cut part"]
-
-
-def test_a_browser_reports_a_page_that_loads_other_files(browser, tmp_path):
-    """The test above detects requests and scripts."""
-    path = tmp_path / "bad.html"
-    body = '<img src="http://127.0.0.1:9/x.png"><script>throw Error("no")</script>'
-    text = html_page("bad", "", [Section("x", body)])
-    path.write_text(text)
-    with browse(path, browser=browser) as tab:
-        assert tab.messages  # the policy in the page's head refuses both
-    path.write_text(re.sub(r"<meta http-equiv[^>]*>", "", text))
-    with browse(path, browser=browser) as tab:
-        assert "http://127.0.0.1:9/x.png" in tab.requests
-        assert any("no" in message for message in tab.messages)

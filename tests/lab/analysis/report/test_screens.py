@@ -6,7 +6,6 @@ from importlib.resources import files
 import pytest
 
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.analysis.report.html import Section, html_page
 from tests.lab.analysis.browser import browse as browse_page
 from tests.lab.analysis.browser import launched
 from tests.lab.analysis.recorded import page_of
@@ -124,20 +123,3 @@ def test_axe_finds_no_violation(browse, page, scheme):
         tab.evaluate(script)
         found = tab.evaluate("axe.run().then((result) => result.violations)")
         assert [(rule["id"], rule["nodes"][0]["html"]) for rule in found] == []
-
-
-def test_the_checks_find_what_they_look_for(browse, tmp_path):
-    """A page that is too wide, a shortened label, and texts that are too pale."""
-    body = (
-        '<p style="width: 2000px; color: #999; background: #fff">pale</p>'
-        '<div class="chart" style="background: #4393c3"><svg width="50" height="20">'
-        '<text x="5" y="15" fill="#fff">0.2…</text></svg></div>'
-    )
-    path = tmp_path / "bad.html"
-    text = html_page("bad", "", [Section("x", body)])
-    path.write_text(text.replace("<html", '<html data-drawn="yes"'), encoding="utf-8")
-    with browse(path, 390) as tab:
-        assert tab.evaluate("document.documentElement.scrollWidth") > 390
-        assert tab.evaluate(CLIPPED) == ["0.2…"]
-        found = tab.evaluate(UNREADABLE)
-        assert [text.split(":")[0] for text in found] == ["pale", "0.2…"]
