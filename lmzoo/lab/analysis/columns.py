@@ -2,7 +2,7 @@
 
 `columns.csv` has a line for each column: its frame, its name there (CSV, JSON), a unit, and, if a
 person reads it, a heading, a cell (a format or a name of `CELLS`), the text tables that show it,
-its interval, its place, what a narrow terminal leaves out first, and a legend, in which `{names}`
+its interval, its place and a legend, in which `{names}`
 are filled by the table. Units, text tables, legends and the report follow. A new column of the
 ranking is one line there, and one of `VALUES` if it follows from others; `make results` writes it
 into the pages of results.
@@ -66,8 +66,6 @@ class Column:
     is_text: bool = False
     """Aligned left, and wrapped where space is short."""
     is_json: bool = False
-    optional: int = 0
-    """A narrow terminal leaves the column out; those with small numbers first. 0: never."""
 
     def text(self, row: Row, digits: str) -> str:
         if callable(self.cell):
@@ -107,13 +105,11 @@ def text_table(
     """Return a table of strings; columns without any content are left out."""
     cells = {column: [column.text(row, digits) for row in rows] for column in columns}
     kept = [column for column, own in cells.items() if not set(own) <= {MISSING, ""}]
-    optional = sorted((c for c in kept if c.optional), key=lambda column: column.optional)
     return TextTable(
         title,
         tuple(column.heading for column in kept),
         list(zip(*(cells[column] for column in kept), strict=True)),
         frozenset(column.heading for column in kept if column.is_text),
-        tuple(column.heading for column in optional),
     )
 
 
@@ -310,7 +306,6 @@ def _read_columns() -> dict[str, tuple[Column, ...]]:
             place=int(own["place"] or 9),
             is_text="text" in own["kind"],
             is_json="json" in own["kind"],
-            optional=int(own["optional"] or 0),
         )
         frames.setdefault(own["frame"], []).append(column)
     return {frame: tuple(columns) for frame, columns in frames.items()}

@@ -44,8 +44,6 @@ class TextTable:
     rows: Sequence[Sequence[str]]
     text_columns: frozenset[str] = frozenset()
     """Columns of text: aligned left, and wrapped where space is short. Others hold numbers."""
-    optional: tuple[str, ...] = ()
-    """Columns that a narrow terminal leaves out, the first one first."""
 
     def without(self, name: str) -> "TextTable":
         i = self.header.index(name)
@@ -145,19 +143,16 @@ class ReportFrame(pl.DataFrame):
         return f"<pre>{html.escape(str(self))}</pre>"
 
 
-def render(
-    report: Report, format: str, *, width: int = 100, colour: bool = False, complete: bool = True
-) -> str:
+def render(report: Report, format: str, *, width: int = 100, colour: bool = False) -> str:
     """Return the report as text: table, md, csv, json, latex or github; else a `UserError`.
 
-    A table has `width` columns of a terminal, and colours; unless it is `complete`, optional
-    columns that do not fit are left out.
+    A table has `width` columns of a terminal, and colours.
     """
     check_format(format)
     if format not in ("csv", "json"):
         report = _printable(report)
     if format == "table":
-        return _terminal(report, width=width, colour=colour, complete=complete)
+        return _terminal(report, width=width, colour=colour)
     return FORMATS[format](report)
 
 
@@ -187,7 +182,7 @@ def check_format(format: str) -> None:
         raise UserError(f"no format {format!r}; known: {', '.join(('table', *FORMATS))}")
 
 
-def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> str:
+def _terminal(report: Report, *, width: int, colour: bool) -> str:
     console = Console(
         file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour,
         highlight=False, force_jupyter=False,
@@ -197,22 +192,15 @@ def _terminal(report: Report, *, width: int, colour: bool, complete: bool) -> st
             console.print(Text(line))
         if any(table.title for table in report.tables):
             console.print()
-        left_out: dict[str, None] = {}
         for table in report.tables:
             if table.title:
                 console.print(Text(table.title, style="bold"))
-            for name in (name for name in table.optional if name in table.header):
-                if not complete and _least_width(table) > width:
-                    table, left_out[name] = table.without(name), None
             # A narrow terminal wraps lines: a table must not lose a cell or break a name.
             console.width = max(width, _least_width(table))
             console.print()
             console.print(_rich_table(table, width))
             console.print()
             console.width = width
-        if left_out:
-            names = ", ".join(left_out)
-            console.print(Text(f"left out, because the terminal is narrow: {names}"))
         for line in report.closing:
             console.print(Text(line), soft_wrap=line == report.next_line)
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())

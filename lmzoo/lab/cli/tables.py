@@ -36,8 +36,8 @@ def print_report(report: "Report", format: str) -> None:
     """Print a report in a format, for the width of the terminal."""
     from lmzoo.lab.analysis.render import csv_note, render
 
-    width, terminal = shutil.get_terminal_size((100, 40)).columns, sys.stdout.isatty()
-    echo(render(report, format, width=width, colour=terminal, complete=not terminal))
+    width = shutil.get_terminal_size((100, 40)).columns
+    echo(render(report, format, width=width, colour=sys.stdout.isatty()))
     if format == "csv" and (note := csv_note(report)):
         echo(note, err=True)
 

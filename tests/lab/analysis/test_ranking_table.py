@@ -20,7 +20,7 @@ def brief(path):
 
 
 def lines_of(report):
-    return render(report.brief, "table", width=80, complete=False).splitlines()
+    return render(report.brief, "table", width=80).splitlines()
 
 
 def doubts(toy):

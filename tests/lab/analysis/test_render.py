@@ -135,24 +135,6 @@ def test_a_narrow_terminal_loses_no_cell_and_breaks_no_name(width):
     assert all(cell in text for cell in (*header, rows[0][0], *rows[0][2:], name))
 
 
-@pytest.mark.parametrize(("width", "left_out"), [(80, True), (200, False)])
-def test_a_narrow_terminal_leaves_out_optional_columns_and_says_so(toy, width, left_out):
-    report = study_ranking(toy.path)
-    text = render(report, "table", width=width, complete=False)
-    *lines, _command = text.splitlines()
-    assert max(map(len, lines)) <= width
-    assert "ppl" in render(report, "table", width=width)
-    assert ("the terminal is narrow: ppl, chances" in text) == left_out
-    header = next(line for line in text.splitlines() if line.split()[:2] == ["rank", "point"])
-    assert ("ppl" in header) != left_out
-    assert "difference" in header
-    table = report.tables[0]
-    for row in table.rows:
-        cells = dict(zip(table.header, row, strict=True))
-        shown = [cells[name] for name in ("rank", "loss", "difference")]
-        assert any(all(cell in line for cell in shown) for line in text.splitlines()), row
-
-
 def test_markdown_shows_every_character_as_it_is():
     text = r"<unk> a_b * [c] `d` | \e"
     table = TextTable("title", ("head",), ((text,),))

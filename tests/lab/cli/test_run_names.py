@@ -12,7 +12,7 @@ from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, json_bytes
 from tests.cli.run_lmzoo import run_lmzoo
 
-COMMANDS = ("sample", "score", "posterior", "horizon", "audit")
+COMMANDS = ("sample", "score", "audit")
 """Subcommands that read a run."""
 ARGUMENTS = {"score": ["a man runs"]}
 """What a command needs besides the run."""
@@ -110,15 +110,6 @@ def test_every_command_reads_the_named_run(runs, lmzoo):
             assert (code, "error" in err, bool(out)) == (0, False, True), (command, name, err)
 
 
-def test_the_weights_of_a_row_are_those_of_its_run_or_said_to_be_untrained(runs, lmzoo):
-    by_row, by_folder = (lmzoo("horizon", name, "--json") for name in ("DLM46", find_run("DLM46")))
-    assert by_row[2] == by_folder[2]
-    assert [*json.loads(by_row[1]).values()] == [*json.loads(by_folder[1]).values()]
-    code, out, err = lmzoo("horizon", "DLM46", "gru", "--json", "--set", "model.width=4")
-    assert (code, err.splitlines()[-1]) == (0, "initial weights, not trained: DLM46, gru")
-    assert json.loads(out)["DLM46"] != json.loads(by_row[1])["DLM46"]
-
-
-def test_a_report_takes_a_study_and_a_point(runs):
+def test_a_name_has_a_study_and_a_point(runs):
     assert find_studied("toy") == (Path("runs/toy-text"), "")
     assert find_studied("toy:state_to_candidate") == (Path("runs/toy-text"), "state_to_candidate")

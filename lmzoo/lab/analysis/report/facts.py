@@ -1,10 +1,9 @@
-"""What a page says in words: what was spent, the recipe, how to repeat it.
+"""What a page says in words: what was spent, and how to repeat it.
 
 `study.json` stores the options of the sweep, those of the command line and those of the script
 alike, so giving all of them runs the same study.
 """
 
-import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -14,10 +13,9 @@ import polars as pl
 
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.environments import begun_in, commits_of
-from lmzoo.lab.analysis.formatting import format_value
-from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
+from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.render import TextTable, store_address
-from lmzoo.lab.analysis.report.html import code_block, folded, html_table, paragraphs
+from lmzoo.lab.analysis.report.html import code_block, html_table, paragraphs
 from lmzoo.lab.store.address import S3_SCHEME
 
 
@@ -84,37 +82,15 @@ NOTE = (
 
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
-    """Return tables of what was spent and of the recipe, then all commands."""
+    """Return the table of what was spent, then all commands."""
     runs = folder.runs.collect()
     commits = commits_of(runs)
     commits.pop("", None)
     last = max(commits, key=lambda name: commits[name], default="")
     install = "\n".join(INSTALL).format(commit=f" at commit {last.removesuffix('+')}" * bool(last))
     body = html_table(spent_table(folder)) + paragraphs([NOTE], "text")
-    if len(runs):
-        table = recipe_table(folder, runs)
-        body += folded(table.title, html_table(table))
     commands = reproduce_commands(portable(path, folder.study), folder)
     return body + code_block(f"{install}\n{DATA}\n{commands}")
-
-
-def recipe_table(folder: StudyFolder, runs: pl.DataFrame) -> TextTable:
-    """Return the recipe and the seeds of the confirm runs. The command has all other options."""
-    confirm = runs.filter(pl.col("stage") == "confirm", pl.col("parameters") != 0)
-    values: dict[str, set[str]] = {}
-    for recipe in map(json.loads, (confirm if len(confirm) else runs)["recipe"].unique()):
-        for name, value in recipe.items():
-            text = format_value(value) if isinstance(value, float) else str(value)
-            values.setdefault(name, set()).add(text)
-    searched = distinct_ranges(folder.study)
-    rows = [
-        (name, " or ".join(sorted(own)) + ", chosen by tuning" * (f"recipe.{name}" in searched))
-        for name, own in values.items()
-    ]
-    seeds = confirm["seed"].unique().sort()
-    rows.append(("seeds of the ranking", ", ".join(map(str, seeds))))
-    both = ("field", "value")
-    return TextTable("how each point was trained", both, rows, frozenset(both))
 
 
 def portable(path: Path, study: Mapping[str, Any]) -> Path:

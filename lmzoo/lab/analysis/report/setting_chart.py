@@ -69,16 +69,17 @@ def setting_chart(
 def _worst(measured: pl.DataFrame, sign: int) -> float:
     """Return the value at the edge of the chart: 1.6 times the range of the finished runs."""
     ended = sign * measured.filter(pl.col("status") == "finished")["loss"]
-    if ended.is_empty():
+    best = ended.min()
+    worst = ended.max()
+    if worst is None or worst == best:
         return sign * float("inf")
-    best, worst = float(ended.min()), float(ended.max())  # type: ignore[arg-type]
-    return sign * (best + 1.6 * (worst - best)) if worst > best else sign * float("inf")
+    return sign * (best + 1.6 * (worst - best))  # type: ignore[operator]
 
 
 def _up_to(measured: pl.DataFrame, worst: float, beyond: pl.DataFrame, sign: int) -> alt.Scale:
     """Return a scale that ends at the worst value that is shown."""
     if beyond.is_empty():
         return alt.Scale(zero=False)
-    best = float((sign * measured["loss"]).min()) * sign  # type: ignore[arg-type]
+    best = sign * (sign * measured["loss"]).min()  # type: ignore[operator]
     domain = sorted([best - 0.05 * (worst - best), worst])
     return alt.Scale(domain=domain, clamp=True, nice=False)

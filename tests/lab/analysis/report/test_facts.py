@@ -16,8 +16,6 @@ def test_the_recipe_has_the_installation_one_commit_and_relative_paths():
     assert "lmzoo report runs/reference-multi30k_en" in text
     assert "In a clone of the repository of lmzoo at commit b747778;" in text
     assert "commit 5a47297 and b747778" in text or "commit b747778 and 5a47297" in text
-    for cell in ("adam", "0.01, chosen by tuning", "cosine", "1, 2, 3, 4, 5"):
-        assert f">{cell}</td>" in text
 
 
 def test_stages_list_their_runs_and_the_devices_of_their_epochs(toy):
