@@ -244,12 +244,12 @@ def roads(place: Path, name: str) -> dict[str, Callable[[], object]]:
         unpack_all(Store(runs))
 
     def chosen() -> None:
-        from lmzoo.lab.cli.run_names import find_trained
+        from lmzoo.lab.cli.run_names import find_run
 
         toy = study(runs)
         toy.study_json["chosen"]["full"]["runs"] = [name]
         toy.write()
-        find_trained(f"{runs}:cut full")
+        find_run(f"{runs}:cut full")
 
     def parquet(folder: str, file: str) -> Callable[[], object]:
         def action() -> None:

@@ -28,17 +28,6 @@ Runs = Annotated[Path, typer.Option("--runs", help="Folder in which runs and stu
 
 def find_run(text: str, runs: Path = files.RUNS) -> Path:
     """Return the folder of the run that a text names; a `UserError` if it is not one."""
-    found = find_trained(text, runs)
-    if found is None:
-        raise UserError(
-            f"no run of {text} in {runs}; train one with `lmzoo train {text}`, or give the folder "
-            "of a run"
-        )
-    return found
-
-
-def find_trained(text: str, runs: Path = files.RUNS) -> Path | None:
-    """Return the folder of a run, or None for a row without a run; errors are as of `find_run`."""
     path = Path(text)
     if (path / files.STUDY).exists():
         raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
@@ -92,7 +81,7 @@ def _best_loss(run: RunFolder) -> float | None:
     return min((loss for loss in losses if loss is not None), default=None)
 
 
-def _latest(name: str, runs: Path) -> Path | None:
+def _latest(name: str, runs: Path) -> Path:
     from lmzoo.lab.study.trainable import open_door  # imports torch
 
     try:
@@ -104,7 +93,12 @@ def _latest(name: str, runs: Path) -> Path | None:
         for folder in map(RunFolder, _run_folders(runs))
         if folder.checkpoint.exists() and (folder.config or {}).get("row") == row
     ]
-    return max(trained)[1] if trained else None
+    if not trained:
+        raise UserError(
+            f"no run of {name} in {runs}; train one with `lmzoo train {name}`, or give the folder "
+            "of a run"
+        )
+    return max(trained)[1]
 
 
 def _run_folders(runs: Path) -> list[Path]:
