@@ -5,62 +5,46 @@ the last one counts (`store/archive.py`). A copy that `--again` has replaced is 
 records are kept beside those of the new run.
 """
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+import polars as pl
 
 from lmzoo.lab.store.archive import archived_files, read_run_file
-from lmzoo.lab.store.records import DAMAGED, last_records, parse_lines
+from lmzoo.lab.store.records import DAMAGED
 
 NAMED = 3
 CLOSE = 1e-6
+KEY = ["run", "event", "epoch"]
+LOSS = pl.coalesce("token", "valid_token").fill_null(float("inf"))
+"""A run that diverged has no loss."""
+
+
+def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Return the runs, (name, records), that no later training has replaced."""
+    replaced = {(run, data) for run, _, data in archived_files(path, [DAMAGED])}
+    replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in copies}
+    return [own for own in copies if own not in replaced]
 
 
 def copy_warnings(
-    path: Path,
-    counted: Mapping[str, tuple[Mapping[str, Any], bytes]],
-    copies: Iterable[tuple[str, tuple[bytes, bytes]]],
-    sign: int,
+    events: pl.DataFrame, copied: pl.DataFrame, names: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a line if runs differ from their copies; both are a config and the records.
-
-    `sign` turns a metric that is maximized.
-    """
-    others = [(run, copy) for run, copy in copies if run in counted and copy[1] != counted[run][1]]
-    if not others:
-        return
-    replaced = {(run, data) for run, _, data in archived_files(path, [DAMAGED])}
-    replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in others}
-    found: dict[str, str] = {}
-    for run, copy in others:
-        config, records = counted[run]
-        losses = _differing(run, records, copy[1])
-        if losses and (run, copy[1]) not in replaced:
-            here, there = (f"{sign * loss:.6g}" for loss in losses)
-            label = config["point"]["label"]
-            found[run] = f"{label}, seed {config['seed']}: {here} and {there}"
+    """Yield a line if the events of runs differ from those of their copies."""
+    is_measured = pl.col("event").is_in(["test", "epoch"])
+    ours, theirs = (own.filter(is_measured).select(*KEY, loss=LOSS) for own in (events, copied))
+    both = ours.join(theirs, on=KEY, maintain_order="left")
+    difference = (pl.col("loss") - pl.col("loss_right")).abs()
+    scale = pl.min_horizontal(pl.col("loss").abs(), pl.col("loss_right").abs())
+    differ = both.filter(pl.col("loss") != pl.col("loss_right"), difference > CLOSE * scale)
+    last = differ.group_by("run", maintain_order=True).last()
+    found = [
+        f"{names[run]}: {here:.6g} and {there:.6g}"
+        for run, here, there in last.select("run", "loss", "loss_right").iter_rows()
+    ]
     if found:
         more = f"; and {len(found) - NAMED} more" * (len(found) > NAMED)
         yield (
             "in the store twice with other numbers, of which the last file counts: "
-            f"{'; '.join([*found.values()][:NAMED])}{more}"
+            f"{'; '.join(found[:NAMED])}{more}"
         )
-
-
-def _differing(run: str, counted: bytes, other: bytes) -> tuple[float, float] | None:
-    """Return the last losses in which the records of two copies differ; None if they agree."""
-    ours = _losses(run, counted)
-    theirs = _losses(run, other)
-    for key in reversed([*ours]):
-        if key in theirs and not math.isclose(ours[key], theirs[key], rel_tol=CLOSE):
-            return ours[key], theirs[key]
-    return None
-
-
-def _losses(run: str, records: bytes) -> dict[tuple[str, int], float]:
-    """Return the losses of a run by event and epoch; a run that diverged has an infinite one."""
-    names = {"test": "token", "epoch": "valid_token"}
-    events = [event for event in last_records(parse_lines(records, run)) if event["event"] in names]
-    known = {(e["event"], e["epoch"]): e.get(names[e["event"]]) for e in events}
-    return {key: math.inf if loss is None else loss for key, loss in known.items()}

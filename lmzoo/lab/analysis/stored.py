@@ -33,26 +33,23 @@ class StoredRuns(NamedTuple):
     total: int
     damage: Sequence[str] = ()
     """What is said of damaged archives."""
-    copies: Sequence[tuple[str, Content]] = ()
-    """Runs that the store has once more with other records."""
-    shadowed: frozenset[str] = frozenset()
-    """The names of those runs."""
+    copies: Sequence[tuple[str, bytes]] = ()
+    """Runs that the store has once more, and those records."""
 
 
 def stored_runs(path: Path) -> StoredRuns:
     """Return the runs of a study's folder and of its archive."""
     folders = run_folders(path)
     archived: dict[str, Content] = {}
-    copies: list[tuple[str, Content]] = []
+    copies: list[tuple[str, bytes]] = []
     for run, text, records in archived_runs(path):  # after the folders: a sweep moves runs there
         if run in archived:
-            copies.append((run, archived[run]))
+            copies.append((run, archived[run][1]))
         archived[run] = text, records
-    copies += [(run, archived[run]) for run in sorted(folders & archived.keys())]
+    copies += [(run, archived[run][1]) for run in sorted(folders & archived.keys())]
     damage = [archive.damage for archive in archives(path) if archive.damage]
-    shadowed = frozenset(run for run, _ in copies)
     count = len(folders | archived.keys())
-    return StoredRuns(_in_order(path, folders, archived), count, damage, copies, shadowed)
+    return StoredRuns(_in_order(path, folders, archived), count, damage, copies)
 
 
 def _in_order(

@@ -14,48 +14,19 @@ import polars as pl
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.environments import begun_in, commits_of
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.render import TextTable, store_address
-from lmzoo.lab.analysis.report.html import code_block, html_table, paragraphs
+from lmzoo.lab.analysis.render import store_address
+from lmzoo.lab.analysis.report.html import code_block, paragraphs
 from lmzoo.lab.store.address import S3_SCHEME
-
-
-def spent_table(folder: StudyFolder) -> TextTable:
-    """Return runs, pruned runs, epochs, training time and devices of each stage."""
-    epochs = folder.events.filter(pl.col("event") == "epoch").group_by("run")
-    trained = epochs.agg(
-        epochs=pl.len(), seconds=pl.col("seconds").sum(), device=pl.col("device").last()
-    )
-    stages = (
-        folder.runs.join(trained, on="run", how="left")
-        .group_by("stage")
-        .agg(
-            runs=pl.len(),
-            pruned=(pl.col("status") == "pruned").sum(),
-            epochs=pl.col("epochs").sum(),
-            seconds=pl.col("seconds").sum(),
-            device=pl.col("device").fill_null("not recorded").unique().sort().str.join(", "),
-        )
-        .sort("stage", descending=True)
-        .collect()
-    )
-    if len(stages) > 1:
-        sums = stages.select(pl.col("runs", "pruned", "epochs", "seconds").sum())
-        whole = sums.with_columns(stage=pl.lit("all"), device=pl.lit(""))
-        stages = pl.concat([stages, whole.select(stages.columns)], how="vertical_relaxed")
-    rows = [
-        (stage, *(f"{n:,}" for n in counts), duration(seconds), device)
-        for stage, *counts, seconds, device in stages.iter_rows()
-    ]
-    header = ("stage", "runs", "pruned", "epochs", "training time, summed", "device")
-    return TextTable("what was spent", header, rows, frozenset({"stage", "device"}))
 
 
 def cost_line(folder: StudyFolder) -> str:
     """Return what the study cost, and the command that repeats it with the script's values."""
-    *_, last = spent_table(folder).rows
+    runs = folder.runs.select(pl.len()).collect().item()
+    epochs = folder.events.filter(pl.col("event") == "epoch")
+    seconds = epochs.select(pl.col("seconds").sum()).collect().item()
     study = folder.study
     command = shlex.join([*_script(study), *study.get("given", ())])
-    return f"Spent: {last[1]} runs, {last[4]} of training in sum. Repeat: {command}"
+    return f"Spent: {runs:,} runs, {duration(seconds)} of training in sum. Repeat: {command}"
 
 
 def _script(study: Mapping[str, Any]) -> list[str]:
@@ -82,13 +53,13 @@ NOTE = (
 
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
-    """Return the table of what was spent, then all commands."""
+    """Return how times are counted, then all commands."""
     runs = folder.runs.collect()
     commits = commits_of(runs)
     commits.pop("", None)
     last = max(commits, key=lambda name: commits[name], default="")
     install = "\n".join(INSTALL).format(commit=f" at commit {last.removesuffix('+')}" * bool(last))
-    body = html_table(spent_table(folder)) + paragraphs([NOTE], "text")
+    body = paragraphs([NOTE], "text")
     commands = reproduce_commands(portable(path, folder.study), folder)
     return body + code_block(f"{install}\n{DATA}\n{commands}")
 

@@ -53,7 +53,7 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
     sections = [
         Section("Ranking", _ranking(folder, ranking)),
         *(_curves(folder, ranked) if has_charts else ()),
-        Section("Spent and reproduce", recipe_section(path, folder)),
+        Section("Reproduce", recipe_section(path, folder)),
     ]
     lead = paragraphs([" ".join(ranking.lead)], "lead")
     rest = ranking.warnings[ranking.grave :]
