@@ -14,6 +14,11 @@ from lmzoo.base.streams import echo, said
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
 # `lmzoo plan` has these, too.
+By = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column that says which variant was trained; repeatable.")]  # fmt: skip
+MetricName = Annotated[str | None, typer.Option("--metric", metavar="NAME", help="Column to judge.")]  # fmt: skip
+Seed = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")]  # fmt: skip
+Variant = Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")]  # fmt: skip
+Paired = Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")]  # fmt: skip
 Step = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")]  # fmt: skip
 Parse = Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")]  # fmt: skip
 Higher = Annotated[bool | None, typer.Option("--higher-is-better/--lower-is-better", help="Which values are better. Default: as the results state, or the metric's name says.")]  # fmt: skip
@@ -23,13 +28,13 @@ Finished = Annotated[list[str] | None, typer.Option(metavar="STATE", help="Anoth
 
 def judge(
     results: Annotated[Path | None, typer.Argument(metavar="RESULTS", help="CSV, JSON lines or Parquet, one row per run; a storage of Optuna or MLflow; a folder of MLflow, TensorBoard, Ray Tune, Lightning or Hugging Face; - is stdin.")] = None,
-    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column that says which variant was trained; repeatable.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column to judge.")] = None,
-    seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
-    reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
+    by: By = None,
+    metric: MetricName = None,
+    seed: Seed = None,
+    reference: Variant = None,
     margin: Annotated[float, typer.Option(help="Difference below which a variant is negligible, in the metric's unit.")] = 0.0,
     higher_is_better: Higher = None,
-    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
+    paired: Paired = None,
     step: Step = None,
     parse: Parse = None,
     best: Best = None,

@@ -7,7 +7,18 @@ import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import said
-from lmzoo.lab.cli.judge import Best, Finished, Higher, Parse, Step
+from lmzoo.lab.cli.judge import (
+    Best,
+    By,
+    Finished,
+    Higher,
+    MetricName,
+    Paired,
+    Parse,
+    Seed,
+    Step,
+    Variant,
+)
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
 
@@ -17,12 +28,12 @@ def plan(
     power: Annotated[float, typer.Option(help="Probability that it is shown, if it is there.")] = 0.8,
     contrasts: Annotated[int | None, typer.Option(help="Number of contrasts of the new study. Default: those of the pilot.")] = None,
     minutes: Annotated[float | None, typer.Option(help="Minutes of one run, for a table of results.")] = None,
-    by: Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column of the variant, for a table of results.")] = None,
-    metric: Annotated[str | None, typer.Option(metavar="NAME", help="Column of the metric, for a table of results.")] = None,
-    seed: Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")] = None,
-    reference: Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")] = None,
+    by: By = None,
+    metric: MetricName = None,
+    seed: Seed = None,
+    reference: Variant = None,
     margin: Annotated[float | None, typer.Option(help="As `judge` has it: the difference to show, unless --effect is given.")] = None,
-    paired: Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")] = None,
+    paired: Paired = None,
     step: Step = None,
     parse: Parse = None,
     best: Best = None,

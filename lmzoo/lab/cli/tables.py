@@ -5,7 +5,6 @@ Each function imports what it needs, so a table is not delayed by the chart libr
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -63,20 +62,20 @@ def rank(
     The exit code is 0 whatever the verdicts are, and 2 for bad input.
     """
     from lmzoo.lab.analysis.frames import rank as ranked
+    from lmzoo.lab.analysis.render import check_format
 
-    def read() -> "Report":
-        report = ranked(
-            study,
-            unit=unit,
-            margin=margin,
-            reference=reference,
-            after_training=after_training,
-        ).report
-        assert report is not None, "a ranking has a report"
-        is_brief = format == "table" and not explain and not as_json
-        return report.brief if is_brief and report.brief else report
-
-    _show("json" if as_json else format, read)
+    form = format
+    if as_json:
+        form = "json"
+    check_format(form)  # before the study is read
+    frame = ranked(
+        study, unit=unit, margin=margin, reference=reference, after_training=after_training
+    )
+    report = frame.report
+    assert report is not None, "a ranking has a report"
+    if form == "table" and not explain and report.brief is not None:
+        report = report.brief
+    print_report(report, form)
 
 
 def figure(
@@ -93,10 +92,3 @@ def figure(
     output_path(study, out, "")
     caption = write_figure(study, out, width, unit, kind)
     echo(f"{out}: {caption}")
-
-
-def _show(format: str, read: "Callable[[], Report]") -> None:
-    from lmzoo.lab.analysis.render import check_format
-
-    check_format(format)
-    print_report(read(), format)

@@ -52,7 +52,7 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     charts: dict[str, Any] = {}
     learning = learning_curves(folder, metric)
     if learning.height:
-        charts["learning"] = learning_chart(learning, hues, what)
+        charts["curves"] = learning_chart(learning, hues, what)
     runs = run_frame(folder)
     tuned = runs.filter(stage="tune").drop_nulls(["label", "epochs"])
     tuned = tuned.rename({f"valid{SUFFIXES[metric]}": "loss", "epochs": "epoch"})
@@ -64,7 +64,7 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
                 sign = -1
             is_log = all(own.get("log") for own in ranges)
             settings = _settings(folder, tuned, name)
-            charts[f"setting-{name}"] = setting_chart(settings, hues, name, what, sign, log=is_log)
+            charts[f"tuning-{name}"] = setting_chart(settings, hues, name, what, sign, log=is_log)
     shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
     charts = {name: chart.properties(height=HEIGHT) for name, chart in charts.items()}

@@ -70,8 +70,9 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
     """
     _check_suffix(out)
     inches = _inches(width)
-    report = study_ranking(study, unit=unit)
-    charts = figures(load_study(study), report.frame)
+    folder = load_study(study)
+    report = study_ranking(folder, unit=unit)
+    charts = figures(folder, report.frame)
     name = kind or out.stem
     if name not in charts:
         known = ", ".join(charts)
@@ -154,9 +155,8 @@ def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     """Return name -> chart: forest, curves, tuning of each field, after-training."""
     charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
     for name, chart in curve_charts(folder, ranked).items():
-        own = {"learning": "curves"}.get(name, name).replace("setting-", "tuning-")
-        charts[own] = chart
-        if own.startswith("tuning-"):
+        charts[name] = chart
+        if name.startswith("tuning-"):
             charts.setdefault("tuning", chart)
     two_costs = two_costs_chart(folder, ranked)
     if two_costs is not None:

@@ -3,7 +3,6 @@
 Charts need the extra `figures`. Without it the page has all texts and tables, and says so.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -12,7 +11,7 @@ from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import TITLE, study_ranking
-from lmzoo.lab.analysis.render import Report, TextTable, render
+from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.analysis.report.facts import cost_line, recipe_section
 from lmzoo.lab.analysis.report.html import (
     Section,
@@ -26,9 +25,9 @@ from lmzoo.lab.analysis.report.html import (
 from lmzoo.lab.store.records import find_study
 
 CHARTS = {
-    "Learning curves": "learning",
+    "Learning curves": "curves",
     "Seeds and cost": ("seeds", "cost-"),
-    "The search": "setting-",
+    "The search": "tuning-",
 }
 """Section -> first letters of the names of its charts in `curve_charts`; the search is folded."""
 FIRST_ROWS = 60
@@ -86,7 +85,7 @@ def _ranking(folder: StudyFolder, report: Report) -> str:
     left = {label: lines for label, lines in report.frame.select("label", "equations").iter_rows()}
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = ""
-    for table in map(_difference_first, report.tables):
+    for table in report.tables:
         kind = "sortable" if table.header[0] == "rank" else ""
         if table.title.startswith(TITLE):
             tables += folded(table.title, html_table(table, kind=kind))
@@ -101,17 +100,6 @@ def _ranking(folder: StudyFolder, report: Report) -> str:
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
     notes = folded("Notes on the columns", paragraphs([*report.heading, *report.closing]))
     return tables + csv + notes
-
-
-def _difference_first(table: TextTable) -> TextTable:
-    """Return a table with the difference behind the verdict, where a phone shows it."""
-    if not {"verdict", "difference"} <= set(table.header):
-        return table
-    names = [name for name in table.header if name != "difference"]
-    names.insert(names.index("verdict") + 1, "difference")
-    order = [table.header.index(name) for name in names]
-    rows = [tuple(row[i] for i in order) for row in table.rows]
-    return replace(table, header=tuple(names), rows=rows)
 
 
 def _curves(folder: StudyFolder, ranked: pl.DataFrame) -> list[Section]:

@@ -62,8 +62,8 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
 
 def test_each_chart_contains_its_data(folder):
     charts = curve_charts(folder, rank_points(folder.runs, folder.events, folder.study))
-    assert [*charts] == ["learning", "setting-lr", "cost-parameters", "seeds"]
-    spec = charts["setting-lr"].to_dict()
+    assert [*charts] == ["curves", "tuning-lr", "cost-parameters", "seeds"]
+    spec = charts["tuning-lr"].to_dict()
     layers, datasets = spec["layer"], spec.get("datasets", {})
     data = [layer["data"] for layer in layers]
     sizes = [len(datasets.get(d.get("name")) or d["values"]) for d in data]
