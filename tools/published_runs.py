@@ -31,7 +31,8 @@ from published_rows import (
 from lmzoo.lab.analysis.formatting import format_value
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.ranking import FIVE_GRAM
-from lmzoo.lab.analysis.stored import run_files
+from lmzoo.lab.analysis.stored import stored_runs
+from lmzoo.lab.analysis.study_parquet import SUFFIX, read_rows
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store.records import CONFIG, parse_json
 
@@ -114,9 +115,13 @@ def _ended_runs(
         .collect()
     )
     confirm = {run for point in folder.study.get("chosen", {}).values() for run in point["runs"]}
-    configs = run_files(folder.path, CONFIG)
+    if folder.path.suffix == SUFFIX:
+        rows = read_rows(folder.path)
+        configs = {run: parse_json(content) for run, name, content in rows if name == CONFIG}
+    else:
+        configs = {run: config for run, config, _ in stored_runs(folder.path).runs}
     for row in valid.filter(pl.col("run").is_in(list(confirm))).sort("run").to_dicts():
-        config = parse_json(configs[row["run"]])
+        config = configs[row["run"]]
         same_data = config["corpus"]["name"] in table.corpora and config["length"] == table.length
         if same_data or (any_corpus and config["unit"] == table.unit):
             loss = None if row["diverged"] else row["valid_sentence"]
