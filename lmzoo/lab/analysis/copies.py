@@ -22,6 +22,8 @@ LOSS = pl.coalesce("token", "valid_token").fill_null(float("inf"))
 
 def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
     """Return the runs, (name, records), that no later training has replaced."""
+    if not copies:
+        return []
     replaced = {(run, data) for run, _, data in archived_files(path, [DAMAGED])}
     replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in copies}
     return [own for own in copies if own not in replaced]
@@ -32,7 +34,8 @@ def copy_warnings(
 ) -> Iterator[str]:
     """Yield a line if the events of runs differ from those of their copies."""
     is_measured = pl.col("event").is_in(["test", "epoch"])
-    ours, theirs = (own.filter(is_measured).select(*KEY, loss=LOSS) for own in (events, copied))
+    ours = events.filter(is_measured).select(*KEY, loss=LOSS)
+    theirs = copied.filter(is_measured).select(*KEY, loss=LOSS)
     both = ours.join(theirs, on=KEY, maintain_order="left")
     difference = (pl.col("loss") - pl.col("loss_right")).abs()
     scale = pl.min_horizontal(pl.col("loss").abs(), pl.col("loss_right").abs())

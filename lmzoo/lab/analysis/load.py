@@ -131,7 +131,7 @@ def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) 
     runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
-    copied, _ = read_events(without_replaced(path, stored.copies) if stored.copies else [])
+    copied, _ = read_events(without_replaced(path, stored.copies))
     if is_maximized(study):
         turned = -pl.col(LOSSES) + 0.0  # not −0.0
         events = events.with_columns(turned)
