@@ -80,6 +80,6 @@ def _up_to(measured: pl.DataFrame, worst: float, beyond: pl.DataFrame, sign: int
     """Return a scale that ends at the worst value that is shown."""
     if beyond.is_empty():
         return alt.Scale(zero=False)
-    best = sign * (sign * measured["loss"]).min()  # type: ignore[operator]
+    best = sign * float((sign * measured["loss"]).min())  # type: ignore[arg-type]
     domain = sorted([best - 0.05 * (worst - best), worst])
     return alt.Scale(domain=domain, clamp=True, nice=False)
