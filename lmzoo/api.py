@@ -332,7 +332,6 @@ def run_study(
     data_dir: Path | None = None,
     workers: int = 0,
     device: str = "auto",
-    listeners: Sequence[Any] = (),
     engine: str = "packs",
     **changes: Any,
 ) -> "Ranking":
@@ -347,8 +346,6 @@ def run_study(
         data_dir: Folder of the corpus files; None downloads them.
         workers: Maximum number of workers; 0: as many as fit.
         device: `auto`, `cpu` or `gpu`.
-        listeners: Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, added to
-            those of the study.
         engine: Who places the workers: `packs`, Ray itself; `tune`, Ray Tune.
         **changes: Fields of the study to change, such as `seeds=10`.
 
@@ -369,5 +366,4 @@ def run_study(
         own = inspect.signature(run_study).parameters
         raise UserError(f"a study has no field {name!r}{near(name, [*own, *known])}")
     changed = dataclasses.replace(study, **changes)
-    changed = dataclasses.replace(changed, listeners=(*changed.listeners, *listeners))
     return rank(train_study(changed, Path(storage), data_dir, workers, device, engine))

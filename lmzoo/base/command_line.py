@@ -35,14 +35,8 @@ OF_THE_MACHINE = {
 """Error numbers that are not a fault of the program."""
 
 
-def run_app(
-    app: Callable[..., Any],
-    needs: tuple[str, ...] = (),
-    elsewhere: Callable[[str], Sequence[str]] = lambda _: (),
-) -> NoReturn:
+def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
     """Run a typer app and exit; `needs` are the parts of the installation that it uses.
-
-    `elsewhere` returns the commands that have an option which this one does not have.
 
     The exit code is 0 on success, 2 after invalid input, an error in the user's code or if stdout
     cannot be written, 130 after Ctrl-C, SIGTERM or SIGHUP, and 70 after any other error, in one
@@ -52,7 +46,7 @@ def run_app(
         ending.callback(_check_stdout)
         ending.enter_context(STOPS.installed())
         try:
-            _run_app(app, needs, elsewhere)
+            _run_app(app, needs)
         except Exception as error:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
@@ -63,9 +57,7 @@ def run_app(
             raise SystemExit(2 if own else INTERNAL) from None
 
 
-def _run_app(
-    app: Callable[..., Any], needs: tuple[str, ...], elsewhere: Callable[[str], Sequence[str]]
-) -> NoReturn:
+def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
     # Skip the collection of all objects at exit, which takes 0.2 to 0.4 s.
     atexit.register(gc.freeze)
     try:
@@ -99,7 +91,7 @@ def _run_app(
         exit_with_error(f"{where}{error.strerror}; see who may write there, and what is free")
     except Exception as error:
         if hasattr(error, "format_message"):
-            _exit_with_usage_error(error, elsewhere)
+            _exit_with_usage_error(error)
         if not STOPS.requested.is_set():
             raise
         # A library took the interrupt for an error: numba, while it compiles.
@@ -108,18 +100,18 @@ def _run_app(
     raise SystemExit(code if isinstance(code, int) else 0)
 
 
-def _exit_with_usage_error(error: Any, elsewhere: Callable[[str], Sequence[str]]) -> NoReturn:
+def _exit_with_usage_error(error: Any) -> NoReturn:
     """Write an error of typer, whose classes are private, and exit."""
     message = error.format_message()
     if isinstance(error.__cause__, pydantic.ValidationError):
         message += f", got {error.__cause__.errors()[0]['input']!r}"
     if message:
-        said = _suggest(message, getattr(error, "ctx", None), elsewhere)
+        said = _suggest(message, getattr(error, "ctx", None))
         exit_with_error(f"{said} (see --help)")
     raise SystemExit(2)  # called without arguments: typer has printed the help
 
 
-def _suggest(message: str, context: Any, elsewhere: Callable[[str], Sequence[str]]) -> str:
+def _suggest(message: str, context: Any) -> str:
     """Return the message of a usage error, with similar names if a name is unknown."""
     found = re.match(r"[Nn]o such (command|option):? '?([\w-]+)", message)
     if not found or context is None:
@@ -132,8 +124,6 @@ def _suggest(message: str, context: Any, elsewhere: Callable[[str], Sequence[str
     if hint.startswith("; known") and "--set" in options:
         field = name.lstrip("-").replace("-", "_")
         hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
-    if others := elsewhere(name):
-        hint = f"; {', '.join(others)} {'has' if len(others) == 1 else 'have'} it{hint}"
     return f"no option {name!r}{hint}"
 
 

@@ -4,11 +4,8 @@ The base installation judges, plans, ranks and reports. The extras of `pyproject
 rest.
 """
 
-import json
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 DISTRIBUTION = "lmzoo-ablations"
 PARTS = {
@@ -16,7 +13,7 @@ PARTS = {
     "sweeps": ("ray", "optuna", "tensorboard"),
     "figures": ("altair", "vl_convert"),
     "bpe": ("tokenizers",),
-    "track": ("mlflow", "wandb"),
+    "track": ("wandb",),
     "cluster": ("boto3",),
 }
 """Extra -> the modules that it brings."""
@@ -40,18 +37,11 @@ def is_complete(extra: str) -> bool:
 
 
 def install_command(extras: list[str]) -> str:
-    """Return the command that adds extras to this installation: a clone, a wheel or an index's."""
+    """Return the command that adds extras to this installation, a clone or not."""
     names = ",".join(extras)
     clone = Path(__file__).parents[2]
     if (clone / "pyproject.toml").exists():
         return f"pip install -c {clone}/constraints.txt -e '{clone}[{names}]'"
-    try:
-        origin = json.loads(distribution(DISTRIBUTION).read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        origin = {}
-    path = unquote(urlparse(origin.get("url", "")).path)
-    if path and Path(path).exists():
-        return f"pip install '{path}[{names}]'"
     return f"pip install '{DISTRIBUTION}[{names}]'"
 
 

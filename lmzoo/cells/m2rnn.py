@@ -102,8 +102,9 @@ class M2RNN(MatrixCell):
         return Update(q, k, v, log_f)
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        z = matrix
-        if self.w.mix is not None:
+        if self.w.mix is None:
+            z = matrix
+        else:
             z = matrix @ self.w.mix
         z = z + update.key[..., None] * update.value[..., None, :]
         if Cut.TANH not in self.config.cuts:

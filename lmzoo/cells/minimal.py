@@ -67,7 +67,9 @@ class MinimalCell(DiagonalCell):
     ) -> None:
         """Draw the weights, and W_y."""
         own = {"out": linear(self.columns)}
-        if self.columns != self.width:
+        if self.columns == self.width:
+            shapes |= {}
+        else:
             shapes |= {"out": (self.width, self.columns)}
         self.w = Weights(shapes, cut, fan_in=self.width, biases=biases, own=own)
 
@@ -153,19 +155,24 @@ class MinGRU(MinimalCell):
         h = self.columns
         shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
-        if not config.state_to_gate:
+        if config.state_to_gate:
+            cut |= set()
+        else:
             cut |= {"hz"}
         self.gated = not self.cuts >= {*ALONE}
-        if not self.gated:
+        if self.gated:
+            cut |= set()
+        else:
             cut |= {"xz", "bz"}
         self.set_weights(shapes, cut, {"bz", "bh"})
 
     @property
     def input_blind(self) -> bool:
-        paths = {MinGRUCut.INPUT_TO_CANDIDATE}
         if self.gated:
-            paths |= {MinGRUCut.INPUT_TO_GATE}
-        return self.cuts >= paths
+            gate = {MinGRUCut.INPUT_TO_GATE}
+        else:
+            gate = set[MinGRUCut]()
+        return self.cuts >= gate | {MinGRUCut.INPUT_TO_CANDIDATE}
 
     @property
     def reads_state(self) -> bool:
@@ -290,12 +297,15 @@ class MinLSTM(MinimalCell):
 
     @property
     def input_blind(self) -> bool:
-        paths = {MinLSTMCut.INPUT_TO_CANDIDATE}
-        if not self.cuts >= UNFORGOTTEN:
-            paths |= {MinLSTMCut.INPUT_TO_FORGET}
-        if MinLSTMCut.WRITE_GATE not in self.cuts:
-            paths |= {MinLSTMCut.INPUT_TO_WRITE}
-        return self.cuts >= paths
+        if self.cuts >= UNFORGOTTEN:
+            gates = set()
+        else:
+            gates = {MinLSTMCut.INPUT_TO_FORGET}
+        if MinLSTMCut.WRITE_GATE in self.cuts:
+            gates |= set()
+        else:
+            gates |= {MinLSTMCut.INPUT_TO_WRITE}
+        return self.cuts >= gates | {MinLSTMCut.INPUT_TO_CANDIDATE}
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
@@ -315,7 +325,8 @@ class MinLSTM(MinimalCell):
             i = -f
         f = torch.sigmoid(f)
         i = torch.sigmoid(i)
-        a = f
         if MinLSTMCut.CARRY in self.cuts:
             a = torch.zeros_like(f)
+        else:
+            a = f
         return a, i * FUNCTIONS[self.config.candidate](u)

@@ -1,14 +1,11 @@
 """The command `lmzoo`, which imports only the module of the requested subcommand."""
 
-import ast
 import functools
 import importlib
-import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -137,34 +134,8 @@ def main() -> NoReturn:
     words = os.environ.get("COMP_WORDS", "").split() if COMPLETE in os.environ else sys.argv
     command = "".join(words[1:2])
     needs = ("zoo",) if COMMANDS.get(command, ("",))[0].startswith("lmzoo.cli.") else ()
-    app = functools.partial(_run, command)
-    run_app(app, needs=needs, elsewhere=commands_with)
+    run_app(functools.partial(_run, command), needs=needs)
 
 
 def _run(command: str, **options: Any) -> Any:
     return build_app(command)(prog_name="lmzoo", **options)
-
-
-def commands_with(option: str) -> list[str]:
-    """Return the commands that have an option, as their sources declare it; none is imported."""
-    paths = {name: path for name, (path, _) in COMMANDS.items()}
-    paths["sweep"] = "lmzoo.lab.study.study:Study"
-    return [name for name, path in paths.items() if option in _declared(path)]
-
-
-def _declared(path: str) -> set[str]:
-    module, _, name = path.partition(":")
-    spec = importlib.util.find_spec(module)
-    assert spec is not None, "a command has a module"
-    assert spec.origin is not None, "it has a file"
-    body = ast.parse(Path(spec.origin).read_text("utf-8")).body
-    own = next(node for node in body if getattr(node, "name", "") == name)
-    found = set[str]()
-    for node in ast.walk(own):
-        if isinstance(node, ast.arg):
-            found.add(f"--{node.arg.removeprefix('as_').replace('_', '-')}")
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            found.add(f"--{node.target.id.replace('_', '-')}")
-        elif isinstance(node, ast.Constant) and str(node.value).startswith("--"):
-            found.update(str(node.value).split("/"))
-    return found

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 
 from lmzoo import zoo
 from lmzoo.base.command_line import MOST, MOST_SEED, nest_settings, parse_settings
@@ -18,13 +16,11 @@ from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, describe_data, open_corpus
 from lmzoo.kernels.device import best_device, check_precision
 from lmzoo.lab.store.address import open_store
-from lmzoo.lab.store.records import Record, RunFolder, epoch_records, find_end
+from lmzoo.lab.store.records import RunFolder, find_end
 from lmzoo.lab.store.user_code import save
 from lmzoo.train.evaluate import Losses
 from lmzoo.train.recipe import named_recipe
 from lmzoo.train.run import Run, parts_code, run_config
-
-SHOWN_EPOCHS = 12
 
 
 def train(
@@ -71,27 +67,14 @@ def train(
 
 
 def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
-    records = epoch_records(run.folder.records())
-    with Live(console=console, auto_refresh=False, transient=not console.is_terminal) as live:
-        for record in run.train(budget):
-            records.append(record)
-            live.update(_loss_table(records[-SHOWN_EPOCHS:], budget, corpus), refresh=True)
-
-
-def _loss_table(records: list[Record], budget: int, corpus: Corpus) -> Table:
-    floor = f"; entropy floor {corpus.floor.token:.4f}" if corpus.floor else ""
-    table = Table(
-        title=f"nats per token{floor}", box=None, title_justify="left", header_style="dim"
-    )
-    shares = ("accuracy",) if corpus.valid.is_task else ()
-    for column in ("epoch", "train", "valid", "valid (sentence)", *shares, "tokens/s"):
-        table.add_column(column, justify="right")
-    for r in records:
-        losses = (r["train_token"], r["valid_token"], r["valid_sentence"])
-        cells = ["diverged" if x is None else f"{x:.4f}" for x in losses]
-        cells += [f"{r.get(f'valid_{name}', math.nan):.2%}" for name in shares]
-        table.add_row(f"{r['epoch']}/{budget}", *cells, f"{r['tokens_per_second']:,}")
-    return table
+    """Train, and print the losses of each epoch in nats per token."""
+    if corpus.floor:
+        console.print(f"entropy floor {corpus.floor.token:.4f} nats per token")
+    for record in run.train(budget):
+        names = ("train_token", "valid_token", "valid_accuracy")
+        losses = [f"{name} {record[name]:.4f}" for name in names if record.get(name) is not None]
+        speed = f"{record['tokens_per_second']:,} tokens/s"
+        console.print(f"epoch {record['epoch']}/{budget}:", ", ".join([*losses, speed]))
 
 
 def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:

@@ -226,10 +226,11 @@ class Corpus:
         for part in (self.train, self.valid, self.test):
             for rows in part.ids.split(HASHED_ROWS):  # the hash is that of int64
                 digest.update(rows.long().cpu().numpy().tobytes())
-            columns = [part.lengths, *part.sources]
-            if part.scored is not None:
-                columns.append(part.scored)
-            for column in columns:
+            if part.scored is None:
+                scored = ()
+            else:
+                scored = (part.scored,)
+            for column in (part.lengths, *part.sources, *scored):
                 digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 

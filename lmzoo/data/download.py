@@ -147,8 +147,9 @@ def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus
 
     A `UserError` says that they are missing or broken, or that their download fails.
     """
-    found = []
-    if data_dir is not None:
+    if data_dir is None:
+        found = []
+    else:
         found = _in_folder(file, [pattern, f"{pattern}.gz"], data_dir)
     texts = [read_bytes(path) for path in found]
     if not texts:

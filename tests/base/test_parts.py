@@ -1,7 +1,5 @@
 """Tests of `lmzoo.base.parts`: a missing package is one line with a command that works."""
 
-import importlib.metadata
-import json
 import re
 import subprocess
 import sys
@@ -27,27 +25,14 @@ def test_a_missing_package_is_one_line_with_all_parts_of_the_command(monkeypatch
     assert error.endswith("[zoo,figures]'\n")  # the sweeps are there
 
 
-def test_the_command_names_the_wheel_or_the_index(monkeypatch, tmp_path) -> None:
-    class Wheel:
-        def read_text(self, _: str) -> str:
-            return json.dumps({"url": (tmp_path / "a b.whl").as_uri()})
-
+def test_the_command_names_the_distribution_outside_of_a_clone(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(parts, "__file__", str(tmp_path / "lmzoo/base/parts.py"))
-    monkeypatch.setattr(parts, "distribution", lambda _: Wheel())
-    assert parts.install_command(["zoo"]) == "pip install 'lmzoo-ablations[zoo]'"
-    (tmp_path / "a b.whl").touch()
-    assert parts.install_command(["zoo"]) == f"pip install '{tmp_path}/a b.whl[zoo]'"
-
-    def not_installed(_: str) -> None:
-        raise importlib.metadata.PackageNotFoundError
-
-    monkeypatch.setattr(parts, "distribution", not_installed)
     assert parts.install_command(["zoo"]) == "pip install 'lmzoo-ablations[zoo]'"
 
 
 def test_the_extras_bring_the_modules() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    dists = {"vl_convert": "vl-convert-python", "mlflow": "mlflow-skinny"}
+    dists = {"vl_convert": "vl-convert-python"}
     for extra, modules in parts.PARTS.items():
         brought = [re.split(r"[^\w-]", d)[0] for d in project["optional-dependencies"][extra]]
         assert {dists.get(module, module) for module in modules} <= {*brought}

@@ -136,5 +136,5 @@ def test_a_study_shows_its_usual_options_and_all_when_asked() -> None:
     usual, every = study_help("--help"), study_help("--help-all")
     settings = {"--corpus", "--set", "--search-space", "--epochs", "--samples", "--seeds"}
     running = {"--points", "--out", "--device", "--max-concurrent", "--dry-run"}
-    assert {*usual} == settings | running | {"--until-decided", "--options", "--help-all", "--help"}
+    assert {*usual} == settings | running | {"--until-decided", "--help-all", "--help"}
     assert {*usual, "--sampler", "--margin", "--plugin", "--fuse"} < {*every}

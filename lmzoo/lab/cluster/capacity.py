@@ -131,8 +131,6 @@ class Capacity:
         who = no_node if connection.ADDRESS else "this machine lacks"
         no_gpu = self.resources.gpus and not gpus
         advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
-        if self.resources.accelerator and not no_gpu:
-            advice = "choose another --accelerator"
         most = f"at most {cpus:g} CPU, {gpus:g} GPU"
         raise UserError(f"a worker needs {self.resources}, but {who} that ({most}); {advice}")
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from lmzoo.base.errors import UserError
 
-KIND, KIND_LABEL = "accelerator_type:", "ray.io/accelerator-type"
-"""Prefix of the resource by which Ray marks nodes with a kind of GPU, and its label of them."""
 ROUNDING = 1e-9
 """Added to quotients such as 7 / 0.07, which floating point makes slightly too small."""
 
@@ -23,8 +21,6 @@ class Resources:
         concurrent: The maximum number of workers; 0: as many as fit.
         device: `cpu` uses no GPU, `gpu` requires GPUs, `auto` uses the GPUs that there are.
         hours: The most hours of all workers together; 0: no limit.
-        accelerator: The kind of GPU, by Ray's name for it, such as A100; "": any.
-        without: Kinds of GPU whose nodes are left out.
     """
 
     cpus: float = 1.0
@@ -32,8 +28,6 @@ class Resources:
     concurrent: int = 0
     device: str = "auto"
     hours: float = 0.0
-    accelerator: str = ""
-    without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         gpus = self.gpus
@@ -49,33 +43,22 @@ class Resources:
             )
         if gpus is not None and self.device == ("cpu" if gpus else "gpu"):
             raise UserError(f"--device {self.device} contradicts --gpus-per-trial {gpus:g}")
-        if self.accelerator and (self.device == "cpu" or gpus == 0):
-            raise UserError(f"--accelerator {self.accelerator} needs GPUs; leave out --device cpu")
-        if self.accelerator in self.without:
-            raise UserError(f"--accelerator {self.accelerator} is left out by --no-accelerator")
 
     def __str__(self) -> str:
-        kind = f" ({self.accelerator})" if self.accelerator else ""
-        kind += f" (not {', '.join(self.without)})" if self.without else ""
-        return f"{self.cpus:g} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "") + kind
+        if self.gpus:
+            return f"{self.cpus:g} CPU and {self.gpus:g} GPU"
+        return f"{self.cpus:g} CPU"
 
     @property
     def bundle(self) -> dict[str, float]:
         """What Ray reserves for a worker."""
-        kind = {KIND + self.accelerator: 0.001} if self.accelerator else {}
-        return {"CPU": self.cpus, "GPU": self.gpus or 0.0, **kind}
-
-    @property
-    def selector(self) -> dict[str, str]:
-        """The labels of the nodes on which Ray may reserve it."""
-        return {KIND_LABEL: f"!in({','.join(self.without)})"} if self.without else {}
+        return {"CPU": self.cpus, "GPU": self.gpus or 0.0}
 
     def decide(self, *, has_gpus: bool) -> "Resources":
         """Return the resources with the GPUs decided; `has_gpus`: the cluster has GPUs."""
         if self.gpus is not None:
             return self
-        required = self.device == "gpu" or bool(self.accelerator)
-        uses_gpu = required or (self.device == "auto" and has_gpus)
+        uses_gpu = self.device == "gpu" or (self.device == "auto" and has_gpus)
         return dataclasses.replace(self, gpus=1.0 if uses_gpu else 0.0)
 
     def workers_on(self, node: Mapping[str, float]) -> int:
@@ -83,9 +66,6 @@ class Resources:
 
         A share of a GPU is a share of one GPU: of two GPUs, shares of 0.6 make two workers.
         """
-        kinds = {key.removeprefix(KIND) for key in node if key.startswith(KIND)}
-        if kinds & {*self.without} or (self.accelerator and self.accelerator not in kinds):
-            return 0
         workers = int(node.get("CPU", 0) / self.cpus + ROUNDING)
         if not self.gpus:
             return workers

@@ -66,16 +66,15 @@ def run_name(config: Mapping[str, Any]) -> str:
     return f"{file_name(label)} · seed {config['seed']} · {config['stage']}"
 
 
-def curves_name(config: Mapping[str, Any], *, once: bool = False) -> str:
+def curves_name(config: Mapping[str, Any]) -> str:
     """Return the name of a run in TensorBoard: `POINT · seed SEED · RUN` or `POINT · tune · RUN`.
 
-    RUN is the start of its name. `once`: all confirm runs of the point have the same losses, and
-    the name POINT.
+    RUN is the start of its name.
     """
     label = file_name(display_label(config["point"]["label"], config["model"].get("cell")))
     if config["stage"] == "tune":
         return f"{label} · tune · {config['run'][:6]}"
-    return label if once else f"{label} · seed {config['seed']} · {config['run'][:6]}"
+    return f"{label} · seed {config['seed']} · {config['run'][:6]}"
 
 
 LETTERS, BYTES = 80, 180

@@ -5,19 +5,17 @@ Read `driver/execution.py` first, then `worker/worker.py`.
 """
 
 import sys
-from dataclasses import replace
-from typing import Any
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.own_parts import importing
 from lmzoo.lab.study.study import Study
 
 
-def main(*studies: Study, listeners: tuple[Any, ...] = ()) -> None:
+def main(*studies: Study) -> None:
     """Run the command line of a study and exit; see `lmzoo/lab/sweep/command.py`.
 
     Of several studies, the first argument names the one to run. It does nothing while the study is
-    imported. `listeners` are added to those of the studies (`listeners.py`).
+    imported.
     """
     if importing():
         return
@@ -29,4 +27,4 @@ def main(*studies: Study, listeners: tuple[Any, ...] = ()) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("stopped\n")
         raise SystemExit(130) from None
-    run_studies([replace(s, listeners=(*s.listeners, *listeners)) for s in studies])
+    run_studies(studies)

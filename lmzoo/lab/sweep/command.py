@@ -2,28 +2,13 @@
 
 The options that change the question are the fields of `Study`, which declare them; those that
 change how and where it runs are the parameters of `_run`. `--help` shows the usual ones, and
-`--help-all` all. `--options FILE.toml` reads some of them from a file:
-
-    epochs = 20
-    corpus = "text:my.txt"
-    until-decided = true
-
-    [set]
-    model.width = 64
-
-    [search-space]
-    recipe.lr = "0.001:0.1:log"
-
-A key is the name of an option, and a table has fields. Options on the command line count more than
-those of the file. `--dry-run --options FILE.toml` writes a file that is not there yet.
+`--help-all` all.
 """
 
 import copy
 import dataclasses
 import inspect
-import json
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_type_hints
@@ -32,21 +17,20 @@ import typer
 from rich.markup import escape
 
 from lmzoo.base.command_line import MOST, MOST_SEED, parse_settings, run_app
-from lmzoo.base.errors import UserError, writing
+from lmzoo.base.errors import UserError
 from lmzoo.base.own_parts import import_plugins
 from lmzoo.base.search_space import changed_search
-from lmzoo.base.streams import echo
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.study.study import Study, options
 from lmzoo.lab.sweep.driver.execution import Sweep
 
-HELP_ALL, FLAG, DRY_RUN = "--help-all", "--options", "--dry-run"
+HELP_ALL = "--help-all"
 Texts = list[str] | None
 SWITCH = "with_"
 """Prefix of the parameter of an option's switch."""
 USUAL = (
     *("corpus", "fields", "search", "epochs", "samples", "seeds", f"{SWITCH}max_seeds", "points"),
-    *("out", "device", "max_concurrent", "dry_run", "options_file", "help_all"),
+    *("out", "device", "max_concurrent", "dry_run", "help_all"),
 )
 """Parameters of the options that `--help` shows."""
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
@@ -70,7 +54,6 @@ def run_studies(studies: Sequence[Study]) -> None:
         app.command(study.name)(_command(asked, every=every))
 
     def run(**options: Any) -> Any:
-        insert_options(2 if len(studies) > 1 else 1)
         return app(prog_name=" ".join(_script()), **options)
 
     run_app(run, needs=("zoo", "sweeps"))
@@ -155,10 +138,7 @@ def _run(
     device: Annotated[str, typer.Option(help="auto uses the GPUs of the cluster if there are any; cpu, gpu.")] = "auto",
     cpus_per_trial: Annotated[float, typer.Option(min=0.01, help="CPUs of each worker.")] = 1.0,
     gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
-    accelerator: Annotated[str, typer.Option(metavar="KIND", help="Use only nodes with this kind of GPU, by Ray's name: A100.")] = "",
-    no_accelerator: Annotated[str, typer.Option(metavar="KIND,KIND", help="Leave out nodes with these kinds of GPU.")] = "",
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
-    track: Annotated[Texts, typer.Option(help="Also log each run to wandb or mlflow.")] = None,
     engine: Annotated[str, typer.Option(help="Who places the workers: packs, actors of Ray; tune, trials of Ray Tune.")] = "packs",
     timing: Annotated[bool, typer.Option("--timing", help="Print how long the plan, Ray's start and the training took.")] = False,
     no_curves: Annotated[bool, typer.Option("--no-curves", help="Write no TensorBoard curves, which are two files and folders a run.")] = False,
@@ -167,28 +147,21 @@ def _run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
     plugins: Plugins = None,
-    options_file: Annotated[Path | None, typer.Option(FLAG, metavar="FILE.toml", help="Read options from a file; with --dry-run, write it if it is not there.")] = None,
     help_all: Annotated[bool, typer.Option(HELP_ALL, help="Show all options.")] = False,
 ) -> None:  # fmt: skip
     """Run a study; `own` are the values of its options."""
     study.check()
     import_plugins(plugins)
     changed = changed_study(study, own)
-    without = tuple(filter(None, no_accelerator.split(",")))
     resources = Resources(
         cpus=cpus_per_trial, gpus=gpus_per_trial, concurrent=max_concurrent, device=device,
-        hours=max_cost, accelerator=accelerator, without=without,
+        hours=max_cost,
     )  # fmt: skip
     sweep = Sweep(
-        changed, resources, fuse, track or [], curves=not no_curves, as_json=as_json, quiet=quiet,
+        changed, resources, fuse, curves=not no_curves, as_json=as_json, quiet=quiet,
         engine=engine, again=again, timing=timing,
     )  # fmt: skip
     settings = parse_settings(own["fields"] or [])
-    if options_file and dry_run and not options_file.exists():
-        from lmzoo.lab.study.study_json import option_words  # scipy, which delays Ray's start
-
-        write_options(options_file, option_words(changed))
-        echo(f"{options_file} has all options of the study", err=True)
     raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))
 
 
@@ -207,70 +180,3 @@ def train_study(
 
 EXECUTION = dict(list(inspect.signature(_run).parameters.items())[2:])
 """The options that change how and where a study runs, not what it asks."""
-
-
-def insert_options(at: int) -> None:
-    """Insert the options of the file that `sys.argv` names at this place of it."""
-    for i, word in enumerate(sys.argv):
-        name, equals, value = word.partition("=")
-        if name == FLAG and (file := value if equals else "".join(sys.argv[i + 1 : i + 2])):
-            path = Path(file)
-            if path.exists() or DRY_RUN not in sys.argv:
-                sys.argv[at:at] = _words(path)
-            return
-
-
-def _words(path: Path) -> Iterator[str]:
-    try:
-        content = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        hint = f"{DRY_RUN} {FLAG} {path} writes one"
-        raise UserError(
-            f"cannot read {path}: {getattr(error, 'strerror', error)}; {hint}"
-        ) from None
-    except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path} is not TOML: {error}") from None
-    for name, value in content.items():
-        if isinstance(value, Mapping):
-            for field, own in _fields(value):
-                text = own if isinstance(own, str) else json.dumps(own)
-                yield from (f"--{name}", f"{field}={text}")
-        elif value is True:
-            yield f"--{name}"
-        elif value is not False:
-            yield from (f"--{name}", str(value))
-
-
-def _fields(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of the fields of a table; TOML reads a dotted key as a table."""
-    for name, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _fields(value, f"{before}{name}.")
-        else:
-            yield before + name, value
-
-
-def write_options(path: Path, words: list[str]) -> None:
-    """Write options of a command line, such as those of `option_words`, as TOML."""
-    plain: dict[str, str] = {}
-    tables: dict[str, dict[str, str]] = {}
-    for word, after in zip(words, [*words[1:], "--"], strict=True):
-        if not word.startswith("--"):
-            continue
-        name, field = word.removeprefix("--"), after.partition("=")
-        if after.startswith("--"):
-            plain[name] = "true"
-        elif name in ("set", "search-space"):
-            value = parse_settings([after])[field[0]] if name == "set" else field[2]
-            shown = json.dumps("none" if value is None else value, ensure_ascii=False)
-            tables.setdefault(name, {})[field[0]] = shown
-        else:
-            number = after.lstrip("-").replace(".", "", 1).isdecimal()
-            plain[name] = after if number else json.dumps(after, ensure_ascii=False)
-    blocks = [_lines(plain), *(f"[{name}]\n{_lines(own)}" for name, own in tables.items())]
-    with writing(path):
-        path.write_text("\n".join(blocks), encoding="utf-8")
-
-
-def _lines(values: Mapping[str, str]) -> str:
-    return "".join(f"{name} = {value}\n" for name, value in values.items())

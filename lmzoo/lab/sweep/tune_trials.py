@@ -142,8 +142,7 @@ class Turns(FIFOScheduler):
 
 def placed(resources: Resources) -> Any:
     """Return the trainable of a worker with its resources."""
-    where: Any = {"bundle_label_selector": [resources.selector]} if resources.selector else {}
-    bundles = tune.PlacementGroupFactory([resources.bundle], **where)
+    bundles = tune.PlacementGroupFactory([resources.bundle])
     return tune.with_resources(PackTrial, bundles)
 
 

@@ -12,7 +12,6 @@ from lmzoo.lab.cluster.growth import Growth, NodeType
 from lmzoo.lab.cluster.resources import Resources
 
 GPU_TYPE = {"CPU": 8.0, "GPU": 4.0}
-A100, T4 = ({**GPU_TYPE, f"accelerator_type:{kind}": 1.0} for kind in ("A100", "T4"))
 CPU_TYPE = {"CPU": 16.0}
 AWS = Growth((NodeType(GPU_TYPE, 4), NodeType(CPU_TYPE, 2)), 5, autoscaling=True)
 MACHINES = Growth((NodeType({}, 10),), 10)
@@ -103,9 +102,6 @@ def test_workers_use_gpus_where_there_are_or_may_be_some(join, growth, nodes, de
         (MACHINES, [{"CPU": 2}], ONE_CPU, 2, 12),
         (Growth(), [{"CPU": 2}, {"CPU": 2}], ONE_CPU, 4, 4),
         (AWS, [{"CPU": 3}, GPU_TYPE], Resources(concurrent=3), 3, 3),
-        # kinds of GPU
-        (Growth(), [{}, A100, T4, T4], Resources(accelerator="A100"), 4, 4),
-        (Growth(), [{}, A100, T4, GPU_TYPE], Resources(without=("T4", "A100")), 4, 4),
         # 0.6 of a GPU is never split over two
         (Growth(nodes=1), [{}, {"CPU": 8.0, "GPU": 2.0}], Resources(gpus=0.6), 2, 2),
         (Growth(nodes=1), [{}, {"CPU": 7.0}], Resources(cpus=0.07), 100, 100),
@@ -250,21 +246,11 @@ def test_no_node_is_awaited_that_only_a_worker_would_start(join, fake):
         ({"device": "tpu"}, "--device 'tpu' is unknown"),
         ({"device": "cpu", "gpus": 1.0}, "--device cpu contradicts --gpus-per-trial 1"),
         ({"device": "gpu", "gpus": 0.0}, "--device gpu contradicts --gpus-per-trial 0"),
-        ({"accelerator": "A100", "device": "cpu"}, "--accelerator A100 needs GPUs"),
-        ({"accelerator": "A100", "gpus": 0.0}, "--accelerator A100 needs GPUs"),
-        ({"accelerator": "A100", "without": ("T4", "A100")}, "A100 is left out"),
     ],
 )
 def test_resources_that_contradict_each_other_are_refused(fields, message):
     with pytest.raises(UserError, match=message):
         Resources(**fields)
-
-
-def test_a_required_kind_needs_a_gpu_also_where_there_is_none():
-    resources = Resources(accelerator="A100").decide(has_gpus=False)
-    assert str(resources) == "1 CPU and 1 GPU (A100)"
-    others = Resources(without=("T4", "L4")).decide(has_gpus=True)
-    assert str(others) == "1 CPU and 1 GPU (not T4, L4)"
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ import sys
 from types import ModuleType
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from rich.console import Console as RichConsole
 
 from lmzoo import Point
@@ -20,7 +18,7 @@ from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
 from lmzoo.lab.sweep.screen import LINES, progress_console
 from lmzoo.lab.sweep.screen import console as module
-from lmzoo.lab.sweep.screen.console import Console, choose, counts
+from lmzoo.lab.sweep.screen.console import Console, counts, point_table
 from lmzoo.trainables.resolve import resolve
 from tests.toy_study import toy_study
 
@@ -111,7 +109,6 @@ def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypa
 
 def share(console) -> int:
     """Return the percentage that the progress states."""
-    console._looked = -module.LOOK_SECONDS
     console._look()
     return int(console._progress().partition(" %")[0])
 
@@ -125,19 +122,6 @@ def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
     assert {item["status"] for item in objects} == {"finished", "pruned"}
     assert all(item["test_token"] for item in objects if item["stage"] == "confirm")
     assert console.stderr.file.getvalue() == ""
-
-
-@pytest.mark.parametrize("same_terminal", [True, False])
-def test_json_on_the_terminal_of_the_table_gets_plain_lines(planner, monkeypatch, same_terminal):
-    """A table that is drawn again and again would be mixed with the JSON lines."""
-    stdout = io.StringIO()
-    monkeypatch.setattr(stdout, "isatty", lambda: same_terminal)
-    monkeypatch.setattr("sys.stdout", stdout)
-    console = make_console(planner, terminal=True, as_json=True)
-    with console:
-        drive(console.fleet)
-    assert all(json.loads(line) for line in stdout.getvalue().splitlines())
-    assert ("cut state_to_candidate" in console.stderr.file.getvalue()) != same_terminal
 
 
 @pytest.fixture(scope="module")
@@ -166,15 +150,11 @@ def test_the_panel_fits_the_screen(many, width, height):
         assert rest.startswith(f"... {92 - shown} more")
 
 
-@settings(max_examples=30)
-@given(st.integers(2, 95), st.lists(st.integers(0, 91), unique=True))
-def test_points_that_changed_last_are_shown_in_the_order_of_the_study(many, room, changed):
-    recent = [many.points[i].point.label for i in changed]
-    shown = choose(many.points, recent, room)
-    assert len(shown) <= room
-    order = [many.points.index(point) for point in shown]
-    assert order == sorted(order)
-    assert len(shown) == 92 or {*changed[len(changed) - (room - 2) :]} <= {*order} | {*changed[:1]}
+def test_points_in_training_are_shown_before_others(many):
+    (run,) = [run for run in many.ready() if run.label == "width 91"]
+    table = point_table(many.points, {run.id}, 5, 80)
+    labels = [*table.columns[0].cells]
+    assert labels == ["width 0", "width 1", "width 91", "... 89 more"]
 
 
 def test_counts_add_up_at_every_time(planner):

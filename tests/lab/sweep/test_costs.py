@@ -1,8 +1,5 @@
-"""Costs: slow workers are distinguished from slow shapes; placements are complete; the time left
-is that of list scheduling, up to its bound.
-"""
+"""Costs: packs of two sizes tell what a pack costs; workers are divided by it; epochs left."""
 
-import dataclasses
 import math
 
 import pytest
@@ -11,15 +8,12 @@ from hypothesis import strategies as st
 
 from lmzoo.lab.sweep.fleet.costs import (
     COMPILATION,
-    PRECISION,
-    STAY,
     Cost,
     Load,
     Pace,
-    Slot,
+    divide,
     epochs_done,
     epochs_left,
-    place,
 )
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
@@ -44,24 +38,13 @@ def after(epochs, seconds, sizes=(1,)):
 
 def test_slow_workers_are_distinguished_from_slow_shapes():
     pace = after(12, lambda worker, shape, size: (4 if worker == "w" else 1) * (1 + (shape == "b")))
-    for worker, seconds in zip("wxyz?", (8, 2, 2, 2, 2), strict=True):
-        expected = pace.slowness(worker) * pace.cost("b", 1.0).seconds(1)
-        assert expected == pytest.approx(seconds, rel=0.1), worker
+    assert [pace.slowness(worker) for worker in "wx?"] == pytest.approx([4, 1, 1])
     pace = after(12, lambda worker, shape, size: 10 if shape == "b" else 1)
-    slowness = [pace.slowness(worker) for worker in "wxyz"]
-    assert max(slowness) == pytest.approx(min(slowness), rel=0.01)
-
-
-def test_a_shape_of_one_worker_only_is_half_its_own_fault():
-    pace = Pace()
-    for _ in range(6):
-        pace.add("a", 1, 1.0, worker="x")
-        pace.add("b", 1, 4.0, worker="w")
-    assert 1.5 < pace.slowness("w") / pace.slowness("x") < 4
-    for _ in range(6):
-        pace.add("b", 1, 4.0, worker="x")  # the other worker needs as long
-        pace.add("b", 1, 4.0, worker="w")
-    assert pace.slowness("w") / pace.slowness("x") == pytest.approx(1, rel=0.2)
+    assert [pace.slowness(worker) for worker in "wxyz"] == pytest.approx([1] * 4)
+    alone = Pace()
+    alone.add("a", 1, 1.0, worker="x")
+    alone.add("b", 1, 4.0, worker="w")
+    assert alone.slowness("w") == pytest.approx(2), "half of it may be the fault of the shape"
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
@@ -74,105 +57,49 @@ def test_packs_of_two_sizes_tell_what_a_larger_pack_costs(slope):
     assert of_one_size.cost("a", slope).seconds(8) == expected, "the assumption decides"
 
 
-MEMORIES = (0, 1)
-COSTS = st.builds(Cost, st.floats(0, 5), st.floats(0, 5)).filter(lambda cost: sum(cost) > 0.1)
-
-
-@st.composite
-def loads(draw):
-    keys = draw(st.lists(st.sampled_from(SHAPES), min_size=1, unique=True))
-    limit = st.fixed_dictionaries({memory: st.integers(1, 40) for memory in MEMORIES})
-    runs, epochs = st.integers(1, 60), st.integers(1, 12)
-    return [Load(key, draw(runs), draw(epochs), draw(COSTS), draw(limit)) for key in keys]
-
-
-SLOTS = st.lists(
-    st.builds(
-        Slot,
-        slowness=st.floats(0.2, 8),
-        memory=st.sampled_from(MEMORIES),
-        avoid=st.sets(st.sampled_from(SHAPES), max_size=2),
-    ),
-    min_size=1,
-    max_size=8,
-)
-
-
-def runs_placed(placement, key):
-    return [share[key].runs if key in share else 0 for share in placement.shares]
-
-
-@given(loads(), SLOTS, st.data())
-def test_every_run_is_placed_once_ends_in_time_and_not_where_it_is_avoided(work, slots, data):
-    """What a worker trains already may end a little later than the deadline."""
-    for i, slot in enumerate(slots):
-        j = data.draw(st.integers(-1, len(work) - 1))
-        if j >= 0:
-            held = data.draw(st.integers(1, work[j].limit[slot.memory]))
-            slots[i] = dataclasses.replace(slot, key=work[j].key, runs=held)
-            work[j] = work[j]._replace(runs=work[j].runs + held)
-    placement = place(work, slots)
-    for load in work:
-        runs = runs_placed(placement, load.key)
-        assert sum(runs) == load.runs
-        if not all(load.key in slot.avoid for slot in slots):
-            for slot, count in zip(slots, runs, strict=True):
-                held = slot.runs if slot.key == load.key else 0
-                assert load.key not in slot.avoid or count <= held
-    for slot, shares in zip(slots, placement.shares, strict=True):
-        seconds = 0.0
-        for load in work:
-            share = shares.get(load.key)
-            limit = load.limit[slot.memory]
-            packs = [limit] * (share.runs // limit) + [share.runs % limit] if share else []
-            per_epoch = sum(load.cost.seconds(n) for n in packs if n)
-            seconds += slot.slowness * load.epochs * per_epoch
-        late = STAY if slot.key in shares else 1.0
-        assert not shares or seconds <= placement.seconds * late * (1 + 1e-6)
-
-
-@given(loads(), SLOTS, st.floats(1, 100))
-def test_another_worker_never_makes_the_runs_of_a_shape_end_later(work, slots, slowness):
-    work = work[:1]
-    slots = [dataclasses.replace(slot, avoid=()) for slot in slots]
-    more = place(work, [*slots, Slot(slowness)])
-    assert more.seconds <= place(work, slots).seconds * PRECISION * (1 + 1e-6)
-
-
-def one(runs, cost, limit=100, epochs=10, key="a"):
-    return Load(key, runs, epochs, cost, {0: limit})
+def load(runs, cost, limit=100, epochs=10, key="a"):
+    return Load(key, runs, epochs, cost, limit)
 
 
 @pytest.mark.parametrize(
-    ("cost", "slots", "expected"),
+    ("cost", "workers", "expected"),
     [
-        (Cost(1, 0), [Slot()] * 4, [30, 0, 0, 0]),  # a pack costs as much as a run: one worker
-        (Cost(0, 1), [Slot()] * 4, [8, 8, 7, 7]),  # as its runs: all workers
-        (Cost(1, 0), [Slot(4.0), Slot()], [0, 30]),
-        (Cost(0, 1), [Slot(4.0), Slot(), Slot()], [3, 14, 13]),
-        (Cost(0, 1), [Slot(key="a", runs=4), Slot(), Slot(), Slot()], [8, 8, 7, 7]),  # takes more
+        (Cost(1, 0), 4, 1),  # a pack costs as much as a run: one worker
+        (Cost(0, 1), 4, 4),  # as its runs: all workers
+        (Cost(0, 1), 50, 30),  # one each
+        (Cost(1, 1), 4, 4),
     ],
 )
-def test_the_cost_of_a_pack_decides_how_runs_are_divided(cost, slots, expected):
-    assert runs_placed(place([one(30, cost)], slots), "a") == expected
+def test_the_cost_of_a_pack_decides_how_many_workers_share_it(cost, workers, expected):
+    assert divide([load(30, cost)], workers)[0] == {"a": expected}
 
 
-def test_a_shape_that_few_workers_may_train_is_placed_first():
-    """Else the larger one takes half of the only worker that may train the smaller one."""
-    work = [one(4, Cost(0, 1)), one(8, Cost(0, 1), key="b")]
-    placement = place(work, [Slot(avoid={"a"}), Slot()])
-    assert [runs_placed(placement, key) for key in "ab"] == [[0, 4], [6, 2]]
-    assert placement.seconds == pytest.approx(60, rel=0.03)
+def test_the_limit_of_a_pack_needs_more_workers():
+    assert divide([load(30, Cost(1, 0), limit=10)], 5)[0] == {"a": 3}
 
 
-def test_a_worker_gives_runs_away_only_if_others_are_much_faster_with_them():
-    def keeps(slowness):
-        holder = Slot(slowness, key="a", runs=4)
-        share = place([one(4, Cost(1, 0))], [holder, Slot()]).shares[0]
-        return share["a"].keeps if share else 0
+def test_further_workers_go_to_the_shape_that_ends_last():
+    work = [load(4, Cost(0, 1)), load(12, Cost(0, 1), key="b")]
+    assert divide(work, 4)[0] == {"a": 1, "b": 3}
 
-    assert keeps(1.0) == keeps(STAY - 0.05) == 4
-    assert keeps(STAY + 0.1) == 0
+
+COSTS = st.builds(Cost, st.floats(0, 5), st.floats(0, 5)).filter(lambda cost: sum(cost) > 0.1)
+LOADS = st.lists(
+    st.builds(load, st.integers(1, 60), COSTS, st.integers(1, 40), st.integers(1, 12)),
+    min_size=1, max_size=3,
+).map(lambda own: [x._replace(key=key) for key, x in zip(SHAPES, own, strict=False)])  # fmt: skip
+
+
+@given(LOADS, st.integers(1, 20))
+def test_no_worker_is_given_twice_and_a_further_one_never_makes_the_runs_end_later(work, workers):
+    numbers, times = divide(work, workers)
+    assert sum(numbers.values()) <= max(workers, len(work))
+    assert all(1 <= numbers[own.key] <= own.runs for own in work)
+    assert times == sorted(times, reverse=True)
+    assert len(times) <= workers
+    if workers >= len(work):
+        latest = max(own.seconds(numbers[own.key]) for own in work)
+        assert times[-1] == pytest.approx(latest, rel=1e-5)
 
 
 @given(st.floats(2, 60), st.floats(0, COMPILATION), st.integers(1, 16))

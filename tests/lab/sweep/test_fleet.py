@@ -242,6 +242,7 @@ def halves(fleet):
     for name, pack in packs.items():
         worker = fleet.workers[name]
         fleet.pace.add(worker.key, len(pack), 10.0, worker=name)
+        worker.epoch_seconds = 10.0
         worker.trained.add(worker.key)
         worker.replied_at = 10.0
     return fleet, packs

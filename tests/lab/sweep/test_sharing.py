@@ -1,13 +1,12 @@
-"""With many shapes a placement is used several times, and no worker waits for that."""
+"""Workers without runs take some; slow ones leave theirs to fast ones; all runs are trained."""
 
 import random
 
 import pytest
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet import sharing as module
 from lmzoo.lab.sweep.fleet.costs import Pace
-from lmzoo.lab.sweep.fleet.sharing import SHAPES, ReadyRuns, Sharing, WorkerState
+from lmzoo.lab.sweep.fleet.sharing import PATIENCE, ReadyRuns, Sharing, WorkerState
 
 
 class AnyPacker:
@@ -28,58 +27,53 @@ def many_shapes(shapes: int, each: int) -> Sharing:
     return Sharing(ready, AnyPacker(), Pace())
 
 
-@pytest.fixture
-def placements(monkeypatch) -> list[int]:
-    """Return the number of shapes of each placement that is computed."""
-    computed, place = list[int](), module.place
-    counted = lambda loads, slots: (computed.append(len(loads)), place(loads, slots))[1]  # noqa: E731
-    monkeypatch.setattr(module, "place", counted)
-    return computed
+def take(sharing: Sharing, workers: dict[str, WorkerState], name: str, live: int = 0) -> int:
+    """Let a worker take runs; return how many."""
+    worker = workers[name]
+    division = sharing.division(workers, live, 0.0)
+    if not worker.training:
+        worker.key = sharing.choose(worker, workers, division)
+    if not worker.key:
+        return 0
+    runs = sharing.ready.take(worker.key, sharing.room(worker, workers, division))
+    for run in runs:
+        sharing.add(worker, run)
+    return len(runs)
 
 
-@pytest.mark.parametrize("shapes", [SHAPES // 2, 4 * SHAPES])
-def test_a_placement_is_computed_less_often_the_more_shapes_it_has(placements, shapes):
-    sharing, worker = many_shapes(shapes, 1), WorkerState()
-    for _ in range(24):
-        sharing.shares({"w": worker}, 1, 0.0, "w")
-        sharing.changes += 1
-    assert len(placements) == pytest.approx(24 / (1 + shapes // SHAPES), abs=1)
-
-
-def test_a_worker_that_asks_never_waits_while_there_are_runs_for_it(placements):
-    """As with a placement of this moment: it gets runs whenever that gives it some."""
-    sharing, draws, asked = many_shapes(3 * SHAPES, 2), random.Random(1), 0
-    workers = {str(number): WorkerState() for number in range(2 * SHAPES)}
-
-    def gets(sharing: Sharing, name: str) -> bool:
-        shares = sharing.shares(workers, len(workers), 0.0, name)[name]
-        return any(own.runs and sharing.ready.count(key) for key, own in shares.items())
-
+@pytest.mark.parametrize(("shapes", "each"), [(1, 40), (3, 7), (30, 2)])
+def test_no_worker_that_asks_waits_while_there_are_runs_and_all_are_trained(shapes, each):
+    sharing, draws = many_shapes(shapes, each), random.Random(1)
+    workers = {str(number): WorkerState(node=str(number)) for number in range(6)}
+    trained = 0
     while sharing.ready or any(worker.training for worker in workers.values()):
-        name = draws.choice([*workers][: SHAPES // 2])
-        worker, asked = workers[name], asked + 1
+        name = draws.choice([*workers])
+        worker = workers[name]
         for run_id in [*worker.training]:
             if draws.random() < 0.5:
                 sharing.remove(worker, run_id)
-        if not worker.training:
-            fresh = Sharing(sharing.ready, sharing.packer, sharing.pace)
-            fresh.runs = sharing.runs
-            now, asked, own = gets(sharing, name), asked + 1, len(placements)
-            assert now or not gets(fresh, name)
-            del placements[own:]
-        share = sharing.shares(workers, len(workers), 0.0, name)[name]
-        if not worker.training:
-            worker.key = sharing.ready.first_key([key for key, own in share.items() if own.runs])
-        most = share[worker.key].runs if worker.key in share else 0
-        for run in sharing.ready.take(worker.key, most - len(worker.training)):
-            sharing.add(worker, run)
-    assert len(placements) < asked
+                trained += 1
+        waiting = len(sharing.ready)
+        assert take(sharing, workers, name) or worker.training or not waiting
+    assert trained == shapes * each
 
 
-def test_a_new_worker_is_part_of_the_placement_at_once(placements):
-    sharing = many_shapes(5 * SHAPES, 2)
-    assert sharing.shares({"a": WorkerState()}, 1, 0.0, "a").keys() == {"a"}
-    sharing.version += 1
-    both = {"a": WorkerState(), "b": WorkerState()}
-    assert all(sharing.shares(both, 2, 0.0, "a").values())
-    assert len(placements) == 2
+def test_runs_are_kept_for_workers_that_come_and_not_for_ever():
+    sharing, workers = many_shapes(1, 8), {"a": WorkerState()}
+    assert take(sharing, workers, "a", live=4) == 2
+    sharing.division(workers, 4, PATIENCE + 1)
+    assert sharing.room(workers["a"], workers, sharing.division(workers, 4, 2 * PATIENCE)) == 2
+
+
+def test_a_slow_worker_leaves_its_runs_to_a_fast_one_without_runs():
+    sharing = many_shapes(2, 4)
+    workers = {name: WorkerState(node=name) for name in ("slow", "fast")}
+    assert take(sharing, workers, "slow")
+    division = sharing.division(workers, 2, 0.0)
+    assert sharing.surplus(workers["slow"], workers, division) == 0
+    for name, seconds in (("slow", 4.0), ("fast", 1.0)):
+        sharing.pace.add("0", 1, seconds, worker=name)
+    assert sharing.surplus(workers["slow"], workers, division) == len(workers["slow"].training)
+    workers["slow"].training.clear()
+    assert not sharing.choose(workers["slow"], workers, division)
+    assert sharing.choose(workers["fast"], workers, division)

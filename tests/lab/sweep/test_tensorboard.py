@@ -92,16 +92,6 @@ def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_to
     assert curve(tmp_path / BOARD / NAME) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
 
 
-def test_the_seeds_of_a_count_model_are_one_run_with_each_epoch_once(tmp_path):
-    confirm = {**CONFIG, "stage": "confirm"}
-    for seed in (1, 2):
-        config = {**confirm, "seed": seed, "run": f"{seed}" * 12}
-        writer = tensorboard.RunWriter(Store(tmp_path), config, epoch=0, once=True)
-        writer.write_epoch(record(1, 3.0))
-        write(writer)
-    assert curve(tmp_path / BOARD / "cut state_to_candidate (4)") == [(1, 3.0)]
-
-
 def test_a_maximized_metric_has_the_sign_that_the_program_gave_it(tmp_path):
     model = {"name": "command", "metric": "accuracy", "direction": "maximize"}
     writer = tensorboard.RunWriter(Store(tmp_path), {**CONFIG, "model": model}, epoch=0)

@@ -117,7 +117,7 @@ def test_a_trial_answers_tune_at_once_and_serves_the_coordinator_in_threads():
 
 
 def test_tune_reserves_what_ray_reserves_for_a_worker():
-    own = Resources(cpus=2, gpus=0.5, accelerator="A100", without=("T4",))
+    own = Resources(cpus=2, gpus=0.5)
     request = placed(own).default_resource_request({})
     assert request.bundles == [own.bundle]
     assert request.to_placement_group

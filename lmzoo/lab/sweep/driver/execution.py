@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from glob import escape
 from pathlib import Path
@@ -26,11 +26,10 @@ from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.store.address import S3_SCHEME
 from lmzoo.lab.store.local import Store, delete_temporary
-from lmzoo.lab.store.records import TRACEBACK, TRACKING, WORKER_LOCK, listed
+from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK, listed
 from lmzoo.lab.store.user_code import save as save_code
 from lmzoo.lab.study.output import OUTPUT
 from lmzoo.lab.study.study import Study
-from lmzoo.lab.sweep.listeners import check_trackers, open_tracker
 from lmzoo.lab.sweep.screen import progress_console
 
 if TYPE_CHECKING:
@@ -49,8 +48,6 @@ DEATH = (
     "the sweep was killed, or Ray was ended on this machine (memory, `ray stop`); "
     "run the same command again to continue"
 )
-TRACKER_SECONDS, INTERRUPTED_TRACKER_SECONDS = 600.0, 10.0
-"""How long the end of a sweep waits for trackers such as W&B."""
 
 
 class Sweep:
@@ -65,7 +62,6 @@ class Sweep:
         study: Study,
         resources: Resources,
         fuse: str = "auto",
-        track: Sequence[str] = (),
         *,
         curves: bool = True,
         as_json: bool = False,
@@ -79,7 +75,7 @@ class Sweep:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
         self.engine, self.curves, self.quiet = engine, curves, quiet
         self.again = again
-        self.study, self.resources, self.fuse, self.track = study, resources, fuse, [*track]
+        self.study, self.resources, self.fuse = study, resources, fuse
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self._is_command = prints_ranking
         self._timing = timing
@@ -106,7 +102,6 @@ class Sweep:
             if odd := [word for word in sys.argv if word.encode(errors="replace").decode() != word]:
                 raise UserError(f"{odd[0]!r} is not UTF-8, which Ray needs; take another name")
             self.study.check()
-            check_trackers(self.track)
             self._say_start()
             if not dry_run:
                 self._begin(storage, ending)
@@ -278,20 +273,14 @@ class Sweep:
         console.devices = capacity.describe()
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}", markup=False)
-        path, complete = planner.store.path, False
-        trackers = [open_tracker(name, path.name, path / TRACKING) for name in self.track]
-        listeners = [console, *trackers, *self.study.listeners]
+        listeners = [console, *self.study.listeners]
         fleet = Fleet(planner, packer, listeners, GPU_BYTES if capacity.resources.gpus else 0)
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out
-        try:
-            with console:
-                complete = self._import_engine().train(fleet, capacity)
-                trained = time.monotonic()
-        finally:
-            for tracker in trackers:
-                tracker.close(TRACKER_SECONDS if complete else INTERRUPTED_TRACKER_SECONDS)
+        with console:
+            complete = self._import_engine().train(fleet, capacity)
+            trained = time.monotonic()
         if STOPS.requested.is_set():
             raise KeyboardInterrupt
         if self._timing:

@@ -21,10 +21,9 @@ from lmzoo.lab.sweep.worker.worker import CALLS, Worker
 
 
 def actor_options(resources: Resources) -> dict[str, Any]:
-    """Return what Ray reserves for each worker, and where."""
+    """Return what Ray reserves for each worker."""
     bundle = resources.bundle
-    own = {"num_cpus": bundle.pop("CPU"), "num_gpus": bundle.pop("GPU"), "resources": bundle}
-    return {**own, **({"label_selector": resources.selector} if resources.selector else {})}
+    return {"num_cpus": bundle["CPU"], "num_gpus": bundle["GPU"]}
 
 
 def prepare(fleet: Fleet, capacity: Capacity, place: Callable[[str], object]) -> Coordinator:

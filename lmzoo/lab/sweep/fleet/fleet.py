@@ -16,7 +16,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.sweep.fleet.costs import COMPILATION, Pace
 from lmzoo.lab.sweep.fleet.health import Health
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.fleet.sharing import ReadyRuns, Share, Sharing, WorkerState
+from lmzoo.lab.sweep.fleet.sharing import ReadyRuns, Sharing, Workers, WorkerState
 from lmzoo.lab.sweep.listeners import Listeners
 from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
@@ -67,7 +67,6 @@ class Fleet:
         name, opened, reports = message.worker, message.opened, message.reports
         worker = self.workers.get(name)
         if worker is None:
-            self.sharing.version += 1
             state = WorkerState(message.memory, node or name, replied_at=now)
             worker = self.workers[name] = state
         self.idle.discard(name)
@@ -85,12 +84,12 @@ class Fleet:
         else:
             self._avoid(worker)
             working = self._working()
-            shares = self.sharing.shares(working, live - len(self.parked), now, name)
+            division = self.sharing.division(working, live - len(self.parked), now)
             # A run that has moved is first reported again: it must train before it moves again.
             least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
             if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
-                self._give_away(worker, self._surplus(name, working, shares))
-            self._take(worker, shares[name])
+                self._give_away(worker, self.sharing.surplus(worker, working, division))
+            self._take(worker, working, division)
         worker.replied_at = now
         assignment = Assignment(
             members=list(worker.training),
@@ -141,7 +140,6 @@ class Fleet:
         if worker is None:
             return []
         self.sharing.released.subtract(worker.released.values())
-        self.sharing.version += 1
         runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
         return [*runs, *worker.leaving.values()]
 
@@ -219,25 +217,6 @@ class Fleet:
         left_out = self.health.left_out
         return {name: w for name, w in self.workers.items() if w.node not in left_out}
 
-    def _surplus(
-        self,
-        name: str,
-        working: Mapping[str, WorkerState],
-        shares: Mapping[str, Mapping[str, Share]],
-    ) -> int:
-        """Return the number of runs of a worker that others train sooner, and can take."""
-        worker = working[name]
-        own = shares[name].get(worker.key, Share(0, 0))
-        if (surplus := len(worker.training) - own.keeps) <= 0:
-            return 0
-        room = 0
-        for other, state in working.items():
-            share = shares[other].get(worker.key)
-            if share and other != name and (state.key == worker.key or not state.training):
-                room += max(0, share.runs - len(state.training))
-        room -= self.sharing.released[worker.key] + self.ready.count(worker.key)
-        return max(0, min(surplus, room))
-
     def hung(self, now: float) -> dict[str, str]:
         """Return the workers whose epoch lasts so long that they must be killed, and why.
 
@@ -250,13 +229,15 @@ class Fleet:
             elapsed, key = now - worker.replied_at, worker.key
             if not worker.training or not self.pace.known or elapsed <= HUNG_SECONDS:
                 continue
-            new, slowness = key not in worker.trained, self.pace.slowness(worker.node)
-            most, compilation = self.pace.expected(key, len(worker.training), first=new)
-            usual, times = slowness * most, HUNG if worker.trained else HUNG * HUNG
-            limit = max(times * usual + HUNG * slowness * compilation, HUNG_SECONDS)
+            new = key not in worker.trained
+            usual, compilation = self.pace.expected(key, len(worker.training), first=new)
+            times = HUNG * HUNG
+            if worker.trained:
+                times = HUNG
+                usual = max(usual, worker.epoch_seconds)
+            limit = max(times * usual + HUNG * compilation, HUNG_SECONDS)
             if elapsed > limit * MORE ** max(map(self.health.deaths, worker.training)):
-                runs = f"{next(iter(worker.training))} and {len(worker.training) - 1} others"
-                runs = runs.removesuffix(" and 0 others")
+                runs = ", ".join(worker.training)
                 seconds = f"{elapsed:.0f} s; its epochs usually take {usual:.1f} s"
                 hung[name] = f"run {runs} on {worker.node} has not reported for {seconds}"
         return hung
@@ -281,13 +262,13 @@ class Fleet:
         nodes = ((run, self.health.avoided_by(i, in_use)) for i, run in suspects)
         worker.avoid = {self.packer.pack_key(run) for run, avoid in nodes if worker.node in avoid}
 
-    def _take(self, worker: WorkerState, share: Mapping[str, Share]) -> None:
+    def _take(self, worker: WorkerState, working: Workers, division: Mapping[str, int]) -> None:
         if not worker.training:
-            worker.key = self.ready.first_key([key for key, own in share.items() if own.runs])
-        if not worker.key or worker.key not in share:
+            worker.key = self.sharing.choose(worker, working, division)
+        if not worker.key:
             return
-        most = min(share[worker.key].runs, self.sharing.limit(worker.key, worker.memory))
-        for run in self.ready.take(worker.key, most - len(worker.training)):
+        room = self.sharing.room(worker, working, division)
+        for run in self.ready.take(worker.key, room):
             self.sharing.add(worker, run)
             worker.settled = False
             self.planner.start(run)
@@ -327,7 +308,6 @@ class Fleet:
 
     def _collect(self) -> None:
         for run in self.planner.new_ready():
-            self.sharing.changes += 1
             self.ready.add(run)
         for run in self.planner.new_pruned():
             self._forget(run)

@@ -1,24 +1,22 @@
-"""How the runs are shared among the workers: the placement, applied to the workers one by one.
+"""How the runs are shared among the workers: the division of `costs.py`, applied one by one.
 
-A worker without runs takes the first pending runs of its share. A worker with runs takes more of
-their shape, or releases some if others are faster with them. One worker takes all runs that load
-the same closed-form estimate (`lmzoo/train/closed_form.py`).
+A worker without runs takes the first pending runs of a shape that has fewer workers than it should
+have, up to its share. A worker with runs takes more of their shape, or releases what others have
+room for. One worker takes all runs that load the same closed-form estimate
+(`lmzoo/train/closed_form.py`).
 
-Shapes of which every worker trains one run at a time, such as functions, are one shape to the
-placement: it decides how many of them a worker gets, and the priority decides which.
-
-A placement is used until a part of the runs has changed, and computed again when workers come or
-go, or one has nothing to do. Room for workers that are not there yet is
-part of it for `PATIENCE` seconds, so that the first worker does not take what others will train.
+Room for workers that are not there yet is part of the division for `PATIENCE` seconds, so that the
+first worker does not take what others will train.
 """
 
 import heapq
+import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from lmzoo.lab.study.planned_run import PlannedRun
-from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, Placement, Share, Slot, place
+from lmzoo.lab.sweep.fleet.costs import Cost, Load, Pace, divide
 from lmzoo.lab.sweep.fleet.packing import Packer
 
 
@@ -73,14 +71,10 @@ class ReadyRuns:
         return runs
 
 
-SHAPES = 10
-"""A placement of n shapes is used for the next n // SHAPES changes of the runs."""
-RUNS = 16
-"""A placement of n runs is used for the next n // RUNS changes, if these are more."""
-ALONE = "alone"
-"""Key of the load of all runs that train alone."""
-NEARLY = 1.2
-"""Ratio up to which numbers of runs and workers count as equal: `worth` takes long."""
+GAIN = 1.05
+"""Runs move to other workers if their epochs are shorter there by more than this ratio."""
+SLOW = 1.5
+"""A worker that is slower by this ratio leaves its runs to a worker without runs."""
 PATIENCE = 30.0
 """Seconds for which runs are kept for workers that the cluster has room for."""
 GPU_SLOPE = 1 / 16
@@ -119,6 +113,9 @@ class WorkerState:
         return max((run.budget - run.trained for run in self.training.values()), default=0)
 
 
+Workers = Mapping[str, WorkerState]
+
+
 class Sharing:
     """Decides how many of the ready runs a worker takes, and how many runs it releases."""
 
@@ -129,17 +126,8 @@ class Sharing:
         """Pack key -> runs in training."""
         self.released: Counter[str] = Counter()
         """Pack key -> runs that a worker must release and has not released yet."""
-        self.version = 0
-        """It grows when workers have come or gone."""
-        self.changes = 0
-        """It grows when runs have come or gone."""
-        self._plan = dict[str, dict[str, Share]]()
-        self._planned_for: tuple[object, object] = (None, None)
-        self._uses_left = 0
-        """Changes of the runs for which the plan may still be used."""
-        self._wanted = 0
-        self._wanted_for: tuple[float, ...] = ()
-        """Numbers for which `_wanted` was computed."""
+        self._expected = 0
+        """Workers that are not there yet and have a part in the division."""
         self._expected_since = 0.0
 
     def add(self, worker: WorkerState, run: PlannedRun) -> None:
@@ -147,132 +135,113 @@ class Sharing:
         worker.training[run.id] = run
 
     def remove(self, worker: WorkerState, run_id: str) -> PlannedRun:
-        self.changes += 1
         self.runs[worker.key] -= 1
         return worker.training.pop(run_id)
 
     def rename(self, worker: WorkerState, key: str) -> None:
         """Give the runs of a worker's pack another pack key."""
-        self.version += 1
         self.runs[worker.key] -= len(worker.training)
         self.runs[key] += len(worker.training)
         worker.key = key
 
-    def shares(
-        self, workers: Mapping[str, WorkerState], live: int, now: float, name: str
-    ) -> dict[str, dict[str, Share]]:
-        """Return the share of each worker; `name` asks, and the cluster has room for `live`."""
-        expected = max(0, live - len(workers))
-        if not expected:
+    def division(self, workers: Workers, live: int, now: float) -> dict[str, int]:
+        """Return how many workers each pack key should have; the cluster has room for `live`."""
+        self._expected = max(0, live - len(workers))
+        if not self._expected:
             self._expected_since = now
         elif now - self._expected_since > PATIENCE:
-            expected = 0
-        state = (self.version, expected), (self.changes, self.pace.version, len(self.ready))
-        if self._planned_for == state:
-            return self._plan
-        self._uses_left -= 1
-        fits = self._planned_for[0] == state[0] and self._plan.keys() == workers.keys()
-        if not (fits and self._uses_left >= 0 and self._serves(workers[name], name)):
-            slots = [*map(self._slot, workers.values())]
-            slots += [Slot(memory=self.memory(workers))] * expected
-            shares = self._place(workers, slots).shares
-            self._plan = dict(zip(workers, shares, strict=False))
-            counts = self._counts()
-            self._uses_left = max(len(counts) // SHAPES, counts.total() // RUNS)
-            self._planned_for = state
-        return self._plan
+            self._expected = 0
+        return divide(self._loads(workers), len(workers) + self._expected)[0]
 
-    def worth(self, workers: Mapping[str, WorkerState], limit: int) -> int:
+    def worth(self, workers: Workers, limit: int) -> int:
         """Return how many workers, of at most `limit`, are worth their cost."""
-        counts = self._counts()
-        runs = counts.total()
-        if not runs or not limit:
+        loads = self._loads(workers)
+        most = min(limit, sum(load.runs for load in loads))
+        if not most:
             return 0
-        numbers = (limit, runs, len(counts), len(workers), self.pace.version)
-        if not _nearly(numbers, self._wanted_for):
-            slots = sorted(map(self._slot, workers.values()), key=lambda own: own.slowness)[:limit]
-            slots += [Slot(memory=self.memory(workers))] * (min(limit, runs) - len(slots))
+        _, times = divide(loads, most)
+        prices = [seconds * count**PRICE for count, seconds in enumerate(times, 1)]
+        return 1 + prices.index(min(prices))
 
-            def price(count: int) -> float:
-                return self._place(workers, slots[:count]).seconds * count**PRICE
-
-            self._wanted = min(_numbers(len(slots)), key=price)
-            self._wanted_for = numbers
-        return min(self._wanted, limit)
-
-    def memory(self, workers: Mapping[str, WorkerState]) -> int:
+    def memory(self, workers: Workers) -> int:
         """Return the memory of a GPU of the workers."""
         return max((worker.memory for worker in workers.values()), default=self._memory)
 
-    def limit(self, key: str, memory: int) -> int:
-        """Return the maximum number of runs of a key that a worker trains together."""
-        return self.packer.max_members(self.ready.sample(key), memory)
+    def choose(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> str:
+        """Return the pack key that a worker without runs trains; "" if all have enough workers."""
+        training = [own for own in workers.values() if own.training]
+        on = Counter(own.key for own in training if own.key not in own.avoid)
+        lacking = {key for key, number in division.items() if on[key] < number}
+        if lacking & {*worker.avoid}:  # it can do nothing there, and others will
+            lacking = {*division}
+        key = self.ready.first_key(lacking - {*worker.avoid})
+        if self._faster(key, worker, workers):
+            return ""
+        return key
 
-    def _serves(self, worker: WorkerState, name: str) -> bool:
-        """Return whether a worker has something to do by its share of an earlier placement."""
-        share = self._plan.get(name, {})
-        if worker.training:
-            return worker.key in share
-        return any(own.runs and self.ready.count(key) for key, own in share.items())
+    def room(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
+        """Return how many more runs of its pack key a worker takes."""
+        if worker.key in worker.avoid:
+            return 0
+        limit = self.packer.max_members(self.ready.sample(worker.key), worker.memory)
+        share = self._share(worker.key, workers, division)
+        return min(share, limit) - len(worker.training)
+
+    def surplus(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
+        """Return the number of runs of a worker that others train sooner, and can take."""
+        key = worker.key
+        own = len(worker.training)
+        if not own:
+            return 0
+        if self._faster(key, worker, workers):
+            return own
+        share = self._share(key, workers, division)
+        cost = self._cost(key)
+        if own <= share or cost.seconds(own) <= GAIN * cost.seconds(share):
+            return 0
+        on = self._on(key, workers)
+        idle = [w for w in workers.values() if not w.training and key not in w.avoid]
+        joining = max(0, min(len(idle), division[key] - len(on)))
+        room = share * joining
+        room += sum(max(0, share - len(w.training)) for w in on if w is not worker)
+        room -= self.released[key] + self.ready.count(key)
+        return max(0, min(own - share, room))
+
+    def _faster(self, key: str, worker: WorkerState, workers: Workers) -> bool:
+        """Return whether a much faster worker without runs may train a key."""
+        slowness = self.pace.slowness(worker.node)
+        idle = [own for own in workers.values() if not own.training and key not in own.avoid]
+        return any(self.pace.slowness(own.node) * SLOW < slowness for own in idle)
+
+    def _share(self, key: str, workers: Workers, division: Mapping[str, int]) -> int:
+        """Return the runs of a key for each of its workers, among those that may take some."""
+        able = self._expected + sum(key not in worker.avoid for worker in workers.values())
+        runs = self._counts()[key]
+        return math.ceil(runs / max(1, min(division.get(key, 1), able)))
+
+    def _on(self, key: str, workers: Workers) -> list[WorkerState]:
+        """Return the workers that train a key and may take more of it."""
+        return [w for w in workers.values() if w.training and w.key == key and key not in w.avoid]
 
     def _counts(self) -> Counter[str]:
         """Return the runs of each pack key that are ready, in training or released."""
         return self.runs + self.released + self.ready.counts()
 
-    def _place(self, workers: Mapping[str, WorkerState], slots: list[Slot]) -> Placement:
-        """Place the runs; those that train alone are one load, of which a slot may have any."""
-        avoided = {key for worker in workers.values() for key in worker.avoid}
-        packed: list[Load] = []
-        alone: list[Load] = []
-        for load in self._loads(workers, slots):
-            is_alone = max(load.limit.values()) == 1 and load.key not in avoided
-            (alone if is_alone else packed).append(load)
-        if len(alone) < 2:
-            return place([*packed, *alone], slots)
-        keys = dict.fromkeys(load.key for load in alone)
-        runs = sum(load.runs for load in alone)
-        seconds = sum(load.runs * load.epochs * load.cost.seconds(1) for load in alone)
-        together = Load(ALONE, runs, 1, Cost(seconds / runs, 0.0), alone[0].limit)
-        slots = [replace(slot, key=ALONE) if slot.key in keys else slot for slot in slots]
-        placement = place([*packed, together], slots)
-        for share in placement.shares:
-            if ALONE in share:
-                share |= dict.fromkeys(keys, share.pop(ALONE))
-        return placement
+    def _cost(self, key: str) -> Cost:
+        cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
+        if self.packer.shares_estimate(self.ready.sample(key)):
+            return Cost(cost.seconds(1), 0.0)
+        return cost
 
-    def _loads(self, workers: Mapping[str, WorkerState], slots: list[Slot]) -> Iterator[Load]:
+    def _loads(self, workers: Workers) -> list[Load]:
         epochs: dict[str, int] = {}
         for worker in workers.values():
             if worker.training:
                 epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
-        memories = {slot.memory for slot in slots}
+        memory = self.memory(workers)
+        loads = []
         for key, runs in self._counts().items():
-            first = self.ready.sample(key)
-            limits = {memory: self.packer.max_members(first, memory) for memory in memories}
-            cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
             left = max(epochs.get(key, 1), self.ready.epochs_left(key))
-            if self.packer.shares_estimate(first):
-                left, cost = 1, Cost(cost.seconds(1), 0.0)
-            yield Load(key, runs, left, cost, limits)
-
-    def _slot(self, worker: WorkerState) -> Slot:
-        key = worker.key if worker.training else ""
-        slowness = self.pace.slowness(worker.node)
-        return Slot(slowness, worker.memory, key, len(worker.training), worker.avoid)
-
-
-def _nearly(numbers: tuple[float, ...], others: tuple[float, ...]) -> bool:
-    """Return whether no number has changed by more than the ratio `NEARLY`."""
-    if len(numbers) != len(others):
-        return False
-    pairs = zip(numbers, others, strict=True)
-    return all(1 + max(pair) <= NEARLY * (1 + min(pair)) for pair in pairs)
-
-
-def _numbers(most: int) -> Iterator[int]:
-    """Yield numbers of workers up to `most`, each about 1.2 times the one before."""
-    count = 1
-    while count < most:
-        yield count
-        count = max(count + 1, round(1.2 * count))
-    yield most
+            limit = self.packer.max_members(self.ready.sample(key), memory)
+            loads.append(Load(key, runs, left, self._cost(key), limit))
+        return loads

@@ -32,8 +32,6 @@ from lmzoo.lab.sweep.fleet.fleet import Fleet
 
 PROGRESS_SECONDS = 10.0
 """Least time between two lines of progress where there is no terminal."""
-LOOK_SECONDS = 1.0
-"""How long an estimate is used."""
 
 
 class Console:
@@ -52,10 +50,7 @@ class Console:
         self.waiting: Callable[[], str] = str
         """Returns what the sweep waits for; "" if nothing."""
         self.start_time = time.monotonic()
-        self._running: dict[str, None] = {}
-        self._recent: dict[str, None] = {}
-        """Labels of points, the one that changed last at the end."""
-        self._looked = -LOOK_SECONDS
+        self._running: set[str] = set()
         self._first: tuple[float, float] | None = None
         """Time of the first look, and the epochs that earlier sweeps had trained."""
         self._done, self._left, self._note = 0.0, 1.0, ""
@@ -66,7 +61,7 @@ class Console:
         if self.quiet:
             return self
         # JSON lines on the same terminal would break the table.
-        if self.stderr.is_terminal and not (self.as_json and self._stdout.isatty()):
+        if self.stderr.is_terminal and not self.as_json:
             self._live = Live(get_renderable=self.panel, console=self.stderr, refresh_per_second=2)
             self._live.start()
         else:
@@ -76,18 +71,15 @@ class Console:
     def __exit__(self, *_: object) -> None:
         self._stopped.set()
         if self._live is not None:
-            self._looked = -LOOK_SECONDS
             self._live.stop()
             self.stderr.print()
 
     def start(self, run: PlannedRun) -> None:
-        self._running[run.id] = None
-        self._touch(run)
+        self._running.add(run.id)
 
     def end(self, run: PlannedRun, test: Record | None) -> None:
         """Print one line about a run that has ended."""
-        self._running.pop(run.id, None)
-        self._touch(run)
+        self._running.discard(run.id)
         floor = (run.config.get("floor") or {}).get("token")
         if test and is_impossible(
             test["token"], floor, run.config.get("vocab"), test.get("sequences")
@@ -118,7 +110,7 @@ class Console:
         waiting = self.waiting()
         width, height = self.stderr.size
         planner, room = self.fleet.planner, height - 4 - bool(waiting)
-        table = point_table(planner.points, self._running, [*self._recent], max(3, room), width)
+        table = point_table(planner.points, self._running, max(3, room), width)
         bar = ProgressBar(
             total=self._done + self._left, completed=self._done, width=24,
             complete_style="cyan", finished_style="cyan",
@@ -129,16 +121,10 @@ class Console:
         waits = [Text(waiting, style="yellow", no_wrap=True, overflow="ellipsis")]
         return Group(table, workers, progress, *(waits if waiting else []))
 
-    def _touch(self, run: PlannedRun) -> None:
-        self._recent.pop(run.label, None)
-        self._recent[run.label] = None
-
     def _look(self) -> None:
+        assert self.fleet is not None
         now = time.monotonic()
-        if self.fleet is None or now - self._looked < LOOK_SECONDS:
-            return
         planner = self.fleet.planner
-        self._looked = now
         self._done = epochs_done(planner)
         self._left = epochs_left(planner)
         if self._first is None:
@@ -215,13 +201,12 @@ NUMBERS = ("done", "running", "pending", "pruned")
 def point_table(
     points: Sequence[PointPlanner],
     running: Collection[str],
-    recent: Sequence[str],
     room: int,
     width: int,
 ) -> Table:
     """Return a table of at most `room` lines, at least 3, the header included.
 
-    `recent` are labels of points, the one that changed last at the end; these are shown first.
+    Where it is too short for all points, those in training come first.
     """
     numbers = points[0].study.shown_unit, *NUMBERS
     taken = sum(len(name) + 1 for name in numbers)
@@ -230,7 +215,12 @@ def point_table(
     table.add_column("point", no_wrap=True, overflow="ellipsis", max_width=longest)
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
-    shown = choose(points, recent, room - 1)
+    order = sorted(points, key=lambda point: not counts(point, running)["running"])
+    most = room - 1
+    if len(points) > most:
+        most -= 1
+    chosen = {*order[:most]}
+    shown = [point for point in points if point in chosen]
     for point in shown:
         table.add_row(*_cells(point, running))
     rest = [point for point in points if point not in shown]
@@ -241,21 +231,6 @@ def point_table(
         texts = [str(sums[name]) for name in NUMBERS]
         table.add_row(f"... {len(rest)} more", "", *texts, style="dim")
     return table
-
-
-def choose(
-    points: Sequence[PointPlanner], recent: Sequence[str], room: int
-) -> Sequence[PointPlanner]:
-    """Return the points to show in `room` lines: the reference, those that changed last."""
-    if len(points) <= room:
-        return points
-    order = {label: i for i, label in enumerate(recent)}
-    study = points[0].study
-    by_interest = sorted(
-        points, key=lambda p: (study.reference not in p.point.labels, -order.get(p.point.label, -1))
-    )
-    chosen = set(by_interest[: max(1, room - 1)])
-    return [point for point in points if point in chosen]
 
 
 def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:

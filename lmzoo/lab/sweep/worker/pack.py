@@ -18,7 +18,6 @@ from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import PackFiles
 from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer
-from lmzoo.lab.study.trainable import open_door
 from lmzoo.lab.sweep.messages import Assignment, Ended, Job, Released, Report
 from lmzoo.lab.sweep.worker.tensorboard import FLUSH_SECONDS, RunWriter
 
@@ -41,8 +40,7 @@ class TrainingRun:
         self.is_tested = config["stage"] == "confirm"
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = files.epoch_records(self.run.records)
-        once = open_door().is_counted(config)
-        self.curves = RunWriter(store, config, self.run.epoch, records, once=once, writes=curves)
+        self.curves = RunWriter(store, config, self.run.epoch, records, writes=curves)
         # A run that starts over, because its checkpoint is gone, trains its recorded epochs again.
         last = math.inf if self.has_ended else self.run.epoch
         self.unreported = [(self.id, r) for r in records if job.epoch < r["epoch"] <= last]

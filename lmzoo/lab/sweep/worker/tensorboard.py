@@ -1,9 +1,8 @@
 """Writes a run's curves and hyper-parameters for TensorBoard.
 
 The curves are in STUDY/tensorboard/POINT · seed SEED · RUN, or POINT · tune · RUN. TensorBoard
-shows these names, and the pattern `(.*?) · ` gives the runs of a point one colour. The seeds of a
-count model, whose losses are equal, are one run POINT. TensorBoard sorts its charts by name, so the
-speed comes last.
+shows these names, and the pattern `(.*?) · ` gives the runs of a point one colour. It sorts its
+charts by name, so the speed comes last.
 
 All runs of a study have the same HParams columns: point, stage, seed and the searched fields. A
 continued run writes a new event file, which replaces its earlier curves, because a process that was
@@ -27,8 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboard.plugins.hparams import metadata, plugin_data_pb2
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 from tensorboard.summary.writer.record_writer import RecordWriter
 
 from lmzoo.base.foreign import no_link
@@ -64,14 +63,10 @@ class RunWriter:
         epoch: int,
         records: Sequence[Record] = (),
         *,
-        once: bool = False,
         writes: bool = True,
     ) -> None:
-        """Begin a new event file of a run after `epoch` epochs, of which it has `records`.
-
-        `once` says that all confirm runs of the point have the same losses; the last one is shown.
-        """
-        self._store, self._config = store / BOARD / curves_name(config, once=once), config
+        """Begin a new event file of a run after `epoch` epochs, of which it has `records`."""
+        self._store, self._config = store / BOARD / curves_name(config), config
         self._appends = type(store) is Store
         self._path: Path | None = None
         """Of the file, once it exists."""
@@ -84,7 +79,7 @@ class RunWriter:
         self._sign = -1.0 if maximized else 1.0
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
-        self._start: int | None = purged if epoch or once else None
+        self._start: int | None = purged if epoch else None
         """The first of the earlier steps that this file replaces; None if there are none."""
         self._writes, self._is_new, self._kept = writes, True, list[bytes]()
         self._points: list[tuple[float, int, Mapping[str, float]]] = []
@@ -159,16 +154,4 @@ class RunWriter:
             "seed": config["seed"],
             **config["setting"],
         }
-        start = plugin_data_pb2.SessionStartInfo()
-        for name, value in values.items():
-            if value is not None:
-                kind = "string_value" if isinstance(value, str) else "number_value"
-                setattr(start.hparams[name], kind, value)
-        data = plugin_data_pb2.HParamsPluginData(
-            version=metadata.PLUGIN_DATA_VERSION, session_start_info=start
-        )
-        plugin = SummaryMetadata.PluginData(
-            plugin_name=metadata.PLUGIN_NAME, content=data.SerializeToString()
-        )
-        about = SummaryMetadata(plugin_data=plugin)
-        return Summary(value=[Summary.Value(tag=metadata.SESSION_START_INFO_TAG, metadata=about)])
+        return hparams_pb({name: value for name, value in values.items() if value is not None})
