@@ -24,7 +24,6 @@ from triton.compiler import ASTSource
 from lmzoo.base.command_line import run_command
 from lmzoo.kernels.device import WIDEST
 from lmzoo.kernels.gpu import (
-    adam,
     convolution,
     gru,
     linear_recurrence,
@@ -93,11 +92,6 @@ def elementwise() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """Yield (name, kernel, constants) of what a training step runs besides its recurrence."""
-    blocks = {"PARTS": adam.PARTS, "BLOCK": adam.BLOCK}
-    yield "adam norm", adam._add_squares, blocks
-    logs = {"LOG_BETA1": -0.105, "LOG_BETA2": -0.001}
-    betas = {"BETA1": 0.9, "BETA2": 0.999, "EPS": 1e-8, "DECOUPLED": True}
-    yield "adam update", adam._update, {**blocks, **logs, **betas}
     radius = {"RADIUS": 8.0, "SHORTEST": 1e-12, "COLUMNS": 64, "ROWS": sphere.NUMBERS // 64}
     yield "sphere forward", sphere._forward, {**radius, "FLOOR": 1e-5}
     yield "sphere backward", sphere._backward, radius

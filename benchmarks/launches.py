@@ -45,7 +45,7 @@ from lmzoo.train.stepper import Work
 SHAPES = tuple(Shape(P, 200, 32, 32, 100, T) for P, T in ((1, 20), (64, 20), (8, 100), (8, 400)))
 WIDE = tuple(Shape(8, 200, 128, 32, 100, T) for T in (20, 100))
 """Shapes whose recurrent weights do not fit on the chip."""
-GOAL = 75
+GOAL = 100
 """Launches of a step, at every length and number of members."""
 MOST = 100
 """Launches of a step of any row, with 32 tokens."""

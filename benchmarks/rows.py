@@ -33,7 +33,7 @@ from lmzoo.train.pack_compatibility import reason_not_packable
 RIVAL = "aggregate_markov"
 LSTM = "lstm_lm"
 MODERN = (
-    *("rnn_lm", "gru", "min_gru", "min_lstm", "qrnn", "sru", "lru", "rg_lru", "hgrn2", "slstm"),
+    *("rnn_lm", "gru", "min_gru", "min_lstm", "lru", "rg_lru", "hgrn2", "slstm"),
     *("retnet", "gla", "mamba", "mamba2", "deltanet", "gated_deltanet", "mlstm", "rwkv7"),
     *("min_gru_block", "gated_deltanet_block", "modern_decoder"),
 )

@@ -139,8 +139,8 @@ def _points(path: Path) -> pl.DataFrame:
 
 OTHER_FORMS = {
     "base_conv", "deltanet", "deltaproduct", "gated_deltanet", "gla", "h3", "hgrn2", "kda", "lru",
-    "mamba", "mamba2", "min_gru", "min_lstm", "mlstm", "qrnn", "retention", "rg_lru", "rwkv7",
-    "slstm", "sru",
+    "mamba", "mamba2", "min_gru", "min_lstm", "mlstm", "retention", "rg_lru", "rwkv7",
+    "slstm",
 }  # fmt: skip
 """Parts that configs of numerics 1 mean in another form unless they have `reference`."""
 

@@ -109,10 +109,9 @@ class Attention(nn.Module):
         """Return the attention output for a memory, or for its keys and values."""
         k, v = memory if isinstance(memory, tuple) else self.keys_and_values(memory)
         q = self.scaled_queries(x)
+        dropout = 0.0
         if self.training:
             dropout = self.dropout
-        else:
-            dropout = 0.0
         if self.config.pick is Pick.MEAN:
             head_mask = None
             if mask is not None:

@@ -140,10 +140,9 @@ class SoftmaxAttention(nn.Module):
         o = o.transpose(-3, -2).flatten(-2)
         if Memory.OUTPUT_GATE in self.memory:
             o = o * torch.sigmoid(self.output_gate(u))
+        first = 0
         if self.window:
             first = max(0, count - self.window + 1)
-        else:
-            first = 0
         return self.output(o), tuple(part[..., first:, :] for part in kept)
 
     def keep(self, u: Tensor) -> State:

@@ -12,9 +12,7 @@ autocast products only are rounded, and after `.to(torch.bfloat16)` the weights 
 import functools
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -57,19 +55,6 @@ def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
     return computed
 
 
-_DEPTH: ContextVar[tuple[int, int]] = ContextVar("depth", default=(1, 1))
-
-
-@contextmanager
-def at_depth(layer: int, layers: int) -> Iterator[None]:
-    """Tell the cells that are built inside the context which layer they are, of how many."""
-    token = _DEPTH.set((layer, layers))
-    try:
-        yield
-    finally:
-        _DEPTH.reset(token)
-
-
 class Cell(nn.Module, ABC):
     """A recurrence whose inputs and state have the same width, E = H."""
 
@@ -99,8 +84,6 @@ class Cell(nn.Module, ABC):
         self.config = config
         self.width = width
         self.length = length
-        self.depth = _DEPTH.get()
-        """The number of this layer in its stack, from 1, and how many there are."""
 
     def forward(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of the cell; `functional_call` needs it."""
@@ -256,10 +239,9 @@ class Weights(nn.Module):
         self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
         for name in shapes:
             drawn = self._draw(name)
+            kind = nn.Parameter
             if name in self._biases:
                 kind = Undecayed
-            else:
-                kind = nn.Parameter
             self.register_parameter(name, None if name in cut else kind(drawn))
 
     if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, StrictBool, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -17,8 +17,6 @@ from lmzoo.functional.convolution import convolve
 from lmzoo.kernels.tokens import TokenInputs
 
 BlockCut = StrEnum("BlockCut", "CONVOLUTION OUTPUT_GATE NORM FEED_FORWARD RESIDUAL")
-GateReads = StrEnum("GateReads", "CONVOLVED INPUT")
-"""The input of the output gate."""
 Canon = StrEnum("Canon", "A B C D")
 """A place of a Canon layer."""
 
@@ -38,12 +36,10 @@ class Block(Cell):
 
         u_t = SiLU(conv(N(x_t)))                 depthwise, causal, 4 tokens
         h_t = cell(u_t, h_{t-1})                 any cell of the zoo
-        r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )           gate_reads=convolved
-            | x_t + W_y ( h_t ⊙ swish(W_g N(x_t)) )        gate_reads=input
+        r_t = x_t + W_y ( h_t ⊙ swish(W_g u_t) )
         y_t = r_t + W_d ( swish(W_a N(r_t)) ⊙ W_b N(r_t) )
 
-    N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. With
-    `gate_reads=input` the gate reads what is not convolved yet, as in Mamba and Griffin. Cuts:
+    N is RMSNorm with learned scales; the SwiGLU feed-forward part has ⌈8H/3⌉ units. Cuts:
 
         0  convolution   SiLU(conv(N(x_t))) → N(x_t)
         1  output_gate   swish(W_g u_t) → 1
@@ -59,8 +55,6 @@ class Block(Cell):
     and W_b N(r_t) before its activation. Place b comes before a convolution that the cell has
     itself.
 
-    `rescaled` makes the start of a deep stack as loud as that of one layer (Radford et al. 2019).
-
     Allen-Zhu 2025 (arXiv:2512.17351); Gu & Dao 2023 (arXiv:2312.00752); Feng et al. 2024
     (arXiv:2410.01201); Shazeer 2020 (arXiv:2002.05202).
     """
@@ -73,13 +67,8 @@ class Block(Cell):
         """The cell and the cuts of the block, by name or number."""
 
         inner: Annotated[Any, CELLS] = "min_gru"
-        gate_reads: GateReads = Field(
-            GateReads.CONVOLVED, exclude_if=lambda reads: reads == GateReads.CONVOLVED
-        )
         canon: Cuts[Canon] = Field(frozenset(), exclude_if=lambda places: not places)
         """Places of Canon layers."""
-        rescaled: StrictBool = Field(default=False, exclude_if=lambda on: not on)
-        """Draw W_y and W_d times 1/√n, where n maps write into the residual stream of the stack."""
         cuts: Cuts[BlockCut] = frozenset()
 
         @model_validator(mode="after")
@@ -89,9 +78,6 @@ class Block(Cell):
                     f"canon={','.join(sorted(places))} is in the feed-forward part, which is cut; "
                     "drop one of the two"
                 )
-            # Equal functions, equal configs.
-            if self.cuts & {BlockCut.OUTPUT_GATE, BlockCut.CONVOLUTION}:
-                object.__setattr__(self, "gate_reads", GateReads.CONVOLVED)
             return self
 
     def __init__(self, config: Any, width: int, length: int) -> None:
@@ -119,23 +105,14 @@ class Block(Cell):
         cut = removed(BLOCK_WEIGHTS, config.cuts)
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
         for place in sorted(config.canon):
+            columns = h
             if place is Canon.B:
                 columns = self._memory().memory_columns
-            else:
-                columns = h
             shapes[f"canon_{place}"] = (2 * units if place is Canon.D else columns, WINDOW)
             own[f"canon_{place}"] = taps
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
         windows = {name: shapes[name][0] for name in kinds if name not in cut}
-        writes = self.depth[1]  # of each layer, W_y and perhaps W_d
-        if "down" not in cut:
-            writes *= 2
-        scales: dict[str, float] = {}
-        if config.rescaled:
-            scales = {"out": writes**-0.5, "down": writes**-0.5}
-        return Weights(
-            shapes, cut, fan_in=h, own=own, adjust=lambda name, drawn: drawn * scales.get(name, 1)
-        ), windows
+        return Weights(shapes, cut, fan_in=h, own=own), windows
 
     def initial_state(self, start: Tensor) -> State:
         rows = (len(start), WINDOW - 1)
@@ -213,8 +190,6 @@ class Block(Cell):
         if self.w.conv is None:
             return inputs, inputs
         u = nn.functional.silu(self._convolve("conv", inputs, windows))
-        if self.config.gate_reads is GateReads.INPUT:
-            return u, inputs
         return u, u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
@@ -305,10 +280,9 @@ class MinBlock(Block):
         own |= {"norm": ones, "forward_norm": ones}
         own |= {"down": linear(4 * h), "bias_down": linear(4 * h)}
         cut = removed(MIN_BLOCK_WEIGHTS, cuts)
+        windows = {"conv": h}
         if MinBlockCut.CONVOLUTION in cuts:
             windows = {}
-        else:
-            windows = {"conv": h}
         return Weights(shapes, cut, fan_in=h, own=own), windows
 
     def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -324,10 +298,9 @@ class MinBlock(Block):
         w = self.w
         linear = nn.functional.linear
         residual = MinBlockCut.RESIDUAL not in self.config.cuts
+        r = h
         if residual:
             r = gate + h
-        else:
-            r = h
         if w.up is None:
             return r
         y = nn.functional.gelu(linear(normed(r, w.forward_norm), w.up, w.bias_up))

@@ -68,10 +68,9 @@ def removed(weights: Mapping[Any, Collection[str]], cuts: Collection[str]) -> se
     """Return the weights that go with the cuts; those of a tuple go if all its cuts are there."""
     found = set[str]()
     for path, names in weights.items():
+        needed = (path,)
         if isinstance(path, tuple):
             needed = path
-        else:
-            needed = (path,)
         if all(cut in cuts for cut in needed):
             found |= set(names)
     return found
@@ -91,10 +90,9 @@ class ZeroWeights:
 def numbered(cuts: Iterable[StrEnum]) -> str:
     """Return the cuts by name with their numbers: "carry (6), write (7)"."""
     cuts = set(cuts)
+    members = []
     if cuts:
         members = list(type(next(iter(cuts))))
-    else:
-        members = []
     return ", ".join(f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts)
 
 

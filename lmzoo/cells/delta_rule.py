@@ -12,29 +12,24 @@ has 10⁻⁶ added, both as in the code of flash-linear-attention. Differences f
     6 E² weights
 """
 
-import math
 from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, StrictBool, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, State
+from lmzoo.cells.base import CELLS
 from lmzoo.cells.cuts import Cuts, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
-from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.normalise import unit
 
-SQUASH = 1.5
-"""x: a preconditioner is in (1/x, x)."""
-PRECONDITIONER = {"log_rate_a", "bias_alpha_a", "log_centre", "alpha_a", "beta_a"}
 DeltaCut = StrEnum("DeltaCut", "BETA DELTA CONVOLUTION UNIT NORM")
 BetaMax = Annotated[float, Choice((1.0, 2.0))]
 
@@ -49,7 +44,7 @@ class DeltaConfig:
 
     @model_validator(mode="after")
     def _no_range_without_beta(self) -> Any:
-        if self.cuts & {"beta", "erase"}:  # type: ignore[attr-defined]
+        if "beta" in self.cuts:  # type: ignore[attr-defined]
             object.__setattr__(self, "beta_max", 1.0)  # β is 1: equal functions, equal configs
         return self
 
@@ -74,8 +69,6 @@ class DeltaRule(MatrixCell):
         size = head_size(width, config.heads)
         self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
         owns = {"q", "k", "v", "beta", "conv", "out", "norm", *self.owns}
-        if self.preconditioned:
-            owns |= PRECONDITIONER
         weights = {name: weight for name, weight in self._table().items() if name in owns}
         self.set_weights(weights, removed(self.removes, config.cuts))
 
@@ -89,10 +82,9 @@ class DeltaRule(MatrixCell):
         values = n * self.values
         heads = (n,)
         low_rank = "up_alpha" in self.owns
+        decays = n
         if low_rank and "vector" not in c.cuts:
             decays = keys
-        else:
-            decays = n
         rates = partial(log_rates, low=self.rate_low)
         return {
             "q": keys,
@@ -109,42 +101,7 @@ class DeltaRule(MatrixCell):
             "bias_alpha": ((decays,), delta_bias),
             "up_gate": ((values, rank), linear(rank)),
             "bias_gate": ((values,), linear(rank)),
-            "bias_b": (heads, ones),
-            "skip": (heads, partial(torch.full, fill_value=getattr(c, "initial_d", 0.0))),
-            "log_rate_a": (heads, rates),
-            "bias_alpha_a": (heads, delta_bias),
-            "log_centre": (heads, partial(torch.full, fill_value=-0.2)),
-            "erase": keys,
-            "write": values,
-            "alpha_a": n,
-            "beta_a": n,
         }
-
-    @property
-    def preconditioned(self) -> bool:
-        """Whether keys are written by M."""
-        return getattr(self.config, "preconditioned", False)
-
-    def initial_memory(self, start: Tensor) -> State:
-        window = super().initial_memory(start)
-        if not self.preconditioned:
-            return window
-        return (*window, start.new_zeros(len(start), self.heads * self.keys))
-
-    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
-        if not self.preconditioned:
-            return super().prepare(projected, memory)
-        *window, before = memory
-        z, window = super().prepare(projected, tuple(window))
-        w = self.w
-        k = self.directions(z["k"])
-        delta = nn.functional.softplus(z["alpha_a"] + w.bias_alpha_a)
-        decay = torch.exp(-w.log_rate_a.exp() * delta)[..., None].expand_as(k)
-        added = torch.sigmoid(z["beta_a"])[..., None] * k.square()
-        a = linear_recurrence(decay.flatten(-2), added.flatten(-2), before)
-        r = self.split_heads(torch.log(a + 1e-6)) - w.log_centre[:, None]
-        m = torch.exp(-math.log(SQUASH) * r / (1 + r.abs()))
-        return {**z, "m": m.flatten(-2)}, (*window, a[:, -1])
 
     def directions(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n K"]:
         """Return the vectors of all heads, of length 1 unless this is cut."""
@@ -162,15 +119,11 @@ class DeltaRule(MatrixCell):
         k = self.directions(z["k"])
         v = self.split_heads(z["v"])
         q = q / self.keys**0.5
+        beta = 1.0
         if "beta" in z:
             beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None]
-        else:
-            beta = 1.0
         log_alpha = self.log_alpha(z, q)
         written = beta * k
-        # Only the written key is preconditioned; the one that reads the state is not.
-        if "m" in z:
-            written = written * self.split_heads(z["m"])
         if "delta" in self.config.cuts:
             return Update(q, written, v, log_alpha)
         return Update(q, written, v, log_alpha, log_alpha.exp() * written, k)
@@ -218,14 +171,6 @@ class GatedConfig(DeltaConfig):
     """V / K."""
 
 
-@config
-class PreconditionedConfig(GatedConfig):
-    """Fields of the cells with one step a token."""
-
-    preconditioned: StrictBool = Field(default=False, exclude_if=lambda on: not on)
-    """Write k_t ⊙ M_t in the place of k_t."""
-
-
 class GatedDelta(DeltaRule):
     """What the cells with a decay per head and an output gate share."""
 
@@ -259,21 +204,13 @@ class GatedDeltaNet(GatedDelta):
         2  convolution   conv(u) → u: q, k, v read one token       5  alpha   α_t → 1
         6  gate          swish(W_g x_t) → 1
 
-    Without alpha (5) and gate (6) it is `deltanet`. With `preconditioned` the key that is written
-    is divided by a squashed estimate of the curvature of its channels:
+    Without alpha (5) and gate (6) it is `deltanet`.
 
-        A_t = α'_t A_{t-1} + β'_t k_t ⊙ k_t         A_0 = 0
-        M_t = x^( −s(log(A_t + 10⁻⁶) − c) )         s(r) = r / (1 + |r|), x = 1.5
-        S_t = α_t (I − β_t (k_t ⊙ M_t) k_tᵀ) S_{t-1} + β_t (k_t ⊙ M_t) v_tᵀ
-
-    α' and β' are made as α and β, from weights of their own; c starts at −0.2 in each head.
-
-    Yang et al. 2025 (arXiv:2412.06464); Tumma et al. 2026 (arXiv:2604.21100), as in
-    flash-linear-attention (`ops/precond_gated_delta_rule/naive.py`, eb432dd).
+    Yang et al. 2025 (arXiv:2412.06464).
     """
 
     @config
-    class Config(PreconditionedConfig):
+    class Config(GatedConfig):
         """Number of heads, sizes, range of β, and the cuts, by name or number."""
 
         cuts: Cuts[GatedDeltaCut] = frozenset()
@@ -333,35 +270,8 @@ class DeltaProduct(GatedDelta):
 KDACut = StrEnum("KDACut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR")
 
 
-class VectorDelta(DeltaRule):
-    """What the cells with a decay per key channel share."""
-
-    owns = "alpha", "gate", "log_rate", "up_alpha", "bias_alpha", "up_gate", "bias_gate"
-    removes = DeltaRule.removes | {
-        "gate": {"gate", "up_gate", "bias_gate"},
-        "alpha": {"alpha", "log_rate", "up_alpha", "bias_alpha"},
-    }
-
-    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
-        if "alpha" not in z:
-            return super().log_alpha(z, like)
-        delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
-        rate = self.w.log_rate.exp()[:, None]
-        return -rate * nn.functional.softplus(self.split_heads(delta))
-
-    def update(self, z: dict[str, Tensor]) -> Update:
-        """Let the delta rule read the state after its decay."""
-        update = super().update(z)
-        if update.probe is None:
-            return update
-        return update._replace(erase=update.key, probe=update.log_decay.exp() * update.probe)
-
-    def output_gate(self, gate: Tensor) -> Tensor:
-        return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))
-
-
 @CELLS("kda")
-class KDA(VectorDelta):
+class KDA(DeltaRule):
     """The delta rule with a decay per key channel, and an output gate.
 
         q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
@@ -381,14 +291,19 @@ class KDA(VectorDelta):
         6  gate          σ(W_g2 W_g1 x_t + b_g) → 1
         7  vector        diag(α_t) → α_t: one α per head
 
-    Without alpha (5) and gate (6) it is `deltanet`. `preconditioned` writes k_t ⊙ M_t, with the M
-    of `gated_deltanet`.
+    Without alpha (5) and gate (6) it is `deltanet`.
 
     Kimi Team 2025 (arXiv:2510.26692).
     """
 
+    owns = "alpha", "gate", "log_rate", "up_alpha", "bias_alpha", "up_gate", "bias_gate"
+    removes = DeltaRule.removes | {
+        "gate": {"gate", "up_gate", "bias_gate"},
+        "alpha": {"alpha", "log_rate", "up_alpha", "bias_alpha"},
+    }
+
     @config
-    class Config(PreconditionedConfig):
+    class Config(GatedConfig):
         """Number of heads, size of the values, range of β, and the cuts, by name or number."""
 
         expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
@@ -396,164 +311,19 @@ class KDA(VectorDelta):
             frozenset()
         )
 
-
-CombaCut = StrEnum(
-    "CombaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE FEEDBACK CORRECTION SPLR"
-)
-UNREAD = {
-    CombaCut.DELTA: [CombaCut.SPLR],
-    CombaCut.ALPHA: [CombaCut.SPLR],
-    (CombaCut.DELTA, CombaCut.CORRECTION): [CombaCut.FEEDBACK],
-}
-
-UNSCALED = {CombaCut.UNIT, CombaCut.DELTA}
-"""Cuts with which `unit_feedback` changes nothing."""
-
-
-@CELLS("comba")
-class Comba(GatedDelta):
-    """Gated DeltaNet whose feedback reads the state before its decay, and a corrected query.
-
-        p_t = σ(b) k_t                              b and d are one number per head
-        q_t = unit(SiLU(conv(W_q x_t)) − d σ(b) SiLU(conv(W_k x_t))) / √K
-        S_t = (α_t I − β_t k_t p_tᵀ) S_{t-1} + β_t k_t v_tᵀ
-        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g x_t) )
-
-    k, v, α and β are those of `gated_deltanet`, and `preconditioned` too; b starts at 1, d at
-    `initial_d`. The eigenvalue α − β σ(b) of the step is in (−1, 1) for m = 1; with m = 2 the state
-    may grow (the authors use m = 2 with the cut splr only). Cuts 0 to 6 are those of
-    `gated_deltanet`:
-
-        0  beta          β_t → 1                                   3  unit        unit(u) → u
-        1  delta         (α_t I − β_t k_t p_tᵀ) S_{t-1} → α_t S_{t-1}
-        2  convolution   conv(u) → u: q, k, v read one token       4  norm        N(u) → u
-        5  alpha         α_t → 1                                   7  feedback    σ(b) → 1
-        6  gate          σ(W_g x_t) → 1
-        8  correction    − d σ(b) SiLU(conv(W_k x_t)) → 0
-        9  splr          α_t I − β_t k_t p_tᵀ → α_t (I − β_t k_t p_tᵀ): feedback after the decay
-
-    Without feedback, correction and splr (7, 8, 9) it is `gated_deltanet`, up to the gate's
-    function; without alpha, too (5, 7, 8).
-
-    Text and code differ, and both are here (`unit_feedback`). Compared: the paper, the authors'
-    code (AwesomeSeq/Comba-triton, b26afc0), flash-linear-attention 0.6.0:
-
-        text                               code of both            option
-        p_t = σ(b) k_t                     p_t = unit(σ(b) k_t)    unit_feedback: p_t = k_t
-
-    Hu et al. 2025 (arXiv:2506.02475).
-    """
-
-    owns = *GatedDelta.owns, "bias_b", "skip"
-    removes = GatedDelta.removes | {
-        "feedback": {"bias_b"},
-        "correction": {"skip"},
-        ("delta", "correction"): {"bias_b"},
-    }
-
-    @config
-    class Config(PreconditionedConfig):
-        """Number of heads, sizes, range of β, the initial d, and the cuts, by name or number."""
-
-        cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, UNREAD)] = frozenset()
-        initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
-        """The authors use 0.02 with 340M parameters and 1 with 1.3B."""
-        unit_feedback: StrictBool = False
-        """Feed back k_t, as the code does, and not σ(b) k_t."""
-
-        @model_validator(mode="after")
-        def _no_strength_without_feedback(self) -> Any:
-            unread = self.cuts & {CombaCut.FEEDBACK, CombaCut.CORRECTION}
-            if self.unit_feedback and (unread or self.cuts & UNSCALED):
-                object.__setattr__(self, "unit_feedback", False)
-                if not self.cuts & UNSCALED:  # nothing reads b
-                    object.__setattr__(self, "cuts", self.cuts | {CombaCut.FEEDBACK})
-            return self
+    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+        if "alpha" not in z:
+            return super().log_alpha(z, like)
+        delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
+        rate = self.w.log_rate.exp()[:, None]
+        return -rate * nn.functional.softplus(self.split_heads(delta))
 
     def update(self, z: dict[str, Tensor]) -> Update:
-        if self.w.bias_b is None:
-            strength = 1.0
-        else:
-            strength = torch.sigmoid(self.w.bias_b)[:, None]
-        if self.w.skip is not None:
-            q = self.split_heads(z["q"])
-            k = self.split_heads(z["k"])
-            z = {**z, "q": (q - self.w.skip[:, None] * strength * k).flatten(-2)}
+        """Let the delta rule read the state after its decay."""
         update = super().update(z)
         if update.probe is None:
             return update
-        if not self.config.unit_feedback:
-            update = update._replace(probe=strength * update.probe)
-        if "splr" in self.config.cuts:
-            return update
-        return update._replace(erase=update.key)
+        return update._replace(erase=update.key, probe=update.log_decay.exp() * update.probe)
 
     def output_gate(self, gate: Tensor) -> Tensor:
-        return torch.sigmoid(gate)
-
-
-GatedDelta2Cut = StrEnum(
-    "GatedDelta2Cut", "ERASE DELTA CONVOLUTION UNIT NORM ALPHA GATE VECTOR WRITE"
-)
-REMOVED = {
-    GatedDelta2Cut.ALPHA: [GatedDelta2Cut.VECTOR],
-    GatedDelta2Cut.DELTA: [GatedDelta2Cut.ERASE],
-}
-
-
-@CELLS("gated_deltanet2")
-class GatedDeltaNet2(VectorDelta):
-    """KDA that erases and writes by gates of their own, one number per channel.
-
-        q_t = unit(SiLU(conv(W_q x_t))) / √K    k_t = unit(SiLU(conv(W_k x_t)))    unit(u) = u / |u|
-        v_t = SiLU(conv(W_v x_t))               α_t = exp( −exp(A) softplus(W_α2 W_α1 x_t + b_α) )
-        b_t = m σ(W_b x_t)                      w_t = σ(W_w x_t)
-        S_t = (I − k_t (b_t ⊙ k_t)ᵀ) diag(α_t) S_{t-1} + k_t (w_t ⊙ v_t)ᵀ
-        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g2 W_g1 x_t + b_g) )
-
-    The erase gate b_t is (K) and the write gate w_t (V) in each head; all else, `preconditioned`
-    too, is that of `kda`, and m is `beta_max`. Cuts 1 to 7 are those of `kda`:
-
-        0  erase         b_t → 1                                   3  unit    unit(u) → u
-        1  delta         (I − k_t (b_t ⊙ k_t)ᵀ) diag(α_t) S_{t-1} → diag(α_t) S_{t-1}
-        2  convolution   conv(u) → u: q, k, v read one token       4  norm    N(u) → u
-        5  alpha         diag(α_t) S_{t-1} → S_{t-1}
-        6  gate          σ(W_g2 W_g1 x_t + b_g) → 1                8  write   w_t → 1
-        7  vector        diag(α_t) → α_t: one α per head
-
-    With b_t and w_t equal to one number β_t it is `kda`; without both (0, 8) it is `kda` without β.
-
-    Hatamizadeh et al. 2026 (arXiv:2605.22791), as in flash-linear-attention (`layers/gdn2.py`,
-    0c4a361).
-    """
-
-    owns = *VectorDelta.owns, "erase", "write"
-    removes = VectorDelta.removes | {
-        (): {"beta"},
-        "erase": {"erase"},
-        "delta": {"erase"},
-        "write": {"write"},
-    }
-
-    @config
-    class Config(PreconditionedConfig):
-        """Number of heads, size of the values, range of b, and the cuts, by name or number."""
-
-        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
-        cuts: Annotated[frozenset[GatedDelta2Cut], cuts_of(GatedDelta2Cut, REMOVED)] = frozenset()
-
-        @model_validator(mode="after")
-        def _no_range_without_erasing(self) -> Any:
-            if GatedDelta2Cut.DELTA in self.cuts:
-                object.__setattr__(self, "beta_max", 1.0)
-            return self
-
-    def update(self, z: dict[str, Tensor]) -> Update:
-        update = super().update(z)
-        if "write" in z:
-            write = self.split_heads(torch.sigmoid(z["write"]))
-            update = update._replace(value=write * update.value)
-        if update.probe is None or "erase" not in z:
-            return update
-        erase = self.config.beta_max * self.split_heads(torch.sigmoid(z["erase"]))
-        return update._replace(probe=erase * update.probe)
+        return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))

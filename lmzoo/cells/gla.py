@@ -72,10 +72,9 @@ class GatedLinearAttention(MatrixCell):
         keys = config.heads * self.keys
         inner = config.heads * size
         rank = min(RANK, width)
+        rows = keys
         if GLACut.VECTOR in cuts:
             rows = config.heads
-        else:
-            rows = keys
         weights: dict[str, int | Drawn] = {
             "q": keys,
             "k": keys,
@@ -161,9 +160,8 @@ class Retention(MatrixCell):
         keys = config.heads * size
         values = config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values, "gate": values}
-        if RetentionCut.GATE in cuts:
-            cut = {"gate"}
-        else:
+        cut = {"gate"}
+        if RetentionCut.GATE not in cuts:
             cut = set[str]()
         weights: dict[str, int | Drawn] = {**columns, "out": ((width, values), glorot(1.0))}
         self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))

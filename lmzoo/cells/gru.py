@@ -172,9 +172,8 @@ class GRU(Cell):
             return None
         bias = self.weight("bias_hh")
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
-        if before:
-            added = bias
-        else:
+        added = bias
+        if not before:
             added = nn.functional.pad(bias[:gates], (0, self.width))
         projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
         weights = [self.weight("weight_hh").mT, bias[None, gates:]]
@@ -220,9 +219,8 @@ class Mut(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        if w.xr is None:
-            r = x
-        else:
+        r = x
+        if w.xr is not None:
             r = x @ w.xr
         if w.xh is None:
             n = torch.tanh(x)
@@ -257,9 +255,8 @@ class Mut(Cell):
         ones = torch.ones(self.width, dtype=start.dtype)
         # σ(−a) = 1 − σ(a) turns a gate that writes into one that keeps.
         signs = torch.cat([ones, -ones, ones])
+        z = w.hz
         if w.hz is None:
             z = torch.zeros_like(w.hr)
-        else:
-            z = w.hz
         weights = [torch.cat([w.hr, z, w.hh], dim=1) * signs, torch.zeros_like(w.bh)[None]]
         return scan(found, found.project(lambda v: self.project(v) * signs, x), start, weights)[0]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, at_depth
+from lmzoo.cells.base import CELLS, Cell, Inputs, State
 from lmzoo.functional.normalise import rms_norm
 
 PATTERN = re.compile(r"(?:(\w+) )?(\d+):(\d+)(?: (\w+))?(?: x(\d+))?")
@@ -46,9 +46,8 @@ class Hybrid(Cell):
     N is RMSNorm without scales. A layer is any cell, a block with a cell inside too, which has a
     residual and a feed-forward part of its own. `layers` is a list, or a pattern: `3:1` is three
     times gla and then attention, `mamba 3:1 attention x2` eight layers. A setting or a cut of one
-    layer has its number, from 1: `cell.layers.3.cuts`. A layer knows its number and how many there
-    are (`Cell.depth`). `num_layers` of a `recurrent_lm` repeats one
-    cell; here layers may differ.
+    layer has its number, from 1: `cell.layers.3.cuts`. `num_layers` of a `recurrent_lm`
+    repeats one cell; here layers may differ.
 
     Differences from the papers' models:
 
@@ -78,12 +77,7 @@ class Hybrid(Cell):
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        count = len(config.layers)
-        own = self.depth
-        self.layers = nn.ModuleList()
-        for number, layer in enumerate(config.layers, (own[0] - 1) * count + 1):
-            with at_depth(number, count * own[1]):
-                self.layers.append(CELLS.build(layer, width, length))
+        self.layers = nn.ModuleList(CELLS.build(layer, width, length) for layer in config.layers)
         self.num_state_vectors = sum(cell.num_state_vectors for cell in self.cells)
         self.spare_start = sum(cell.spare_start for cell in self.cells)
         zeros = {cell.zero_start for cell in self.cells if cell.num_state_vectors}

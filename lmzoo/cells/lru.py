@@ -1,25 +1,21 @@
-"""Diagonal linear recurrences: the LRU, the RG-LRU, and the block of Griffin around it."""
+"""Diagonal linear recurrences: the LRU and the RG-LRU."""
 
 import math
 from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights, affine
-from lmzoo.cells.cuts import Cuts, ZeroWeights, cuts_of, removed
+from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.draws import WINDOW, normal
-from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.parameters import unit_normal
-from lmzoo.kernels.tokens import TokenInputs
 
 LRUCut = StrEnum("LRUCut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
 UNCARRIED = {LRUCut.CARRY: [LRUCut.PHASE, LRUCut.EXPONENTIAL]}
@@ -196,7 +192,7 @@ class RGLRU(Cell):
         h_t = a_t ⊙ h_{t-1} + √(1 − a_t²) ⊙ i_t ⊙ x_t;  h_1 = a_1 ⊙ h_0 + i_1 ⊙ x_1
 
     The unit multiplies its input by no matrix: channels meet only in the gates. In Griffin a linear
-    map before it does this: the cell `griffin` has it. A cut replaces a term:
+    map before it does this. A cut replaces a term:
 
         0  input_to_recurrence    x_t W_a → 0         4  recurrence_gate    r_t → 1
         1  recurrence_bias        b_a → 0             5  input_gate         i_t → 1
@@ -258,10 +254,9 @@ class RGLRU(Cell):
         r = None
         if RGLRUCut.RECURRENCE_GATE not in self.cuts:
             r, *logits = logits
+        b = x
         if logits:
             b = torch.sigmoid(logits[0]) * x
-        else:
-            b = x
         if self.w.decay is None:
             return torch.zeros_like(x), b
         log_a = -self.config.c * softplus(self.w.decay)
@@ -306,10 +301,9 @@ class RGLRU(Cell):
         h, *read = state
         projected = self.project_inputs(x)
         steps = torch.arange(projected.shape[1], device=h.device)[:, None]
+        first = None
         if read:
             first = (read[0][:, None] == 0) & (steps == 0)
-        else:
-            first = None
         s = linear_recurrence(*self._coefficients(projected, first), h)
         return s, (s[:, -1], *(count + s.shape[1] for count in read))
 
@@ -319,111 +313,3 @@ def _draw_decay(shape: tuple[int, ...]) -> Tensor:
     low, high = (radius**2 for radius in RING)
     radius = torch.empty(shape).uniform_(low, high).sqrt()
     return torch.log(1 / radius - 1)
-
-
-GriffinCut = StrEnum("GriffinCut", "INPUT_MAP CONVOLUTION GATE OUTPUT_MAP")
-PARTS = {GriffinCut.INPUT_MAP: "x", GriffinCut.GATE: "y", GriffinCut.OUTPUT_MAP: "o"}
-
-
-@CELLS("griffin")
-class Griffin(Cell):
-    """The RG-LRU between linear maps, with a short convolution and an output gate.
-
-        u_t = conv(W_x x_t + b_x)                causal, depthwise, 4 tokens
-        h_t = RGLRU(u_t, h_{t-1})                the cell `rg_lru`
-        z_t = h_t ⊙ gelu(W_y x_t + b_y)
-        y_t = W_o z_t + b_o
-
-    The RG-LRU multiplies its input by no matrix, so W_x is where channels meet before the memory.
-    The gate reads the token before the convolution. Cuts:
-
-        0  input_map     W_x x_t + b_x → x_t        2  gate         gelu(W_y x_t + b_y) → 1
-        1  convolution   conv(u) → u                3  output_map   W_o z_t + b_o → z_t
-
-    Without all four it is `rg_lru`. Matrices start at N(0, 1/E), taps at N(0, 0.01/4), biases at 0.
-
-    Differences from the code of recurrentgemma (`torch/modules.py`, 2efa84d): those of `rg_lru`.
-
-    De et al. 2024 (arXiv:2402.19427).
-    """
-
-    @config
-    class Config:
-        """The cuts of the block, by name or number."""
-
-        cuts: Cuts[GriffinCut] = frozenset()
-
-    def __init__(self, config: Config, width: int, length: int) -> None:
-        super().__init__(config, width, length)
-        self.inner = RGLRU(RGLRU.Config(), width, length)
-        self.zero_start = self.inner.zero_start
-        h = width
-        shapes = dict[str, tuple[int, ...]]()
-        for name in PARTS.values():
-            shapes |= {f"w{name}": (h, h), f"b{name}": (h,)}
-        shapes |= {"conv": (h, WINDOW), "bias_conv": (h,)}
-        own: dict[str, OwnDraw]
-        own = {f"w{name}": unit_normal for name in PARTS.values()}
-        own |= {f"b{name}": torch.zeros for name in PARTS.values()}
-        own |= {"conv": normal((0.01 / WINDOW) ** 0.5), "bias_conv": torch.zeros}
-        cut = {
-            f"{kind}{name}" for part, name in PARTS.items() if part in config.cuts for kind in "wb"
-        }
-        if GriffinCut.CONVOLUTION in config.cuts:
-            cut |= {"conv", "bias_conv"}
-        self.w = Weights(shapes, cut, fan_in=h, biases={"bx", "by", "bo"}, own=own)
-
-    @property
-    def state_size(self) -> int:
-        if self.w.conv is None:
-            window = 0
-        else:
-            window = (WINDOW - 1) * self.width
-        return self.width + 1 + window  # the RG-LRU counts tokens
-
-    def initial_state(self, start: Tensor) -> State:
-        state = self.inner.initial_state(start)
-        if self.w.conv is None:
-            return state
-        return (*state, start.new_zeros(len(start), WINDOW - 1, self.width))
-
-    def project(self, x: Tensor) -> Float[Tensor, "B T G"]:
-        """Return W_x x + b_x and the gate."""
-        w = self.w
-        if w.wx is None:
-            inputs = x
-        else:
-            inputs = affine(x, w.wx, w.bx)
-        gate = torch.ones_like(x)
-        if w.wy is not None:
-            gate = nn.functional.gelu(affine(x, w.wy, w.by), approximate="tanh")
-        return torch.cat([inputs, gate], dim=-1)
-
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        inputs, gate = projected.chunk(2, dim=-1)
-        u, inner, window = self._enter(inputs[:, None], state)
-        h, inner = self.inner.advance(u[:, 0], inner)
-        return self._leave(h, gate), (*inner, *window)
-
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
-        if isinstance(x, TokenInputs):
-            x = x.vectors()
-        projected = self.project(x)
-        inputs, gate = projected.chunk(2, dim=-1)
-        u, inner, window = self._enter(inputs, state)
-        h, inner = self.inner.scan_from(u, inner)
-        return self._leave(h, gate), (*inner, *window)
-
-    def _enter(self, inputs: Tensor, state: State) -> tuple[Tensor, State, State]:
-        """Return u of T steps, the state of the RG-LRU, and the next window."""
-        if self.w.conv is None:
-            return inputs, state, ()
-        *inner, past = state
-        u, window = convolve(inputs, past, self.w.conv, self.w.bias_conv)
-        return u, tuple(inner), (window,)
-
-    def _leave(self, h: Tensor, gate: Tensor) -> Tensor:
-        y = h * gate
-        if self.w.wo is None:
-            return y
-        return affine(y, self.w.wo, self.w.bo)

@@ -181,20 +181,18 @@ class PeepholeLSTM(Cell):
         shapes = {**gate_shapes(h), "weight_ch": (3 * h, h) if full else (3, h)}
         if config.gate_recurrence:
             shapes |= {"weight_gates": (3 * h, 3 * h)}
+        cut = set()
         if Cut.PEEPHOLES in cuts or not self.kept:
             cut = {"weight_ch"}
-        else:
-            cut = set()
         self.w = Weights(shapes, cut, fan_in=h, adjust=self._keep)
 
     def _keep(self, name: str, drawn: Tensor) -> Tensor:
         """Return the rows of the gates that are left; of gate recurrence also the columns."""
         if name == "weight_gates":
             drawn = keep_gates(drawn.mT, "ifo", self.kept).mT
+        gates = "ifgo"
         if name in ("weight_ch", "weight_gates"):
             gates = "ifo"
-        else:
-            gates = "ifgo"
         return keep_gates(drawn, gates, ["g", *self.kept])
 
     def _full(self, weight: Tensor, gates: str = "ifgo") -> Tensor:
@@ -281,20 +279,17 @@ class PeepholeLSTM(Cell):
             "squash_input": Cut.INPUT_ACTIVATION not in self.cuts,
             "squash_output": Cut.OUTPUT_ACTIVATION not in self.cuts,
         }
-        if full:
-            recurrence = None
-        else:
+        recurrence = None
+        if not full:
             recurrence = find_recurrence("lstm", start, on_gpu=False, **options)
         if recurrence is None:
             return None
-        if w.weight_ch is None:
-            peepholes = None
-        else:
+        peepholes = None
+        if w.weight_ch is not None:
             peepholes = self._full(w.weight_ch, "ifo")
+        feedback = None
         if self.config.gate_recurrence:
             feedback = _with_candidate(self._full_gates().mT)
-        else:
-            feedback = None
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
         h, *_, c = scan(recurrence, recurrence.project(self.project, x), start, weights)
         return h, (h[:, -1], c[:, -1]) if h.shape[1] else state

@@ -102,9 +102,8 @@ class M2RNN(MatrixCell):
         return Update(q, k, v, log_f)
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        if self.w.mix is None:
-            z = matrix
-        else:
+        z = matrix
+        if self.w.mix is not None:
             z = matrix @ self.w.mix
         z = z + update.key[..., None] * update.value[..., None, :]
         if Cut.TANH not in self.config.cuts:

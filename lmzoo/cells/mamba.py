@@ -44,7 +44,7 @@ class Mamba(MatrixCell):
     Differences from the code of state-spaces/mamba (`modules/mamba_simple.py`, e9594ce):
 
         there                              here                      why
-        models scale W_y by 1/√layers      not scaled                `block.rescaled` does
+        models scale W_y by 1/√layers      not scaled                one or few layers
         embeddings of N(0, 0.02²)          those of the model        `model.embedding_std=0.02` does
 
     Gu & Dao 2023 (arXiv:2312.00752); Grazzi et al. 2025 (arXiv:2411.12537).
@@ -183,7 +183,7 @@ class Mamba2(MatrixCell):
         there                              here                       why
         N = 128                            N = 16                     widths of 32 to 256
         heads of 64 channels               2 heads                    the same
-        models scale W_y by 1/√layers      not scaled                 `block.rescaled` does
+        models scale W_y by 1/√layers      not scaled                 one or few layers
 
     Dao & Gu 2024 (arXiv:2405.21060); the cuts of selection are the ablation of Gu & Dao 2023
     (arXiv:2312.00752). N is RMSNorm.

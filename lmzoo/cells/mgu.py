@@ -360,10 +360,9 @@ class MGRU(Minimal):
         @model_validator(mode="before")
         @classmethod
         def _canonical(cls, value: Any) -> Any:
+            fields = value
             if isinstance(value, ArgsKwargs):
                 fields = value.kwargs
-            else:
-                fields = value
             return canonical_fields(fields or {})
 
         def uncut(self) -> Any:
@@ -412,10 +411,9 @@ class MGRU(Minimal):
         return vectors
 
     def project(self, x: Tensor) -> Tensor:
+        act = torch.sigmoid
         if self.config.squash is Squash.TANH:
             act = torch.tanh
-        else:
-            act = torch.sigmoid
         if self.w.xh is None:
             return act(torch.zeros_like(x))
         return act(x @ self.w.xh)
@@ -439,10 +437,9 @@ class MGRU(Minimal):
             h = h + f * g
         if self.config.keep:
             h = h + f * j
+        o = h
         if self.config.output is Output.CENTRED:
             o = h - 0.5
-        else:
-            o = h
         if self.attend is None:
             return o, (h,)
         return o, (h, torch.cat([state[1], o[:, None]], dim=1))
@@ -454,10 +451,9 @@ class MGRU(Minimal):
         states = self.fast_states(x, state[0], keep=c.keep, read=c.gate.value)
         if states is None:
             return None
+        outputs = states
         if c.output is Output.CENTRED:
             outputs = states - 0.5
-        else:
-            outputs = states
         return outputs, (states[:, -1],)
 
     def _gate_input(self, h: Tensor) -> Tensor:

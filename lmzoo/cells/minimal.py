@@ -67,9 +67,7 @@ class MinimalCell(DiagonalCell):
     ) -> None:
         """Draw the weights, and W_y."""
         own = {"out": linear(self.columns)}
-        if self.columns == self.width:
-            shapes |= {}
-        else:
+        if self.columns != self.width:
             shapes |= {"out": (self.width, self.columns)}
         self.w = Weights(shapes, cut, fan_in=self.width, biases=biases, own=own)
 
@@ -155,24 +153,19 @@ class MinGRU(MinimalCell):
         h = self.columns
         shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
-        if config.state_to_gate:
-            cut |= set()
-        else:
+        if not config.state_to_gate:
             cut |= {"hz"}
         self.gated = not self.cuts >= {*ALONE}
-        if self.gated:
-            cut |= set()
-        else:
+        if not self.gated:
             cut |= {"xz", "bz"}
         self.set_weights(shapes, cut, {"bz", "bh"})
 
     @property
     def input_blind(self) -> bool:
+        paths = {MinGRUCut.INPUT_TO_CANDIDATE}
         if self.gated:
-            gate = {MinGRUCut.INPUT_TO_GATE}
-        else:
-            gate = set[MinGRUCut]()
-        return self.cuts >= gate | {MinGRUCut.INPUT_TO_CANDIDATE}
+            paths |= {MinGRUCut.INPUT_TO_GATE}
+        return self.cuts >= paths
 
     @property
     def reads_state(self) -> bool:
@@ -297,15 +290,12 @@ class MinLSTM(MinimalCell):
 
     @property
     def input_blind(self) -> bool:
-        if self.cuts >= UNFORGOTTEN:
-            gates = set()
-        else:
-            gates = {MinLSTMCut.INPUT_TO_FORGET}
-        if MinLSTMCut.WRITE_GATE in self.cuts:
-            gates |= set()
-        else:
-            gates |= {MinLSTMCut.INPUT_TO_WRITE}
-        return self.cuts >= gates | {MinLSTMCut.INPUT_TO_CANDIDATE}
+        paths = {MinLSTMCut.INPUT_TO_CANDIDATE}
+        if not self.cuts >= UNFORGOTTEN:
+            paths |= {MinLSTMCut.INPUT_TO_FORGET}
+        if MinLSTMCut.WRITE_GATE not in self.cuts:
+            paths |= {MinLSTMCut.INPUT_TO_WRITE}
+        return self.cuts >= paths
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
@@ -325,8 +315,7 @@ class MinLSTM(MinimalCell):
             i = -f
         f = torch.sigmoid(f)
         i = torch.sigmoid(i)
+        a = f
         if MinLSTMCut.CARRY in self.cuts:
             a = torch.zeros_like(f)
-        else:
-            a = f
         return a, i * FUNCTIONS[self.config.candidate](u)

@@ -50,10 +50,9 @@ class RNN(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
+        adjust = keep_drawn
         if config.spectral:
             adjust = _scale_to_unit_radius
-        else:
-            adjust = keep_drawn
         self.w = Weights(gate_shapes(width, gates=1), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:

@@ -103,14 +103,12 @@ class RWKV7(MatrixCell):
         self.shape_state(n, size, size)
         inner = n * size
         rank = max(2, -(-width // 4))
+        w_rows = inner
         if Cut.VECTOR_DECAY in cuts:
             w_rows = n
-        else:
-            w_rows = inner
+        a_rows = inner
         if Cut.VECTOR_RATE in cuts:
             a_rows = n
-        else:
-            a_rows = inner
         shapes = {
             "mu": (6 * width,),
             "r": (inner, width),
@@ -184,9 +182,8 @@ class RWKV7(MatrixCell):
             written = k * (1 + (rate - 1) * w.alpha.view(self.heads, -1))
         if Cut.REMOVAL in self.config.cuts:
             return Update(r, written, v, log_w)
-        if w.xi is None:
-            key = k
-        else:
+        key = k
+        if w.xi is not None:
             key = k * w.xi.view(self.heads, -1)
         key = nn.functional.normalize(key, dim=-1)
         return Update(r, written, v, log_w, rate * key, key)

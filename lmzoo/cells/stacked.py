@@ -62,10 +62,9 @@ class GatedFeedback(Cell):
             "gates_before": (d, gates * h, h),
             "gates_bias": (d, gates * h),
         }
+        cut = {"gates_below", "gates_before", "gates_bias"}
         if gates:
             cut = set()
-        else:
-            cut = {"gates_below", "gates_before", "gates_bias"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"b", "gates_bias"})
 
     def project(self, x: Tensor) -> Tensor:
@@ -83,16 +82,13 @@ class GatedFeedback(Cell):
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
             own = self._own_gates(j, below, before[:, j])
             candidate = below @ self.w.w[j].T + self.w.b[j]
+            c = None
             if memory:
                 c = memory[j]
-            else:
-                c = None
             below, cell = self._layer(candidate, before[:, j], s, own, c)
             hidden.append(below)
-            if cell is None:
-                cells += []
-            else:
-                cells += [cell]
+            if cell is not None:
+                cells.append(cell)
         return below, (*hidden, *cells)
 
     def reset(
@@ -249,10 +245,9 @@ class HierarchicalMultiscaleLSTM(Cell):
             z_below = self._boundary(s[:, 4 * self.width :])
             if j < depth - 1:
                 boundaries += [z_below]
+        z = old_boundaries
         if boundaries:
             z = torch.cat(boundaries, dim=-1)
-        else:
-            z = old_boundaries
         gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
         terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
         return torch.relu((gates[..., None] * terms).sum(1)), (*hidden, *cells, z)
@@ -329,10 +324,9 @@ class GridLSTM(Cell):
         h = width
         self.num_state_vectors = 2 * config.depth
         self._memory = config.along is Along.LSTM
+        blocks = config.depth
         if config.tied:
             blocks = 1
-        else:
-            blocks = config.depth
         self.enter = Weights({"weight": (2 * h if self._memory else h, h)}, cut=set(), fan_in=h)
         self.blocks = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
 
@@ -377,19 +371,17 @@ def update_memory(
 def _block(width: int, *, memory: bool) -> Weights:
     """Return the weights of a block; `memory` says whether the depth dimension is an LSTM."""
     rows = 4 * width
+    depth = width
     if memory:
         depth = 4 * width
-    else:
-        depth = width
     shapes = {
         "time": (rows, 2 * width),
         "time_bias": (rows,),
         "depth": (depth, 2 * width),
         "depth_bias": (rows,),
     }
+    cut = {"depth_bias"}
     if memory:
         cut = set()
-    else:
-        cut = {"depth_bias"}
     biases = {"time_bias", "depth_bias"}
     return Weights(shapes, cut, fan_in=2 * width, biases=biases)

@@ -189,10 +189,9 @@ class MLSTM(MatrixCell):
         """Return log i and log f, one number per head."""
         zero = z["q"].new_zeros((*z["q"].shape[:-1], self.heads))
         log_sigmoid = nn.functional.logsigmoid
+        log_i = zero
         if "i" in z:
             log_i = z["i"] + self.w.bias_i
-        else:
-            log_i = zero
         if "i" in z and not self._exponential:
             log_i = log_sigmoid(log_i)
         if "f" in z:
@@ -321,9 +320,7 @@ class SLSTM(Cell):
         own |= {f"h{gate}": torch.zeros for gate in GATES}
         own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
         self.convolves = not (SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts))
-        if self.convolves:
-            cut |= set()
-        else:
+        if not self.convolves:
             cut |= {"conv", "bias_conv"}
         if SLSTMCut.NORM in config.cuts:
             cut |= {"norm"}
@@ -336,10 +333,9 @@ class SLSTM(Cell):
     def initial_state(self, start: Tensor) -> State:
         h = self.shift_start(start)
         zero = torch.zeros_like(start)
+        window = ()
         if self.convolves:
             window = (start.new_zeros(len(start), WINDOW - 1, self.width),)
-        else:
-            window = ()
         # m_0 is finite, because ∞ − ∞ is no number, and so small that exp(m_0 − m_1) is 0.
         return h, zero, zero, torch.full_like(start, -1e30), *window
 
@@ -352,10 +348,9 @@ class SLSTM(Cell):
         """Return the parts of the logits that do not depend on the state."""
         parts = []
         for gate in self.names:
+            inputs = x
             if gate in "if":
                 inputs = u
-            else:
-                inputs = x
             weight = getattr(self.w, f"x{gate}")
             if weight is None:
                 part = torch.zeros_like(inputs)
@@ -427,10 +422,9 @@ class SLSTM(Cell):
             log_f = logsigmoid(logits["f"])
         else:
             log_f = torch.zeros_like(log_i)
+        o = None
         if "o" in logits:
             o = torch.sigmoid(logits["o"])
-        else:
-            o = None
         return log_i, log_f, o, torch.tanh(logits["z"])
 
     def _output(self, c: Tensor, n: Tensor, m: Tensor, o: Tensor | None) -> Tensor:

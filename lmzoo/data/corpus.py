@@ -226,11 +226,10 @@ class Corpus:
         for part in (self.train, self.valid, self.test):
             for rows in part.ids.split(HASHED_ROWS):  # the hash is that of int64
                 digest.update(rows.long().cpu().numpy().tobytes())
-            if part.scored is None:
-                scored = ()
-            else:
-                scored = (part.scored,)
-            for column in (part.lengths, *part.sources, *scored):
+            columns = [part.lengths, *part.sources]
+            if part.scored is not None:
+                columns.append(part.scored)
+            for column in columns:
                 digest.update(column.cpu().numpy().tobytes())
         return digest.hexdigest()[:16]
 

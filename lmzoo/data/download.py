@@ -147,9 +147,8 @@ def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus
 
     A `UserError` says that they are missing or broken, or that their download fails.
     """
-    if data_dir is None:
-        found = []
-    else:
+    found = []
+    if data_dir is not None:
         found = _in_folder(file, [pattern, f"{pattern}.gz"], data_dir)
     texts = [read_bytes(path) for path in found]
     if not texts:

@@ -48,9 +48,8 @@ def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encod
     digest = hashlib.sha256(f"{VERSION}".encode())
     for name, value in parts.items():
         digest.update(name.encode())
-        if isinstance(value, bytes | memoryview):
-            raw = value
-        else:
+        raw = value
+        if not isinstance(value, bytes | memoryview):
             raw = json.dumps(value).encode()
         digest.update(hashlib.sha256(raw).digest())
     file = cache_dir() / "tokens" / f"{digest.hexdigest()[:24]}.pt"

@@ -133,10 +133,9 @@ def assemble(
     if facts is not None:
         cuts = (train_cuts, valid_cuts, test_cuts)
         room = length - 1 - (end and end_after_cut)
+        both = [(), ()]
         if test_cuts.cut:
             both = parts[::2]
-        else:
-            both = [(), ()]
         known, cut_test = ([hash(tuple(s[:room])) for s in p if len(s) > room] for p in both)
         seen = facts.seen or sum(map(set(known).__contains__, cut_test)) * (not end_after_cut)
         facts = dataclasses.replace(facts, seen=seen, seen_share=seen / len(parts[2]), room=room)
@@ -149,10 +148,9 @@ def assemble(
             unknown=round(test.unknown_share, 6),
         )
     # Unknown words are measured as they are spelled, subwords as the text that they stand for.
+    join = vocabulary.joiner.join
     if isinstance(vocabulary, Subwords):
         join = vocabulary.join
-    else:
-        join = vocabulary.joiner.join
     kept = (cut(sentence, **fit) for sentence in parts[2])
     size = text_size(((join(tokens), ends) for tokens, ends in kept), words=unit != "residue")
     return Corpus(

@@ -105,10 +105,9 @@ class _Scan(CustomFunction):
     def gradients(q: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
         """Return the gradients of all inputs from ∂L/∂o and ∂L/∂S_T."""
         k, v, log_w, start, erases, *others = rest
+        count = 0
         if erases:
             count = 2
-        else:
-            count = 0
         inputs = q, k, v, log_w, start, *others[:count]
         saved = others[count:]
         if g is None:

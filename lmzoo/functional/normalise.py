@@ -22,10 +22,9 @@ The sphere of radius R:
     y = f x        f = R / max(‖x‖, ε),  ε = 1e-12
     ∂L/∂x = f ( g − y (g·y) / R² )        g = ∂L/∂y; where ‖x‖ < ε the second term is missing
 
-In torch operations this passes over x six times forward and ten times backward, in two memory
-orders if x comes time first from a recurrence. On a CPU a kernel needs one pass each way
-(`kernels/cpu/sphere.py`). Derived here. With f = R / √(‖x‖² + δ) in its place, as in the norm of
-cells with a matrix state, the gradient is the same; a GPU has the same kernel for both.
+A GPU has one kernel each way (`kernels/gpu/sphere.py`), in place of some ten launches. With
+f = R / √(‖x‖² + δ) in its place, as in the norm of cells with a matrix state, the gradient is the
+same, and so is the kernel.
 
 Source: S0.
 """
@@ -41,26 +40,19 @@ from lmzoo.base.config import OptionalName
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
 from lmzoo.functional.precision import single
-from lmzoo.kernels.dispatch import (
-    Backward,
-    CustomFunction,
-    as_arrays,
-    has_gpu_kernels,
-    has_kernels,
-    run_kernel,
-)
+from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
 
-MIN_SIZE = 2**9
-"""The number of elements from which the kernel saves more time than its call costs."""
 MIN_LENGTH = 1e-12
 """ε: a shorter vector is scaled by R / ε."""
 
 
 def project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
     """Scale each vector to length `radius`."""
-    if has_kernels(x, MIN_SIZE) or has_gpu_kernels(x):
+    if has_gpu_kernels(x):
         return _Project.apply(x, radius, 0.0)[0]
-    return naive_project_to_sphere(x, radius)
+    # One factor per vector: x / ‖x‖ would need several more passes over x backward.
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(MIN_LENGTH)
+    return x * (radius / length)
 
 
 def rms_norm(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
@@ -77,42 +69,18 @@ def unit(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
     return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
 
 
-def naive_project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
-    """Compute `project_to_sphere` in torch operations."""
-    # One factor per vector: x / ‖x‖ would need several more passes over x backward.
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(MIN_LENGTH)
-    return x * (radius / length)
-
-
 class _Project(CustomFunction):
-    """(x, R, δ) -> (y, f); δ = 0 is the sphere."""
+    """(x, R, δ) -> (y, f) on a GPU; δ = 0 is the sphere."""
 
     @staticmethod
     def forward(x: Tensor, radius: float, floor: float) -> tuple[Tensor, Tensor]:
-        if not has_kernels(x):
-            from lmzoo.kernels.gpu import sphere as gpu_kernels
+        from lmzoo.kernels.gpu import sphere
 
-            return gpu_kernels.forward(x, radius, MIN_LENGTH, floor)
-        from lmzoo.kernels.cpu import sphere as kernels
-
-        y = x.new_empty(x.shape)
-        f = x.new_empty(x.shape[:-1])
-        rows = _time_first(x)
-        steps, count, width = rows.shape
-        outputs = as_arrays(y.view(count, steps, width), f.view(count, steps))
-        run_kernel(
-            kernels.forward,
-            *as_arrays(rows),
-            radius,
-            radius / MIN_LENGTH,
-            *outputs,
-        )
-        return y, f
+        return sphere.forward(x, radius, MIN_LENGTH, floor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.radius = inputs[1]
-        ctx.steps = _steps(inputs[0])
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*output)
@@ -121,56 +89,17 @@ class _Project(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         if upstream[0] is None:
             return None, None, None
-        y, f = ctx.saved_tensors
-        dx = _ProjectBackward.apply(upstream[0], y, f, ctx.radius, ctx.steps)
-        return dx, None, None
+        return _ProjectBackward.apply(upstream[0], *ctx.saved_tensors, ctx.radius), None, None
 
 
 class _ProjectBackward(Backward):
-    """(g, y, f, R, T) -> ∂L/∂x, in the memory order of x."""
+    """(g, y, f, R) -> ∂L/∂x."""
 
     @staticmethod
-    def forward(g: Tensor, y: Tensor, f: Tensor, radius: float, steps: int) -> Tensor:
-        if not has_kernels(g):
-            from lmzoo.kernels.gpu import sphere as gpu_kernels
+    def forward(g: Tensor, y: Tensor, f: Tensor, radius: float) -> Tensor:
+        from lmzoo.kernels.gpu import sphere
 
-            return gpu_kernels.backward(g, y, f, radius, MIN_LENGTH)
-        from lmzoo.kernels.cpu import sphere as kernels
-
-        *lead, width = g.shape
-        if steps > 1:
-            lead.pop()
-        args = as_arrays(
-            *(x.reshape(-1, steps, width) for x in (g, y)),
-            f.reshape(-1, steps),
-        )
-        dx = g.new_empty(steps, *lead, width)
-        output = as_arrays(dx.view(steps, len(args[0]), width))
-        run_kernel(
-            kernels.backward,
-            *args,
-            radius,
-            radius / MIN_LENGTH,
-            *output,
-        )
-        if steps > 1:
-            return dx.movedim(0, -2)
-        return dx[0]
-
-
-def _steps(x: Float[Tensor, "*N E"]) -> int:
-    """Return T if the last axis but one is first in memory, as a recurrence writes it; else 1."""
-    if x.dim() > 2 and not x.is_contiguous() and x.movedim(-2, 0).is_contiguous():
-        return x.shape[-2]
-    return 1
-
-
-def _time_first(x: Float[Tensor, "*N E"]) -> Float[Tensor, "T N E"]:
-    """Return x as rows in its own memory order, without a copy if time is first in memory."""
-    steps = _steps(x)
-    if steps > 1:
-        return x.movedim(-2, 0).flatten(1, -2)
-    return x.reshape(1, -1, x.shape[-1])
+        return sphere.backward(g, y, f, radius, MIN_LENGTH)
 
 
 Normaliser = Callable[[Tensor], Tensor]
@@ -229,10 +158,9 @@ def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N
         return norm.part(x)
     if norm in (Norm.L2, Norm.RMS):
         return project_to_sphere(x, 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5)
+    eps = 1e-5
     if norm is Norm.TIME_STD:
         eps = 1e-10
-    else:
-        eps = 1e-5
     return x / (x.std(dim=-1, keepdim=True) + eps)
 
 

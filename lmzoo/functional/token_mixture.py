@@ -6,9 +6,8 @@ r"""Log-probabilities of tokens under K fixed distributions, mixed by a gate on 
     ∂L/∂W = Σ_n δ_n y_nᵀ                         ∂L/∂b = Σ_n δ_n
 
 The result is log p_n, and g_n = ∂L/∂(log p_n). Torch operations pass over (N, K) about twenty
-times, each time through main memory. A kernel processes blocks of positions whose logits stay in
-the cache of a CPU (`kernels/cpu/token_mixture.py`) or on the chip of a GPU
-(`kernels/gpu/token_mixture.py`).
+times, each time through main memory. On a GPU a kernel keeps the logits of a block of positions on
+the chip (`kernels/gpu/token_mixture.py`).
 
 Derived here. Source of the mixture: S0.
 """
@@ -17,16 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from lmzoo.kernels.dispatch import (
-    CustomFunction,
-    as_arrays,
-    has_gpu_kernels,
-    has_product_kernels,
-    run_kernel,
-)
-
-MIN_P = {torch.float32: 1e-30, torch.float64: 1e-290}
-"""Below this p the kernel computes in log space."""
+from lmzoo.kernels.dispatch import CustomFunction, has_gpu_kernels
 
 
 def mixture_log_prob(
@@ -41,14 +31,11 @@ def mixture_log_prob(
     W and b are those of the gate, and s_vk is log P(v | k). On a CPU, a token id outside 0..V-1
     raises an IndexError.
     """
-    if not (has_product_kernels(y) or has_gpu_kernels(y)):
+    if not has_gpu_kernels(y):
         return naive_mixture_log_prob(y, weight, bias, s, tokens)
     rows = y.reshape(-1, y.shape[-1])
-    # A GPU reads tokens with any strides, a CPU in the order of y.
-    if has_product_kernels(y):
-        words = tokens.reshape(-1)
-    else:
-        words = tokens.reshape(-1, tokens.shape[-1])
+    # The kernel reads tokens with any strides.
+    words = tokens.reshape(-1, tokens.shape[-1])
     return _Mixture.apply(rows, weight, bias, s, words)[0].view(tokens.shape)
 
 
@@ -89,47 +76,13 @@ class _Mixture(CustomFunction):
         s: Tensor,
         tokens: Tensor,
     ) -> tuple[Tensor, ...]:
-        if not has_product_kernels(y):
-            from lmzoo.kernels.gpu import token_mixture as gpu_kernels
+        from lmzoo.kernels.gpu import token_mixture as kernels
 
-            return gpu_kernels.forward(y, weight, bias, s, tokens)
-        from lmzoo.kernels.cpu import token_mixture as kernels
-
-        pi = y.new_empty(*tokens.shape, weight.shape[1])
-        e = s.new_empty(s.shape)
-        top = s.new_empty(s.shape[:-1])
-        p = y.new_empty(tokens.shape)
-        out = p.new_empty(p.shape)
-        args = as_arrays(y, weight, bias, s, tokens)
-        if not run_kernel(
-            kernels.forward,
-            *args,
-            *as_arrays(e, top, pi, p, out),
-            MIN_P[y.dtype],
-        ):
-            last = s.shape[1] - 1
-            least = tokens.min()
-            most = tokens.max()
-            raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
-        return out, pi, e, p
+        return kernels.forward(y, weight, bias, s, tokens)
 
     @staticmethod
     def gradients(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Return the gradients of y, W, b and s."""
-        if not has_product_kernels(y):
-            from lmzoo.kernels.gpu import token_mixture as gpu_kernels
+        from lmzoo.kernels.gpu import token_mixture as kernels
 
-            return gpu_kernels.backward(g, y, *tensors)
-        from lmzoo.kernels.cpu import token_mixture as kernels
-
-        gradients = (
-            y.new_empty(y.shape),
-            *(x.new_zeros(x.shape) for x in tensors[:3]),
-        )
-        run_kernel(
-            kernels.backward,
-            *as_arrays(g, y, *tensors),
-            MIN_P[y.dtype],
-            *as_arrays(*gradients),
-        )
-        return gradients
+        return kernels.backward(g, y, *tensors)

@@ -184,10 +184,9 @@ def use_precision(precision: Precision) -> Iterator[None]:
         for read, _, _ in flags:
             read()
     except RuntimeError:  # the process uses the newer names, which torch does not let one mix
+        name = "ieee"
         if multiplies_tf32:
             name = "tf32"
-        else:
-            name = "ieee"
         owners = (cuda, cudnn.conv, cudnn.rnn)
         flags = [flag(owner, "fp32_precision", name) for owner in owners]
     try:

@@ -21,8 +21,8 @@ DTYPES = {torch.float32, torch.float64}
 """The floating point types that kernels are compiled for."""
 
 
-def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
-    """Return whether kernels accept this tensor and it has at least `min_size` elements.
+def has_kernels(tensor: Tensor) -> bool:
+    """Return whether kernels accept this tensor.
 
     They accept none in `without_kernels`, none under autocast, which makes other arguments of a
     kernel bfloat16, and none in `torch.compile`, which cannot trace them.
@@ -31,7 +31,7 @@ def has_kernels(tensor: Tensor, min_size: int = 0) -> bool:
         return False
     if "cpu" in _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
         return False
-    return tensor.device.type == "cpu" and tensor.dtype in DTYPES and tensor.numel() >= min_size
+    return tensor.device.type == "cpu" and tensor.dtype in DTYPES
 
 
 def has_product_kernels(tensor: Tensor) -> bool:
@@ -176,10 +176,9 @@ class CustomFunction(torch.autograd.Function):
 
 
 def _define_backward(cls: type[CustomFunction]) -> None:
+    form = "forward"
     if "compute" in cls.__dict__:
         form = "compute"
-    else:
-        form = "forward"
     body = {form: cls.__dict__["gradients"], "axes": getattr(cls, "axes", 0)}
     gradient: Any = type(f"{cls.__name__}Backward", (Backward,), body)
 

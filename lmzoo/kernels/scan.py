@@ -88,10 +88,9 @@ def find_recurrence(
 
     None where there is none, or on a GPU without `on_gpu`.
     """
+    folder = "cpu"
     if has_gpu_kernels(start):
         folder = "gpu"
-    else:
-        folder = "cpu"
     if not (on_gpu if folder == "gpu" else has_product_kernels(start)):
         return None
     recurrence = import_module(f"lmzoo.kernels.{folder}.{name}").Scan(**options)

@@ -120,10 +120,9 @@ def law_half_precision_lasts(cell: Cell) -> None:
     with torch.no_grad():
         expected = exact.scan(x, start)
         for dtype, autocast in itertools.product(HALF, (True, False)):
+            kind = dtype
             if autocast:
                 kind = torch.float32
-            else:
-                kind = dtype
             rounded = copy.deepcopy(exact).to(kind)
             with torch.autocast("cpu", dtype, enabled=autocast):
                 outputs = rounded.scan(x.to(kind), start.to(kind))

@@ -53,10 +53,9 @@ def law_log_prob_equals_next_log_prob(model: LanguageModel) -> None:
 def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
     """`advance` equals `next_log_prob` of the tokens read so far, also after rows are permuted."""
     tokens, _ = every_sequence(model.task)
+    source = ()
     if model.conditional:
         source = sources(model.task, len(tokens))
-    else:
-        source = ()
     model.eval()
     state = model.begin(len(tokens), *source)
     with torch.no_grad():
@@ -76,10 +75,9 @@ def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
 def law_most_probable_is_the_argmax(model: LanguageModel) -> None:
     """`most_probable` is a token of greatest probability, at every position of every sequence."""
     tokens, lengths = every_sequence(model.task)
+    source = ()
     if model.conditional:
         source = sources(model.task, len(tokens))
-    else:
-        source = ()
     with torch.no_grad():
         best = model.eval().most_probable(tokens, lengths, *source)
     for t in range(1, model.task.length):

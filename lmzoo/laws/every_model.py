@@ -239,10 +239,9 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     None says that the state grows with every token.
     """
     tokens, _ = every_sequence(model.task)
+    source = ()
     if model.conditional:
         source = sources(model.task, len(tokens))
-    else:
-        source = ()
     model.eval()
     state = model.begin(len(tokens), *source)
     sizes = []
@@ -257,9 +256,8 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     if declared is None:
         assert all(before < after for before, after in itertools.pairwise(sizes)), found
     else:
-        if window is None:
-            first = 1
-        else:
+        first = 1
+        if window is not None:
             first = min(window, len(sizes))
         assert all(size <= declared for size in sizes), found
         assert set(sizes[max(0, first - 1) :]) == {declared}, found
@@ -282,10 +280,9 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
                     weight.add_(0.3 * torch.randn_like(weight))  # zeros hide other parameters
             drawn.objective(*inputs).sum().backward()
         for name, weight in drawn.named_parameters():
+            moved = weight.grad
             if weight.grad is None:
                 moved = torch.zeros_like(weight)
-            else:
-                moved = weight.grad
             used[name] = used.get(name, moved != 0) | (moved != 0)
     found = {name: int((~part).sum()) for name, part in used.items() if not part.all()}
     count = sum(found.values())

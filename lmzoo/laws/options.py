@@ -90,10 +90,9 @@ def some(found: list[Case], count: int, seed: int = 0) -> list[Case]:
 
 
 def _case(path: str, value: Any) -> Case:
+    shown = value
     if isinstance(value, list):
         shown = "+".join(value)
-    else:
-        shown = value
     label = f"{path}={shown}"
     fields: Any = value
     for name in reversed(path.split(".")):

@@ -395,14 +395,12 @@ def disturb(module: nn.Module) -> None:
     """Add noise to every weight that is trained, in place."""
     generator = torch.Generator().manual_seed(derive_seed(0, "disturbed"))
     for weight in trained_weights(module):
+        std = DISTURBANCE
         if weight.dim() > 1:
             std = min(DISTURBANCE, weight.shape[-1] ** -0.5)
-        else:
-            std = DISTURBANCE
+        kind = torch.float64
         if weight.is_complex():
             kind = torch.complex128
-        else:
-            kind = torch.float64
         noise = torch.randn(weight.shape, generator=generator, dtype=kind)
         weight += (std * noise).to(weight)
 
@@ -428,10 +426,9 @@ def model_subject(model: LanguageModel) -> Subject:
 
 def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
     """Assert that probes find no fault, at the length of the model's task or another length."""
+    task = model.task
     if length:
         task = replace(model.task, length=length)
-    else:
-        task = model.task
     probes = Probes(model_subject(disturbed(model, task)))
     for name in names:
         deviation = getattr(probes, name)()

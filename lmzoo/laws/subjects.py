@@ -178,15 +178,13 @@ class Runner:
         self.model = model
         self.transformer = transformer
         self.logits = logits
+        call = model
         if isinstance(model, nn.Module):
             call = model.forward
-        else:
-            call = model
         known = [p for p in parameters_of(call).values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
+        second = None
         if len(known) > 1:
             second = known[1]
-        else:
-            second = None
         is_second = False
         if second is not None:  # `cu_seqlens` are starts of sequences in one row, no lengths
             is_named = "len" in second.name and not second.name.startswith("cu")
@@ -228,10 +226,9 @@ class Runner:
                 self._end = torch.default_generator.get_state()
                 return found
         except (Exception, SystemExit) as error:
+            mode = ""
             if training:
                 mode = " in training"
-            else:
-                mode = ""
             raise ModelError(
                 f"the model fails on tokens of shape {tuple(tokens.shape)}{mode}: "
                 f"{describe_error(error)}"
@@ -252,10 +249,9 @@ class Runner:
         """Let buffers of training, such as those of a spectral norm, converge."""
         if any(True for _ in self.model.buffers()):
             self.model.train()
+            given = (tokens,)
             if self.takes_lengths:
                 given = (tokens, lengths)
-            else:
-                given = (tokens,)
             with torch.no_grad():
                 for _ in range(calls):
                     self.model(*given)

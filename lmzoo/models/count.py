@@ -442,10 +442,9 @@ class NgramCount(LanguageModel):
         uniform = torch.full_like(tokens, 1, dtype=torch.float64) / self.task.vocab
         p = uniform
         for k, (level, share, context) in enumerate(self._lookup(tokens)):
+            below = uniform
             if self.config.smoothing.interpolates:
                 below = p
-            else:
-                below = uniform
             p = torch.where(
                 t < k,
                 p,
@@ -466,10 +465,9 @@ class NgramCount(LanguageModel):
         extended = nn.functional.pad(prefix, (0, 1))
         p = uniform
         for level, _, contexts in self._lookup(extended)[: prefix.shape[1] + 1]:
+            below = uniform
             if self.config.smoothing.interpolates:
                 below = p
-            else:
-                below = uniform
             backoff = take(level.backoff, contexts[:, -1], 1.0)
             p = _dense_shares(level, contexts[:, -1], vocab) + backoff[:, None] * below
         return p.log().to(torch.get_default_dtype())

@@ -201,10 +201,9 @@ class LatentParentTyped(TiedParentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.types)
         length = task.length
+        positions = (length, length)
         if config.arcs is Arcs.SHARED:
             positions = (1, 1)
-        else:
-            positions = (length, length)
         self.alignment = Alignment(length)
         self.set_drawn(config.types, types=(config.types, *positions))
 

@@ -15,7 +15,7 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.blocks.start_mixture import StartMixture
-from lmzoo.cells.base import CELLS, Cell, Inputs, at_depth
+from lmzoo.cells.base import CELLS, Cell, Inputs
 from lmzoo.contract import Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.initial_states import mix_starts, start_posterior
@@ -122,10 +122,8 @@ class RecurrentLM(StartMixture):
     def __init__(self, config: RecurrentConfig, task: Task) -> None:
         super().__init__(config, task)
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        cells = []
-        for number in range(1, config.num_layers + 1):
-            with at_depth(number, config.num_layers):
-                cells.append(CELLS.build(config.cell, config.width, task.length))
+        layers = range(config.num_layers)
+        cells = [CELLS.build(config.cell, config.width, task.length) for _ in layers]
         self.cell = cells[0]
         self.upper = nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)

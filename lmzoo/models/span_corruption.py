@@ -97,9 +97,8 @@ def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Ten
     first = span_starts(masked)
     position = (masked.long() + first.long()).cumsum(1) - 1
     most = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
-    if needs_fixed_shapes(tokens):
-        count = most
-    else:
+    count = most
+    if not needs_fixed_shapes(tokens):
         count = max(2, int(position.max()) + 1)
     spans = _scatter(tokens, masked, position, count)
     sentinels = _scatter(vocab + first.cumsum(1) - 1, first, position - 1, count)

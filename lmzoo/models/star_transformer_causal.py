@@ -94,10 +94,9 @@ class StarTransformerCausal(AttentionModel):
         prefix = causal_mask(count, x.device)
         for layer, satellite in enumerate(self.satellites):
             left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
+            context = [left, h, x]
             if self.config.relay:
                 context = [left, h, x, r]
-            else:
-                context = [left, h, x]
             # The first token has no left neighbour.
             number = torch.arange(len(context), device=x.device)
             mask = position[:, None, None] + number > 0
@@ -123,9 +122,8 @@ class StarTransformerCausal(AttentionModel):
         left = []
         satellites = []
         for layer, satellite in enumerate(self.satellites):
-            if cache is None:
-                context = []
-            else:
+            context = []
+            if cache is not None:
                 context = [cache.left[layer]]
             if self.config.relay:
                 context += [h, x, r]

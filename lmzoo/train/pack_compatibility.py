@@ -33,7 +33,7 @@ from lmzoo.train.recipe import DecayOn, Recipe
 
 MEMBER_FIELDS = (
     *("lr", "clip", "weight_decay", "init"),
-    *("warmup", "schedule", "schedule_epochs", "final_lr", "cooldown", "decay", "decay_after"),
+    *("warmup", "schedule", "schedule_epochs", "final_lr", "cooldown"),
 )
 """Fields of a recipe in which pack members may differ."""
 

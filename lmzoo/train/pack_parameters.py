@@ -16,10 +16,9 @@ that a training was packed. Both are a few operations, whatever the number of me
 
 n is the number of steps of the member. Weight decay λ adds λx to g; decoupled weight decay (AdamW)
 first multiplies x by 1 − ηλ. λ acts on some columns only (`functional/parameters.py`). Columns may
-have shares of η, and be matrices that Muon updates (`optimisers.py`). Without these, on a CPU the
-step of Adam is one kernel, on a GPU two launches, elsewhere about 20 operations on (P, N) matrices,
-whatever P is. torch's fused optimiser takes one learning rate per call, so it would need one call
-per member.
+have shares of η, and be matrices that Muon updates (`optimisers.py`). A step of Adam is about 20
+operations on (P, N) matrices, whatever P is. torch's fused optimiser takes one learning rate per
+call, so it would need one call per member.
 
 Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.05101).
 """
@@ -36,7 +35,7 @@ from torch import Tensor, nn
 
 from lmzoo.functional.parameters import decays
 from lmzoo.kernels.device import CPU
-from lmzoo.kernels.dispatch import as_arrays, has_gpu_kernels, has_kernels, run_kernel
+from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.train.optimisers import (
     ADAM_EPS,
     ALPHA,
@@ -108,14 +107,7 @@ class StackedOptimiser:
     ) -> None:
         """Clip the gradients and update every member; a clip of infinity disables clipping."""
         values = self._values
-        plain = self._kind not in KEYS and self._scales is None and self._matrices is None
-        if has_kernels(values) and plain:
-            self._step_by_kernel(rates, clips, gradients)
-            return
         rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
-        if has_gpu_kernels(values) and plain:
-            self._step_by_gpu_kernel(rates, clips.to(values), gradients)
-            return
         norms = torch.linalg.vector_norm(gradients, dim=1)
         g = gradients * (clips.to(values) / (norms + 1e-6)).clamp(max=1.0)[:, None]
         if self._kind in KEYS:
@@ -132,33 +124,9 @@ class StackedOptimiser:
             change /= v.sqrt().add_(EPS)
         self._values -= change
 
-    def _step_by_kernel(
-        self, rates: Rates, clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
-    ) -> None:
-        from lmzoo.kernels.cpu.adam import adam_step
-
-        numbers = torch.as_tensor(rates, dtype=torch.float64), clips, self._decays.rows
-        settings = as_arrays(*(n.to(torch.float64) for n in numbers), self._decays.columns)
-        rows = as_arrays(*self._rows(gradients))
-        run_kernel(adam_step, *rows, *settings, self._decoupled, *self._betas, ADAM_EPS)
-
-    def _step_by_gpu_kernel(
-        self, rates: Float[Tensor, "P"], clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
-    ) -> None:
-        from lmzoo.kernels.gpu.adam import adam_step
-
-        adam_step(
-            *self._rows(gradients), rates, clips, self._decays.rows, self._decays.columns,
-            betas=self._betas, eps=ADAM_EPS, decoupled=self._decoupled,
-        )  # fmt: skip
-
-    def _rows(self, g: Float[Tensor, "P N"]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """Return x, g, m, v and n."""
-        steps, m, v = self.state.values()
-        return self._values, g, m, v, steps
-
     def _step_by_operations(self, rates: Float[Tensor, "P"], g: Float[Tensor, "P N"]) -> None:
-        x, _, m, v, counts = self._rows(g)
+        x = self._values
+        counts, m, v = self.state.values()
         beta1, beta2 = self._betas
         counts += 1
         steps = counts.double()

@@ -14,8 +14,6 @@ epoch and f = `final_lr`:
     linear      lr · (f + (1 − f) (1 − x))                 x = min(1, (i − w) / (S − w))
     cosine      lr · (f + (1 − f) (1 + cos πx) / 2)
     wsd         lr · (f + (1 − f) min(1, (1 − x) / c))     constant, then linear: c = `cooldown`
-    step        lr · d^max(0, e − n)     epoch e, d = `decay`, n = `decay_after`
-    plateau     lr · d^k                 k earlier epochs whose validation loss was no new minimum
 
 Loshchilov & Hutter 2017 (arXiv:1608.03983); Hu et al. 2024 (arXiv:2404.06395) and Hägele et al.
 2024 (arXiv:2405.18392), for wsd.
@@ -23,7 +21,7 @@ Loshchilov & Hutter 2017 (arXiv:1608.03983); Hu et al. 2024 (arXiv:2404.06395) a
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -46,11 +44,10 @@ Parametrisation = StrEnum("Parametrisation", "STANDARD MUP")
 """How draws and rates follow the width (`optimisers.py`)."""
 Weighting = StrEnum("Weighting", "TOKEN SENTENCE")
 """What has the same weight in the loss: every scored token, or every sequence."""
-Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE WSD STEP PLATEAU")
+Schedule = StrEnum("Schedule", "CONSTANT LINEAR COSINE WSD")
 """How the learning rate falls after the warm-up."""
 TO_AN_END = (Schedule.LINEAR, Schedule.COSINE, Schedule.WSD)
 """Schedules that are defined by their last epoch."""
-BY_A_FACTOR = (Schedule.STEP, Schedule.PLATEAU)
 
 
 def _shown(default: Any, **limits: Any) -> Any:
@@ -92,17 +89,13 @@ class Recipe:
     warmup: int = Field(0, ge=0)
     """Steps over which the learning rate rises linearly from lr/warmup to lr."""
     schedule: Schedule = _shown(Schedule.CONSTANT)
-    """How the rate falls: constant, linear, cosine, wsd, step or plateau."""
+    """How the rate falls: constant, linear, cosine or wsd."""
     schedule_epochs: int = _shown(0, ge=0)
     """Epochs after which the rate stays as it is; 0: those of the run (`with_budget`)."""
     final_lr: float = _shown(0.0, ge=0, le=1)
     """Share of `lr` at which the schedule ends."""
     cooldown: Annotated[float, FloatRange(0.1, 0.5)] = _shown(0.2, gt=0, le=1)
     """Share of the steps at the end in which the rate of the schedule wsd falls."""
-    decay: float = _shown(0.5, gt=0, lt=1)
-    """Factor of the schedules step and plateau."""
-    decay_after: int = _shown(0, ge=0)
-    """Epochs before the schedule step decays."""
     accumulate: Accumulate = Accumulate.STEP
     """How long gradients accumulate: step, or epoch, as the published code does."""
     loss: Weighting = Weighting.TOKEN
@@ -158,10 +151,6 @@ class Recipe:
             )
         if self.schedule is not Schedule.WSD and self.cooldown != 0.2:
             raise UserError(f"cooldown={self.cooldown} needs schedule=wsd")
-        if self.schedule not in BY_A_FACTOR and self.decay != 0.5:
-            raise UserError(f"decay={self.decay} needs schedule=step or schedule=plateau")
-        if self.schedule is not Schedule.STEP and self.decay_after:
-            raise UserError(f"decay_after={self.decay_after} needs schedule=step")
         return self
 
     def with_budget(self, epochs: int) -> "Recipe":
@@ -184,28 +173,22 @@ class Recipe:
         merged = {**to_dict(self), **fields}
         if "schedule" in fields:
             schedule = fields["schedule"]
-            merged |= {} if schedule in TO_AN_END else {"schedule_epochs": 0, "final_lr": 0.0}
-            merged |= {} if schedule == Schedule.WSD else {"cooldown": 0.2}
-            merged |= {} if schedule in BY_A_FACTOR else {"decay": 0.5}
-            merged |= {} if schedule == Schedule.STEP else {"decay_after": 0}
+            if schedule not in TO_AN_END:
+                merged |= {"schedule_epochs": 0, "final_lr": 0.0}
+            if schedule != Schedule.WSD:
+                merged["cooldown"] = 0.2
         return from_dict(Recipe, merged)
 
-    def learning_rate(self, step: int, steps_per_epoch: int, losses: Sequence[float] = ()) -> float:
+    def learning_rate(self, step: int, steps_per_epoch: int) -> float:
         """Return the learning rate of a step; steps are counted from 1.
 
-        `losses` are the validation losses of all epochs so far. A `UserError` says that the length
-        of the schedule is not known, or that the warm-up is as long.
+        A `UserError` says that the length of the schedule is not known, or that the warm-up is as
+        long.
         """
         if step <= self.warmup:
             return self.lr * (step / self.warmup)
         if self.schedule is Schedule.CONSTANT:
             return self.lr
-        if self.schedule is Schedule.STEP:
-            epoch = (step - 1) // steps_per_epoch + 1
-            return self.lr * self.decay ** max(0, epoch - self.decay_after)
-        if self.schedule is Schedule.PLATEAU:
-            records = sum(loss < min(losses[:i], default=math.inf) for i, loss in enumerate(losses))
-            return self.lr * self.decay ** (len(losses) - records)
         if not self.schedule_epochs:
             raise UserError(
                 f"schedule={self.schedule} has no length; set schedule_epochs, or call "
@@ -221,7 +204,10 @@ class Recipe:
         if self.schedule is Schedule.COSINE:
             fall = (1 + math.cos(math.pi * x)) / 2
         else:
-            fall = min(1.0, (1 - x) / (self.cooldown if self.schedule is Schedule.WSD else 1))
+            share = 1.0
+            if self.schedule is Schedule.WSD:
+                share = self.cooldown
+            fall = min(1.0, (1 - x) / share)
         return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
 
 

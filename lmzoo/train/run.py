@@ -198,10 +198,9 @@ class Run(SavedRun):
 
     def _append_end(self, epoch: int, status: str, reason: str) -> None:
         """Append the end of the run, after the files that the parts of the user have read."""
+        read = {}
         if self._own_modules:
             read = inputs(read_log(own_log()))
-        else:
-            read = {}
         if read:
             self._append({"event": FILES, "epoch": epoch, FILES: read})
         super()._append_end(epoch, status, reason)

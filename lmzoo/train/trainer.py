@@ -47,8 +47,6 @@ class Training:
         self.steps = 0
         self.optimiser = None if model.closed_form else make_optimiser(recipe, model)
         self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
-        self.losses: list[float] = []
-        """The validation losses of all epochs, on which a schedule may depend."""
         self.best_loss, self.best_epoch = math.inf, 0
         self._best: dict[str, Tensor] | HostRow = {}
         self.record: Record = {}
@@ -114,7 +112,6 @@ class Training:
             "epoch": self.epoch,
             "steps": self.steps,
             "record": self.record,
-            "losses": [*self.losses],
             "groups": [{**group, "params": len(group["params"])} for group in groups],
             "best": (self.best_loss, self.best_epoch),
         }
@@ -142,7 +139,6 @@ class Training:
         best = state["best"]
         self.best_loss, self.best_epoch = best["loss"], best["epoch"]
         self._best = copies(best["weights"])
-        self.losses = [*state.get("losses", [])]  # missing in earlier versions
 
     def _regrouped(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the optimiser's state of `dump`, in the groups that this recipe asks for.
@@ -163,7 +159,6 @@ class Training:
         """Store the record of the epoch just trained, and its weights if they are the best."""
         self.record = record
         loss = record["valid_token"]
-        self.losses.append(math.inf if loss is None else loss)
         if loss is not None and loss < self.best_loss:
             self.best_loss, self.best_epoch = loss, self.epoch
             self._best = self.row.best() if self.row else copies(self.model.state_dict())
@@ -181,10 +176,10 @@ class Training:
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
-        first, losses = self.steps + 1, self.losses
+        first = self.steps + 1
         if self.recipe.schedule is Schedule.CONSTANT and first > self.recipe.warmup:
             return [self.recipe.lr] * steps
-        return [self.recipe.learning_rate(first + i, steps, losses) for i in range(steps)]
+        return [self.recipe.learning_rate(first + i, steps) for i in range(steps)]
 
     @property
     def diverged(self) -> bool:

@@ -40,13 +40,11 @@ def test_it_equals_torchs_module_with_the_same_weights(heads, masked):
     ours = attention(heads=heads)
     x = inputs(3, T, E)
     memory = inputs(3, T, E, seed=2)
+    mask = None
     if masked:
         mask = causal_mask(T)
-    else:
-        mask = None
-    if mask is None:
-        attn_mask = None
-    else:
+    attn_mask = None
+    if mask is not None:
         attn_mask = ~mask
     expected, weights = as_torch(ours)(
         x, memory, memory, attn_mask=attn_mask, average_attn_weights=False

@@ -38,18 +38,14 @@ def heads(x: Tensor, n: int) -> Tensor:
     return x.view(len(x), n, -1)
 
 
-def decays(w: W, logits: Tensor, end: str = "") -> Tensor:
-    rate = w[f"log_rate{end}"].exp()
-    delta = F.softplus(logits + w[f"bias_alpha{end}"])
+def decays(w: W, logits: Tensor) -> Tensor:
+    rate = w["log_rate"].exp()
+    delta = F.softplus(logits + w["bias_alpha"])
     return torch.exp(-rate.repeat_interleave(delta.shape[-1] // len(rate)) * delta)
 
 
 def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
-    """The cells with the delta rule, and their cuts; α decays before the first step of a token.
-
-    The feedback of Comba reads the state before, as `naive_chunk_comba` and both kernels of
-    flash-linear-attention do.
-    """
+    """The cells with the delta rule, and their cuts; α decays before the first step of a token."""
     n = cell.heads
     c = cell.config
     steps = cell.substeps
@@ -63,18 +59,8 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
     q = heads(q, n)
     k = k.view(size, steps, n, -1)
     v = v.view(size, steps, n, -1)
-    if "bias_b" in w:
-        strength = torch.sigmoid(w["bias_b"])
-    else:
-        strength = x.new_ones(n)
-    if "skip" in w:
-        q = q - (w["skip"] * strength)[:, None] * k[:, 0]
     if "unit" not in c.cuts:
         q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    if getattr(c, "unit_feedback", False):
-        feedback = x.new_ones(n)
-    else:
-        feedback = strength
     alpha = x.new_ones(size, n, 1)
     if "alpha" in w:
         logits = x @ w["alpha"].T
@@ -86,35 +72,16 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
     else:
         rates = x.new_ones(())
     beta = rates.expand(size, steps * n).view(size, steps, n)
-    erase, write = (
-        heads(torch.sigmoid(x @ w[name].T), n) if name in w else x.new_ones(size, n, 1)
-        for name in ("erase", "write")
-    )
-    if "erase" in w:
-        erase = erase * c.beta_max
     state = x.new_zeros(n, cell.keys, cell.values)
-    curvature = x.new_zeros(n, cell.keys)
     outputs = []
     for t in range(size):
-        m = torch.ones_like(curvature)
-        if "log_centre" in w:
-            kept = decays(w, x[t] @ w["alpha_a"].T, "_a")[:, None]
-            new = torch.sigmoid(x[t] @ w["beta_a"].T)[:, None]
-            curvature = kept * curvature + new * k[t, 0] ** 2
-            r = torch.log(curvature + 1e-6) - w["log_centre"][:, None]
-            m = torch.exp(-math.log(1.5) * r / (1 + r.abs()))
-        before = state
         state = alpha[t][..., None] * state
         for i in range(steps):
-            if cell.name == "comba" and "splr" not in c.cuts:
-                read = before
-            else:
-                read = state
-            known = torch.einsum("nkv,nk->nv", read, feedback[:, None] * erase[t] * k[t, i])
+            known = torch.einsum("nkv,nk->nv", state, k[t, i])
             if "delta" in c.cuts:
                 known = 0
-            error = beta[t, i][:, None] * (write[t] * v[t, i] - known)
-            state = state + torch.einsum("nk,nv->nkv", k[t, i] * m, error)
+            error = beta[t, i][:, None] * (v[t, i] - known)
+            state = state + torch.einsum("nk,nv->nkv", k[t, i], error)
         outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * cell.keys**-0.5))
     o = torch.stack(outputs)
     o = (rms(o, w["norm"]) if "norm" in w else o).flatten(1)
@@ -127,7 +94,7 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
 
 
 SWISH = ("gated_deltanet", "deltaproduct")
-DELTA = ("deltanet", *SWISH, "kda", "comba", "gated_deltanet2")
+DELTA = ("deltanet", *SWISH, "kda")
 FORMS |= dict.fromkeys(DELTA, delta_rule)
 
 
@@ -339,9 +306,8 @@ def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
             for gate in "ifzo"
         )
         forgotten = m + F.logsigmoid(f)
-        if t == 0:
-            m = i
-        else:
+        m = i
+        if t != 0:
             m = torch.maximum(i, forgotten)
         kept = (forgotten - m).exp().clamp_max(1)
         written = (i - m).exp()
@@ -365,17 +331,6 @@ def rg_lru(cell: Any, w: W, x: Tensor) -> Tensor:
         h = torch.exp(log_a[t]) * h + x[t] * i[t] * multiplier[t]
         outputs.append(h)
     return torch.stack(outputs)
-
-
-@form
-def griffin(cell: Any, w: W, x: Tensor) -> Tensor:
-    u = F.pad(x @ w["wx"] + w["bx"], (0, 0, 3, 0))
-    u = sum(u[j : j + len(x)] * w["conv"][:, j] for j in range(4)) + w["bias_conv"]
-    inner = {name.removeprefix("inner.w."): p for name, p in w.items() if name.startswith("inner")}
-    h = rg_lru(cell, inner, u)
-    gate = x @ w["wy"] + w["by"]
-    gate = gate / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (gate + 0.044715 * gate**3)))
-    return (h * gate) @ w["wo"] + w["bo"]
 
 
 @form
@@ -407,33 +362,6 @@ def min_block(cell: Any, w: W, x: Tensor) -> Tensor:
     x = x + min_gru(cell.inner, inner, rms(x, w["norm"])) @ inner["out"].T
     y = F.gelu(F.linear(rms(x, w["forward_norm"]), w["up"], w["bias_up"]))
     return x + F.linear(y, w["down"], w["bias_down"])
-
-
-@form
-def qrnn(cell: Any, w: W, x: Tensor) -> Tensor:
-    source = torch.cat([x, F.pad(x, (0, 0, 1, -1))], dim=1)
-    z, f, o = (source @ w[f"x{gate}"].flatten(0, 1) + w[f"b{gate}"] for gate in "zfo")
-    c = torch.zeros_like(x[0])
-    outputs = []
-    for t in range(len(x)):
-        forget = torch.sigmoid(f[t])
-        c = forget * c + (1 - forget) * torch.tanh(z[t])
-        outputs.append(torch.sigmoid(o[t]) * c)
-    return torch.stack(outputs)
-
-
-@form
-def sru(cell: Any, w: W, x: Tensor) -> Tensor:
-    c = torch.zeros_like(x[0])
-    outputs = []
-    highway = x * math.sqrt(1 + 2 * math.exp(cell.config.highway_bias))
-    for t in range(len(x)):
-        f = torch.sigmoid(x[t] @ w["xf"] + w["cf"] * c + w["bf"])
-        r = torch.sigmoid(x[t] @ w["xr"] + w["cr"] * c + w["br"])
-        u = x[t] @ w["x"]
-        c = u + (c - u) * f
-        outputs.append((c - highway[t]) * r + highway[t])
-    return torch.stack(outputs)
 
 
 @form

@@ -64,32 +64,6 @@ def test_min_lstm_with_tied_gates_is_the_min_gru(seed: int) -> None:
         same(full, gru, seed)
 
 
-@given(seed=SEEDS)
-@quick
-def test_qrnn_with_window_1_is_sru_without_its_highway(seed: int) -> None:
-    """Without the squash of one, and the paths from the state of the other."""
-    for cuts, sru_cuts, weights in (
-        ([4, 5], [1, 4, 7, 8], {}),
-        ([4], [1, 4, 7], {"xo": "xr", "bo": "br"}),
-    ):
-        sru = make("sru", cuts=sru_cuts, seed=seed)
-        qrnn = make("qrnn", window=1, cuts=cuts)
-        copy(qrnn, sru, xz="x", xf="xf", bf="bf", **weights)
-        with torch.no_grad():
-            qrnn.w.bz.zero_()
-        same(qrnn, sru, seed)
-
-
-@given(seed=SEEDS)
-@quick
-def test_qrnn_write_gate_of_one_minus_f_is_fo_pooling(seed: int) -> None:
-    coupled = make("qrnn", seed=seed)
-    ifo = make("qrnn", write_gate=True)
-    copy(ifo, coupled, **{name: name for name in ("xz", "bz", "xf", "bf", "xo", "bo")})
-    copy(ifo, coupled, xi="-xf", bi="-bf")
-    same(ifo, coupled, seed)
-
-
 @given(seed=SEEDS, low=st.floats(0, 0.8))
 @quick
 def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(

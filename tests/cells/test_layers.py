@@ -24,7 +24,7 @@ from lmzoo.trainables.resolve import open_data, resolve
 from tests.cells.support import CHEAP_LAWS, inputs, make
 from tests.cells.test_scans import agree
 from tests.kernels.variants import data
-from tests.tiny import FINE, SAME, tiny
+from tests.tiny import FINE, tiny
 
 
 @pytest.mark.parametrize("inner", ["lstm", "hm_lstm", "grid_lstm"])
@@ -41,7 +41,7 @@ def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner: str) -> None:
     ids=str,
 )
 def test_canon_layers_in_scan_steps_and_laws(canon: str, cuts: list[str]) -> None:
-    fields = {"inner": "gru", "canon": canon, "cuts": cuts, "gate_reads": "input"}
+    fields = {"inner": "gru", "canon": canon, "cuts": cuts}
     cell = make("block", width=5, length=6, **fields)
     agree(cell, 3, 6)
     for law in CHEAP_LAWS:
@@ -108,7 +108,7 @@ def reference(cell: Any, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
     normed = canon("a", norm(x))
     padded = nn.functional.pad(normed.mT, (3, 0))
     u = nn.functional.silu(nn.functional.conv1d(padded, w.conv[:, None], groups=h).mT)
-    gate = (normed if cell.config.gate_reads == "input" else u) @ w.gate.T
+    gate = u @ w.gate.T
     r = x + (cell.inner.naive_scan(u, start) * gate * gate.sigmoid()) @ w.out.T
     norm.weight.data.copy_(w.forward_norm)
     a, b = canon("d", canon("c", norm(r)) @ w.up.T).chunk(2, dim=-1)
@@ -116,9 +116,8 @@ def reference(cell: Any, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("canon", ["", "a", "c", "d", "a,c,d"])
-@pytest.mark.parametrize("gate_reads", ["convolved", "input"])
-def test_it_computes_its_equation(gate_reads: str, canon: str) -> None:
-    cell: Cell = make("block", inner="gru", gate_reads=gate_reads, canon=canon)
+def test_it_computes_its_equation(canon: str) -> None:
+    cell: Cell = make("block", inner="gru", canon=canon)
     with torch.no_grad():
         for weight in (cell.w.norm, cell.w.forward_norm):
             weight.add_(torch.rand(cell.width))
@@ -138,10 +137,9 @@ def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields: dict[str,
     begin = 0
     for cell in stack.cells:
         end = begin + cell.num_state_vectors * 4
+        u = h
         if residual:
             u = h / (h.square().mean(-1, keepdim=True) + 1e-5).sqrt()
-        else:
-            u = h
         y = cell.naive_scan(u, start[:, begin:end])
         if residual:
             h = h + y
@@ -151,8 +149,6 @@ def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields: dict[str,
     assert_close(stack.scan(x, start), h, FINE, "outputs")
     for law in CHEAP_LAWS:
         law(make("hybrid", layers=LAYERS, residual=residual))
-    assert [cell.depth for cell in stack.cells] == [(n, 4) for n in (1, 2, 3, 4)]
-    assert stack.cells[2].inner.depth == (3, 4)
 
 
 @pytest.mark.parametrize(
@@ -189,17 +185,6 @@ def test_a_layer_has_settings_cuts_equations_and_labels_of_its_own() -> None:
     assert equations_left(whole["cell"], other)[0] == "layer 2: attention"
     with pytest.raises(UserError, match="layers has 3 entries, numbered from 1"):
         zoo.change(plain, {"cell": {"layers": {"4": {"cuts": [7]}}}})
-
-
-def test_blocks_are_rescaled_by_the_depth_of_their_stack() -> None:
-    layers = [{"name": "block", "inner": "min_gru", "rescaled": on} for on in (False, True)]
-    plain, scaled = (make("hybrid", layers=[layer] * 3) for layer in layers)
-    for name, weight in plain.named_parameters():
-        if name.endswith(("w.out", "w.down")):
-            factor = 6**-0.5
-        else:
-            factor = 1.0
-        assert_close(scaled.get_parameter(name), factor * weight, SAME, name)
 
 
 def test_a_setting_of_a_layer_is_searched(tmp_path) -> None:
@@ -248,10 +233,9 @@ def by_hand(a: SoftmaxAttention, u: Tensor, i: int) -> Tensor:
         rows = slice(head * size, (head + 1) * size)
         shared = slice(group * size, (group + 1) * size)
         q = a.query.weight[rows] @ u[i]
+        first = 0
         if a.window:
             first = max(0, i - a.window + 1)
-        else:
-            first = 0
         logits = []
         for j in range(first, i + 1):
             k = a.key.weight[shared] @ u[j]

@@ -12,7 +12,7 @@ from lmzoo.cells.base import Cell
 from lmzoo.functional.matrix_state import matrix_scan
 from lmzoo.laws.probes import disturb
 from lmzoo.laws.tiny import assert_close
-from tests.cells.reference_forms import DELTA, conv, delta_rule, heads, rms
+from tests.cells.reference_forms import DELTA, delta_rule
 from tests.cells.support import make
 from tests.tiny import FINE
 
@@ -156,61 +156,11 @@ def test_rwkv7_with_a_rate_of_beta_is_deltanet() -> None:
 
 
 F = nn.functional
-PRECONDITIONED = [
-    {"name": name, "preconditioned": True} for name in ("gated_deltanet", "kda", "comba")
-]
 CASES: list[dict[str, Any]] = [
     *({"name": name, "cuts": [cut]} for name in DELTA for cut in cut_names(name)),
-    *PRECONDITIONED,
-    {"name": "gated_deltanet2", "preconditioned": True},
-    {"name": "gated_deltanet2", "beta_max": 2.0, "expand_v": 2},
-    {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
-    {"name": "comba", "unit_feedback": True},
-    {"name": "comba", "unit_feedback": True, "cuts": ["correction"]},
+    {"name": "kda", "beta_max": 2.0, "expand_v": 2},
     {"name": "deltaproduct", "products": 1},
-    *({"name": "mesa", "cuts": c} for c in ([], ["ridge", "beta"], ["solve"])),
-    {"name": "mesa", "cuts": ["gamma", "norm", "unit"]},
 ]
-
-
-def mesa(cell: Any, w: dict[str, Tensor], x: Tensor) -> Tensor:
-    """As `ops/mesa_net/naive.py` of flash-linear-attention computes it exactly."""
-    (tokens, width) = x.shape
-    n = 2
-    cuts = cell.config.cuts
-    q, k = conv(x @ torch.cat([w["q"], w["k"]]).T, w["conv"]).chunk(2, dim=1)
-    q = heads(q, n)
-    k = heads(k, n)
-    v = heads(x @ w["v"].T, n)
-    if "unit" not in cuts:
-        q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
-    one = x.new_ones(tokens, n)
-    if "beta" in cuts:
-        beta = one
-    else:
-        beta = torch.sigmoid(x @ w["beta"].T + w["bias_beta"])
-    if "gamma" in cuts:
-        gamma = one
-    else:
-        gamma = torch.sigmoid(x @ w["gamma"].T + w["bias_gamma"])
-    if "ridge" in w:
-        ridge = F.softplus(w["ridge"]) + 0.25
-    else:
-        ridge = x.new_ones(width)
-    kk, kv, outputs = *x.new_zeros(2, n, width // n, width // n), []
-    for t in range(tokens):
-        kept = gamma[t][:, None, None]
-        written = (beta[t][:, None] * k[t])[..., None]
-        kk = kept * kk + written * k[t][:, None]
-        kv = kept * kv + written * v[t][:, None]
-        solved = torch.linalg.solve(kk + torch.diag_embed(ridge.view(n, -1)), q[t])
-        if "solve" in cuts:
-            read = q[t]
-        else:
-            read = solved
-        outputs.append(torch.einsum("nkv,nk->nv", kv, read))
-    o = torch.stack(outputs)
-    return (o if "norm" in cuts else rms(o, w["norm"])).flatten(1) @ w["out"].T
 
 
 @torch.no_grad()
@@ -220,31 +170,5 @@ def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> Non
     disturb(cell)
     x = torch.randn(11, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     start = torch.ones(1, cell.num_state_vectors * 12, dtype=torch.float64)
-    if cell.name == "mesa":
-        form = mesa
-    else:
-        form = delta_rule
-    expected = form(cell, dict(cell.w.named_parameters()), x)
+    expected = delta_rule(cell, dict(cell.w.named_parameters()), x)
     assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
-
-
-def test_the_options_leave_the_other_initial_weights() -> None:
-    """So that a difference between a cell and its option is no difference of the draws."""
-    for one, other in (
-        (make("kda"), make("gated_deltanet2")),
-        (make("kda"), make("kda", preconditioned=True)),
-        (make("gated_deltanet"), make("gated_deltanet", preconditioned=True)),
-    ):
-        own = dict(other.w.named_parameters())
-        shared = [name for name, _ in one.w.named_parameters() if name in own]
-        assert len(shared) >= len([*one.w.parameters()]) - 1
-        assert all(getattr(one.w, name).equal(own[name]) for name in shared)
-
-
-def test_published_initial_values() -> None:
-    w = make("comba", width=16, initial_d=0.02, preconditioned=True).w
-    assert (w.bias_b == 1).all()
-    assert (w.skip == torch.tensor(0.02)).all()
-    assert (w.log_centre == torch.tensor(-0.2)).all()
-    assert (w.log_rate_a.exp() <= 16).all()
-    assert ((F.softplus(w.bias_alpha_a) > 9e-4) & (F.softplus(w.bias_alpha_a) < 0.11)).all()

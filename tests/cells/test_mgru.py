@@ -52,10 +52,9 @@ def mgru(w: dict[str, Tensor], mutated: Tensor, x: Tensor, start: Tensor) -> tup
         f = torch.sigmoid(u[0] * (gate_input(h, m) @ w["w.hf"]))
         candidate = u[1] * (x_t @ w["w.xh"])
         g = torch.where(m[4], torch.sigmoid(candidate), torch.tanh(candidate))
+        j = h
         if outputs:
             j = carried(outputs, h, w, m)
-        else:
-            j = h
         h = u[2] * (1 - f) * j + u[3] * f * g + m[5] * f * j
         states.append(h)
         outputs.append(torch.where(m[6] & ~m[8], h - 0.5, h))

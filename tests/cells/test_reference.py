@@ -119,8 +119,6 @@ DRAWS: dict[str, dict[str, Draw]] = {
     "deltanet": {},
     "gated_deltanet": LEARNED,
     "deltaproduct": LEARNED,
-    "comba": {**LEARNED, "bias_b": ONE},
-    "gated_deltanet2": {"log_rate": RATE, "bias_alpha": STEP, "bias_gate": within(32**-0.5)},
     "kda": {"log_rate": RATE, "bias_alpha": STEP, "bias_gate": within(32**-0.5)},
     "mlstm": {
         **dict.fromkeys("uoqkv", SMALL),
@@ -154,13 +152,6 @@ DRAWS: dict[str, dict[str, Draw]] = {
     },
     "hgrn2": {"bound": ZERO},
     "rg_lru": GATES,
-    "griffin": {
-        **{f"w{name}": gaussian(0.125) for name in "xyo"},
-        **{f"b{name}": ZERO for name in "xyo"},
-        "conv": gaussian(0.05),
-        "bias_conv": ZERO,
-        **{f"inner.w.{name}": draw for name, draw in GATES.items()},
-    },
     "min_gru": {"bz": TORCH, "bh": TORCH},
     "min_block": {
         "bias_mix": TORCH,
@@ -169,14 +160,6 @@ DRAWS: dict[str, dict[str, Draw]] = {
         **{f"inner.w.{name}": TORCH for name in ("xz", "xh", "bz", "bh")},
     },
     "min_lstm": {f"b{gate}": TORCH for gate in "fih"},
-    "qrnn": {f"{kind}{gate}": within(128**-0.5) for kind in "xb" for gate in "zfo"},
-    "sru": {
-        "x": within((3 / 64) ** 0.5),
-        **{f"x{gate}": within((1.5 / 64) ** 0.5) for gate in "fr"},
-        **{f"c{gate}": within(1.5**0.5) for gate in "fr"},
-        "bf": ZERO,
-        "br": ZERO,
-    },
     "lru": {
         **dict.fromkeys(("b_re", "b_im"), gaussian(128**-0.5)),
         "d": gaussian(1),

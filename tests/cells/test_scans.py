@@ -16,13 +16,13 @@ from tests.cells.support import make
 from tests.kernels.variants import agree as scans_agree
 from tests.kernels.variants import data, results
 
-SERIAL = {"sru": {1, 4}, "slstm": {4, 5, 6, 7}}
+SERIAL = {"slstm": {4, 5, 6, 7}}
 """Cells whose scan is parallel under these cuts."""
 DIAGONAL = [name for name in CELLS if issubclass(CELLS[name], DiagonalCell)]
-DIAGONAL += ["qrnn", "slstm", "rg_lru"]
+DIAGONAL += ["slstm", "rg_lru"]
 MATRIX = [name for name in CELLS if issubclass(CELLS[name], MatrixCell)]
 ALWAYS = [name for name in DIAGONAL if name not in SERIAL]
-NAMES = [*DIAGONAL, *MATRIX, "griffin", "block", "min_block"]
+NAMES = [*DIAGONAL, *MATRIX, "block", "min_block"]
 
 
 def variants(name: str) -> list[Cell]:
@@ -55,10 +55,9 @@ def test_every_cut(name: str) -> None:
 def test_odd_sizes(name: str, count: int, length: int) -> None:
     """Heads that do not divide the width are rounded up."""
     fields = {field.name for field in dataclasses.fields(CELLS[name].Config)}
+    heads = {}
     if "heads" in fields and name != "hgrn2":
         heads = {"heads": 4}
-    else:
-        heads = {}
     cuts = sorted(SERIAL.get(name, set()))
     agree(make(name, width=10, length=length, cuts=cuts, **heads), count, length)
 

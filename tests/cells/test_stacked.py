@@ -55,10 +55,9 @@ def test_hm_lstm_computes_its_equation_in_every_case(slope: float) -> None:
                 if z[j]:
                     case = "flush"
                 else:
+                    case = "copy"
                     if moved:
                         case = "update"
-                    else:
-                        case = "copy"
                 cases.add((j, case))
                 if case != "copy":
                     if case == "flush":
@@ -173,10 +172,9 @@ def grid_outputs(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
             w = cell.blocks[0 if cell.config.tied else k]
             old = torch.cat([side[0][k], up[0]])
             side[0][k], side[1][k] = gates(old, side[1][k], w.time, w.time_bias)
+            read = old
             if cell.config.priority:
                 read = torch.cat([side[0][k], up[0]])
-            else:
-                read = old
             if along is Along.LSTM:
                 up = gates(read, up[1], w.depth, w.depth_bias)
             else:

@@ -1,8 +1,6 @@
 """A weighted grammar, compared with sums over all derivations and with the inside algorithm."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from functools import cache
+from collections.abc import Iterator
 from graphlib import CycleError
 from itertools import product
 from math import exp, isclose, log, prod
@@ -44,30 +42,6 @@ def derivations(grammar: Grammar, symbol: str) -> Iterator[tuple[tuple[str, ...]
             yield words, rule.probability * prod(p for _, p in parts)
 
 
-def string_probability(grammar: Grammar, words: Sequence[str]) -> float:
-    """Return P(words) by the inside algorithm, top down; it shares no code with the sampler."""
-
-    @cache
-    def ends(symbol: str, begin: int) -> dict[int, float]:
-        """Return the possible ends of the symbol that begins at `begin`, with probabilities."""
-        if symbol not in grammar.rules:
-            return {begin + 1: 1.0} if words[begin : begin + 1] == [symbol] else {}
-        total: dict[int, float] = defaultdict(float)
-        for rule in grammar.rules[symbol]:
-            reached = {begin: rule.probability}
-            for part in rule.symbols:
-                further: dict[int, float] = defaultdict(float)
-                for middle, p in reached.items():
-                    for end, q in ends(part, middle).items():
-                        further[end] += p * q
-                reached = further
-            for end, p in reached.items():
-                total[end] += p
-        return total
-
-    return ends(grammar.start, 0).get(len(words), 0.0)
-
-
 @quick
 @given(rules())
 def test_length_tables_equal_sums_over_all_derivations(choices):
@@ -91,7 +65,6 @@ def test_a_sample_has_the_probability_of_one_of_its_derivations(choices, seed):
     words, log_prob = grammar.sample(Random(seed))
     probabilities = [p for other, p in derivations(grammar, "Top") if list(other) == words]
     assert any(isclose(exp(log_prob), p, rel_tol=1e-9) for p in probabilities)
-    assert isclose(string_probability(grammar, words), sum(probabilities), rel_tol=1e-9)
 
 
 @pytest.mark.parametrize(

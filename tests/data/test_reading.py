@@ -3,9 +3,7 @@
 import bz2
 import gzip
 import io
-import lzma
 import os
-import pickle
 import subprocess
 import sys
 import zipfile
@@ -154,25 +152,16 @@ def test_a_plain_file_with_the_name_of_a_compressed_one_is_refused(path):
         load(path.with_suffix(".txt.gz"), TEXT)
 
 
-JUNK = bytes(range(256))
 # Names, because a test must have the same name in every process: a gzip archive holds its time.
 NO_TEXT = {
-    "UTF-16": (TEXT.encode("utf-16"), "iconv"),
     "UTF-16LE without a mark": (TEXT.encode("utf-16-le"), "line 1: a NUL byte at offset 1 "),
     "a NUL": (RAW + b"a\0b\n", f"line 49: a NUL byte at offset {len(TEXT) + 1} "),
     "Latin-1": (RAW + b"na\xefve", f"line 49: byte ef at offset {len(RAW) + 2} is not UTF-8"),
-    "Latin-1 in gzip": (gzip.compress(RAW + b"na\xefve"), "line 49: byte ef"),
     "mark in a character": (RAW + b"na\xc3\xef\xbb\xbf\xafve", "line 49: byte c3"),
-    "cut character": (RAW + b"\xc3", "line 49: byte c3"),
     "gzip cut off": (gzip.compress(RAW)[:-9], "broken gzip"),
     "gzip in gzip": (gzip.compress(gzip.compress(RAW)), "compressed twice"),
     "bzip2": (bz2.compress(RAW), "BZh"),
-    "xz": (lzma.compress(RAW), "7zXZ"),
     "zip": (zipped(TEXT), "PK"),
-    "PDF": (b"%PDF-1.5\n" + RAW, "%PDF"),
-    "JPEG": (b"\xff\xd8\xff\xe0" + JUNK, "byte"),
-    "Parquet": (b"PAR1" + JUNK + b"PAR1", "PAR1"),
-    "pickle": (pickle.dumps(["a", 1.5]), "byte"),
     "pointer of LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\n", "git-lfs"),
 }
 """Bytes that are refused, and a part of the line that says why."""
@@ -185,7 +174,7 @@ def test_what_is_no_text_is_refused_in_one_line(path, kind):
         load(path, data)
 
 
-@pytest.mark.parametrize("kind", ["bzip2", "xz", "zip", "gzip in gzip"])
+@pytest.mark.parametrize("kind", ["bzip2", "zip", "gzip in gzip"])
 def test_the_bytes_of_an_archive_are_no_tokens(path, kind):
     by_byte = {"name": "stream", "unit": "byte", "block": 4}
     with raises_user_error(str(path), NO_TEXT[kind][1]):

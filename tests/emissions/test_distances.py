@@ -17,10 +17,9 @@ D = 2
 
 
 def build(aggregate: str, **fields: object) -> HammingEmission:
+    size = D
     if aggregate == Aggregate.CODE_L1:
         size = 1
-    else:
-        size = D
     return make("hamming", aggregate=aggregate, **{"groups": M, "size": size, **fields})
 
 
@@ -49,10 +48,10 @@ def test_the_hamming_emission_computes_its_definition(aggregate, codes, biased):
         with torch.no_grad():
             emission.bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
     y, _, table = contexts(batch=1, steps=2)
-    if codes is Codes.FREE:
-        own = emission.free
-    else:
+    if codes is not Codes.FREE:
         own = table @ emission.codes.weight.T
+    else:
+        own = emission.free
     logits = torch.stack(
         [torch.stack([reference_logit(emission, c, e) for e in own]) for c in y[0]]
     )

@@ -55,9 +55,8 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(kind, monkeypatch):
 
 def joint(emission: MixtureEmission, y: Tensor, table: Tensor) -> Tensor:
     """Return log P(z, v | y) by the definition, (B, T, K, V)."""
-    if emission.log_scale is None:
-        scale = 1
-    else:
+    scale = 1
+    if emission.log_scale is not None:
         scale = emission.log_scale.exp()
     tokens = torch.log_softmax(
         scale * normalise_vectors(emission.means, emission.norm) @ table.T, dim=-1

@@ -11,10 +11,8 @@ from torch import Tensor
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import doubling_recurrence, linear_recurrence
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
-from lmzoo.functional.normalise import naive_project_to_sphere, project_to_sphere
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.tied_softmax import log_normalisers, naive_tied_log_prob, tied_log_prob
-from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.laws.tiny import assert_close
 from tests.tiny import FINE
@@ -40,23 +38,9 @@ def with_tokens(inputs: list[Tensor], count: int, vocab: int, seed: int) -> list
     return [*inputs, torch.randint(vocab, (count,), generator=torch.Generator().manual_seed(seed))]
 
 
-def sphere_inputs(count: int, seed: int) -> list[Tensor]:
-    (x,) = normal(seed, (count, 1 + seed % 40))
-    return [x * 10.0 ** (seed % 7 - 3)]
-
-
 def softmax_inputs(count: int, seed: int) -> list[Tensor]:
     y, table = normal(seed, (count, 3), (1 + seed % 11, 3))
     return [y * 10.0 ** (seed % 3), table]
-
-
-def mixture_inputs(count: int, seed: int) -> list[Tensor]:
-    width = 1 + seed % 6
-    components = 1 + seed % 19
-    vocab = 1 + seed % 9
-    shapes = (count, width), (components, width), (components,), (vocab, components)
-    *gate, scores = normal(seed, *shapes)
-    return with_tokens([*gate, scores.log_softmax(0)], count, vocab, seed)
 
 
 def tied_inputs(count: int, seed: int) -> list[Tensor]:
@@ -146,14 +130,7 @@ def matrix_loop(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
 
 REAL, COMPLEX = (partial(recurrence_inputs, d) for d in (torch.float64, torch.complex128))
 FORMS = {
-    "sphere": Form(
-        lambda x: project_to_sphere(x, 3.0),
-        lambda x: naive_project_to_sphere(x, 3.0),
-        sphere_inputs,
-        single=2e-2,
-    ),
     "tied softmax": Form(tied_log_prob, naive_tied_log_prob, tied_inputs),
-    "token mixture": Form(mixture_log_prob, naive_mixture_log_prob, mixture_inputs),
     "log normaliser": Form(
         partial(log_normalisers, naive_limit=0),
         partial(log_normalisers, naive_limit=1 << 60),

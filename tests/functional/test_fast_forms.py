@@ -11,24 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, vmap
 
-from lmzoo.functional import normalise
-from lmzoo.kernels.cpu.token_mixture import ROWS
+from lmzoo.kernels.cpu.tied_softmax import ROWS
 from tests.functional.forms import FORMS, agree, flat, floats, results, total
 from tests.tiny import quick
 
-TOKENS = ["tied softmax", "token mixture"]
-POSITIONS = {"sphere": [0], "log normaliser": [0], "tied softmax": [0, 2], "token mixture": [0, 4]}
+POSITIONS = {"log normaliser": [0], "tied softmax": [0, 2]}
 """The inputs with an entry for each position, which may have any number of axes."""
 
 every_form = pytest.mark.parametrize("name", FORMS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _fast_at_any_size() -> object:
-    """Use the kernel for any size."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(normalise, "MIN_SIZE", 0)
-        yield
 
 
 @every_form
@@ -133,10 +123,9 @@ def test_a_second_derivative_is_right_or_raises(name):
             first.abs().sum().backward()
 
 
-@pytest.mark.parametrize("name", TOKENS)
 @pytest.mark.parametrize("bad", [-11, 10])
-def test_a_token_outside_the_vocabulary_raises(name, bad):
-    form = FORMS[name]
+def test_a_token_outside_the_vocabulary_raises(bad):
+    form = FORMS["tied softmax"]
     *inputs, tokens = form.draw(6, 9)
     tokens[4] = bad
     for function in (form.fast, form.plain):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lmzoo.functional.initial_states import mix_starts, start_posterior
+from lmzoo.functional.initial_states import start_posterior
 from lmzoo.laws.tiny import assert_close, log_prob
 from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
 
@@ -18,15 +18,6 @@ def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     weights = torch.randn(count, **options).log_softmax(0)
     return weights, -3 * torch.rand(count, 2, 6, **options)
-
-
-@quick
-@given(st.integers(1, 5), st.integers(0, 99))
-def test_each_score_is_an_increment_of_the_prefix_log_prob(count, seed):
-    weights, scores = mixture(count, seed)
-    prefixes = torch.logsumexp(weights[:, None, None] + scores.cumsum(-1), dim=0)
-    increments = prefixes.diff(dim=-1, prepend=torch.zeros_like(prefixes[:, :1]))
-    assert_close(mix_starts(weights, scores), increments, FINE, "log P(s_t | s_<t)")
 
 
 @quick

@@ -122,15 +122,3 @@ def test_no_tensor_has_an_element_per_vector_and_word():
         largest.append(mode.max_numel)
     assert largest[0] <= 50 * 2
     assert largest[1] >= 40 * 50
-
-
-@pytest.mark.parametrize("words", [9, 2**17])
-def test_a_block_of_a_large_vocabulary_has_fewer_positions(words):
-    y = torch.randn(30, 2, requires_grad=True)
-    table = torch.randn(words, 2, requires_grad=True)
-    results = []
-    for limit in (TILED, NAIVE):
-        log_z = log_normalisers(y.double(), table.double(), naive_limit=limit)
-        results.append((log_z, *torch.autograd.grad(log_z.sum(), (y, table))))
-    for tiled, naive_result in zip(*results, strict=True):
-        torch.testing.assert_close(tiled, naive_result)

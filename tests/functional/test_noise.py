@@ -9,7 +9,6 @@ from lmzoo.functional.variational import (
     categorical_kl,
     gaussian_kl,
     gaussian_log_density,
-    importance_bound,
 )
 from lmzoo.laws.tiny import assert_close
 from tests.tiny import CLOSE, FINE
@@ -75,8 +74,3 @@ def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distribution
     assert_close(categorical_kl(log_q, log_p), expected, CLOSE, "KL")
     assert (categorical_kl(log_q, log_p) > 0).all()
     assert (categorical_kl(log_q, log_q) == 0).all()
-
-
-def test_the_importance_bound_is_the_log_of_the_mean_weight():
-    weights = torch.tensor([[1.0, 2.0], [3.0, 8.0]])
-    assert_close(importance_bound(weights.log()), torch.tensor([2.0, 5.0]).log(), CLOSE, "bound")

@@ -57,22 +57,3 @@ def test_variants_share_the_initial_weights_of_shared_modules():
     shared = [key for key in gru_weights if key.split(".")[0] in ("embedding", "emission")]
     assert len(shared) == 5
     assert all(gru_weights[key].equal(mgu_weights[key]) for key in shared)
-
-
-def test_each_module_draws_from_its_own_stream():
-    both = nn.ModuleDict({"one": nn.Linear(3, 3), "two": nn.Linear(3, 3)})
-    initialise(both, 0)
-    assert not both["one"].weight.equal(both["two"].weight)
-    alone = nn.ModuleDict({"two": nn.Linear(3, 3)})
-    initialise(alone, 0)
-    assert alone["two"].weight.equal(both["two"].weight)
-
-
-def test_initialising_leaves_the_global_generator_unchanged():
-    model = tiny("DLM26")
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        expected = torch.rand(3)
-        torch.manual_seed(5)
-        initialise(model, 7)
-        assert torch.rand(3).equal(expected)

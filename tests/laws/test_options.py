@@ -96,11 +96,11 @@ def test_a_row_obeys_the_laws_at_each_pair_of_options(name: str) -> None:
 
 
 def test_each_value_is_a_case() -> None:
-    fields: list[dict[str, Any]] = [config for _, config in part_cases(CELLS, "comba")[0]]
-    assert {"name": "comba", "unit_feedback": True} in fields
-    assert {"name": "comba", "cuts": ["splr"]} in fields
-    assert {"name": "comba", "heads": 8} in fields
-    assert {"name": "comba", "beta_max": 1.0} not in fields  # the default
+    fields: list[dict[str, Any]] = [config for _, config in part_cases(CELLS, "kda")[0]]
+    assert {"name": "kda", "expand_v": 2} in fields
+    assert {"name": "kda", "cuts": ["vector"]} in fields
+    assert {"name": "kda", "heads": 8} in fields
+    assert {"name": "kda", "beta_max": 1.0} not in fields  # the default
     labels = [label for label, _ in row_cases("transformer_decoder")[0]]
     assert {"attention.normed=key", "positions=none", "norm=pre"} <= {*labels}
     both = dict(part_cases(CELLS, "attention")[1])

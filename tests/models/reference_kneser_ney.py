@@ -59,8 +59,7 @@ class ReferenceKneserNey:
         d = self.discounts[n]
         total = sum(after.values())
         off = sum(d[min(c, 3) - 1] for c in after.values())
+        own = 0.0
         if word in after:
             own = after[word] - d[min(after[word], 3) - 1]
-        else:
-            own = 0.0
         return own / total + off / total * below

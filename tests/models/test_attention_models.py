@@ -47,10 +47,9 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name):
     hidden = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
     for layer in layers:
         x = layer(x, src_mask=hidden, is_causal=True)
+    y = x
     if pre:
         y = model.final_norm(x)
-    else:
-        y = x
     if model.config.tied:
         table = model.embedding
     else:

@@ -11,9 +11,9 @@ from torch.nn.functional import conv1d, pad
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
 from lmzoo.laws.tiny import assert_close
-from lmzoo.models.convolution import Cut, H3Mixer, causal_convolution
+from lmzoo.models.convolution import Cut, H3Mixer
 from tests.models.equivalence import small
-from tests.tiny import FINE, every_sequence, tiny
+from tests.tiny import FINE, every_sequence
 
 GATED = "gated_convolution"
 VARIANTS: list[dict[str, Any]] = [
@@ -67,13 +67,6 @@ def test_features_equal_torch_convolutions(fields):
     assert_close(model.features(tokens), reference(model, tokens), FINE, "features")
 
 
-def test_cuts_keep_the_initial_weights_of_what_remains():
-    whole = dict(tiny(GATED).named_parameters())
-    for cut in Cut:
-        for name, weight in tiny(GATED, cuts=[cut]).named_parameters():
-            assert weight.equal(whole[name])
-
-
 def test_cuts_of_a_gate_that_is_cut_do_not_count():
     whole = zoo.config(GATED, cuts=["gate", "squash", "gate_past"])
     assert whole == zoo.config(GATED, cuts=[0])
@@ -84,14 +77,6 @@ def by_fft(x: Tensor, kernel: Tensor) -> Tensor:
     t = x.shape[1]
     product = torch.fft.rfft(x.mT, 2 * t) * torch.fft.rfft(kernel[:, :t], 2 * t)
     return torch.fft.irfft(product, 2 * t)[..., :t].mT
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("length", [1, 2, 7])
-def test_a_causal_convolution_equals_that_by_fft(length):
-    x = torch.randn(3, length, 5).double()
-    kernel = torch.randn(5, 7).double()
-    assert_close(causal_convolution(x, kernel), by_fft(x, kernel), FINE, "convolution")
 
 
 def mixer(width: int, size: int, states: int, length: int) -> H3Mixer:

@@ -35,9 +35,8 @@ def words(model: Any) -> Tensor:
         part = model.prototypes
     if not hasattr(part, "means"):
         return torch.softmax(part.logits, dim=1)
-    if part.log_scale is None:
-        scale = 1
-    else:
+    scale = 1
+    if part.log_scale is not None:
         scale = part.log_scale.exp()
     return torch.softmax(scale * normalise_vectors(part.means, part.norm) @ table(model).T, dim=1)
 

@@ -62,10 +62,9 @@ def markov_mlp(model: Any, prefix: Tensor) -> Tensor:
     for layer in model.layers[:-1]:
         y = activation[model.config.activation](layer.weight @ y + layer.bias)
     y = model.layers[-1].weight @ y + model.layers[-1].bias
+    table = model.output
     if model.output is None:
         table = model.embedding
-    else:
-        table = model.output
     return torch.softmax(table.weight @ y, 0)
 
 

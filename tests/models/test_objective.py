@@ -218,10 +218,9 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
 
 @pytest.mark.parametrize("mean", [None, False, True])
 def test_sampled_objective_has_the_score_as_expectation(mean):
+    fields = {"mean": mean}
     if mean is None:
         fields = {}
-    else:
-        fields = {"mean": mean}
     model = vectors("word2vec_skipgram" if mean is None else "word2vec_cbow", length=4, **fields)
     tokens, lengths = batch(model.task, count=2)
     many = draws_with_mean(model, tokens, lengths, log_prob(model, tokens, lengths))

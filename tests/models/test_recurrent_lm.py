@@ -102,10 +102,9 @@ def score(model, seed=0):
     ("row", "rate"), [("gpt", "dropout_output"), *(("recurrent_lm", rate) for rate in RATES)]
 )
 def test_each_rate_acts_in_training_only(row, rate):
+    fields = {"num_layers": 2}
     if row == "gpt":
         fields = {"dropout": 0.0}
-    else:
-        fields = {"num_layers": 2}
     plain, noisy = (build(row, **fields, **{rate: p}) for p in (0.0, 0.5))
     noisy.load_state_dict(plain.state_dict())
     assert torch.equal(score(noisy.eval()), score(plain.eval()))
@@ -124,10 +123,9 @@ def test_each_rate_acts_in_training_only(row, rate):
 @pytest.mark.parametrize("row", ["recurrent_lm", "gpt"])
 def test_a_training_with_dropout_resumes_bit_by_bit(row):
     rates = dict.fromkeys(RATES, 0.3) | {"num_layers": 2, "starts": 2}
+    fields = {"dropout_output": 0.3}
     if row == "recurrent_lm":
         fields = rates
-    else:
-        fields = {"dropout_output": 0.3}
     data = random_corpus(build())
     whole, first, second = (Training(build(row, **fields), Recipe(batch=4), 0) for _ in range(3))
     expected = [record["valid_token"] for record in fit(whole, data, 4)]

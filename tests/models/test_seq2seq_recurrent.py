@@ -11,7 +11,6 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.functional.noise import normal, shared_uniforms
-from lmzoo.functional.sequence import reversed_order
 from lmzoo.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from lmzoo.laws.density import (
     law_log_prob_equals_next_log_prob,
@@ -44,10 +43,9 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     x = torch.randn(3, S, E)
     packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
     ones = torch.ones(2, 3, E)
+    begin = (ones, ones)
     if name == "gru":
         begin = ones
-    else:
-        begin = (ones, ones)
     outputs, final = library(packed, begin)
     outputs, _ = pad_packed_sequence(outputs, batch_first=True)
     if name == "gru":
@@ -231,8 +229,3 @@ def test_only_training_is_random_and_noise_std_is_refused():
     assert not first.equal(second)
     with pytest.raises(UserError, match=r"noise_std=0\.3: gaussian=True learns"):
         small("linear_autoencoder", gaussian=True, noise_std=0.3)
-
-
-def test_the_order_is_reversed_within_the_length_and_keeps_the_pads():
-    expected = [[4, 3, 2, 1, 0], [0, 1, 2, 3, 4], [2, 1, 0, 3, 4]]
-    assert reversed_order(LENGTHS, 5).tolist() == expected

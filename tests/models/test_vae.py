@@ -290,8 +290,7 @@ def test_kl_equals_enumeration_over_all_latents():
 @pytest.mark.parametrize("part", [GaussianCode, GaussianLatent])
 def test_vectors_of_a_code_are_drawn_within_one_over_the_root_of_two(part):
     for name, weight in part(1000).named_parameters(recurse=False):
+        fan_in = 2
         if name == "to_mean":
             fan_in = 1000
-        else:
-            fan_in = 2
         assert 0.98 < weight.abs().max() * fan_in**0.5 <= 1, name

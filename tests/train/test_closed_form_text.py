@@ -101,19 +101,6 @@ def test_the_order_of_other_smoothing_is_not_chosen() -> None:
         zoo.config("ngram_count", order=0, smoothing="add_alpha")
 
 
-def test_without_validation_data_the_order_is_five() -> None:
-    generator = torch.Generator().manual_seed(0)
-    tokens = torch.randint(len(SPECIALS), V, (9, 7), generator=generator)
-    tokens[:, 0] = START
-    zero, five = (
-        zoo.build(zoo.config("ngram_count", order=order), Task(vocab=V, length=7))
-        for order in (0, 5)
-    )
-    for model in (zero, five):
-        model.fit_closed_form(tokens, torch.full((9,), 7))
-    assert torch.equal(zero.next_log_prob(tokens), five.next_log_prob(tokens))
-
-
 def test_tables_of_a_text_have_a_bigram_and_the_best_order() -> None:
     point = Point("gru", "gru")
     fields = [each.fields for each in baselines([point], corpus())]

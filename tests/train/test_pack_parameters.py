@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from lmzoo.train import pack_parameters as module
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.pack_parameters import Decays, StackedOptimiser
 from lmzoo.train.recipe import Recipe
@@ -38,11 +37,9 @@ def _step(row, optimiser, gradient, clip):
     optimiser.step()
 
 
-@pytest.mark.parametrize("form", ["kernel", "operations"])
 @pytest.mark.parametrize("kind", ["adam", "adamw", "rmsprop", "sgd"])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-def test_every_row_makes_the_steps_of_torch(kind, dtype, form, monkeypatch):
-    monkeypatch.setattr(module, "has_kernels", lambda _: form == "kernel")
+def test_every_row_makes_the_steps_of_torch(kind, dtype):
     recipe = Recipe(optimiser=kind)
     torch.manual_seed(0)
     single_rows = [torch.nn.Parameter(row) for row in torch.randn(P, N, dtype=dtype)]
@@ -79,10 +76,8 @@ def test_a_nan_stays_in_its_row():
     assert values[1].isfinite().all()
 
 
-@pytest.mark.parametrize("form", ["kernel", "operations"])
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
-def test_columns_without_decay_stay_where_there_is_no_gradient(kind, form, monkeypatch):
-    monkeypatch.setattr(module, "has_kernels", lambda _: form == "kernel")
+def test_columns_without_decay_stay_where_there_is_no_gradient(kind):
     values = torch.ones(2, 8)
     adam = _stacked(kind, values, [0.1, 0.0], torch.arange(8) < 4)
     adam.step([0.1, 0.1], torch.ones(2), torch.zeros(2, 8))

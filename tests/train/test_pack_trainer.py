@@ -16,7 +16,7 @@ from tests.train.members import member
 RECIPE_KINDS = [
     Recipe(batch=16, optimiser="adamw", weight_decay=0.1),
     Recipe(batch=16, optimiser="rmsprop"),
-    Recipe(batch=16, optimiser="sgd", weight_decay=0.1, schedule="step", decay=0.1),
+    Recipe(batch=16, optimiser="sgd", weight_decay=0.1, schedule="linear", schedule_epochs=2),
     Recipe(batch=16, loss="sentence"),
     Recipe(batch=16, clip_value=0.003),
     Recipe(batch=16, clip_value=0.003, optimiser="rmsprop"),

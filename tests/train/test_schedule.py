@@ -1,7 +1,5 @@
 """Learning rate schedules: their values, their length, and what is comparable."""
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -22,20 +20,6 @@ SCHEDULED = st.builds(
     schedule_epochs=st.integers(1, 9),
     final_lr=st.floats(0, 1),
 )
-
-
-@given(losses=st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0, math.inf]), max_size=9))
-def test_the_rate_decays_after_each_epoch_that_is_no_record(losses):
-    best, rate = math.inf, 1.0
-    for loss in losses:  # as in PyTorch's word_language_model
-        rate, best = (rate, loss) if loss < best else (rate / 4, best)
-    recipe = Recipe(lr=1.0, schedule="plateau", decay=0.25)
-    assert recipe.learning_rate(1, 1, losses) == rate
-
-
-def test_the_rate_halves_after_four_epochs():
-    recipe = Recipe(lr=20.0, schedule="step", decay_after=4)
-    assert [recipe.learning_rate(7 * e + 7, 7) for e in range(7)] == [20, 20, 20, 20, 10, 5, 2.5]
 
 
 @given(SCHEDULED)

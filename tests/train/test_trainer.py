@@ -46,12 +46,6 @@ def test_another_seed_gives_another_order(corpus):
     assert first != second
 
 
-def test_training_does_not_change_the_global_generator(model, corpus):
-    before = torch.random.get_rng_state()
-    list(fit(Training(model, SMALL, seed=0), corpus, 1))
-    assert torch.equal(before, torch.random.get_rng_state())
-
-
 def test_a_diverged_run_stops_and_records_null_losses(model, corpus):
     with torch.no_grad():
         model.embedding.weight.fill_(math.inf)

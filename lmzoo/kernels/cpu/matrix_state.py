@@ -47,10 +47,9 @@ def backward(g, g_end, q, k, v, log_w, start, p, r, dq, dk, dv, dlog_w, dstart, 
             states[0] = start[b, h]
             for t in range(steps):
                 _decay(log_w[b, t, h], ws[t])
+                erased = (none, none)
                 if p.size:
                     erased = (p[b, t, h], r[b, t, h])
-                else:
-                    erased = (none, none)
                 _step(
                     k[b, t, h],
                     v[b, t, h],

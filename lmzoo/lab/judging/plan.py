@@ -110,6 +110,29 @@ def pilot_of_results(results: Any, question: Question, seconds: float = math.nan
     return Pilot(labels, losses, base, asked, none, paired, none + seconds, *rest)
 
 
+def _pilot(
+    pilot: Any, minutes: float | None, *, by: str | Sequence[str] | None, metric: str | None,
+    **columns: Any,
+) -> Pilot:  # fmt: skip
+    """Return the pilot in a study, by its path or its name, or in a table of results."""
+    is_path = isinstance(pilot, str | Path)
+    if is_path:
+        study = Path(pilot)
+        if not by:
+            study = find_study(pilot)
+        if is_study(study):
+            return pilot_of_study(study)
+    if not by or metric is None:
+        name = "the pilot"
+        if is_path:
+            name = pilot
+        raise UserError(f"{name} is no study; a table of results needs --by and --metric")
+    seconds = math.nan
+    if minutes is not None:
+        seconds = 60 * minutes
+    return pilot_of_results(pilot, Question(by=by, metric=metric, **columns), seconds)
+
+
 @called
 def plan(
     pilot: Any,
@@ -162,16 +185,7 @@ def plan_report(
     **columns: Any,
 ) -> Report:  # fmt: skip
     """Return the report of `plan`."""
-    is_path = isinstance(pilot, str | Path)
-    study = Path(pilot) if is_path and by else find_study(pilot) if is_path else None
-    if study is not None and is_study(study):
-        known = pilot_of_study(study)
-    elif not by or metric is None:
-        name = pilot if is_path else "the pilot"
-        raise UserError(f"{name} is no study; a table of results needs --by and --metric")
-    else:
-        question = Question(by=by, metric=metric, **columns)
-        known = pilot_of_results(pilot, question, math.nan if minutes is None else 60 * minutes)
+    known = _pilot(pilot, minutes, by=by, metric=metric, **columns)
     for name, value, most in (("effect", effect, math.inf), ("power", power, 1)):
         if not 0 < value < most:
             limits = "a positive number" if most == math.inf else "between 0 and 1"

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import polars as pl
 
@@ -24,21 +23,9 @@ SUMMARIES = WORDS["summaries"]
 ANY = ".*"
 
 
-class Flag(NamedTuple):
-    """A kind of column that says whether a run counts; names.toml says more."""
-
-    name: str
-    counts: set[str]
-    otherwise: str
-    form: str
-
-
-FLAGS = [
-    Flag(
-        own["name"], WORDS[own["counts"]], own["otherwise"], KNOWN_NAMES["forms"][own["form"]]
-    )
-    for own in KNOWN_NAMES["flags"]
-]  # fmt: skip
+FORMS = KNOWN_NAMES["forms"]
+FLAGS = KNOWN_NAMES["flags"]
+"""Kinds of columns that say whether a run counts; names.toml says more."""
 
 
 def states(
@@ -79,17 +66,22 @@ def _reasons(
             return reasons
     read = [] if is_seed or not given else [
         flag for flag in FLAGS
-        if (given & flag.counts if flag.name == ANY else is_named(name, flag.name))
+        if (
+            given & WORDS[flag["counts"]] if flag["name"] == ANY else is_named(name, flag["name"])
+        )
     ]  # fmt: skip
-    fits = [f for f in read if all(re.fullmatch(f.form, word, re.DOTALL) for word in given)]
+    fits = [
+        flag for flag in read
+        if all(re.fullmatch(FORMS[flag["form"]], word, re.DOTALL) for word in given)
+    ]  # fmt: skip
     if not fits:
         is_number = all(rest) and not given <= YES | NO
         if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
             several = some(sorted({text[:20] for text in texts} - {""}))
             notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
         return []
-    _, good, otherwise, _ = fits[0]
-    counts = good | {word.lower() for word in finished}
+    otherwise = fits[0]["otherwise"]
+    counts = WORDS[fits[0]["counts"]] | {word.lower() for word in finished}
     reasons = []
     for text, word in zip(texts, words, strict=True):
         reason = otherwise
@@ -104,15 +96,13 @@ def _reasons(
 
 def is_state(name: str) -> bool:
     """Return whether the name of a column says that it has states."""
-    return any(is_named(name, flag.name) for flag in FLAGS if flag.name != ANY)
+    return any(is_named(name, flag["name"]) for flag in FLAGS if flag["name"] != ANY)
 
 
 def may_be_state(head: pl.Series) -> bool:
     """Return whether a column, by its first cells, may say how runs ended."""
     words = [word.lower() for word in plain(head.unique()) if word]
-    return is_state(head.name) or all(
-        re.fullmatch(KNOWN_NAMES["forms"]["state"], word) for word in words
-    )
+    return is_state(head.name) or all(re.fullmatch(FORMS["state"], word) for word in words)
 
 
 def is_named(name: str, pattern: str) -> bool:

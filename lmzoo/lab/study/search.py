@@ -29,13 +29,13 @@ none     stops no run.
 """
 
 import copy
-import math
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import optuna
 from optuna import samplers
 from optuna.distributions import (
@@ -217,7 +217,7 @@ class Asha:
         if not losses:
             return False
         *others, own = settled([*losses, curve[epoch]]).tolist()
-        return own > _quantile(others, 1 / self.reduction)
+        return own > float(np.quantile(others, 1 / self.reduction))
 
 
 PRUNERS = ("asha", "none")
@@ -258,11 +258,3 @@ def until(epoch: int, curve: Curve) -> Curve:
     if max(curve, default=0) <= epoch:
         return curve
     return {e: loss for e, loss in curve.items() if e <= epoch}
-
-
-def _quantile(values: list[float], share: float) -> float:
-    """Return a quantile with linear interpolation, as `numpy.quantile`; faster for few values."""
-    values = sorted(values)
-    place = (len(values) - 1) * share
-    low = values[int(place)]
-    return low + (values[math.ceil(place)] - low) * (place % 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 from numba.core.caching import CacheImpl
 
 from lmzoo.kernels.cpu import compiled as module
-from lmzoo.kernels.cpu import token_mixture
+from lmzoo.kernels.cpu import tied_softmax
 from lmzoo.kernels.cpu.compiled import compiled
 
 
@@ -81,7 +81,7 @@ def test_importing_the_zoo_does_not_import_numba():
     code = "import lmzoo.zoo, sys; print('numba' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
-    assert token_mixture.forward.stats.cache_path
+    assert tied_softmax.forward.stats.cache_path
 
 
 def test_a_changed_source_invalidates_the_cache(monkeypatch):

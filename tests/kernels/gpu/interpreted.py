@@ -16,7 +16,6 @@ from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.kernels.device import CPU, device_of
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.train.kept_trainers import KeptTrainers
-from lmzoo.train.pack_compatibility import make_functional
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.stepper import CudaGraphs
 from lmzoo.train.trainer import Training
@@ -137,29 +136,6 @@ def assert_members_are_computed_as_if_alone(name, members, rows, steps, width):
 @pytest.mark.parametrize("name", KERNEL_CELLS)
 def test_members_are_computed_as_if_alone(name):
     assert_members_are_computed_as_if_alone(name, members=3, rows=4, steps=5, width=8)
-
-
-def test_members_of_different_lengths_equal_models_alone():
-    """What follows the end of a sequence counts for nothing."""
-    task = captions().task
-    models = build("DLM46", task, width=5, emission={"components": 3})
-    weights, _ = stack_module_state(models)
-    torch.manual_seed(0)
-    tokens = torch.randint(4, task.vocab, (3, 4, 7))
-    lengths = torch.tensor([[7, 2, 4, 7], [3, 3, 2, 5], [2, 2, 2, 2]])
-    with without_kernels("cpu"):
-        packed = vmap(make_functional(models[0]))(weights, tokens, lengths)
-        gradients = torch.autograd.grad(packed.sum(), list(weights.values()))
-    for p, model in enumerate(models):
-        longest = int(lengths[p].max())
-        model.double()
-        with without_kernels():
-            alone = model.objective(tokens[p, :, :longest], lengths[p])
-            own = torch.autograd.grad(alone.sum(), list(model.parameters()))
-        assert not packed[p, :, longest:].any()
-        assert torch.allclose(packed[p, :, :longest].double(), alone, rtol=1e-5, atol=1e-5)
-        for all_members, one in zip(gradients, own, strict=True):
-            assert torch.allclose(all_members[p].double(), one, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.complex64], ids=str)

@@ -43,7 +43,7 @@ def test_markdown_parses_back(toy):
     assert [row[1] for row in rows] == ["cut full ≡", piped, "cut once", "cut wild"]
     named = [dict(zip(header, row, strict=True)) for row in rows]
     assert named[0] == {
-        "rank": "1 (1–2)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
+        "rank": "1 (1–4)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
         "verdict": "", "p": "—", "chances": "—", "diverged": "", "ppl": "20.49",
         "above floor": "0.520", "marks": "",
     }  # fmt: skip

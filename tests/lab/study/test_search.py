@@ -156,6 +156,8 @@ def test_the_order_of_earlier_settings_does_not_matter(losses, shuffler):
     assert not pruner.prunes(1, {1: 0.5}, earlier), "the best"
     assert pruner.prunes(1, {1: 5.0}, earlier), "the worst of many"
     assert not pruner.prunes(1, {1: 5.0}, [])
+    none = make_pruner(dataclasses.replace(PRUNED, pruner="none"))
+    assert not none.prunes(1, {1: 5.0}, earlier)
 
 
 def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_line():
