@@ -81,7 +81,8 @@ def environment(
     `sources`, its files and its command, have the names. `given` are its variables. The `place` of
     a command is that of its packages; those of this process have the versions of its start.
     """
-    own = {name.partition(".")[0] for name in modules if name not in _BEFORE}
+    known = tuple(modules)  # a thread may import meanwhile
+    own = {name.partition(".")[0] for name in known if name not in _BEFORE}
     own.update(word.decode() for text in sources for word in _imported(text))
     torch: Any = sys.modules.get("torch", False)
     is_gpu = torch and torch.cuda.is_initialized()
