@@ -79,7 +79,7 @@ def test_marks_stand_where_the_table_says(toy, kind):
             change_lines(toy.records_path(run), "test", metric="m")
     frame = study_ranking(toy.write()).frame
     svg = forest_picture(frame)
-    assert f"difference: {unit}" in svg
+    assert f"difference in {unit}" in svg
     found = read_back(svg, 0)
     for row in frame.to_dicts():
         assert found[row["label"]] == pytest.approx(row["difference"] or 0.0, abs=step / 20)

@@ -12,7 +12,7 @@ import altair as alt
 import polars as pl
 import vl_convert
 
-from lmzoo.lab.analysis.formatting import UNITS, effect_words, format_number
+from lmzoo.lab.analysis.formatting import effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -140,11 +140,10 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     labels = {row["label"]: row["note"] for row in rows}
     margin = part["margin"].item(0)
     metric = part["metric"].item(0)
-    unit = UNITS.get(metric, metric)
 
     def x(field: str) -> Any:
         axis = alt.Axis(format="~g") if margin < SMALL or margin > LARGE else alt.Undefined
-        return alt.X(f"{field}:Q", title=f"difference: {unit}", axis=axis)
+        return alt.X(f"{field}:Q", title=f"difference in {effect_words(metric)}", axis=axis)
 
     band = chart_of([{"from": -margin, "to": margin}])
     band = band.mark_rect(color="var(--band)").encode(x=x("from"), x2="to:Q")
