@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -101,6 +101,8 @@ class DeltaRule(MatrixCell):
             "bias_alpha": ((decays,), delta_bias),
             "up_gate": ((values, rank), linear(rank)),
             "bias_gate": ((values,), linear(rank)),
+            "bias_b": (heads, ones),
+            "skip": (heads, partial(torch.full, fill_value=getattr(c, "initial_d", 0.0))),
         }
 
     def directions(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n K"]:
@@ -327,3 +329,96 @@ class KDA(DeltaRule):
 
     def output_gate(self, gate: Tensor) -> Tensor:
         return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))
+
+
+CombaCut = StrEnum(
+    "CombaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA GATE FEEDBACK CORRECTION SPLR"
+)
+UNREAD = {
+    CombaCut.DELTA: [CombaCut.SPLR],
+    CombaCut.ALPHA: [CombaCut.SPLR],
+    (CombaCut.DELTA, CombaCut.CORRECTION): [CombaCut.FEEDBACK],
+}
+
+UNSCALED = {CombaCut.UNIT, CombaCut.DELTA}
+"""Cuts with which `unit_feedback` changes nothing."""
+
+
+@CELLS("comba")
+class Comba(GatedDelta):
+    """Gated DeltaNet whose feedback reads the state before its decay, and a corrected query.
+
+        p_t = σ(b) k_t                              b and d are one number per head
+        q_t = unit(SiLU(conv(W_q x_t)) − d σ(b) SiLU(conv(W_k x_t))) / √K
+        S_t = (α_t I − β_t k_t p_tᵀ) S_{t-1} + β_t k_t v_tᵀ
+        y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g x_t) )
+
+    k, v, α and β are those of `gated_deltanet`; b starts at 1, d at `initial_d`. The eigenvalue
+    α − β σ(b) of the step is in (−1, 1) for m = 1; with m = 2 the state may grow (the authors use
+    m = 2 with the cut splr only). Cuts 0 to 6 are those of `gated_deltanet`:
+
+        0  beta          β_t → 1                                   3  unit        unit(u) → u
+        1  delta         (α_t I − β_t k_t p_tᵀ) S_{t-1} → α_t S_{t-1}
+        2  convolution   conv(u) → u: q, k, v read one token       4  norm        N(u) → u
+        5  alpha         α_t → 1                                   7  feedback    σ(b) → 1
+        6  gate          σ(W_g x_t) → 1
+        8  correction    − d σ(b) SiLU(conv(W_k x_t)) → 0
+        9  splr          α_t I − β_t k_t p_tᵀ → α_t (I − β_t k_t p_tᵀ): feedback after the decay
+
+    Without feedback, correction and splr (7, 8, 9) it is `gated_deltanet`, up to the gate's
+    function; without alpha, too (5, 7, 8).
+
+    Text and code differ, and both are here (`unit_feedback`). Compared: the paper, the authors'
+    code (AwesomeSeq/Comba-triton, b26afc0), flash-linear-attention 0.6.0:
+
+        text                               code of both            option
+        p_t = σ(b) k_t                     p_t = unit(σ(b) k_t)    unit_feedback: p_t = k_t
+
+    Hu et al. 2025 (arXiv:2506.02475).
+    """
+
+    owns = *GatedDelta.owns, "bias_b", "skip"
+    removes = GatedDelta.removes | {
+        "feedback": {"bias_b"},
+        "correction": {"skip"},
+        ("delta", "correction"): {"bias_b"},
+    }
+
+    @config
+    class Config(GatedConfig):
+        """Number of heads, sizes, range of β, the initial d, and the cuts, by name or number."""
+
+        cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, UNREAD)] = frozenset()
+        initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
+        """The authors use 0.02 with 340M parameters and 1 with 1.3B."""
+        unit_feedback: StrictBool = False
+        """Feed back k_t, as the code does, and not σ(b) k_t."""
+
+        @model_validator(mode="after")
+        def _no_strength_without_feedback(self) -> Any:
+            unread = self.cuts & {CombaCut.FEEDBACK, CombaCut.CORRECTION}
+            if self.unit_feedback and (unread or self.cuts & UNSCALED):
+                object.__setattr__(self, "unit_feedback", False)
+                if not self.cuts & UNSCALED:  # nothing reads b
+                    object.__setattr__(self, "cuts", self.cuts | {CombaCut.FEEDBACK})
+            return self
+
+    def update(self, z: dict[str, Tensor]) -> Update:
+        strength = 1.0
+        if self.w.bias_b is not None:
+            strength = torch.sigmoid(self.w.bias_b)[:, None]
+        if self.w.skip is not None:
+            q = self.split_heads(z["q"])
+            k = self.split_heads(z["k"])
+            z = {**z, "q": (q - self.w.skip[:, None] * strength * k).flatten(-2)}
+        update = super().update(z)
+        if update.probe is None:
+            return update
+        if not self.config.unit_feedback:
+            update = update._replace(probe=strength * update.probe)
+        if "splr" in self.config.cuts:
+            return update
+        return update._replace(erase=update.key)
+
+    def output_gate(self, gate: Tensor) -> Tensor:
+        return torch.sigmoid(gate)

@@ -45,7 +45,11 @@ def decays(w: W, logits: Tensor) -> Tensor:
 
 
 def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
-    """The cells with the delta rule, and their cuts; α decays before the first step of a token."""
+    """The cells with the delta rule, and their cuts; α decays before the first step of a token.
+
+    The feedback of Comba reads the state before, as `naive_chunk_comba` and both kernels of
+    flash-linear-attention do.
+    """
     n = cell.heads
     c = cell.config
     steps = cell.substeps
@@ -59,8 +63,16 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
     q = heads(q, n)
     k = k.view(size, steps, n, -1)
     v = v.view(size, steps, n, -1)
+    strength = x.new_ones(n)
+    if "bias_b" in w:
+        strength = torch.sigmoid(w["bias_b"])
+    if "skip" in w:
+        q = q - (w["skip"] * strength)[:, None] * k[:, 0]
     if "unit" not in c.cuts:
         q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+    feedback = strength
+    if getattr(c, "unit_feedback", False):
+        feedback = x.new_ones(n)
     alpha = x.new_ones(size, n, 1)
     if "alpha" in w:
         logits = x @ w["alpha"].T
@@ -75,9 +87,13 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
     state = x.new_zeros(n, cell.keys, cell.values)
     outputs = []
     for t in range(size):
+        before = state
         state = alpha[t][..., None] * state
         for i in range(steps):
-            known = torch.einsum("nkv,nk->nv", state, k[t, i])
+            read = state
+            if cell.name == "comba" and "splr" not in c.cuts:
+                read = before
+            known = torch.einsum("nkv,nk->nv", read, feedback[:, None] * k[t, i])
             if "delta" in c.cuts:
                 known = 0
             error = beta[t, i][:, None] * (v[t, i] - known)
@@ -94,7 +110,7 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
 
 
 SWISH = ("gated_deltanet", "deltaproduct")
-DELTA = ("deltanet", *SWISH, "kda")
+DELTA = ("deltanet", *SWISH, "kda", "comba")
 FORMS |= dict.fromkeys(DELTA, delta_rule)
 
 

@@ -159,6 +159,9 @@ F = nn.functional
 CASES: list[dict[str, Any]] = [
     *({"name": name, "cuts": [cut]} for name in DELTA for cut in cut_names(name)),
     {"name": "kda", "beta_max": 2.0, "expand_v": 2},
+    {"name": "comba", "cuts": ["feedback"], "beta_max": 2.0},
+    {"name": "comba", "unit_feedback": True},
+    {"name": "comba", "unit_feedback": True, "cuts": ["correction"]},
     {"name": "deltaproduct", "products": 1},
 ]
 
@@ -172,3 +175,9 @@ def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> Non
     start = torch.ones(1, cell.num_state_vectors * 12, dtype=torch.float64)
     expected = delta_rule(cell, dict(cell.w.named_parameters()), x)
     assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
+
+
+def test_comba_starts_at_its_published_values() -> None:
+    w = make("comba", width=16, initial_d=0.02).w
+    assert (w.bias_b == 1).all()
+    assert (w.skip == torch.tensor(0.02)).all()

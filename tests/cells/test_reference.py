@@ -119,6 +119,7 @@ DRAWS: dict[str, dict[str, Draw]] = {
     "deltanet": {},
     "gated_deltanet": LEARNED,
     "deltaproduct": LEARNED,
+    "comba": {**LEARNED, "bias_b": ONE},
     "kda": {"log_rate": RATE, "bias_alpha": STEP, "bias_gate": within(32**-0.5)},
     "mlstm": {
         **dict.fromkeys("uoqkv", SMALL),
