@@ -66,7 +66,7 @@ EXPENSIVE = {
 
 CELLS_OF_KINDS = (
     *("rnn", "lstm", "gru", "mgu", "mgru"),  # with kernels
-    *("gated_deltanet", "rg_lru", "mamba", "slstm", "min_block"),  # matrix, diagonal, scan, loop
+    *("gated_deltanet", "rg_lru", "mamba", "slstm", "block"),  # matrix, diagonal, scan, loop
     "hybrid",  # attention, too
 )
 

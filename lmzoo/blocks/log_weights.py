@@ -30,10 +30,8 @@ class LogWeights(DrawnModule):
 class InitialStates(DrawnModule):
     """W learned initial states and their mixing logits, from U(W) as published."""
 
-    def __init__(self, count: int, width: int, spare: int = 0) -> None:
-        """`spare` columns have no place in the state."""
+    def __init__(self, count: int, width: int) -> None:
         super().__init__()
-        self.unused = count * spare
         self.set_drawn(count, Undecayed, vectors=(count, width))
         self.set_drawn(count, logits=(count,) if count > 1 else None)
 

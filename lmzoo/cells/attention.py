@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -16,13 +16,13 @@ from lmzoo.cells.cuts import Cuts, cuts_of
 from lmzoo.functional.softmax_attention import attend, causal_mask, rotate
 from lmzoo.kernels.tokens import TokenInputs
 
-Memory = StrEnum("Memory", "FORGET STICK_BREAKING SINKS OUTPUT_GATE PATH")
+Memory = StrEnum("Memory", "FORGET STICK_BREAKING SINKS")
 """What weighs earlier positions besides q · k (`functional/softmax_attention.py`)."""
 
 
 def check_memory(memory: frozenset[Memory]) -> frozenset[Memory]:
     """Refuse parts that act on a softmax together with weights that are none."""
-    softmax = memory & {Memory.FORGET, Memory.SINKS, Memory.PATH}
+    softmax = memory & {Memory.FORGET, Memory.SINKS}
     if Memory.STICK_BREAKING in memory and softmax:
         raise UserError(
             f"memory=stick_breaking has no softmax for {', '.join(sorted(softmax))}; drop one"
@@ -37,31 +37,27 @@ class MemoryConfig:
     memory: Annotated[frozenset[Memory], cuts_of(Memory, check_memory)] = Field(
         frozenset(), exclude_if=lambda parts: not parts
     )
-    """Parts by name or number: forget, stick_breaking, sinks, output_gate, path."""
+    """Parts by name or number: forget, stick_breaking, sinks."""
 
 
 class SoftmaxAttention(nn.Module):
     """Maps of q, k, v and of the parts of an attention with memory; `attention` applies them.
 
-    u_t are the inputs (E). A head has d = 2 ⌈E / 2 heads⌉ numbers, heads / groups queries share k,
-    v, w and β, and R^t is a rotation:
+    u_t are the inputs (E). A head has d = 2 ⌈E / 2 heads⌉ numbers, heads / groups queries share k
+    and v, and R^t is a rotation:
 
         q_t, k_t, v_t = R^t W_q u_t, R^t W_k u_t, W_v u_t
         f_t = σ( W_f u_t + b_f )               forget: a number per head
-        w_t = W_w u_t / ‖W_w u_t‖              path, instead of R
-        β_t = 2 σ( W_β u_t + b_β )
-        y_t = W_o ( o_t ⊙ σ( W_g u_t ) )       output_gate
+        y_t = W_o o_t
 
     Differences from the papers' codes:
 
         there                              here                 why
         FoX: no R, norms of q and k        R, no norms          `rotation` cuts R; the other cells'
-        PaTH: W_w of rank 32, convolved    full, not convolved  the layer's convolution, if any
         stick-breaking: no R               R                    `rotation` cuts R
         sinks: drawn                       0                    plain attention plus one
 
-    Lin et al. 2025 (arXiv:2503.02130); Yang et al. 2025 (arXiv:2505.16381); Tan et al. 2024
-    (arXiv:2410.17980); Qiu et al. 2025 (arXiv:2505.06708), for the gate.
+    Lin et al. 2025 (arXiv:2503.02130); Tan et al. 2024 (arXiv:2410.17980).
     """
 
     def add_maps(
@@ -79,7 +75,7 @@ class SoftmaxAttention(nn.Module):
         self.groups = groups
         self.window = window
         self.memory = memory
-        self.rotated = rotated and Memory.PATH not in memory
+        self.rotated = rotated
         self.size = 2 * -(-width // (2 * heads))  # even, for the rotation
         inner = heads * self.size
         shared = groups * self.size
@@ -89,11 +85,6 @@ class SoftmaxAttention(nn.Module):
         self.output = nn.Linear(inner, width, bias=False)
         if Memory.FORGET in memory:
             self.forget = nn.Linear(width, heads)
-        if Memory.OUTPUT_GATE in memory:
-            self.output_gate = nn.Linear(width, inner, bias=False)
-        if Memory.PATH in memory:
-            self.path = nn.Linear(width, shared, bias=False)
-            self.path_rate = nn.Linear(width, groups)
         if Memory.SINKS in memory:
             self.sink = nn.Parameter(torch.zeros(heads))
 
@@ -106,8 +97,6 @@ class SoftmaxAttention(nn.Module):
     def position_size(self) -> int:
         """Numbers that are kept of a position."""
         size = 2 * self.groups * self.size
-        if Memory.PATH in self.memory:
-            size += self.groups * (self.size + 1)
         if Memory.FORGET in self.memory:
             size += self.heads
         return size
@@ -130,29 +119,22 @@ class SoftmaxAttention(nn.Module):
             k = rotate(k)
         options: dict[str, Any] = {"stick": Memory.STICK_BREAKING in self.memory}
         if Memory.FORGET in self.memory:
-            options["log_forget"] = parts.pop(0).squeeze(-1)
-        if Memory.PATH in self.memory:
-            options["path"] = self._shared(parts[0]), self._shared(parts[1]).squeeze(-1)
+            options["log_forget"] = parts[0].squeeze(-1)
         if Memory.SINKS in self.memory:
             options["sink"] = self.sink
         mask = causal_mask(count, q.device, self.window, last=rows)
         o = attend(q, self._shared(k), self._shared(v), mask, **options)
         o = o.transpose(-3, -2).flatten(-2)
-        if Memory.OUTPUT_GATE in self.memory:
-            o = o * torch.sigmoid(self.output_gate(u))
         first = 0
         if self.window:
             first = max(0, count - self.window + 1)
         return self.output(o), tuple(part[..., first:, :] for part in kept)
 
     def keep(self, u: Tensor) -> State:
-        """Return k and v, log f, w and β of the positions: (B, n, t, ..) each."""
+        """Return k and v, and log f, of the positions: (B, n, t, ..) each."""
         kept = [self._split(self.key(u)), self._split(self.value(u))]
         if Memory.FORGET in self.memory:
             kept.append(nn.functional.logsigmoid(self.forget(u)).mT[..., None])
-        if Memory.PATH in self.memory:
-            kept.append(nn.functional.normalize(self._split(self.path(u)), dim=-1))
-            kept.append(2 * torch.sigmoid(self.path_rate(u)).mT[..., None])
         return tuple(kept)
 
     def _shared(self, part: Float[Tensor, "B n t c"]) -> Float[Tensor, "B h t c"]:
@@ -197,12 +179,6 @@ class AttentionCell(Cell):
         window: int = Field(0, ge=0)
         """Tokens that a token attends to, itself included; 0: all."""
         cuts: Cuts[AttentionCut] = frozenset()
-
-        @model_validator(mode="after")
-        def _path_is_no_rotation(self) -> Any:
-            if Memory.PATH in self.memory:  # equal functions, equal configs
-                object.__setattr__(self, "cuts", frozenset(AttentionCut))
-            return self
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)

@@ -62,8 +62,6 @@ class Cell(nn.Module, ABC):
     Config: ClassVar[type]
     num_state_vectors: int = 1
     """Vectors of width H in the initial state (2 for an LSTM: h and c)."""
-    spare_start: int = 0
-    """Columns of these vectors that the state has no place for."""
     outputs_state: bool = False
     """Whether the state is h alone and the outputs are h, so that `fast_scan` gives both."""
     pack_limit: ClassVar[int] = 2**20

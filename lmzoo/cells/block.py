@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
 from lmzoo.cells.cuts import Cuts, removed
-from lmzoo.cells.draws import WINDOW, linear, ones, tap_bias, taps
+from lmzoo.cells.draws import WINDOW, ones, taps
 from lmzoo.cells.matrix import MatrixCell, normed
 from lmzoo.functional.convolution import convolve
 from lmzoo.kernels.tokens import TokenInputs
@@ -84,7 +84,6 @@ class Block(Cell):
         super().__init__(config, width, length)
         self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors
-        self.spare_start = self.inner.spare_start
         self.zero_start = self.inner.zero_start
         self.w, self._windows = self._draw()
 
@@ -208,103 +207,6 @@ class Block(Cell):
         read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
         a, b = self._canon(Canon.D, linear(read, w.up), windows).chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
-        if residual:
-            return r + y
-        return y
-
-
-MinBlockCut = StrEnum("MinBlockCut", "CONVOLUTION NORM FEED_FORWARD RESIDUAL")
-INNER = {"name": "min_gru", "expansion": 1.5}
-
-
-MIN_BLOCK_WEIGHTS = {
-    MinBlockCut.CONVOLUTION: {"conv", "bias_conv", "mix", "bias_mix"},
-    MinBlockCut.NORM: {"norm", "forward_norm"},
-    MinBlockCut.FEED_FORWARD: {"forward_norm", "up", "bias_up", "down", "bias_down"},
-}
-"""The weights that go with a cut."""
-
-
-@CELLS("min_block")
-class MinBlock(Block):
-    """A minimal cell after a short convolution, then a feed-forward part.
-
-        u_t = x_t + W_c conv(x_t) + b_c              depthwise, causal, 4 tokens, with a bias
-        r_t = u_t + cell(N(u_t), h_{t-1})            min_gru with 1.5 times the columns, and W_y
-        y_t = r_t + W_d gelu(W_u N(r_t) + b_u) + b_d
-
-    N is RMSNorm with learned scales; the feed-forward part has 4H units. Matrices and taps start at
-    U(±1/√fan-in), as torch draws them. Cuts:
-
-        0  convolution   u_t = x_t            2  feed_forward   y_t = r_t
-        1  norm          N(u) → u             3  residual       u_t + cell → cell; r_t + W_d → W_d
-
-    Differences from lucidrains' code (`minLM.py`, 38b26e1):
-
-        there                          here                    why
-        convolution off; 3 tokens      on; 4 tokens            `convolution` cuts it; 4 are the
-                                                               window of all cells
-        ε of N 1.2·10⁻⁷                10⁻⁵                    that of the other norms
-        one N before the logits        the model's `norm`      the same in every layer
-
-    Other differences are those of `min_gru` and `min_lstm`.
-
-    Feng et al. 2024 (arXiv:2410.01201).
-    """
-
-    w: Weights
-
-    @config
-    class Config:
-        """The cell and the cuts of the block, by name or number."""
-
-        inner: Annotated[Any, CELLS] = Field(default_factory=INNER.copy)
-        cuts: Cuts[MinBlockCut] = frozenset()
-
-    def _draw(self) -> tuple[Weights, dict[str, int]]:
-        h = self.width
-        cuts = self.config.cuts
-        shapes = {
-            "conv": (h, WINDOW),
-            "bias_conv": (h,),
-            "mix": (h, h),
-            "bias_mix": (h,),
-            "norm": (h,),
-            "forward_norm": (h,),
-            "up": (4 * h, h),
-            "bias_up": (4 * h,),
-            "down": (h, 4 * h),
-            "bias_down": (h,),
-        }
-        own: dict[str, OwnDraw] = {"conv": taps, "bias_conv": tap_bias}
-        own |= {"norm": ones, "forward_norm": ones}
-        own |= {"down": linear(4 * h), "bias_down": linear(4 * h)}
-        cut = removed(MIN_BLOCK_WEIGHTS, cuts)
-        windows = {"conv": h}
-        if MinBlockCut.CONVOLUTION in cuts:
-            windows = {}
-        return Weights(shapes, cut, fan_in=h, own=own), windows
-
-    def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-        w = self.w
-        u = x
-        if w.conv is not None:
-            mixed, windows["conv"] = convolve(x, windows["conv"], w.conv, w.bias_conv)
-            u = x + nn.functional.linear(mixed, w.mix, w.bias_mix)
-        return normed(u, w.norm), u
-
-    def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
-        """Return y; `gate` is u."""
-        w = self.w
-        linear = nn.functional.linear
-        residual = MinBlockCut.RESIDUAL not in self.config.cuts
-        r = h
-        if residual:
-            r = gate + h
-        if w.up is None:
-            return r
-        y = nn.functional.gelu(linear(normed(r, w.forward_norm), w.up, w.bias_up))
-        y = linear(y, w.down, w.bias_down)
         if residual:
             return r + y
         return y

@@ -79,7 +79,6 @@ class Hybrid(Cell):
         super().__init__(config, width, length)
         self.layers = nn.ModuleList(CELLS.build(layer, width, length) for layer in config.layers)
         self.num_state_vectors = sum(cell.num_state_vectors for cell in self.cells)
-        self.spare_start = sum(cell.spare_start for cell in self.cells)
         zeros = {cell.zero_start for cell in self.cells if cell.num_state_vectors}
         if len(zeros) == 1:
             self.zero_start = zeros.pop()

@@ -4,17 +4,15 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 import torch
-from pydantic import Field, StrictBool, model_validator
+from pydantic import StrictBool, model_validator
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, State, Weights, affine
+from lmzoo.cells.base import CELLS, Weights, affine
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
-from lmzoo.cells.draws import linear
 
 MinGRUCut = StrEnum(
     "MinGRUCut", "INPUT_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS CARRY WRITE_GATE"
@@ -48,51 +46,8 @@ def writes_zero(config: Any) -> bool:
     return True
 
 
-Expansion = Annotated[float, Choice((1.0, 1.5, 2.0))]
-
-
-class MinimalCell(DiagonalCell):
-    """A cell with ⌊`expansion` · H⌋ columns, and a map W_y back to H if these are not H."""
-
-    w: Weights
-
-    def __init__(self, config: Any, width: int, length: int) -> None:
-        super().__init__(config, width, length)
-        self.columns = int(config.expansion * width)
-        self.num_state_vectors = -(-self.columns // width)
-        self.spare_start = self.num_state_vectors * width - self.columns
-
-    def set_weights(
-        self, shapes: dict[str, tuple[int, ...]], cut: set[str], biases: set[str]
-    ) -> None:
-        """Draw the weights, and W_y."""
-        own = {"out": linear(self.columns)}
-        if self.columns != self.width:
-            shapes |= {"out": (self.width, self.columns)}
-        self.w = Weights(shapes, cut, fan_in=self.width, biases=biases, own=own)
-
-    def map(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        """Return x W + b for all columns; a missing weight or bias counts as zero."""
-        if weight is None and bias is None:
-            return x.new_zeros(*x.shape[:-1], self.columns)
-        return affine(x, weight, bias)
-
-    def initial_state(self, start: Tensor) -> State:
-        return (self.shift_start(start)[:, : self.columns],)
-
-    @property
-    def state_size(self) -> int:
-        return self.columns
-
-    def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
-        out = getattr(self.w, "out", None)
-        if out is None:
-            return s
-        return torch.nn.functional.linear(s, out)
-
-
 @CELLS("min_gru")
-class MinGRU(MinimalCell):
+class MinGRU(DiagonalCell):
     """A recurrence with one gate that reads the token only; each of six terms can be cut.
 
         z_t = σ( x_t W_xz + b_z )                              state_to_gate=False: gate
@@ -109,8 +64,6 @@ class MinGRU(MinimalCell):
         1  gate_bias               b_z                 4  carry                (1 − z_t) ⊙ h_{t-1}
         2  input_to_candidate      x_t W_xh            5  write_gate           z_t ⊙ c_t → c_t
 
-    With `expansion` the state has ⌊expansion · H⌋ columns, and the output is W_y h_t, as published.
-
     Without input_to_gate (0) the state is an exponential moving average of the candidates. The
     authors remove a path of the GRU, h_{t-1} W_hz of the gate; `state_to_gate` puts it back. With
     it and candidate=tanh the cell is the minimal gated unit (`mgu`) without state_to_candidate.
@@ -120,7 +73,7 @@ class MinGRU(MinimalCell):
         there                              here                        why
         no biases                          biases                      the paper's maps have them;
                                                                        cuts 1 and 3 remove them
-        expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
+        1.5 H columns, and a map back      H columns                   the state of all other cells
         computed with logarithms           products and sums           equal; no overflow below 1
 
     Feng et al. 2024 (arXiv:2410.01201).
@@ -132,8 +85,6 @@ class MinGRU(MinimalCell):
 
         zero_weights = frozenset(ZERO_WEIGHTS)
         cuts: Annotated[frozenset[MinGRUCut], cuts_of(MinGRUCut, UNGATED)] = frozenset()
-        expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
-        """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE
         state_to_gate: StrictBool = False
         """Put back the GRU's path h_{t-1} W_hz of the gate. The scan is then serial."""
@@ -150,7 +101,7 @@ class MinGRU(MinimalCell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts = config.cuts
-        h = self.columns
+        h = width
         shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
         if not config.state_to_gate:
@@ -158,7 +109,7 @@ class MinGRU(MinimalCell):
         self.gated = not self.cuts >= {*ALONE}
         if not self.gated:
             cut |= {"xz", "bz"}
-        self.set_weights(shapes, cut, {"bz", "bh"})
+        self.w = Weights(shapes, cut, fan_in=width, biases={"bz", "bh"})
 
     @property
     def input_blind(self) -> bool:
@@ -173,16 +124,16 @@ class MinGRU(MinimalCell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        c = self.map(x, w.xh, w.bh)
+        c = affine(x, w.xh, w.bh)
         if self.gated:
-            return torch.cat([c, self.map(x, w.xz, w.bz)], dim=-1)
+            return torch.cat([c, affine(x, w.xz, w.bz)], dim=-1)
         return c
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        c = FUNCTIONS[self.config.candidate](projected[..., : self.columns])
+        c = FUNCTIONS[self.config.candidate](projected[..., : self.width])
         if not self.gated:
             return torch.zeros_like(c), c
-        logit = projected[..., self.columns :]
+        logit = projected[..., self.width :]
         hz = self.w.hz
         if hz is not None and s is not None:
             logit = logit + s @ hz
@@ -227,7 +178,7 @@ def canonical(cuts: frozenset[MinLSTMCut]) -> frozenset[MinLSTMCut]:
 
 
 @CELLS("min_lstm")
-class MinLSTM(MinimalCell):
+class MinLSTM(DiagonalCell):
     """A recurrence with two normalised gates that read the token only.
 
         f_t = σ( x_t W_xf + b_f )        i_t = σ( x_t W_xi + b_i )         gates
@@ -235,7 +186,7 @@ class MinLSTM(MinimalCell):
         f'_t = f_t / (f_t + i_t)         i'_t = i_t / (f_t + i_t)          normaliser
         h_t = f'_t ⊙ h_{t-1} + i'_t ⊙ c_t
 
-    g and `expansion` are those of the minimal GRU above. A cut replaces a term by zero:
+    g is that of the minimal GRU above. A cut replaces a term by zero:
 
         0  input_to_forget         x_t W_xf            4  input_to_candidate   x_t W_xh
         1  forget_bias             b_f                 5  candidate_bias       b_h
@@ -252,7 +203,7 @@ class MinLSTM(MinimalCell):
         there                              here                        why
         no biases                          biases                      the paper's maps have them;
                                                                        cuts 1, 3 and 5 remove them
-        expansion 1.5 in the model         expansion 1                 the cell `min_block` has it
+        1.5 H columns, and a map back      H columns                   the state of all other cells
 
     Feng et al. 2024 (arXiv:2410.01201).
     """
@@ -263,8 +214,6 @@ class MinLSTM(MinimalCell):
 
         zero_weights = frozenset(WEIGHTS)
         cuts: Annotated[frozenset[MinLSTMCut], cuts_of(MinLSTMCut, canonical)] = frozenset()
-        expansion: Expansion = Field(1.0, ge=1, exclude_if=lambda factor: factor == 1)
-        """Columns of the state per column of the input."""
         candidate: Candidate = Candidate.POSITIVE
         """The function g."""
 
@@ -277,7 +226,7 @@ class MinLSTM(MinimalCell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts = config.cuts
-        h = self.columns
+        h = width
         shapes = dict[str, tuple[int, ...]]()
         for name in "fih":
             shapes |= {f"x{name}": (width, h), f"b{name}": (h,)}
@@ -286,7 +235,7 @@ class MinLSTM(MinimalCell):
             cut |= {"xi", "bi"}
         if self.cuts >= UNFORGOTTEN:
             cut |= {"xf", "bf"}
-        self.set_weights(shapes, cut, {"bf", "bi", "bh"})
+        self.w = Weights(shapes, cut, fan_in=width, biases={"bf", "bi", "bh"})
 
     @property
     def input_blind(self) -> bool:
@@ -299,13 +248,13 @@ class MinLSTM(MinimalCell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        parts = [self.map(x, w.xf, w.bf), self.map(x, w.xh, w.bh)]
+        parts = [affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)]
         if MinLSTMCut.WRITE_GATE not in self.cuts:
-            parts.append(self.map(x, w.xi, w.bi))
+            parts.append(affine(x, w.xi, w.bi))
         return torch.cat(parts, dim=-1)
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        f, u, *write = projected.split(self.columns, dim=-1)
+        f, u, *write = projected.split(self.width, dim=-1)
         if write:
             i = write[0]
         else:

@@ -52,26 +52,6 @@ from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 POSSESSIVE = {"man": "his", "boy": "his", "woman": "her", "girl": "her"}
 """Possessive pronoun of one person. All others, and groups, have `their`."""
 
-LOOKS = "young little tall smiling bearded happy tired shirtless blond friendly"
-COUNTS = "two three some the several many"
-COLOURS = "red blue white black green yellow pink purple brown grey"
-GARMENTS = "shirt hat jacket dress/dresses coat helmet"
-LEGWEAR = "jeans shorts boots socks"
-PETS = "dog puppy/puppies cat"
-NOISES = "barking sleeping jumping waiting"
-SIZES = "small big large dirty new broken wooden heavy cheap"
-MANNERS = "slowly quietly happily carefully quickly calmly"
-REGARDS = "watching following helping filming teaching calling"
-"""What the people of a relative clause do to the subject."""
-
-HANDLES = "holding carrying cleaning dropping"
-THINGS = "camera bag ball basket flower bottle bucket flag rope phone box book"
-"""Things, and what is done with them, of every scene."""
-
-WATCH = "watches/watch helps/help follows/follow joins/join"
-WAIT = "waits/wait smiles/smile laughs/laugh listens/listen"
-"""What other people do: to the subject (WATCH) or on their own (WAIT)."""
-
 
 @dataclass(frozen=True)
 class Scene:
@@ -87,10 +67,13 @@ class Scene:
     """Preposition -> places. A place belongs to one scene only and so identifies it."""
 
 
+FOLDER = Path(__file__).parent
 SCENES = {
     name: Scene(**fields)
-    for name, fields in tomllib.loads(Path(__file__).with_suffix(".toml").read_text()).items()
+    for name, fields in tomllib.loads((FOLDER / "captions.toml").read_text()).items()
 }
+RULES = tomllib.loads((FOLDER / "caption_rules.toml").read_text())
+"""Nonterminal -> right-hand sides with weights, or word list; the file says what is filled in."""
 
 
 class Forms(NamedTuple):
@@ -98,6 +81,12 @@ class Forms(NamedTuple):
 
     singular: str
     plural: str
+
+    def of(self, n: str) -> str:
+        """Return the form for a number."""
+        if n == "One":
+            return self.singular
+        return self.plural
 
 
 def parse_forms(words: str) -> tuple[Forms, ...]:
@@ -112,6 +101,10 @@ Choices = dict[str, Weights]
 NUMBERS = {"One": 2, "Many": 1}
 BE = {"One": "is", "Many": "are"}
 HIM = {"his": "him", "her": "her", "their": "them"}
+AGREEMENTS = [
+    {"n": n, "be": be, "his": his, "him": HIM[his]} for n, be in BE.items() for his in HIM
+]
+"""What is filled in for the number of a subject and for an owner."""
 
 
 @cache
@@ -136,28 +129,15 @@ def add_scene_suffix(name: str, choices: Choices) -> Choices:
 
 def falling_weights(texts: Iterable[str], offset: int = 0) -> Weights:
     """Return the weights 1, 1/√2, 1/√3 ... of the texts, in cyclic order from index `offset`."""
-    choices = tuple(texts)
+    choices = [text.replace("_", " ") for text in texts]
     return {text: (1 + (i - offset) % len(choices)) ** -0.5 for i, text in enumerate(choices)}
-
-
-def number_rules(head: str, word_list: str, offset: int = 0) -> Choices:
-    """Return the rules `head.One` and `head.Many` for the singular and plural of the words."""
-    columns = zip(*parse_forms(word_list), strict=True)
-    return {
-        f"{head}.{n}": falling_weights(column, offset)
-        for n, column in zip(BE, columns, strict=True)
-    }
 
 
 def scene_rules(scene: Scene, offset: int) -> Choices:
     """Return all rules of one scene; its word lists begin at index `offset`."""
     return {
         **sentence_rules(scene),
-        **subject_rules(scene, offset),
-        **clothing_rules(offset),
-        **modifier_rules(offset),
-        **action_rules(scene, offset),
-        **tail_rules(),
+        **shared_rules(scene, offset),
         "Place": place_weights(scene),
     }
 
@@ -190,7 +170,7 @@ def single_subject_templates(person: Forms, n: str) -> Weights:
     his = "their"
     if n == "One":
         his = POSSESSIVE.get(person.singular, "their")
-    subject = f"Open.{n} {person.singular if n == 'One' else person.plural}"
+    subject = f"Open.{n} {person.of(n)}"
     choices = {
         f"{subject} Mod.{n} {BE[n]} Act.{his} Place": 8,
         f"Place {subject} Mod.{n} {BE[n]} Act.{his}": 4,
@@ -217,109 +197,20 @@ def pair_templates(p: str, q: str) -> Weights:
     }
 
 
-def subject_rules(scene: Scene, offset: int) -> Choices:
-    """Words before the noun of a person: one or two."""
-    return {
-        "Article": {"a": 3, "the": 2},
-        "Count": falling_weights(COUNTS.split(), offset),
-        "Look": falling_weights(LOOKS.split(), offset),
-        "Open.One": {"Article": 2, "Article Look": 3},
-        "Open.Many": {"Count": 2, "Count Look": 3},
-        **number_rules("Person", scene.people),
-    }
-
-
-def clothing_rules(offset: int) -> Choices:
-    """Clothes: at most four words for one person, three for several."""
-    return {
-        "Colour": falling_weights(COLOURS.split(), offset),
-        "Legwear": falling_weights(LEGWEAR.split(), offset),
-        **number_rules("Garment", GARMENTS, offset),
-        "In": {"in": 3, "wearing": 1},
-        "Wear.One": {
-            "In a Colour Garment.One": 3,
-            "In a Garment.One": 1,
-            "In Colour Legwear": 1,
-        },
-        "Wear.Many": {
-            "In Colour Garment.Many": 3,
-            "In Garment.Many": 1,
-            "In Colour Legwear": 1,
-        },
-    }
-
-
-def modifier_rules(offset: int) -> Choices:
-    """Modifiers after a subject: at most seven words, including relative clauses."""
-    choices: Choices = {
-        "Thing": falling_weights(THINGS.split(), 2 * offset),
-        "Size": falling_weights(SIZES.split(), offset),
-        "Noise": falling_weights(NOISES.split(), offset),
-        "Regard": falling_weights(REGARDS.split(), offset),
-        "With": {
-            "with a Thing": 2,
-            "with a Pet.One": 1,
-            "with two Pet.Many": 1,
-        },
-        **number_rules("Pet", PETS, offset),
-    }
-    for n, be in BE.items():
-        choices[f"Mod.{n}"] = {
-            "": 2,
-            f"Wear.{n}": 3,
-            "With": 2,
-            f"Wear.{n} With": 1,
-            "with a Pet.One that is Noise": 0.5,
-            "with two Pet.Many that are Noise": 0.5,
-            f"who {be} holding a Size Thing": 1,
-            **{f"who Open.{m} Person.{m} {BE[m]} Regard": NUMBERS[m] / 3 for m in NUMBERS},
-        }
-    return choices
-
-
-def action_rules(scene: Scene, offset: int) -> Choices:
-    """Actions: `Short` has at most three words, `Act` at most four."""
-    choices: Choices = {
-        "Alone": falling_weights(scene.alone.split()),
-        "Own.Do": falling_weights(scene.verbs.split()),
-        "Own.Thing": falling_weights(scene.things.split()),
-        "Do": falling_weights(HANDLES.split(), offset),
-        "Manner": falling_weights(MANNERS.split(), offset),
-    }
-    for his in HIM:
-        the = f"The.{his}"
-        choices |= {
-            the: {"a": 2, his: 2, "the": 1},
-            f"Short.{his}": {
-                "Alone": 1,
-                f"Own.Do {the} Own.Thing": 1,
-                f"Do {the} Thing": 1,
-            },
-            f"Act.{his}": {
-                f"Short.{his}": 1,
-                f"Manner Short.{his}": 1,
-                f"Own.Do {the} Size Own.Thing": 1,
-                f"Do {the} Size Thing": 1,
-            },
-        }
-    return choices
-
-
-def tail_rules() -> Choices:
-    """Actions of the people after `while`: at most two words, `Stay` at most one."""
-    choices: Choices = {
-        "Other": falling_weights(["other", "two other", "several other"]),
-        **number_rules("Wait", WAIT),
-        **number_rules("Watch", WATCH),
-    }
-    for m, be in BE.items():
-        choices[f"Stay.{m}"] = {f"Wait.{m}": 1, f"Watch.{m}": 1}
-        for him in HIM.values():
-            choices[f"React.{m}.{him}"] = {
-                f"Stay.{m}": 1,
-                f"Watch.{m} {him}": 1,
-                f"{be} Alone": 1,
-            }
+def shared_rules(scene: Scene, offset: int) -> Choices:
+    """Return the rules of `caption_rules.toml` with the words of the scene."""
+    choices: Choices = {}
+    for head, rule in RULES.items():
+        for agreement in AGREEMENTS:
+            if "words" in rule:
+                words = rule["words"].format(**vars(scene))
+                texts = words.split()
+                if "{n}" in head:
+                    texts = [forms.of(agreement["n"]) for forms in parse_forms(words)]
+                own = falling_weights(texts, offset * rule.get("turn", 0))
+            else:
+                own = {text.format(**agreement): weight for text, weight in rule.items()}
+            choices[head.format(**agreement)] = own
     return choices
 
 

@@ -18,26 +18,11 @@ from pydantic import Field
 
 from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
-from lmzoo.data.download import RemoteFile, locate
+from lmzoo.data.download import FILES, locate
 from lmzoo.data.files import read_fasta
 from lmzoo.data.sequences import assemble
 from lmzoo.data.splits import interleave
 from lmzoo.data.vocabulary import build_vocabulary
-
-URL = "https://download.cathdb.info/cath/releases/all-releases/"
-RELEASES = {
-    "S20-v4_1_0": RemoteFile(
-        "cath",
-        f"{URL}v4_1_0/non-redundant-data-sets/cath-dataset-nonredundant-S20-v4_1_0.fa",
-        # Computed from a local copy, unpacked; the publisher gives no checksums.
-        "5be2b7e084012db8f1f977ed9ee893ed843ecdce26c2a90e7abab18dc26e5cb3",
-    ),
-    "S35-v4_3_0": RemoteFile(
-        "cath",
-        f"{URL}v4_3_0/sequence-data/cath-domain-seqs-S35-v4_3_0.fa",
-        None,
-    ),
-}
 
 
 @config
@@ -64,7 +49,7 @@ class Cath(CorpusSource):
     Config = CathConfig
 
     def load(self) -> Corpus:
-        file = RELEASES[self.config.release]
+        file = FILES[self.config.release]
         domains = read_fasta(locate(file, self.data_dir, self.name))
         as_published = self.config.split == "seed"
         if as_published:

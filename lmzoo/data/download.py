@@ -12,6 +12,7 @@ without unpacking them on disk.
 """
 
 import os
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ class RemoteFile:
     @property
     def name(self) -> str:
         return self.url.rpartition("/")[2]
+
+
+FILES = {
+    name: RemoteFile(**fields)
+    for name, fields in tomllib.loads(
+        Path(__file__).with_name("downloads.toml").read_text()
+    ).items()
+}
+"""Files by name, or by release."""
 
 
 def cache_dir() -> Path:

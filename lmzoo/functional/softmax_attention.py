@@ -2,17 +2,15 @@ r"""Causal attention with memory: what weighs earlier positions besides q · k.
 
     l_ij = q_i · k_j / √d                                     i the query, j ≤ i the key
          + Σ_{j<s≤i} log f_s                                  `log_forget`: a forget gate (FoX)
-    l_ij = q_i · (H_i H_{i-1} .. H_{j+1} k_j) / √d            `path`: H_s = 1 − β_s w_s w_sᵀ (PaTH)
     o_i  = Σ_j softmax_j( l_ij ) v_j
          = Σ_j e^{l_ij} / ( e^s + Σ_j' e^{l_ij'} ) v_j        `sink`: a logit s without a value
          = Σ_{j<i} σ(l_ij) Π_{j<s<i} (1 − σ(l_is)) v_j        `stick`: stick-breaking
 
-The queries are the last positions of the keys. The products of PaTH are never formed: with
-A = 1 + strict(β w wᵀ),  l = q kᵀ − tril(q wᵀ) A⁻¹ β strict(w kᵀ), strict below the diagonal.
+The queries are the last positions of the keys.
 
-Lin et al. 2025 (arXiv:2503.02130); Yang et al. 2025 (arXiv:2505.16381); Xiao et al. 2024
-(arXiv:2309.17453) and Agarwal et al. 2025 (arXiv:2508.10925), for sinks; Tan et al. 2024
-(arXiv:2410.17980); Su et al. 2021 (arXiv:2104.09864), for `rotate`.
+Lin et al. 2025 (arXiv:2503.02130); Xiao et al. 2024 (arXiv:2309.17453) and Agarwal et al. 2025
+(arXiv:2508.10925), for sinks; Tan et al. 2024 (arXiv:2410.17980); Su et al. 2021
+(arXiv:2104.09864), for `rotate`.
 """
 
 from typing import Any
@@ -24,7 +22,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lmzoo.functional.precision import single
 from lmzoo.functional.vmapped import is_vmapped
-from lmzoo.kernels.dispatch import without_autocast
 
 
 def attend(
@@ -34,14 +31,13 @@ def attend(
     mask: Bool[Tensor, "Q M"],
     *,
     log_forget: Float[Tensor, "*N h M"] | None = None,
-    path: tuple[Tensor, Tensor] | None = None,
     sink: Float[Tensor, "h"] | None = None,
     stick: bool = False,
 ) -> Float[Tensor, "*N h Q d"]:
-    """Return o of the last Q of M positions; `path` is w (.., h, M, d) and β (.., h, M)."""
-    if log_forget is None and path is None and sink is None and not stick:
+    """Return o of the last Q of M positions."""
+    if log_forget is None and sink is None and not stick:
         return weighted_values(q, k, v, mask)
-    logits = (q @ k.mT if path is None else _path_logits(q, k, *path)) / q.shape[-1] ** 0.5
+    logits = q @ k.mT / q.shape[-1] ** 0.5
     if log_forget is not None:
         # log Π_{j<s≤i} f_s is a difference of two sums from the start.
         total = single(log_forget).cumsum(-1)
@@ -55,17 +51,6 @@ def attend(
     # The sink takes a share of the softmax and has no value.
     weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1]
     return weights.to(v.dtype) @ v
-
-
-def _path_logits(q: Tensor, k: Tensor, w: Tensor, beta: Tensor) -> Float[Tensor, "*N h Q M"]:
-    count = k.shape[-2]
-    rows = q.shape[-2]
-    q, k, w, beta = (single(part) for part in (q, k, w, beta))
-    with without_autocast(q):  # a solver of half precision does not exist
-        a = (beta[..., None] * (w @ w.mT)).tril(-1)
-        read = (q @ w.mT).tril(count - rows)
-        solved = torch.linalg.solve_triangular(a, read, upper=False, left=False, unitriangular=True)
-        return q @ k.mT - (solved * beta[..., None, :]) @ (w @ k.mT).tril(-1)
 
 
 def _stick_breaking(

@@ -21,8 +21,6 @@ differences from the papers' codes are in `lmzoo/cells/attention.py`:
     0  forget          l_tj + Σ_{j<s≤t} log f_s          f_s = σ( w_f u_s + b_f )       (FoX)
     1  stick_breaking  weights σ(l_tj) Π_{j<s<t} (1 − σ(l_ts)), j < t, instead of a softmax
     2  sinks           e^s more in the softmax's denominator
-    3  output_gate     W_o ( attention ⊙ σ( W_g u_t ) )
-    4  path            q_t · H_t .. H_{j+1} k_j / √d     H_s = 1 − β_s w_s w_sᵀ, no R^t  (PaTH)
 
 Zhang & Sennrich 2019 (arXiv:1910.07467); Su et al. 2021 (arXiv:2104.09864); Shazeer 2020
 (arXiv:2002.05202); Ainslie et al. 2023 (arXiv:2305.13245); Beltagy et al. 2020 (arXiv:2004.05150);
@@ -42,7 +40,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import Linear
-from lmzoo.cells.attention import Memory, MemoryConfig, SoftmaxAttention
+from lmzoo.cells.attention import MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import WINDOW, taps
@@ -89,12 +87,6 @@ class ModernDecoder(FeatureModel):
         emission: Annotated[Any, EMISSIONS] = "vector"
         dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.0, ge=0, lt=1)
         """Dropout rate of token vectors and residuals, in training."""
-
-        @model_validator(mode="after")
-        def _path_is_no_rotation(self) -> Any:
-            if Memory.PATH in self.memory:  # equal functions, equal configs
-                object.__setattr__(self, "cuts", self.cuts | {Cut.ROTATION})
-            return self
 
         @model_validator(mode="after")
         def _groups_divide_heads(self) -> Any:

@@ -142,9 +142,8 @@ class RecurrentLM(StartMixture):
             raise UserError(
                 f"start={config.start}: the layers of {self.cell.name} have no common zero; drop it"
             )
-        spare = sum(cell.spare_start for cell in self._cells)
         if config.starts:
-            self.starts = InitialStates(config.starts, starts, spare)
+            self.starts = InitialStates(config.starts, starts)
         else:
             self.starts = None
 

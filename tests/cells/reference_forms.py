@@ -369,18 +369,6 @@ def min_lstm(cell: Any, w: W, x: Tensor) -> Tensor:
 
 
 @form
-def min_block(cell: Any, w: W, x: Tensor) -> Tensor:
-    """As `minLM` has a layer, with convolution."""
-    padded = F.pad(x.T, (3, 0))
-    mixed = F.conv1d(padded, w["conv"][:, None], w["bias_conv"], groups=len(padded))
-    x = x + F.conv1d(mixed, w["mix"][:, :, None], w["bias_mix"]).T
-    inner = {name.removeprefix("inner.w."): p for name, p in w.items() if name.startswith("inner")}
-    x = x + min_gru(cell.inner, inner, rms(x, w["norm"])) @ inner["out"].T
-    y = F.gelu(F.linear(rms(x, w["forward_norm"]), w["up"], w["bias_up"]))
-    return x + F.linear(y, w["down"], w["bias_down"])
-
-
-@form
 def lru(cell: Any, w: W, x: Tensor) -> Tensor:
     eigenvalues = torch.exp(-w["nu"].exp() + 1j * w["theta"].exp())
     inputs = (x + 0j) @ torch.complex(w["b_re"], w["b_im"]) * w["gamma"].exp()

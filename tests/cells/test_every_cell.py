@@ -90,7 +90,6 @@ class TwoConfigs(MinGRU):
     @cell_config
     class Config:
         cuts: Cuts[MinGRUCut] = frozenset()
-        expansion: float = 1.0
         candidate: Candidate = Candidate.POSITIVE
         state_to_gate: bool = False
 

@@ -220,7 +220,7 @@ def test_a_cut_of_a_layer_is_a_number_in_a_pack() -> None:
     assert pack_key(whole, Recipe(batch=5)) == pack_key(cut, Recipe(batch=5))
 
 
-PARTS = [*([part.value] for part in Memory), ["forget", "sinks", "output_gate", "path"]]
+PARTS = [*([part.value] for part in Memory), ["forget", "sinks"]]
 """What `memory` can be, and everything that goes together."""
 
 
@@ -242,11 +242,6 @@ def by_hand(a: SoftmaxAttention, u: Tensor, i: int) -> Tensor:
             if a.rotated:
                 logits.append(turned(q, i) @ turned(k, j) / size**0.5)
                 continue
-            for s in range(j + 1, i + 1) if Memory.PATH in a.memory else ():
-                w = a.path.weight[shared] @ u[s]
-                w = w / w.norm()
-                rate = a.path_rate.weight[group] @ u[s] + a.path_rate.bias[group]
-                k = k - 2 * torch.sigmoid(rate) * (w @ k) * w
             logits.append(q @ k / size**0.5)
         if Memory.FORGET in a.memory:
             for n, j in enumerate(range(first, i + 1)):
@@ -266,10 +261,7 @@ def by_hand(a: SoftmaxAttention, u: Tensor, i: int) -> Tensor:
             weights = [logit.exp() / total for logit in logits]
         values = [a.value.weight[shared] @ u[j] for j in range(first, i + 1)]
         read.append(sum(w * v for w, v in zip(weights, values, strict=True)))
-    o = torch.cat(read)
-    if Memory.OUTPUT_GATE in a.memory:
-        o = o * torch.sigmoid(a.output_gate.weight @ u[i])
-    return a.output.weight @ o
+    return a.output.weight @ torch.cat(read)
 
 
 def turned(z: Tensor, t: int) -> Tensor:
@@ -301,9 +293,7 @@ def test_the_outputs_are_those_of_the_equations(memory: list[str], window: int) 
         law(attention(length=4, memory=memory, window=window))
 
 
-def test_equal_functions_have_equal_configs_and_wrong_parts_are_refused() -> None:
-    same = [{"memory": ["path"]}, {"memory": [4], "cuts": ["rotation"]}]
-    assert len({str(CELLS.parse({"name": "attention", **fields})) for fields in same}) == 1
+def test_wrong_parts_are_refused() -> None:
     with pytest.raises(UserError, match="stick_breaking has no softmax for forget, sinks"):
         CELLS.parse({"name": "attention", "memory": [0, 1, 2]})
     with pytest.raises(UserError, match="has no initial state to learn"):

@@ -154,12 +154,6 @@ DRAWS: dict[str, dict[str, Draw]] = {
     "hgrn2": {"bound": ZERO},
     "rg_lru": GATES,
     "min_gru": {"bz": TORCH, "bh": TORCH},
-    "min_block": {
-        "bias_mix": TORCH,
-        "bias_up": TORCH,
-        "bias_down": within(1 / 16),
-        **{f"inner.w.{name}": TORCH for name in ("xz", "xh", "bz", "bh")},
-    },
     "min_lstm": {f"b{gate}": TORCH for gate in "fih"},
     "lru": {
         **dict.fromkeys(("b_re", "b_im"), gaussian(128**-0.5)),

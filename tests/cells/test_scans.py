@@ -22,7 +22,7 @@ DIAGONAL = [name for name in CELLS if issubclass(CELLS[name], DiagonalCell)]
 DIAGONAL += ["slstm", "rg_lru"]
 MATRIX = [name for name in CELLS if issubclass(CELLS[name], MatrixCell)]
 ALWAYS = [name for name in DIAGONAL if name not in SERIAL]
-NAMES = [*DIAGONAL, *MATRIX, "block", "min_block"]
+NAMES = [*DIAGONAL, *MATRIX, "block"]
 
 
 def variants(name: str) -> list[Cell]:

@@ -1,3 +1,6 @@
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cache
 from math import exp, isclose
 from random import Random
 
@@ -8,7 +11,6 @@ from lmzoo.contract import END, UNKNOWN
 from lmzoo.data.captions import caption_grammar, sample_captions
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.data.grammar import Grammar
-from tests.data.test_grammar import string_probability
 
 CORPUS_NAMES = ("captions", "captions_char")
 SIZES = {"train": 300, "valid": 40, "test": 60}
@@ -30,6 +32,30 @@ def with_uniform_choices(grammar: Grammar) -> Grammar:
     """Return the rules with equally likely choices, so that samples contain the rare ones."""
     rules = grammar.rules.items()
     return Grammar(grammar.start, {h: {" ".join(r.symbols): 1 for r in rs} for h, rs in rules})
+
+
+def string_probability(grammar: Grammar, words: Sequence[str]) -> float:
+    """Return P(words) by the inside algorithm, top down; it shares no code with the sampler."""
+
+    @cache
+    def ends(symbol: str, begin: int) -> dict[int, float]:
+        """Return the possible ends of the symbol that begins at `begin`, with probabilities."""
+        if symbol not in grammar.rules:
+            return {begin + 1: 1.0} if words[begin : begin + 1] == [symbol] else {}
+        total: dict[int, float] = defaultdict(float)
+        for rule in grammar.rules[symbol]:
+            reached = {begin: rule.probability}
+            for part in rule.symbols:
+                further: dict[int, float] = defaultdict(float)
+                for middle, p in reached.items():
+                    for end, q in ends(part, middle).items():
+                        further[end] += p * q
+                reached = further
+            for end, p in reached.items():
+                total[end] += p
+        return total
+
+    return ends(grammar.start, 0).get(len(words), 0.0)
 
 
 def test_no_sentence_has_two_derivations():

@@ -104,7 +104,7 @@ def test_each_value_is_a_case() -> None:
     labels = [label for label, _ in row_cases("transformer_decoder")[0]]
     assert {"attention.normed=key", "positions=none", "norm=pre"} <= {*labels}
     both = dict(part_cases(CELLS, "attention")[1])
-    assert both["attention, memory=forget+path"]["memory"] == ["forget", "path"]
+    assert both["attention, memory=forget+sinks"]["memory"] == ["forget", "sinks"]
     assert "attention, memory=stick_breaking+sinks" not in both  # refused
     assert unpromised("norm=time_std, tied=True")
     assert not unpromised("norm=time_std_causal")
