@@ -12,7 +12,6 @@ Other tasks:
 
     --corpus modular_arithmetic
     --corpus s5
-    --corpus a5
     --corpus s3
 """
 

@@ -85,13 +85,8 @@ class Block(Cell):
         self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors
         self.zero_start = self.inner.zero_start
-        self.w, self._windows = self._draw()
-
-    def _draw(self) -> tuple[Weights, dict[str, int]]:
-        """Return the weights, and the channels of the convolutions in the order of the windows."""
-        config = self.config
-        h = self.width
-        units = -(-8 * self.width // 3)
+        h = width
+        units = -(-8 * width // 3)
         shapes = {
             "norm": (h,),
             "conv": (h, WINDOW),
@@ -110,8 +105,9 @@ class Block(Cell):
             shapes[f"canon_{place}"] = (2 * units if place is Canon.D else columns, WINDOW)
             own[f"canon_{place}"] = taps
         kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
-        windows = {name: shapes[name][0] for name in kinds if name not in cut}
-        return Weights(shapes, cut, fan_in=h, own=own), windows
+        # The channels of the convolutions in the order of the windows.
+        self._windows = {name: shapes[name][0] for name in kinds if name not in cut}
+        self.w = Weights(shapes, cut, fan_in=h, own=own)
 
     def initial_state(self, start: Tensor) -> State:
         rows = (len(start), WINDOW - 1)

@@ -102,7 +102,7 @@ class DeltaRule(MatrixCell):
             "up_gate": ((values, rank), linear(rank)),
             "bias_gate": ((values,), linear(rank)),
             "bias_b": (heads, ones),
-            "skip": (heads, partial(torch.full, fill_value=getattr(c, "initial_d", 0.0))),
+            "skip": (heads, ones),
         }
 
     def directions(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n K"]:
@@ -353,9 +353,10 @@ class Comba(GatedDelta):
         S_t = (α_t I − β_t k_t p_tᵀ) S_{t-1} + β_t k_t v_tᵀ
         y_t = W_y ( N(S_tᵀ q_t) ⊙ σ(W_g x_t) )
 
-    k, v, α and β are those of `gated_deltanet`; b starts at 1, d at `initial_d`. The eigenvalue
-    α − β σ(b) of the step is in (−1, 1) for m = 1; with m = 2 the state may grow (the authors use
-    m = 2 with the cut splr only). Cuts 0 to 6 are those of `gated_deltanet`:
+    k, v, α and β are those of `gated_deltanet`; b and d start at 1 (the authors start d at 0.02
+    with 340M parameters). The eigenvalue α − β σ(b) of the step is in (−1, 1) for m = 1; with m = 2
+    the state may grow (the authors use m = 2 with the cut splr only). Cuts 0 to 6 are those of
+    `gated_deltanet`:
 
         0  beta          β_t → 1                                   3  unit        unit(u) → u
         1  delta         (α_t I − β_t k_t p_tᵀ) S_{t-1} → α_t S_{t-1}
@@ -386,11 +387,9 @@ class Comba(GatedDelta):
 
     @config
     class Config(GatedConfig):
-        """Number of heads, sizes, range of β, the initial d, and the cuts, by name or number."""
+        """Number of heads, sizes, range of β, and the cuts, by name or number."""
 
         cuts: Annotated[frozenset[CombaCut], cuts_of(CombaCut, UNREAD)] = frozenset()
-        initial_d: Annotated[float, Choice((1.0, 0.02))] = Field(1.0, allow_inf_nan=False)
-        """The authors use 0.02 with 340M parameters and 1 with 1.3B."""
         unit_feedback: StrictBool = False
         """Feed back k_t, as the code does, and not σ(b) k_t."""
 

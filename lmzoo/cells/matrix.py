@@ -188,6 +188,20 @@ def normed(x: Tensor, scales: Tensor | None) -> Tensor:
     return rms_norm(x) * scales
 
 
+def head_norm(
+    h: Float[Tensor, "*N H"],
+    heads: int,
+    scales: Tensor | None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Float[Tensor, "*N H"]:
+    """Return LayerNorm(h) per head; h itself if the scales are cut."""
+    if scales is None:
+        return h
+    flat = h.reshape(-1, h.shape[-1])
+    return torch.group_norm(flat, heads, scales, bias, eps).view(h.shape)
+
+
 def head_size(width: int, heads: int) -> int:
     """Return the columns of a head, rounded up."""
     return -(-width // heads)

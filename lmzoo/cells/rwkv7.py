@@ -51,7 +51,7 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of, removed
 from lmzoo.cells.draws import ones
-from lmzoo.cells.matrix import MatrixCell, head_size
+from lmzoo.cells.matrix import MatrixCell, head_norm, head_size
 from lmzoo.functional.matrix_state import Update
 
 SHIFTED = ("r", "w", "k", "v", "a", "g")
@@ -191,16 +191,10 @@ class RWKV7(MatrixCell):
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         w = self.w
         heads = self.heads
-        if w.norm is not None:
-            o = o.flatten(-2)
-            flat = o.reshape(-1, o.shape[-1])
-            eps = 1e-5 * self.keys
-            flat = torch.group_norm(flat, heads, w.norm, w.bias_norm, eps)
-            o = self.split_heads(flat.view(o.shape))
+        o = head_norm(o.flatten(-2), heads, w.norm, w.bias_norm, 1e-5 * self.keys)
         if w.rho is not None:
             weight = (update.query * w.rho.view(heads, -1) * update.key).sum(-1, keepdim=True)
-            o = o + weight * update.value
-        o = o.flatten(-2)
+            o = o + (weight * update.value).flatten(-2)
         if "g" in z:
             o = o * z["g"]
         return nn.functional.linear(o, w.out)

@@ -15,7 +15,7 @@ from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
-from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
+from lmzoo.cells.matrix import Drawn, MatrixCell, head_norm, head_size
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
@@ -197,14 +197,6 @@ class MLSTM(MatrixCell):
         if "f" in z:
             return log_i, log_sigmoid(z["f"] + self.w.bias_f)
         return log_i, zero
-
-
-def head_norm(h: Float[Tensor, "*N H"], heads: int, scales: Tensor | None) -> Float[Tensor, "*N H"]:
-    """Return N(h), or h without scales."""
-    if scales is None:
-        return h
-    flat = h.reshape(-1, h.shape[-1])
-    return torch.group_norm(flat, heads, scales, eps=1e-5).view(h.shape)
 
 
 SLSTMCut = StrEnum(

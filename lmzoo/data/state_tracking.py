@@ -4,7 +4,7 @@
 
     parity               0 1 1 0 1 =  1          Σ_t x_t mod 2
     modular_arithmetic   1 + 2 * 3 =  2          mod 5; a product is computed before a sum
-    s5, a5, s3           g_1 g_2 .. g_n =  p     p = g_n ∘ .. ∘ g_2 ∘ g_1
+    s5, s3               g_1 g_2 .. g_n =  p     p = g_n ∘ .. ∘ g_2 ∘ g_1
 
 The length of a training or validation string is uniform in 1..n; every test string has
 `test_length` symbols, so the test measures generalisation to longer strings. Short strings teach a
@@ -14,11 +14,11 @@ long strings. The input determines the answer: accuracy 1, entropy 0.
 A recurrence h_t = a h_{t-1} + b(x_t) with a > 0 fixed, as in most linear diagonal cells, cannot
 represent parity at all lengths; a tanh RNN or an LSTM can.
 
-S5 has the 120 permutations of five things, A5 the 60 even ones. Neither is solvable, so the word
-problem is complete for NC¹, and no transformer or diagonal linear recurrence of fixed depth solves
-all lengths unless TC⁰ = NC¹. S3, of three things, is solvable. With `generators`, the g_t are two
-generators of the group only: a 3-cycle for A5 or else a swap, and a cycle of all things. Long words
-are as hard as before, and a step is learned from few examples.
+S5 has the 120 permutations of five things. It is not solvable, so the word problem is complete for
+NC¹, and no transformer or diagonal linear recurrence of fixed depth solves all lengths unless
+TC⁰ = NC¹. S3, of three things, is solvable. With `generators`, the g_t are two generators of the
+group only: a swap, and a cycle of all things. Long words are as hard as before, and a step is
+learned from few examples.
 
 Differences from the Chomsky benchmark: a finite training split, where it draws new strings at every
 step; a test at one length, where it tests lengths 41 to 500. From jopetty/word-problem: it labels
@@ -32,7 +32,7 @@ Barrington 1989.
 
 from abc import abstractmethod
 from functools import cache
-from itertools import combinations, permutations
+from itertools import permutations
 from typing import ClassVar
 
 import numpy as np
@@ -161,9 +161,9 @@ Permutation = tuple[int, ...]
 
 
 @cache
-def elements(things: int, *, even: bool) -> tuple[Permutation, ...]:
-    """Return the permutations of so many things, or the even ones, in lexicographic order."""
-    return tuple(p for p in permutations(range(things)) if not even or _is_even(p))
+def elements(things: int) -> tuple[Permutation, ...]:
+    """Return the permutations of so many things in lexicographic order."""
+    return tuple(permutations(range(things)))
 
 
 @cache
@@ -188,12 +188,11 @@ class WordConfig(LengthConfig):
 class _WordProblem(AnswerTask):
     Config = WordConfig
     citation = "Merrill et al. 2024"
-    even = False
     generators: tuple[Permutation, ...]
 
     @property
     def group(self) -> tuple[Permutation, ...]:
-        return elements(len(self.generators[0]), even=self.even)
+        return elements(len(self.generators[0]))
 
     @property
     def letters(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -225,16 +224,3 @@ class S3(_WordProblem):
     """The product of permutations of three things."""
 
     generators = ((1, 0, 2), (1, 2, 0))
-
-
-@CORPORA("a5")
-class A5(_WordProblem):
-    """The product of even permutations of five things."""
-
-    even = True
-    generators = ((1, 2, 0, 3, 4), (1, 2, 3, 4, 0))
-
-
-def _is_even(p: Permutation) -> bool:
-    inversions = sum(first > second for first, second in combinations(p, 2))
-    return inversions % 2 == 0

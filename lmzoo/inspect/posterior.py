@@ -188,15 +188,6 @@ class Boundaries:
     ended: Float[Tensor, "layers n"]
 
 
-def has_boundaries(model: LanguageModel) -> bool:
-    """Return whether the model has a cell with boundary detectors and one initial state."""
-    own: Any = model
-    return (
-        getattr(getattr(own, "cell", None), "num_boundaries", 0) > 0
-        and getattr(own.config, "starts", 2) <= 1
-    )
-
-
 @torch.no_grad()
 def boundaries(model: Any, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
     """Compute the boundaries of one sentence, given as ids and as text, `<start>` first."""

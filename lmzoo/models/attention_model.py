@@ -55,10 +55,6 @@ class AttentionConfig(LayersConfig):
 
     tied: bool = True
     """Whether the emission uses the embedding table."""
-    dropout_output: Annotated[float, FloatRange(0.0, 0.3)] = Field(
-        0.0, ge=0, lt=1, exclude_if=lambda rate: not rate
-    )
-    """Dropout rate of the features y that the emission reads, in training."""
     spread: float | None = Field(None, gt=0)
     """Standard deviation of the initial weights of tables, attention and feed-forward layers. None
     is 1/√E for tables and PyTorch's default for linear maps. The emission is not affected."""
@@ -122,11 +118,7 @@ class AttentionModel(FeatureModel):
         return self.place.per_position
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        y = self.encode(self._inputs(tokens))
-        rate = self.config.dropout_output
-        if rate:
-            return nn.functional.dropout(y, rate, self.training)
-        return y
+        return self.encode(self._inputs(tokens))
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return 0, None

@@ -78,17 +78,6 @@ class RecurrentConfig(EmbeddingConfig):
             )
         return self
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_bidirectional(cls, values: Any) -> Any:
-        fields = getattr(values, "kwargs", values) or {}
-        if fields.get("bidirectional"):
-            raise UserError(
-                f"bidirectional={fields['bidirectional']}: a language model may not read the "
-                "tokens that it predicts; drop it, or use elmo or an encoder"
-            )
-        return values
-
 
 @model(
     "recurrent_lm",

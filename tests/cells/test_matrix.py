@@ -178,6 +178,6 @@ def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> Non
 
 
 def test_comba_starts_at_its_published_values() -> None:
-    w = make("comba", width=16, initial_d=0.02).w
+    w = make("comba", width=16).w
     assert (w.bias_b == 1).all()
-    assert (w.skip == torch.tensor(0.02)).all()
+    assert (w.skip == 1).all()

@@ -31,7 +31,7 @@ ORACLES: dict[str, Callable[[Prefix], str]] = {
     "mqar": lambda p: next(p[i + 1] for i in range(0, len(p), 2) if p[i] == p[-1]),
     "parity": lambda p: str("".join(p).count("1") % 2),
     "modular_arithmetic": lambda p: str(eval("".join(p[:-1])) % 5),
-    **dict.fromkeys(("s5", "a5", "s3"), compose),
+    **dict.fromkeys(("s5", "s3"), compose),
 }
 
 

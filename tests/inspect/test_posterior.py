@@ -15,7 +15,6 @@ from lmzoo.inspect.posterior import (
     HasAttentionMaps,
     attention_maps,
     boundaries,
-    has_boundaries,
     posterior,
     prior,
     value_names,
@@ -214,11 +213,6 @@ def test_boundaries_equal_those_in_the_state_after_each_token():
     assert result.tokens == tuple(f"{i} {token}" for i, token in enumerate(tokens[:-1]))
 
 
-def test_other_rows_have_no_attention_maps_or_boundaries():
-    """Boundaries need several layers and one initial state."""
+def test_other_rows_have_no_attention_maps():
     for name in ("gru", "slot_ngram", "hm_lstm", "seq2seq"):
         assert not isinstance(tiny(name), HasAttentionMaps)
-    assert has_boundaries(tiny("hm_lstm"))
-    assert has_boundaries(tiny("hm_lstm", starts=1))
-    for model in (tiny("hm_lstm", starts=2), tiny("hm_lstm", cell={"depth": 1}), tiny("gru")):
-        assert not has_boundaries(model)
