@@ -40,9 +40,7 @@ def judge(
     best: Best = None,
     finished: Finished = None,
     base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
-    candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate. Default: that of the baseline, for revisions.")] = None,
-    base_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the baseline at this git revision.")] = None,
-    candidate_rev: Annotated[str | None, typer.Option(metavar="REVISION", help="Run the candidate at this git revision.")] = None,
+    candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate.")] = None,
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
     max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
     budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
@@ -59,7 +57,7 @@ def judge(
     table it is 0 whatever the verdicts are.
     """
     of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished, "--figure": figure}  # fmt: skip
-    of_commands = {"--base-rev": base_rev, "--candidate-rev": candidate_rev, "--pattern": pattern, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
+    of_commands = {"--pattern": pattern, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
     are_commands = base is not None or candidate is not None
     if unused := [k for k, v in (of_tables if are_commands else of_commands).items() if v]:
         kind, way = ("a table of results", "leave it out") if are_commands else ("commands", "give --base and --candidate")  # fmt: skip
@@ -67,7 +65,7 @@ def judge(
     if are_commands:
         if results is not None:
             raise UserError(f"give a table of results ({results}) or commands, not both")
-        arms = (base, candidate, base_rev, candidate_rev)
+        arms = (base, candidate)
         raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, format="json" if as_json else format))  # fmt: skip
     from lmzoo.lab.analysis.render import check_format
     from lmzoo.lab.judging.account import Question
@@ -101,22 +99,20 @@ def judge(
 
 
 def _judge_commands(
-    arms: tuple[str | None, str | None, str | None, str | None], metric: str | None, pattern: str | None,
+    arms: tuple[str | None, str | None], metric: str | None, pattern: str | None,
     margin: float, max_seeds: int, budget: float, out: Path, *, higher_is_better: bool | None, format: str,
 ) -> int:  # fmt: skip
     """Run two commands, print the answer and return the exit code."""
     import re
 
-    from lmzoo.lab.judging.commands import CODES, Metric, Results, judge_commands, revisions
+    from lmzoo.lab.judging.commands import CODES, Arm, Metric, Results, judge_commands
     from lmzoo.lab.judging.directions import direction_of
 
     if format not in ("table", "json", "github"):
         raise UserError(f"no format {format!r} of two commands; known: table, json, github")
-    base, candidate, base_rev, candidate_rev = arms
-    if base is None or (candidate is None and candidate_rev is None):
-        raise UserError(
-            "two commands are compared; give --base and --candidate, or --candidate-rev"
-        )
+    base, candidate = arms
+    if base is None or candidate is None:
+        raise UserError("two commands are compared; give --base and --candidate")
     try:
         groups = 1 if pattern is None else re.compile(pattern).groups
     except re.error as error:
@@ -125,13 +121,12 @@ def _judge_commands(
         raise UserError(f"--pattern {pattern!r} has {groups} groups; put () around the number only")
     if higher_is_better is None:
         higher_is_better = direction_of(metric or pattern or "")
-    both = {"base": (base, base_rev), "candidate": (candidate or base, candidate_rev)}
-    with revisions(both, Metric(metric, pattern, higher_is_better)) as (first, second):
-        say = functools.partial(echo, err=True)
-        answer = judge_commands(
-            first, second, Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget,
-            say=say,
-        )  # fmt: skip
+    counted = Metric(metric, pattern, higher_is_better)
+    say = functools.partial(echo, err=True)
+    answer = judge_commands(
+        Arm("base", base, Path.cwd(), counted), Arm("candidate", candidate, Path.cwd(), counted),
+        Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget, say=say,
+    )  # fmt: skip
     texts = {"json": json.dumps, "github": _markdown, "table": lambda own: "; ".join(_parts(own))}
     echo(texts[format](answer))
     return CODES[answer["decision"]]

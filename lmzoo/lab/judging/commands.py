@@ -17,7 +17,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -135,7 +135,6 @@ class Arm:
     command: str
     folder: Path
     metric: Metric
-    commit: str = ""
     changed: Files = field(default_factory=dict)
     """What its earlier runs have read or depended on, and that is another one now."""
     log: Path = field(default_factory=new_log)
@@ -144,13 +143,13 @@ class Arm:
     @functools.cached_property
     def files(self) -> Files:
         """The files of its identity, and their digests before it writes them."""
-        names = () if self.commit else named_files(self.command, self.folder)
+        names = named_files(self.command, self.folder)
         return {**{name: digest(self.folder / name) for name in names}, **self.changed}
 
     @functools.cached_property
     def identity(self) -> str:
-        """A hash of the command, the commit, the metric, and what it reads and depends on."""
-        parts = [self.command, self.commit, str(self.metric), *self.files.values()]
+        """A hash of the command, the metric, and what it reads and depends on."""
+        parts = [self.command, str(self.metric), *self.files.values()]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     def environment(self) -> dict[str, Any]:
@@ -218,9 +217,7 @@ def _printed(file: IO[bytes]) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-RUN_KEYS = frozenset(
-    {"arm", "name", "command", "commit", "seed", "value", "seconds", "environment", "files"}
-)
+RUN_KEYS = frozenset({"arm", "name", "command", "seed", "value", "seconds", "environment", "files"})
 
 
 class Results:
@@ -254,7 +251,7 @@ class Results:
 
     def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
         row = {
-            "arm": arm.identity, "name": arm.name, "command": arm.command, "commit": arm.commit,
+            "arm": arm.identity, "name": arm.name, "command": arm.command,
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
             "environment": arm.environment(), "files": inputs(arm.read_files()),
         }  # fmt: skip
@@ -292,7 +289,6 @@ class Results:
                 f"{self.store}/{LOOKS} is damaged or missing: how often its runs were looked at is "
                 "not known; choose another --out"
             )
-        made = [look._replace(own=look.seeds) for look in made]  # more in earlier versions
         schedule = spend(looks(min(FIRST, most), most), made)
         self.store.write(LOOKS, record_line({**(stored or {}), pair: schedule}).encode())
         return schedule
@@ -396,46 +392,3 @@ def decide(x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0) -> tupl
     if c.confirmed[1] and c.sign[1] < 0:
         return KEEP, c
     return UNDECIDED, c
-
-
-@contextlib.contextmanager
-def revisions(arms: dict[str, tuple[str, str | None]], metric: Metric) -> Iterator[list[Arm]]:
-    """Yield the arms; those with a git revision run in a worktree of their own.
-
-    `arms` are name -> command and revision; None: the working folder as it is. A `UserError` says
-    that git does not know a revision.
-    """
-    here = Path.cwd()
-    with tempfile.TemporaryDirectory(prefix="lmzoo-judge-") as folder:
-        made: list[Path] = []
-        try:
-            result = []
-            for name, (command, revision) in arms.items():
-                if revision is None:
-                    result.append(Arm(name, command, here, metric))
-                    continue
-                commit = _git(
-                    "rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", of=revision
-                )
-                prefix = _git("rev-parse", "--show-prefix", of=revision)
-                made.append(Path(folder) / name)
-                _git("worktree", "add", "--detach", str(made[-1]), commit, of=revision)
-                result.append(Arm(name, command, made[-1] / prefix, metric, commit))
-            yield result
-        finally:
-            for tree in made:
-                subprocess.run(
-                    ["git", "worktree", "remove", "--force", str(tree)], capture_output=True
-                )
-
-
-def _git(*words: str, of: str) -> str:
-    try:
-        done = subprocess.run(["git", *words], capture_output=True, text=True)
-    except FileNotFoundError:
-        raise UserError("revisions need git, which is not installed") from None
-    if done.returncode:
-        reason = done.stderr.strip().splitlines() or ["no such revision"]
-        cause = next((line for line in reason if line.startswith("fatal: ")), reason[-1])
-        raise UserError(f"git revision {of!r}: {cause.removeprefix('fatal: ')}")
-    return done.stdout.strip()

@@ -87,8 +87,6 @@ DRAWS = 200
 MOST, SETTINGS = 64, 32
 """Points whose losses decide the hyperparameters, and settings of each; fewer points give more
 settings at the same cost, P N³. The fit itself reads all runs."""
-LEAST = 64
-"""Settings with the least posterior means, between which the draws compare."""
 STEPS = 3
 """Mean-field updates of the kinds of the points."""
 PRIOR = np.log([1.0, 0.3, 1.0, 1.5, 0.5])
@@ -170,13 +168,10 @@ def fit_responses(
     order = np.lexsort((settled(nats), ~clear, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
     possible = near | (runs.known & ~runs.trained)
-    some, first = _least(np.where(possible, mean, np.inf), best)
-    tried, usable = x[rows[:, None], some], np.take_along_axis(possible, some, 1)
-    drawn = fit.draw(np.concatenate([tried, _around(x, best)], 1), rng)
-    chosen = drawn[:, rows, first][..., None]
-    within = np.where(usable, drawn[..., : some.shape[1]], np.inf)
-    gain = np.full(y.shape, -1.0)
-    np.put_along_axis(gain, some, np.maximum(chosen - within, 0).mean(0), 1)
+    drawn = fit.draw(np.concatenate([x, _around(x, best)], 1), rng)
+    chosen = drawn[:, rows, best][..., None]
+    within = np.where(possible, drawn[..., : y.shape[1]], np.inf)
+    gain = np.maximum(chosen - within, 0).mean(0)
     other = runs.same[rows, best]
     gain[other] = -1.0
     own = np.where(runs.trained & runs.known, runs.mean, np.inf).argmin(1)
@@ -186,10 +181,10 @@ def fit_responses(
     regret = chosen[..., 0] - within.min(2)
     if elsewhere is not None:  # drawn apart: no plan depends on it
         whole = np.broadcast_to(elsewhere, (len(y), *np.shape(elsewhere)))
-        drawn = fit.draw(np.concatenate([tried, whole], 1), rng)
-        chosen = drawn[:, rows, first][..., None]
-    beyond = np.where(usable, drawn[..., : some.shape[1]], np.inf)
-    beyond = np.concatenate([beyond, drawn[..., some.shape[1] :]], 2).min(2)
+        drawn = fit.draw(np.concatenate([x, whole], 1), rng)
+        chosen = drawn[:, rows, best][..., None]
+    drawn[..., : y.shape[1]][:, ~possible] = np.inf
+    beyond = drawn.min(2)
     tuning_sd = height * np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
     tuning_sd = np.maximum(tuning_sd, runs.hidden())
     lost = settled(height * regret.mean(0), np.median(np.abs(runs.least)))
@@ -482,15 +477,6 @@ def _kernel(a: Array, b: Array, ell: float) -> Array:
 def _evenly(of: int, most: int) -> NDArray[np.int64]:
     """Return at most `most` of the numbers 0 .. of − 1, evenly spaced."""
     return np.unique(np.linspace(0, of - 1, most).round().astype(int))
-
-
-def _least(mean: Array, best: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for each point at most `LEAST` runs of the least means, and where `best` is there."""
-    if mean.shape[1] <= LEAST:
-        return np.broadcast_to(np.arange(mean.shape[1]), mean.shape), best
-    mean = mean.copy()
-    np.put_along_axis(mean, best[:, None], -np.inf, 1)
-    return np.argsort(mean, 1, kind="stable")[:, :LEAST], np.zeros_like(best)
 
 
 def _around(x: Array, best: NDArray[np.int64]) -> Array:

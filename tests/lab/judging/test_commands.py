@@ -1,8 +1,7 @@
-"""Two commands: decisions and exit codes, looks, resumption, revisions, errors."""
+"""Two commands: decisions and exit codes, looks, resumption, errors."""
 
 import json
 import random
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -289,27 +288,6 @@ def test_the_answer_of_two_looks_is_that_of_scipy(extra, sign, lmzoo, tmp_path, 
         "decision": "undecided", "verdict": "better-open", "confirmed": False, "margin": 0.05,
         "seeds": [6, 6], "diverged": [0, 0], "seeds_needed": None, "out_of_time": False,
     })  # fmt: skip
-
-
-def test_two_revisions_of_one_command(lmzoo, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    git = ("git", "-c", "user.name=a", "-c", "user.email=a@b")
-    subprocess.run(["git", "init", "-q"], check=True)
-    for text in (TRAIN, TRAIN.replace("1 + effect", "0.5 + effect")):
-        Path("train.py").write_text(text)
-        subprocess.run([*git, "add", "train.py"], check=True)
-        subprocess.run([*git, "commit", "-qm", "x"], check=True)
-    Path("train.py").write_text("broken")
-    command = f"{sys.executable} train.py 0 {SEEDS}"
-    revisions = ("--base-rev", "HEAD~1", "--candidate-rev", "HEAD")
-    code, out, err = lmzoo(
-        "judge", "--base", command, *revisions, "--metric", "valid", "--lower-is-better"
-    )
-    assert code == 0, err
-    assert out.startswith("keep")
-    trees = subprocess.run(["git", "worktree", "list"], capture_output=True, text=True).stdout
-    assert len(trees.splitlines()) == 1
-    assert len(Results(Path("judge-runs")).values) == 12
 
 
 def test_a_change_of_a_variable_measures_an_arm_again(tmp_path, monkeypatch):

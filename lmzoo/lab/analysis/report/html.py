@@ -11,7 +11,6 @@ import functools
 import gzip
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,20 +84,7 @@ def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
         library = _vega()
     script = (FOLDER / "page.js").read_text("utf-8")
     css = (FOLDER / "page.css").read_text("utf-8")
-    page = macro("page", title, lead, sections, POLICY, css, library, script)
-    return _unique_regions(page.lstrip())
-
-
-def _unique_regions(page: str) -> str:
-    """Give a region with the name of an earlier one a number."""
-    seen: Counter[str] = Counter()
-
-    def name(found: re.Match[str]) -> str:
-        seen[found[1]] += 1
-        again = f" ({seen[found[1]]})" if seen[found[1]] > 1 else ""
-        return f'role="region" aria-label="{found[1]}{again}"'
-
-    return re.sub(r'role="region" aria-label="([^"]*)"', name, page)
+    return macro("page", title, lead, sections, POLICY, css, library, script).lstrip()
 
 
 def chart_figure(chart: Any) -> str:
