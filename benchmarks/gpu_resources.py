@@ -24,7 +24,6 @@ from triton.compiler import ASTSource
 from lmzoo.base.command_line import run_command
 from lmzoo.kernels.device import WIDEST
 from lmzoo.kernels.gpu import (
-    convolution,
     gru,
     linear_recurrence,
     lstm,
@@ -37,7 +36,6 @@ from lmzoo.kernels.gpu import (
     sphere,
     tied_softmax,
     token_mixture,
-    token_scores,
 )
 from lmzoo.kernels.gpu.scan import shared_memory, warps
 
@@ -58,7 +56,7 @@ PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin"
 
 
 SIZES = (*"BTHNDERSVKGWC", "SP", "SB", "ST")
-TOKENS = ("tokens", "lengths", "words", "order")
+TOKENS = ("tokens", "words", "order")
 TYPES = {**dict.fromkeys(SIZES, "i32"), **dict.fromkeys(TOKENS, "*i64")}
 """Types of the arguments of kernels by name; others are pointers to float32."""
 
@@ -100,16 +98,10 @@ def rest_of_step() -> Iterator[tuple[str, Any, dict[str, Any]]]:
         yield f"mixture of {columns} forward", token_mixture._forward, sizes
         yield f"mixture of {columns} backward", token_mixture._backward, sizes
         yield f"rows of {columns}", rows._take, sizes
-    for name in ("forward", "backward"):
-        constants = {"CLAMP": True, "BLOCK": token_scores.BLOCK}
-        yield f"scores {name}", getattr(token_scores, f"_{name}"), constants
     for is_sorted, (positions, columns) in rows.BLOCKS.items():
         name = f"sums of {'sorted ' if is_sorted else ''}rows"
         blocks = {"TOKENS": rows.TOKENS, "POSITIONS": positions, "COLUMNS": columns}
         yield name, rows._add, {**blocks, "PRECISION": rows.SUMS, "SORTED": is_sorted}
-    blocks = {"W": 4, "STEPS": convolution.STEPS, "CHANNELS": convolution.CHANNELS}
-    yield "convolution forward", convolution._forward, blocks
-    yield "convolution backward", convolution._backward, {**blocks, "TAPS": 4}
     for keys, values in ((8, 8), (32, 32), (64, 64), (256, 256)):
         chosen = matrix_state.constants(keys, values) | {"ERASES": True, "EACH": True}
         yield f"matrix {keys} forward", matrix_state._forward, chosen

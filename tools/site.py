@@ -188,7 +188,7 @@ def _cli() -> str:
 
     text = ["# Command line", f"```text\n{help_of('')}\n```"]
     text += [f"## lmzoo {name}\n\n```text\n{help_of(name)}\n```" for name in COMMANDS]
-    study = _run("sweeps/gru_ablation.py", "--help-all").strip()
+    study = _run("sweeps/gru_ablation.py", "--help").strip()
     text.append(
         f"## A study\n\nEvery file in `sweeps/` has the same options.\n\n```text\n{study}\n```"
     )

@@ -9,36 +9,35 @@ Standard library only.
 import codecs
 import contextlib
 import errno
+import functools
 import io
 import os
 import re
 import sys
 import threading
-import time
+import tomllib
 import unicodedata
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
 
 REPLACE = "lmzoo.replace"
 """Name of the error handler of the streams."""
-SPELLINGS = {
-    "−‐‑‒–—―⁻": "-", "‖": "||", "±": "+-", "≡": "==", "≈": "~", "≤": "<=", "≥": ">=", "≠": "!=",
-    "→": "->", "←": "<-", "↔": "<->", "×": "x", "·•∘⊙∗": "*", "⊕": "(+)", "√": "sqrt", "∂": "d",
-    "∞": "inf", "∈": " in ", "∪": " or ", "∝": " ~ ", "∇": "grad", "⌈⌊": "[", "⌉⌋": "]",
-    "½": "1/2", "¼": "1/4", "¾": "3/4", "‘’": "'", "“”„": '"', "…": "...", "✓": "v", "ß": "ss",
-}  # fmt: skip
-"""Characters -> how they are written in ASCII; Unicode decomposes the others."""
-_SPELLING = {character: text for group, text in SPELLINGS.items() for character in group} | {
-    "∗": "*"
-}
+
+
+@functools.cache
+def spellings() -> dict[str, str]:
+    """Return how characters are written in ASCII; Unicode decomposes the others."""
+    groups = tomllib.loads(Path(__file__).with_name("spellings.toml").read_text("utf-8"))
+    return {character: text for group, text in groups.items() for character in group}
 
 
 def spell(character: str) -> str:
     """Return a character in ASCII."""
-    if character in _SPELLING:
-        return _SPELLING[character]
+    if character in spellings():
+        return spellings()[character]
     if "\u2500" <= character <= "\u259f":  # lines and blocks of tables
         names = unicodedata.name(character)
         return "#" if "BLOCK" in names else "-" if names.endswith(("HORIZONTAL",)) else "|"
@@ -149,20 +148,3 @@ def stdout_error() -> OSError | None:
         sys.stdout.flush()
     error = getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
     return error if error is not None and error.errno != errno.EPIPE else None
-
-
-class Slowly:
-    """Says on stderr how far slow work is: first after two seconds, then every ten."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self._name = name
-        self._total = total
-        self._next = time.monotonic() + 2
-
-    def __call__(self, doing: str, done: int) -> None:
-        now = time.monotonic()
-        if now < self._next or sys.stderr is None:
-            return
-        self._next = now + 10
-        megabytes = f"{done / 1e6:,.0f} of {self._total / 1e6:,.0f} MB"
-        sys.stderr.write(f"{self._name}: {doing}, {megabytes}\n")

@@ -67,8 +67,6 @@ class Cell(nn.Module, ABC):
     pack_limit: ClassVar[int] = 2**20
     """Largest (B, T, E) of a member, in numbers, for which a pack is faster on a CPU: above it one
     member alone uses the whole CPU, and several exceed its cache."""
-    gpu_growth: ClassVar[str] = ""
-    """Why the launches of a training step grow with the length on a GPU; "" where they do not."""
     num_boundaries: int = 0
     """Boundary detectors of a cell that segments its input; see `boundaries`."""
     zero_start: float = 0.0

@@ -64,7 +64,6 @@ class Hybrid(Cell):
     pack_limit = 2**16
     """Packs of four take 0.35 of the time alone at 16,000 numbers, 1.03 at 64,000 and 1.19 at
     256,000."""
-    gpu_growth = "its layers may be loops of torch operations"
 
     @config
     class Config:

@@ -57,7 +57,6 @@ WEIGHTS = {
 class M2RNN(MatrixCell):
     """A tanh recurrence of a matrix per head, with a forget gate that reads the token."""
 
-    gpu_growth = "each token is a loop of torch operations"
     convolved = ("q", "k", "v")
 
     @config

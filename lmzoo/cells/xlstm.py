@@ -275,7 +275,6 @@ class SLSTM(Cell):
     Beck et al. 2024 (arXiv:2405.04517); N is LayerNorm per head, without bias.
     """
 
-    gpu_growth = "each token is a loop of torch operations"
     zero_start = 1.0
 
     @config

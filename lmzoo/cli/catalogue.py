@@ -19,7 +19,6 @@ from lmzoo.base.errors import UserError, near
 from lmzoo.base.registry import PARTS, Row
 from lmzoo.base.search_space import Choice, Range, ranges
 from lmzoo.base.streams import echo
-from lmzoo.cells.base import Cell
 from lmzoo.cli.common import ModelSettings
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import vocabulary
@@ -112,9 +111,6 @@ def describe(
     console.print(f"state between steps: {describe_state(model)}")
     reason = reason_not_packable(model)
     console.print(f"packed training: {f'no, {reason}' if reason else 'yes'}")
-    cells = [module for module in model.modules() if isinstance(module, Cell)]
-    if why := next((cell.gpu_growth for cell in cells if cell.gpu_growth), ""):
-        console.print(f"on a GPU: launches of a step grow with the length, because {why}")
     console.print_json(data=to_dict(config))
     for field, search_range in ranges(type(config)).items():
         console.print(f"search {field}: {_range(search_range)}")

@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.streams import Slowly
+from lmzoo.base.streams import said
 from lmzoo.contract import UNKNOWN
 from lmzoo.data.blocks import cut_blocks, cut_windows
 from lmzoo.data.corpus import Corpus, CorpusSource, token_dtype
@@ -131,23 +131,20 @@ class TextStream(CorpusSource):
 
     def _encode(self, texts: Sequence[memoryview]) -> Encoded:
         c, kind = self.config, VOCABULARIES[self.config.unit]
-        said = Slowly(self.name, sum(map(len, texts)))
+        megabytes = sum(map(len, texts)) / 1e6
 
-        def stretches(part: int, doing: str) -> Iterator[bytes]:
-            done = sum(map(len, texts[:part]))
-            for stretch in cut_stretches(texts[part], at_blanks=kind.at_blanks):
-                said(doing, done)
-                yield stretch
-                done += len(stretch)
+        def stretches(text: memoryview) -> Iterator[bytes]:
+            return cut_stretches(text, at_blanks=kind.at_blanks)
 
         try:
-            learned = map(bytes.decode, stretches(0, "vocabulary"))
-            vocabulary = kind.learn(learned, c.vocab, c.min_count)
-            dtype = token_dtype(len(vocabulary))
-            read = [
-                [torch.from_numpy(vocabulary.read(own)).to(dtype) for own in stretches(i, "tokens")]
-                for i in range(len(texts))
-            ]
+            with said(f"{self.name}: encoding a text of {megabytes:,.0f} MB"):
+                learned = map(bytes.decode, stretches(texts[0]))
+                vocabulary = kind.learn(learned, c.vocab, c.min_count)
+                dtype = token_dtype(len(vocabulary))
+                read = [
+                    [torch.from_numpy(vocabulary.read(own)).to(dtype) for own in stretches(text)]
+                    for text in texts
+                ]
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{self.name}: the text is not UTF-8 ({error}); fetch it again, or set "

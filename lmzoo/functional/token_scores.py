@@ -4,7 +4,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from lmzoo.kernels.dispatch import CustomFunction, has_gpu_kernels
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
@@ -29,30 +28,12 @@ def mask_scores(
 
     Half precision becomes float32, because a sum over tokens needs more digits.
     """
-    if has_gpu_kernels(values):
-        return _Mask.apply(values, lengths, int(clamp))[0]
-    if clamp:
-        values = values.clamp_max(0)
     t = torch.arange(1, values.shape[1] + 1, device=values.device)
+    is_zero = t >= lengths[:, None]
+    if clamp:
+        # With `clamp_max`, a step on a GPU would have two launches more.
+        is_zero = is_zero | (values > 0)
     if values.dtype in (torch.bfloat16, torch.float16):
         values = values.float()
-    values = values.masked_fill(t >= lengths[:, None], 0.0)
+    values = values.masked_fill(is_zero, 0.0)
     return nn.functional.pad(values, (1, 0))
-
-
-class _Mask(CustomFunction):
-    """(values, lengths, clamp), both tensors or neither with a member axis first -> (scores,)."""
-
-    axes = 2
-
-    @staticmethod
-    def compute(values: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor]:
-        from lmzoo.kernels.gpu.token_scores import forward
-
-        return (forward(values.contiguous(), lengths.contiguous(), clamp),)
-
-    @staticmethod
-    def gradients(values: Tensor, g: Tensor, lengths: Tensor, clamp: int) -> tuple[Tensor]:
-        from lmzoo.kernels.gpu.token_scores import backward
-
-        return (backward(g, values.contiguous(), lengths.contiguous(), clamp),)

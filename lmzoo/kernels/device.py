@@ -83,13 +83,12 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
 def _check_kernels(node: str) -> None:
     """Launch a kernel: Triton compiles its launcher with the C compiler of the node."""
     values = torch.zeros(1, 1, 1, device=GPU)
-    lengths = torch.full((1, 1), 2, device=GPU)
     if not has_gpu_kernels(values):
         return
     try:
-        from lmzoo.kernels.gpu import token_scores
+        from lmzoo.kernels.gpu.rows import take_rows
 
-        token_scores.forward(values, lengths, 0)
+        take_rows(values, torch.zeros(1, 1, 1, dtype=torch.int64, device=GPU))
     except UserError:
         raise
     except Exception as error:

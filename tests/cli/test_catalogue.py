@@ -81,7 +81,6 @@ def test_describe_states_what_is_carried_and_what_is_unused(lmzoo):
         ("DLM10", "state between steps: the last token"),
         ("DLM9", "state between steps: nothing"),
         ("lstm_lm", "state between steps: 64 floats"),
-        ("slstm", "launches of a step grow with the length, because each token"),
     ):
         assert line in lmzoo("describe", name)[1], name
 

@@ -57,7 +57,7 @@ def test_a_granted_gpu_without_a_compiler_is_an_error_that_says_what_is_missing(
     pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
     monkeypatch.setattr(device, "GPU", META)
     monkeypatch.setattr(device, "has_gpu_kernels", lambda _: True)
-    monkeypatch.setattr("lmzoo.kernels.gpu.token_scores.forward", fail)
+    monkeypatch.setattr("lmzoo.kernels.gpu.rows.take_rows", fail)
     with raises_user_error("node gpu-3", "Failed to find C compiler", "gcc, python3-dev"):
         granted_gpu("gpu-3")
 

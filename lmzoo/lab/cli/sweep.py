@@ -21,7 +21,7 @@ def sweep(
 
     The options that every study has: --epochs, --samples, --seeds, --until-decided, --max-seeds,
     --points, --corpus, --set FIELD=VALUE, --search-space FIELD=LOW:HIGH, --margin, --out, --device,
-    --dry-run, --json. `lmzoo sweep STUDY --help` explains them, --help-all all others.
+    --dry-run, --json. `lmzoo sweep STUDY --help` explains them all, and others.
 
     The exit code is 0 (done), 1 (runs failed), 2 (bad input), 70 (an error of lmzoo) or 130
     (stopped).

@@ -1,17 +1,15 @@
 """The command line of a study: `python sweeps/NAME.py [options]`.
 
 The options that change the question are the fields of `Study`, which declare them; those that
-change how and where it runs are the parameters of `_run`. `--help` shows the usual ones, and
-`--help-all` all.
+change how and where it runs are the parameters of `_run`.
 """
 
-import copy
 import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import typer
 from rich.markup import escape
@@ -24,15 +22,9 @@ from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.study.study import Study, options
 from lmzoo.lab.sweep.driver.execution import Sweep
 
-HELP_ALL = "--help-all"
 Texts = list[str] | None
 SWITCH = "with_"
 """Prefix of the parameter of an option's switch."""
-USUAL = (
-    *("corpus", "fields", "search", "epochs", "samples", "seeds", f"{SWITCH}max_seeds", "points"),
-    *("out", "device", "max_concurrent", "dry_run", "help_all"),
-)
-"""Parameters of the options that `--help` shows."""
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
 
 
@@ -43,15 +35,13 @@ def run_studies(studies: Sequence[Study]) -> None:
     interruption.
     """
     given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
-    every = HELP_ALL in sys.argv
-    sys.argv = ["--help" if word == HELP_ALL else word for word in sys.argv]
     app = typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, no_args_is_help=len(studies) > 1
     )
     for study in studies:
         own = (*_script(), study.name) if len(studies) > 1 else _script()
         asked = dataclasses.replace(study, script=own, given=given)
-        app.command(study.name)(_command(asked, every=every))
+        app.command(study.name)(_command(asked))
 
     def run(**options: Any) -> Any:
         return app(prog_name=" ".join(_script()), **options)
@@ -67,7 +57,7 @@ def _script() -> tuple[str, ...]:
     return "python", str(path.relative_to(Path.cwd()) if below else path)
 
 
-def _command(study: Study, *, every: bool = False) -> Callable[..., None]:
+def _command(study: Study) -> Callable[..., None]:
     """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
 
     def command(**given: Any) -> None:
@@ -75,17 +65,9 @@ def _command(study: Study, *, every: bool = False) -> Callable[..., None]:
         _run(study, own, **given)
 
     parameters = [*_parameters(study), *EXECUTION.values()]
-    parameters = [p if every or p.name in USUAL else _hidden(p) for p in parameters]
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__doc__ = escape(study.question)  # typer reads `[red]` as a colour
     return command
-
-
-def _hidden(parameter: inspect.Parameter) -> inspect.Parameter:
-    kind, option = get_args(parameter.annotation)
-    option = copy.copy(option)
-    option.hidden = True
-    return parameter.replace(annotation=Annotated[kind, option])
 
 
 def _parameters(study: Study) -> Iterator[inspect.Parameter]:
@@ -147,7 +129,6 @@ def _run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
     plugins: Plugins = None,
-    help_all: Annotated[bool, typer.Option(HELP_ALL, help="Show all options.")] = False,
 ) -> None:  # fmt: skip
     """Run a study; `own` are the values of its options."""
     study.check()

@@ -12,12 +12,10 @@ import pytest
 import torch
 from torch.func import vmap
 
-from lmzoo.functional.convolution import convolve
 from lmzoo.functional.normalise import project_to_sphere, rms_norm, unit
 from lmzoo.functional.selective_scan import selective_scan
 from lmzoo.functional.tied_softmax import log_normalisers, tied_log_prob
 from lmzoo.functional.token_mixture import mixture_log_prob, naive_mixture_log_prob
-from lmzoo.functional.token_scores import mask_scores
 from lmzoo.kernels import gpu
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import without_kernels
@@ -31,14 +29,12 @@ from tests.kernels.gpu.interpreted import build, captions
 
 TOLERANCE = 2e-6
 STEP = {
-    "convolution",
     "matrix_state",
     "rows",
     "selective_scan",
     "sphere",
     "tied_softmax",
     "token_mixture",
-    "token_scores",
 }
 on_the_interpreter = pytest.mark.skipif(
     os.environ.get("TRITON_INTERPRET") != "1", reason="a test of Triton's interpreter"
@@ -219,23 +215,6 @@ def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
 
 
 @pytest.mark.parametrize("members", [None, 3])
-@pytest.mark.parametrize("sizes", [(3, 2, 2), (5, 4, 70), (40, 4, 3)], ids=str)
-def test_a_convolution_equals_its_sum(members, sizes):
-    """Channels of one block and of two, steps likewise; x is a slice of more columns."""
-    (steps, taps, width) = sizes
-    lead = leading(members)
-    torch.manual_seed(0)
-    whole = torch.randn(*lead, 2, steps, width + 3)
-    past = torch.randn(*lead, 2, taps - 1, width)
-    inputs = [whole, past, torch.randn(*lead, width, taps), torch.randn(*lead, width)]
-
-    def joined(whole, *rest):
-        return torch.cat([y.flatten() for y in convolve(whole[..., :width], *rest)])
-
-    assert_equal(joined, joined, inputs, members=members)
-
-
-@pytest.mark.parametrize("members", [None, 3])
 @pytest.mark.parametrize("vector", [False, True], ids=["per head", "per channel"])
 @pytest.mark.parametrize("delta", [False, True], ids=["", "erases"])
 def test_matrix_states_equal_the_loop_over_steps(members, vector, delta, monkeypatch):
@@ -292,25 +271,6 @@ def test_one_result_of_a_selective_scan_has_a_gradient(result):
         return selective_scan(x, delta, rate, b.expand(c.shape), c, start)[result]
 
     assert_equal(scan, scan, inputs)
-
-
-@pytest.mark.parametrize("members", [None, 3])
-@pytest.mark.parametrize("clamp", [False, True])
-def test_masked_scores_equal_those_of_torch(members, clamp):
-    torch.manual_seed(0)
-    values = torch.randn(members or 1, 5, 7)
-    lengths = torch.randint(1, 9, (members or 1, 5))
-    if members is None:
-        values = values[0]
-        lengths = lengths[0]
-
-    def mask(values):
-        one = partial(mask_scores, clamp=clamp)
-        if members is None:
-            return one(values, lengths)
-        return vmap(one)(values, lengths)
-
-    assert_equal(mask, mask, [values], 1e-7, node="Mask")
 
 
 @pytest.mark.parametrize("members", [None, 3])

@@ -140,8 +140,6 @@ class Console:
         assert self.fleet is not None
         seconds = time.monotonic() - self.start_time
         spent = duration(seconds)
-        if 90 <= seconds < 600:
-            spent = f"{seconds // 60:.0f} min {seconds % 60 // 1:.0f} s"
         if self.fleet.done:
             return f"100 % of the epochs, {spent}"
         share = self._done / max(1e-9, self._done + self._left)
