@@ -230,6 +230,24 @@ def test_where_a_command_reports_its_epochs(line, reading, tmp_path):
     assert trained(run_of(command, tmp_path, {}), 3) == [3.0, 1.5, 1.0]
 
 
+EVENTS = """import sys
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+writer = EventFileWriter(sys.argv[2])
+for e in (1, 2):
+    value = Summary.Value(tag="val/loss", simple_value=4 / e)
+    writer.add_event(Event(step=e, summary=Summary(value=[value])))
+writer.close()
+"""
+"""What torch's `SummaryWriter` does, which takes seconds to import."""
+
+
+def test_a_command_that_writes_for_tensorboard(tmp_path):
+    command = Command(script_of(tmp_path, EVENTS) + " {folder}/tb", tensorboard="{folder}/tb")
+    assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
+
+
 @cases(CASES, "reports")
 def test_the_last_report_of_a_command_counts_or_it_says_why(case, tmp_path):
     """Also if its line has no end."""
@@ -528,8 +546,9 @@ def test_files_and_places_of_a_command_are_declared(own_folder):
     assert Command("own {seed}", files=("*.csv",)).facts()["files"].keys() == {"data.csv"}
     with pytest.raises(UserError, match="names no file"):
         Command("own {seed}", files=("*.R",)).facts()
-    with pytest.raises(UserError, match=r"runs would share .*; write \{folder\}/"):
-        Command("own {seed}", csv="m.csv").check({})
+    for place in ({"csv": "m.csv"}, {"tensorboard": "runs/{seed}"}):
+        with pytest.raises(UserError, match=r"runs would share .*; write \{folder\}/"):
+            Command("own {seed}", **place).check({})
     Command("own $LMZOO_SEED").check({})
 
 

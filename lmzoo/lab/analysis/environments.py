@@ -1,8 +1,12 @@
-"""Runs of a study that were trained in different environments, or are equal.
+"""Runs of a study that were trained in different environments, are equal, or jump together.
 
 A ranking over mixed environments says so. A point has no verdict if none of its confirm runs shares
 a value with those of the reference, such as the version of a package: the whole difference may be
 that of the value. `lmzoo/base/environment.py` says which values count.
+
+**Jumps.** What is not recorded can change between two commands, and then all points change at once.
+With m_j the mean of seed j over the points, a t-test compares the seeds before and after each
+border between two seeds; the smallest p, times the number of borders, is said below `TINY`.
 """
 
 import json
@@ -10,17 +14,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import polars as pl
+from scipy import special
 
 from lmzoo.base.environment import Values, apart, counted
 from lmzoo.lab.analysis.formatting import join_labels
 from lmzoo.lab.statistics.draws import equal_lines
+from lmzoo.lab.statistics.intervals import Array
+
+TINY = 1e-4
 
 
 def environment_warnings(
     study: Mapping[str, Any], runs: pl.DataFrame, losses: pl.DataFrame
 ) -> Iterator[str]:
-    """Yield what runs of different environments, and equal runs, make doubtful.
+    """Yield what runs of different environments, and jumps, make doubtful.
 
     `losses` are those of the confirm runs: point, run, seed, loss.
     """
@@ -46,10 +55,17 @@ def environment_warnings(
             f"{ours}; run the sweep with --again, which trains again what differs from now"
         )
     drawn = runs.filter(pl.col("parameters").ne_missing(0)).select("run")  # no models of counts
-    own = losses.unique("run", maintain_order=True).join(drawn, on="run")
-    wide = own.pivot("seed", index="point", values="loss", aggregate_function="mean").sort("point")
-    names = [labels.get(point, point) for point in wide["point"]]
-    yield from equal_lines(names, wide.drop("point").to_numpy())
+    own = _by_seed(losses.unique("run", maintain_order=True).join(drawn, on="run"))
+    yield from equal_lines([labels.get(p, p) for p in own["point"]], own.drop("point").to_numpy())
+    seeds = _by_seed(losses)
+    wide = seeds.select(sorted(seeds.columns[1:], key=int)).to_numpy()
+    whole = np.isfinite(wide).all(0)
+    border, p, size = jump(wide[:, whole].sum(0) / max(1, len(wide)))
+    if p < TINY:
+        yield (
+            f"all points change by {size:+.3g} after the first {border} seeds (p {p:.0e}): "
+            "something changed between two commands"
+        )
 
 
 def commits_line(runs: pl.DataFrame) -> str:
@@ -92,6 +108,27 @@ def union(points: Mapping[str, Values]) -> Values:
         for name, own in values.items():
             found.setdefault(name, set()).update(own)
     return found
+
+
+def jump(means: Array) -> tuple[int, float, float]:
+    """Return after how many seeds the means (S,) jump, p, and by how much."""
+    best = 0, 1.0, 0.0
+    for border in range(2, len(means) - 1):
+        before = means[:border]
+        after = means[border:]
+        if np.ptp(before) and np.ptp(after):
+            free = len(means) - 2
+            variance = (before.var() * len(before) + after.var() * len(after)) / free
+            size = after.mean() - before.mean()
+            t = abs(size) / np.sqrt(variance * (1 / len(before) + 1 / len(after)))
+            p = 2 * (len(means) - 3) * float(special.stdtr(free, -t))
+            best = min(best, (border, p, float(size)), key=lambda found: found[1])
+    return best
+
+
+def _by_seed(losses: pl.DataFrame) -> pl.DataFrame:
+    wide = losses.pivot("seed", index="point", values="loss", aggregate_function="mean")
+    return wide.sort("point")
 
 
 def _counted(runs: pl.DataFrame) -> Iterator[tuple[str, dict[str, str]]]:

@@ -28,6 +28,7 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import said
+from lmzoo.lab.analysis.copies import copy_warnings, without_replaced
 from lmzoo.lab.analysis.environments import environment_warnings
 from lmzoo.lab.analysis.stored import StoredRuns, packed_study, stored_runs
 from lmzoo.lab.analysis.study_parquet import SUFFIX
@@ -130,12 +131,21 @@ def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) 
     runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
+    copied, _ = read_events(without_replaced(path, stored.copies))
     if is_maximized(study):
-        events = events.with_columns(-pl.col(LOSSES) + 0.0)  # not −0.0
+        turned = -pl.col(LOSSES) + 0.0  # not −0.0
+        events = events.with_columns(turned)
+        copied = copied.with_columns(turned)
     study = named_points(study, models, [path / files.USER_CODE])
+    labels = {point["id"]: point["label"] for point in study["points"]}
+    names = {
+        run: f"{labels.get(point, point)}, seed {seed}"
+        for run, point, seed in runs.select("run", "point", "seed").iter_rows()
+    }
     warnings = [
         *_version_warnings(study),
         *environment_warnings(study, runs, _confirmed(study, runs, events)),
+        *copy_warnings(events, copied, names),
     ]
     study = _with_warnings(study, warnings)
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)

@@ -33,16 +33,23 @@ class StoredRuns(NamedTuple):
     total: int
     damage: Sequence[str] = ()
     """What is said of damaged archives."""
+    copies: Sequence[tuple[str, bytes]] = ()
+    """Runs that the store has once more, and those records."""
 
 
 def stored_runs(path: Path) -> StoredRuns:
     """Return the runs of a study's folder and of its archive."""
     folders = run_folders(path)
-    # After the folders: a sweep moves runs there. Of a run that is there twice, the last counts.
-    archived = {run: (text, records) for run, text, records in archived_runs(path)}
+    archived: dict[str, Content] = {}
+    copies: list[tuple[str, bytes]] = []
+    for run, text, records in archived_runs(path):  # after the folders: a sweep moves runs there
+        if run in archived:
+            copies.append((run, archived[run][1]))
+        archived[run] = text, records
+    copies += [(run, archived[run][1]) for run in sorted(folders & archived.keys())]
     damage = [archive.damage for archive in archives(path) if archive.damage]
     count = len(folders | archived.keys())
-    return StoredRuns(_in_order(path, folders, archived), count, damage)
+    return StoredRuns(_in_order(path, folders, archived), count, damage, copies)
 
 
 def _in_order(

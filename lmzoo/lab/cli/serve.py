@@ -14,8 +14,8 @@ from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
-from typing import Annotated, ClassVar
+from threading import BoundedSemaphore, Lock
+from typing import Annotated, Any, ClassVar
 from urllib.parse import quote, unquote
 
 import typer
@@ -29,8 +29,8 @@ RELOAD = 15
 """Seconds after which a browser loads a page again."""
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
-SECONDS = 10.0
-"""How long a request may wait for its next bytes."""
+MOST, SECONDS = 32, 10.0
+"""Requests at the same time, and how long one may wait for its next bytes."""
 COLUMNS = ("study", "question", "state", "runs", "last change")
 
 
@@ -166,6 +166,26 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing: a line of the log would show the token."""
 
 
+class Server(ThreadingHTTPServer):
+    """Answers at most `MOST` requests at the same time; it closes further ones."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._free = BoundedSemaphore(MOST)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
 def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> ThreadingHTTPServer:
     """Return the server of the pages, with a token of its own.
 
@@ -175,7 +195,7 @@ def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> Thread
         raise UserError(f"{runs} is not a folder; give the folder of the runs, such as runs")
     own = {"pages": Pages(runs, render), "token": secrets.token_urlsafe(24)}
     try:
-        return ThreadingHTTPServer(("127.0.0.1", port), type("OwnHandler", (Handler,), own))
+        return Server(("127.0.0.1", port), type("OwnHandler", (Handler,), own))
     except OSError as error:
         raise UserError(f"port {port} cannot be opened: {error}; choose another --port") from error
 

@@ -8,6 +8,7 @@ r"""A command of the user: any program that prints its metrics, or writes them i
     pattern      lines of its output that a regular expression finds: `epoch (?P<epoch>\d+) val
                  (?P<valid>\S+)`; a single group without a name is the study's metric
     csv          rows of this file, in {folder}; rows without the metric are left out
+    tensorboard  scalars of the event files below this folder, in {folder}; the step is the epoch
 
 A report counts if it has the study's metric. Of reports without an epoch, the last one counts.
 Most programs count steps: with `every=500`, the reports of steps 500, 1000, ... are those of epochs
@@ -73,7 +74,8 @@ class Command:
     text: str
     pattern: str = ""
     csv: str = ""
-    """A file; it contains `{folder}`, so that runs do not share it."""
+    """A file; as `tensorboard`, it contains `{folder}`, so that runs do not share it."""
+    tensorboard: str = ""
     first_epoch: int = 1
     """The number of the first epoch in the program's reports."""
     every: int = 1
@@ -82,7 +84,7 @@ class Command:
     """Further files that decide its results, as patterns: `conf/*.yaml`."""
 
     def __post_init__(self) -> None:
-        for name in ("text", "pattern", "csv"):
+        for name in ("text", "pattern", "csv", "tensorboard"):
             text(name, getattr(self, name))
         texts("files", self.files)
         for name in ("first_epoch", "every"):
@@ -90,11 +92,11 @@ class Command:
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise a `UserError` unless the command uses the seed, all settings, and no more."""
-        if self.pattern and self.csv:
-            raise UserError(f"command {self.text!r}: give one of pattern and csv")
-        if self.csv and "{folder}" not in self.csv:
-            own = f"write {{folder}}/{Path(self.csv).name}, and give the program {{folder}}"
-            raise UserError(f"command {self.text!r}: runs would share {self.csv!r}; {own}")
+        if sum(map(bool, (self.pattern, self.csv, self.tensorboard))) > 1:
+            raise UserError(f"command {self.text!r}: give one of pattern, csv and tensorboard")
+        if (place := self.csv + self.tensorboard) and "{folder}" not in place:
+            own = f"write {{folder}}/{Path(place).name}, and give the program {{folder}}"
+            raise UserError(f"command {self.text!r}: runs would share {place!r}; {own}")
         names = set(NAME.findall(self.text))
         if "seed" not in names and SEED not in self.text:
             raise UserError(f"command {self.text!r} has no {{seed}}; write it where the seed goes")
@@ -237,6 +239,8 @@ def _reader(
     """Return a function that returns the reports since its last call."""
     if command.csv:
         return _Rows(where / NAME.sub(lambda m: str(values[m[1]]), command.csv))
+    if command.tensorboard:
+        return _Events(where / NAME.sub(lambda m: str(values[m[1]]), command.tensorboard))
     return _Lines(output, begin, re.compile(command.pattern) if command.pattern else None, metric)
 
 
@@ -292,3 +296,24 @@ class _Rows:
         rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
         first, self._seen = self._seen if len(rows) >= self._seen else 0, len(rows)
         return [{k: v for k, v in row.items() if k and v} for row in rows[first:]]
+
+
+class _Events:
+    """Steps that were added to TensorBoard's event files; the last one may be incomplete."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._seen = folder, dict[int, dict[str, Any]]()
+
+    def __call__(self) -> list[dict[str, Any]]:
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+        steps: dict[int, dict[str, Any]] = {}
+        for folder in sorted({file.parent for file in self._folder.glob("**/*tfevents*")}):
+            events = EventAccumulator(str(folder), {"scalars": 0})
+            events.Reload()
+            for tag in events.Tags()["scalars"]:
+                for event in events.Scalars(tag):
+                    steps.setdefault(event.step, {"epoch": event.step})[tag] = event.value
+        new = [row for step, row in sorted(steps.items()) if self._seen.get(step) != row]
+        self._seen = steps
+        return new

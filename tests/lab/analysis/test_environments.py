@@ -1,5 +1,7 @@
+import numpy as np
 import pytest
 
+from lmzoo.lab.analysis.environments import TINY, jump
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, csv_note, render
 from lmzoo.lab.store.records import json_bytes, read_json
@@ -61,6 +63,22 @@ def test_points_that_share_a_value_are_compared(toy):
     assert row(rank(toy), "gate")["verdict"]
     assert "not comparable" not in warnings(toy)
     assert "1 of 4 runs" in warnings(toy)
+
+
+def test_a_jump_of_all_points_is_said(toy):
+    losses = [3.0, 3.001, 8.0, 8.001]
+    toy.study_json["points"].clear()
+    toy.study_json["chosen"].clear()
+    toy.add_points(full=losses, gate=[x + 0.1 for x in losses])
+    assert "all points change by +5 after the first 2 seeds" in warnings(toy)
+
+
+def test_seeds_without_a_border_have_no_jump():
+    """At most a share TINY, and seeds of few values, as an accuracy has, have none."""
+    rng = np.random.default_rng(0)
+    assert sum(jump(rng.normal(size=5))[1] < 0.01 for _ in range(1000)) < 15
+    assert jump(np.array([0.9, 0.9, 0.9, 1.0]))[1] > TINY
+    assert jump(np.zeros(0))[1] == 1.0
 
 
 def test_equal_results_are_said_except_those_of_models_of_counts(toy):

@@ -15,7 +15,7 @@ import pytest
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.report import render_report
-from lmzoo.lab.cli.serve import RELOAD, build_server
+from lmzoo.lab.cli.serve import MOST, RELOAD, build_server
 from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import DRIVER_LOCK
 from tests.lab.analysis.toy_study import ToyStudy
@@ -99,10 +99,19 @@ def test_only_studies_of_the_folder_are_shown(server, runs, tmp_path):
     assert re.findall(r'<a href="([^"]+)"', get(server, link(server))[2]) == ["toy-captions"]
 
 
-def test_a_client_that_sends_nothing_is_closed(server, monkeypatch):
+def test_requests_have_limits(server, monkeypatch):
+    """Clients that send nothing take no more than their share, and not for long."""
     monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.3)
     with socket.create_connection(("127.0.0.1", server.server_port), timeout=10) as silent:
-        assert silent.recv(1) == b""
+        assert silent.recv(1) == b"", "it is closed"
+    taken = 0
+    while server._free.acquire(timeout=0.5):
+        taken += 1
+    assert taken == MOST
+    with pytest.raises(ConnectionError):
+        get(server, link(server))
+    server._free.release()
+    assert [get(server, link(server))[0] for _ in range(2)] == [200, 200]
 
 
 def pages_of(folder, render=lambda study: ""):

@@ -136,7 +136,7 @@ class Sweep:
                 if dry_run
                 else StudyStore(self.folder, archives=True, curves=self.curves, again=self.again)
             ) as store:
-                if said := store.other_question(self.study.question):
+                if said := store.keep_other_question(self.study.question):
                     self.stderr.print(f"WARNING: {said}", markup=False)
                 with gc_disabled():  # a large store makes millions of objects that stay
                     planner = Planner(self.study, points, store, needed)
@@ -229,6 +229,8 @@ class Sweep:
             self.stderr.print(f"failed: {label}, {count}: {reason}{where}{own}", markup=False)
         for node, reason in self.left_out.items():
             self.stderr.print(f"left out: {node}: {reason}", markup=False)
+        for line in planner.equal_results():
+            self.stderr.print(f"equal: {line}", markup=False)
         self.failed = bool(planner.failed_runs)
         if diverged := [point.point.display_label for point in planner.points if point.diverged]:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)

@@ -1,0 +1,53 @@
+"""Name the runs that a store has twice with other numbers.
+
+A file of the archive that is copied in from another machine may have runs that the store has, too;
+the last one counts (`store/archive.py`). A copy that `--again` has replaced is not named: its
+records are kept beside those of the new run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from lmzoo.lab.store.archive import archived_files, read_run_file
+from lmzoo.lab.store.records import DAMAGED
+
+NAMED = 3
+CLOSE = 1e-6
+KEY = ["run", "event", "epoch"]
+LOSS = pl.coalesce("token", "valid_token").fill_null(float("inf"))
+"""A run that diverged has no loss."""
+
+
+def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tuple[str, bytes]]:
+    """Return the runs, (name, records), that no later training has replaced."""
+    if not copies:
+        return []
+    replaced = {(run, data) for run, _, data in archived_files(path, [DAMAGED])}
+    replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in copies}
+    return [own for own in copies if own not in replaced]
+
+
+def copy_warnings(
+    events: pl.DataFrame, copied: pl.DataFrame, names: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a line if the events of runs differ from those of their copies."""
+    is_measured = pl.col("event").is_in(["test", "epoch"])
+    ours = events.filter(is_measured).select(*KEY, loss=LOSS)
+    theirs = copied.filter(is_measured).select(*KEY, loss=LOSS)
+    both = ours.join(theirs, on=KEY, maintain_order="left")
+    difference = (pl.col("loss") - pl.col("loss_right")).abs()
+    scale = pl.min_horizontal(pl.col("loss").abs(), pl.col("loss_right").abs())
+    differ = both.filter(pl.col("loss") != pl.col("loss_right"), difference > CLOSE * scale)
+    last = differ.group_by("run", maintain_order=True).last()
+    found = [
+        f"{names[run]}: {here:.6g} and {there:.6g}"
+        for run, here, there in last.select("run", "loss", "loss_right").iter_rows()
+    ]
+    if found:
+        more = f"; and {len(found) - NAMED} more" * (len(found) > NAMED)
+        yield (
+            "in the store twice with other numbers, of which the last file counts: "
+            f"{'; '.join(found[:NAMED])}{more}"
+        )
