@@ -2,7 +2,7 @@
 
     python -m benchmarks.longer
 
-`curves/long_gru.ndjson.gz` has the minimal gated unit and its cuts on captions: 40 epochs at a
+`long_curves/gru.ndjson.gz` has the minimal gated unit and its cuts on captions: 40 epochs at a
 constant rate, and 10, 20 and 40 epochs of a cosine rate. The other files have 10 and 12 epochs at
 constant rates. A row is a study and its first n epochs; a point is a mean of seeds.
 
@@ -26,8 +26,8 @@ from lmzoo.base.streams import echo
 from lmzoo.lab.statistics.longer import longer
 
 Array = NDArray[np.float64]
-HERE = Path(__file__).parent / "curves"
-OTHERS = ("gru_ablation_captions", "cells_multi30k_words")
+HERE = Path(__file__).parent
+OTHERS = ("curves/gru_ablation_captions", "curves/cells_multi30k_words")
 
 
 def tables(name: str) -> dict[str, dict[str, Array]]:
@@ -48,7 +48,7 @@ def tables(name: str) -> dict[str, dict[str, Array]]:
 
 def pairs() -> Iterator[tuple[str, Array, Array]]:
     """Yield a name, the curves (P, n), and the losses (P,) after 2 n epochs."""
-    long = tables("long_gru")
+    long = tables("long_curves/gru")
     cosine = {len(next(iter(own.values()))): own for name, own in long.items() if "cosine" in name}
     for n, own in cosine.items():
         if 2 * n in cosine:

@@ -97,7 +97,7 @@ def read_rows(data: bytes) -> dict[str, Any]:
     names, (loss, epoch) = state.pop("names"), state.pop("best")
     weights = {name: kinds[VALUES][name] for name in names}
     own = kinds.get(BEST, weights if epoch else {})
-    groups = numbered(state.pop("groups"))
+    groups = numbered(state.pop("groups"), len(names))
     for group in groups:
         group |= {key: tuple(x) for key, x in group.items() if key == "betas"}
     keys = [key for key in kinds if key not in (VALUES, BEST)]

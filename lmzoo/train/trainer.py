@@ -82,7 +82,7 @@ class Training:
                 weights = best_weights if last_is_best else row.best().weights()
                 optimiser = {
                     "state": row.optimiser_state(),
-                    "param_groups": numbered(groups),
+                    "param_groups": numbered(groups, len(row.names)),
                 }
             return {
                 **state,
@@ -150,10 +150,9 @@ class Training:
         own = self.optimiser.state_dict()["param_groups"]
         names = [*self.parameters]
         saved = state["optimiser"]["state"]
+        before = state.get("parameters", names)  # missing in earlier versions
         numbers = {name: number for number, name in enumerate(names)}
-        moved = {
-            numbers[name]: saved[i] for i, name in enumerate(state["parameters"]) if i in saved
-        }
+        moved = {numbers[name]: saved[i] for i, name in enumerate(before) if i in saved}
         return {"state": moved, "param_groups": own}
 
     def add_record(self, record: Record) -> None:
@@ -193,9 +192,12 @@ def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in weights.items()}
 
 
-def numbered(groups: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return groups of `progress` with the numbers of their parameters, as torch writes them."""
-    sizes = [group["params"] for group in groups]
+def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Return groups of `progress` with the numbers of their parameters, as torch writes them.
+
+    Groups of earlier versions have no sizes: there is one, of all `count` parameters.
+    """
+    sizes = [group.get("params", count) for group in groups]
     ends = itertools.accumulate(sizes)
     return [
         {**group, "params": [*range(end - size, end)]}

@@ -203,7 +203,7 @@ def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
     assert not [r for r in requests if r.startswith("GET")]
     assert requests.count(f"PUT {CHECKPOINT}") == 1
     assert requests.count(f"PUT {RECORDS}") == requests.count(f"PUT {CONFIG}") == 1
-    assert len(requests) == 6
+    assert len(requests) == 5
 
 
 def test_a_damaged_checkpoint_in_a_bucket_starts_over(bucket, config, corpus):
