@@ -1,7 +1,7 @@
-"""Gated recurrent units: the GRU in three variants with its cuts, and MUT1 to MUT3."""
+"""The gated recurrent unit in three variants, with its cuts."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from pydantic import Field, model_validator
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
 from lmzoo.cells.cuts import Cuts, numbered
 from lmzoo.kernels.scan import find_recurrence, scan
@@ -178,85 +177,3 @@ class GRU(Cell):
         projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
         weights = [self.weight("weight_hh").mT, bias[None, gates:]]
         return scan(recurrence, projected, start, weights)[0]
-
-
-@CELLS("mut")
-class Mut(Cell):
-    """A unit with two gates; its state is h.
-
-        r_t = σ( x_t W_xr + h_{t-1} W_hr + b_r )                     variant=1
-            | σ( x_t + h_{t-1} W_hr + b_r )                          variant=2
-            | σ( x_t W_xr + h_{t-1} W_hr + b_r )                     variant=3
-        z_t = σ( x_t W_xz + b_z )                                    variant=1
-            | σ( x_t W_xz + h_{t-1} W_hz + b_z )                     variant=2
-            | σ( x_t W_xz + tanh(h_{t-1}) W_hz + b_z )               variant=3
-        n_t = tanh( tanh(x_t) + (r_t ⊙ h_{t-1}) W_hh + b_h )         variant=1
-            | tanh( x_t W_xh + (r_t ⊙ h_{t-1}) W_hh + b_h )          variant=2
-            | tanh( x_t W_xh + (r_t ⊙ h_{t-1}) W_hh + b_h )          variant=3
-        h_t = z_t ⊙ n_t + (1 − z_t) ⊙ h_{t-1}
-
-    They are near the `gru` with reset=before; z writes. MUT1 and MUT2 need a state as
-    wide as the input, which all cells here have. Weights shared with the other variants start with
-    the same values. MUT3 has no kernel.
-
-    Jozefowicz et al. 2015 (http://proceedings.mlr.press/v37/jozefowicz15.html).
-    """
-
-    outputs_state = True
-
-    @config
-    class Config:
-        """The mutant."""
-
-        variant: Annotated[int, Choice((1, 2, 3))] = Field(1, ge=1, le=3)
-
-    def __init__(self, config: Config, width: int, length: int) -> None:
-        super().__init__(config, width, length)
-        shapes = {name: (width, width) for name in ("xr", "hr", "xz", "hz", "xh", "hh")}
-        cut = {1: {"hz", "xh"}, 2: {"xr"}, 3: set[str]()}[config.variant]
-        biases = {name: (width,) for name in ("br", "bz", "bh")}
-        self.w = Weights({**shapes, **biases}, cut, fan_in=width, biases=set(biases))
-
-    def project(self, x: Tensor) -> Tensor:
-        w = self.w
-        r = x
-        if w.xr is not None:
-            r = x @ w.xr
-        if w.xh is None:
-            n = torch.tanh(x)
-        else:
-            n = x @ w.xh
-        return torch.cat([r + w.br, x @ w.xz + w.bz, n + w.bh], dim=-1)
-
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h,) = state
-        w = self.w
-        r, z, n = projected.chunk(3, dim=-1)
-        if w.hz is not None:
-            read = h
-            if self.config.variant == 3:
-                read = torch.tanh(h)
-            z = z + read @ w.hz
-        r = torch.sigmoid(r + h @ w.hr)
-        z = torch.sigmoid(z)
-        n = torch.tanh(n + (r * h) @ w.hh)
-        # z n + (1 − z) h, with one product less.
-        h = h + z * (n - h)
-        return h, (h,)
-
-    def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
-        """Run the kernel of the GRU, whose z keeps: it gets those of −z."""
-        found = None
-        if self.config.variant != 3:
-            found = find_recurrence("gru", start, on_gpu=False, reset_before=True)
-        if found is None:
-            return None
-        w = self.w
-        ones = torch.ones(self.width, dtype=start.dtype)
-        # σ(−a) = 1 − σ(a) turns a gate that writes into one that keeps.
-        signs = torch.cat([ones, -ones, ones])
-        z = w.hz
-        if w.hz is None:
-            z = torch.zeros_like(w.hr)
-        weights = [torch.cat([w.hr, z, w.hh], dim=1) * signs, torch.zeros_like(w.bh)[None]]
-        return scan(found, found.project(lambda v: self.project(v) * signs, x), start, weights)[0]

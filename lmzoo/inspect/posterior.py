@@ -79,11 +79,6 @@ class Prior:
     values: tuple[str, ...]
     probability: Float[Tensor, "N K n"]
 
-    @property
-    def by_position(self) -> bool:
-        """Whether the prior depends on the position."""
-        return self.probability.shape[2] > 1
-
 
 @torch.no_grad()
 def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -> Posterior:

@@ -43,9 +43,9 @@ def _learned(config: str, task: Task) -> Learned:
     digest = hashlib.sha256()
     dead = set[str]()
     for name, parameter in model.named_parameters():
-        gradient = torch.zeros_like(parameter)
-        if parameter.grad is not None:
-            gradient = parameter.grad
+        gradient = parameter.grad
+        if gradient is None:
+            gradient = torch.zeros_like(parameter)
         digest.update(gradient.detach().numpy().tobytes())
         if parameter.requires_grad and not gradient.any():
             dead.add(name)

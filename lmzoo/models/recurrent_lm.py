@@ -71,7 +71,7 @@ class RecurrentConfig(EmbeddingConfig):
         if self.start is Start.LEARNED:  # equal functions, equal configs
             object.__setattr__(self, "starts", self.starts or 1)
             object.__setattr__(self, "start", None)
-        if self.start is not None and self.starts:
+        if self.start and self.starts:
             raise UserError(
                 f"starts={self.starts} learns initial states, but start={self.start} sets one; "
                 "drop one of them"

@@ -102,24 +102,6 @@ def test_which_gate_writes_is_no_choice_and_a_state_of_zeros_is_refused() -> Non
         CELLS.parse({"name": "gru", "cuts": [6, 7, 8, 10]})
 
 
-@pytest.mark.parametrize("variant", [1, 2, 3])
-def test_a_mutant_computes_its_equation(variant: int) -> None:
-    cell = make("mut", variant=variant)
-    w = cell.w
-    (x, h) = inputs(cell)
-    ys: list[Tensor] = []
-    for u in x.unbind(1):
-        r = torch.sigmoid((u if variant == 2 else u @ w.xr) + h @ w.hr + w.br)
-        z = u @ w.xz + w.bz
-        if variant > 1:
-            z = z + (h.tanh() if variant == 3 else h) @ w.hz
-        n = torch.tanh((u.tanh() if variant == 1 else u @ w.xh) + (r * h) @ w.hh + w.bh)
-        z = torch.sigmoid(z)
-        h = n * z + h * (1 - z)
-        ys.append(h)
-    assert_close(outputs(cell), torch.stack(ys, 1).detach(), FINE, "outputs")
-
-
 SUBSETS = subsets(8)
 
 

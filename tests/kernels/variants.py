@@ -24,7 +24,6 @@ OTHER_CONFIGS: list[dict[str, Any]] = [
     ),
     {"name": "gru", "cuts": [1, 4, 7]},
     {"name": "gru", "cuts": [0, 3, 6]},
-    *({"name": "mut", "variant": variant} for variant in (1, 2)),
     {"name": "janet"},
     *({"name": "lstm", "forget": forget} for forget in ("gate", "none", "coupled")),
     *(
@@ -45,7 +44,6 @@ EXAMPLES: list[dict[str, Any]] = [
     {"name": "lstm_peephole", "peephole": "diagonal", "gate_recurrence": True, "cuts": [0, 3]},
     {"name": "lstm_peephole", "peephole": "diagonal", "cuts": [4, 5]},
     {"name": "gru", "cuts": [2, 9]},
-    {"name": "mut"},
     {"name": "janet"},
     {"name": "rnn"},
 ]

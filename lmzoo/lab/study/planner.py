@@ -34,7 +34,6 @@ from lmzoo.lab.statistics.compared import (
 )
 from lmzoo.lab.statistics.contrasts import unfair
 from lmzoo.lab.statistics.counts import solves
-from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner
@@ -198,14 +197,6 @@ class Planner:
             self.write_study()
         return run
 
-    def equal_results(self) -> Iterator[str]:
-        """Return what is known of runs that are equal, and so are not independent."""
-        own = [p for p in self.points if p.confirm_runs and not p.point.closed_form]
-        names = [point.point.display_label for point in own]
-        if own:
-            return equal_lines(names, _losses(own, counted=False))
-        return iter(())
-
     def write_failures(self) -> None:
         """Write the end events of failed runs; call it only after a sweep that completed.
 
@@ -352,16 +343,16 @@ def _not_comparable(
     return [point for point in points if point.point.id in unlike]
 
 
-def _losses(points: Sequence[PointPlanner], *, counted: bool = True) -> NDArray[np.float64]:
+def _losses(points: Sequence[PointPlanner]) -> NDArray[np.float64]:
     """Return the test losses (P, S) of points that have confirm runs.
 
-    `counted`: runs that have not solved their task are infinite, as diverged ones.
+    Runs that have not solved their task are infinite, as diverged ones.
     """
     losses = np.full((len(points), max(len(p.confirm_runs) for p in points)), math.nan)
     for row, point in zip(losses, points, strict=True):
         for seed, run in enumerate(point.confirm_runs):
             row[seed] = _loss(run)
-            if counted and not _solves(run, point.study):
+            if not _solves(run, point.study):
                 row[seed] = math.inf
     return losses
 

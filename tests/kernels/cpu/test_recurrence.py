@@ -12,7 +12,7 @@ from tests.tiny import FINE
 
 SINGLE = 1e-5
 
-KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn", "mut", "janet"}
+KERNEL_CELLS = {"mgu", "mgru", "gru", "lstm", "rnn", "janet"}
 
 
 @pytest.mark.parametrize("name", list(CELLS))

@@ -198,4 +198,3 @@ def test_the_planner_counts_a_run_that_has_not_solved_its_task(study):
         own = dataclasses.replace(study, solved=bound)
         point = SimpleNamespace(study=own, confirm_runs=[run])
         assert _losses([point]) == expected
-        assert _losses([point], counted=False) == 0.9

@@ -229,8 +229,6 @@ class Sweep:
             self.stderr.print(f"failed: {label}, {count}: {reason}{where}{own}", markup=False)
         for node, reason in self.left_out.items():
             self.stderr.print(f"left out: {node}: {reason}", markup=False)
-        for line in planner.equal_results():
-            self.stderr.print(f"equal: {line}", markup=False)
         self.failed = bool(planner.failed_runs)
         if diverged := [point.point.display_label for point in planner.points if point.diverged]:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
