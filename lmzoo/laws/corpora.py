@@ -1,15 +1,13 @@
 """Laws of a corpus: functions that take a source of a corpus and raise AssertionError."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from lmzoo.contract import PAD, START
 from lmzoo.data.corpus import Corpus, CorpusSource, Sequences
-
-CorpusLaw = Callable[[CorpusSource], None]
 
 
 def _splits(corpus: Corpus) -> Iterator[tuple[str, Sequences]]:

@@ -1,6 +1,5 @@
 """Laws of an emission: functions that take one in float64 and raise AssertionError."""
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws.tiny import FINE, assert_close
 
-EmissionLaw = Callable[[Emission], None]
 WIDTH = 4
 VOCAB = 7
 

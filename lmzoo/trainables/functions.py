@@ -93,7 +93,9 @@ class FunctionRun(ProgramRun):
 
     _reports: Any = None
     _given: Mapping[str, str] = os.environ
-    """The variables with which it was called."""
+    """The variables of the process before its step."""
+    _changed: Mapping[str, str] = {}
+    """The variables that it has set itself."""
     loaded = (".py",)
 
     def start(self, budget: int) -> Iterator[Report]:
@@ -102,7 +104,6 @@ class FunctionRun(ProgramRun):
         function: Any = importlib.import_module(module)
         for part in name.split("."):
             function = getattr(function, part)
-        self._given = dict(os.environ)
         self.environment()  # looks up the versions of what is imported, before an upgrade
         given = {
             "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
@@ -111,7 +112,6 @@ class FunctionRun(ProgramRun):
         _seed_generators(derive_seed(given["seed"], self.epoch))
         try:
             with _as_before():
-                os.environ.update(variables(own_log()))  # what its children read counts, too
                 yield from self._reported(function, given)
         except Exception:
             raise
@@ -145,11 +145,24 @@ class FunctionRun(ProgramRun):
         """Wait for the next report; what the function prints goes into the folder of the run."""
         process = os.getpid()
         try:
-            with printed_into(self.folder.path), noted():
+            with printed_into(self.folder.path), noted(), self._own_variables():
                 super().train_epoch(budget)
         finally:
             if os.getpid() != process:  # a child that it forked, which has returned or failed
                 os._exit(1)
+
+    @contextlib.contextmanager
+    def _own_variables(self) -> Iterator[None]:
+        """Give a step the variables of its run; other steps of the process do not see them."""
+        self._given = dict(os.environ)
+        # What the children of a function read counts, too.
+        os.environ.update({**self._changed, **variables(own_log())})
+        try:
+            yield
+        finally:
+            now = os.environ.items()
+            self._changed = {name: text for name, text in now if self._given.get(name) != text}
+            restore_variables(self._given)
 
     def environment(self) -> dict[str, Any]:
         module = self.config["model"]["function"].partition(":")[0]
@@ -200,13 +213,12 @@ def _seed_generators(seed: int) -> None:
 
 @contextlib.contextmanager
 def _as_before() -> Iterator[None]:
-    """Restore what a run may set for those that follow: folder, variables, numpy and torch."""
+    """Restore what a run may set for those that follow: the folder, states of numpy and torch."""
     with torch.enable_grad(), contextlib.ExitStack() as after:
         after.callback(np.seterr, **np.geterr())  # `errstate` has to end in its own thread
         after.callback(os.close, folder := os.open(".", os.O_RDONLY))
         after.callback(os.fchdir, folder)
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
-        after.callback(restore_variables, dict(os.environ))
         yield
 
 

@@ -6,7 +6,6 @@ call waits for the store. `ReadOnlyStudyStore` reads a store while a sweep runs,
 exists. `study_json.py` makes the content of `study.json`.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -152,18 +151,14 @@ class StudyStore:
         study = files.parse_json(self.store.read(files.STUDY))
         return study if isinstance(study, dict) else {}
 
-    def keep_other_question(self, question: str) -> str:
-        """Keep the `study.json` of another question; return what is said of it, or ""."""
-        before = self.study()
-        if before.get("question", question) == question:
+    def other_question(self, question: str) -> str:
+        """Return what is said if the store answers another question; else ""."""
+        before = self.study().get("question", question)
+        if before == question:
             return ""
-        content = self.store.read(files.STUDY) or b""
-        name = f"study-{hashlib.sha256(content).hexdigest()[:8]}.json"
-        self._submit(lambda: self.store.write(name, content))
-        labels = ", ".join(point["label"] for point in before.get("points", ()))
         return (
-            f"{self.store} answers another question, {before['question']!r}, with {labels}; it is "
-            f"kept as {name}; to keep both rankings, choose another --out"
+            f"{self.store} answers another question, {before!r}, whose ranking is replaced; its "
+            "sweep makes it again; to keep both, choose another --out"
         )
 
     def write_study(self, study: Mapping[str, Any]) -> None:

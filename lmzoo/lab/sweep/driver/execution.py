@@ -136,7 +136,7 @@ class Sweep:
                 if dry_run
                 else StudyStore(self.folder, archives=True, curves=self.curves, again=self.again)
             ) as store:
-                if said := store.keep_other_question(self.study.question):
+                if said := store.other_question(self.study.question):
                     self.stderr.print(f"WARNING: {said}", markup=False)
                 with gc_disabled():  # a large store makes millions of objects that stay
                     planner = Planner(self.study, points, store, needed)
