@@ -57,6 +57,7 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
         n = len(known)
         if n < 3 or not np.ptp(known):
             continue
+        known = known / np.ptp(known)  # in any unit: the square of 1e-300 is 0
         z = (known - known.mean()) / known.std()
         total += float(z[1:] @ z[:-1])
         variance += (n - 2) ** 2 / (n - 1)
