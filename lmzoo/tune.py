@@ -86,7 +86,10 @@ def trainable(
     name = zoo.row(row).name
     spec = corpus_spec(corpus)
     epochs = whole("epochs", epochs, 1)
-    for own in (points, *points.values()) if isinstance(points, Mapping) else (points or {},):
+    mappings = [points or {}]
+    if isinstance(points, Mapping):
+        mappings += points.values()
+    for own in mappings:
         if not isinstance(own, Mapping):
             raise UserError(f"points has {own!r:.60}; give {{'NAME': {{FIELD: VALUE}}}}")
     by_point = {

@@ -59,8 +59,8 @@ def command_environment(command: str, folder: Path, read: Iterable[str] = ()) ->
 def package_folders(command: str) -> list[str]:
     """Return where the Python of a command has its packages; [] if it is that of this process."""
     words = WORDS.findall(os.path.expandvars(command))
-    pythons = [word for word in words if PYTHON.fullmatch(word)]
-    found = shutil.which(os.path.expanduser(pythons[0])) if pythons else None  # noqa: PTH111
+    program = next(filter(PYTHON.fullmatch, words), "")
+    found = shutil.which(os.path.expanduser(program))  # noqa: PTH111
     if not found:
         return []
     root = Path(found).parents[1]

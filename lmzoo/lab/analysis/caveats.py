@@ -136,14 +136,19 @@ def longer_training(folder: StudyFolder) -> Longer:
     labels = {point["id"]: point["label"] for point in folder.study["points"]}
     names = wide["label"].to_list()
     reference = labels.get(folder.study.get("reference"))
-    row = names.index(reference) if reference in names else None
+    row = None
+    if reference in names:
+        row = names.index(reference)
     return longer(losses, row, float(folder.study.get("margin", MARGIN)))
 
 
 def longer_words(folder: StudyFolder, found: Longer, frame: pl.DataFrame) -> str:
     """Return what the curves of a study ask for."""
     verb = "rise" if is_maximized(folder.study) else "fall"
-    unit = effect_words(frame["metric"].item(0) if _is_metric(frame) else "token")
+    metric = "token"
+    if _is_metric(frame):
+        metric = frame["metric"].item(0)
+    unit = effect_words(metric)
     told = (
         f"The curves still {verb}: the last doubling of the epochs brought {found.gain:.2g} {unit}"
     )

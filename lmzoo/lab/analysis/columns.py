@@ -172,8 +172,10 @@ def _diverged(row: Row, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
     is_known = row["p_diverged"] is not None and row.get("solved") is None
-    p = f", p {format_p(row['p_diverged'])}" if is_known else ""
-    return f"{row['confirm_diverged']}/{row['confirm']}{p}"
+    share = f"{row['confirm_diverged']}/{row['confirm']}"
+    if is_known:
+        return f"{share}, p {format_p(row['p_diverged'])}"
+    return share
 
 
 def _difference(row: Row, digits: str) -> str:
@@ -194,7 +196,9 @@ def _accuracy(row: Row, _: str) -> str:
 
 
 def _solved(row: Row, _: str) -> str:
-    return "" if row["solved"] is None else f"{row['solved']}/{row['confirm'] - row['missing']}"
+    if row["solved"] is None:
+        return ""
+    return f"{row['solved']}/{row['confirm'] - row['missing']}"
 
 
 def _perplexity(row: Row, _: str) -> str:

@@ -223,7 +223,9 @@ def _with_accuracies(
     known = tests.select("run", "accuracy", "sequence_accuracy").unique("run").collect()
     confirm = confirm.join(known, on="run", how="left", maintain_order="left")
     bound = float((study.get("asked") or {}).get("solved") or 0.0)
-    sign = -1 if is_maximized(study) else 1
+    sign = 1
+    if is_maximized(study):
+        sign = -1
     solved = list[bool | None]()
     for row in confirm.select("loss", "accuracy", "ceiling", "status").iter_rows(named=True):
         is_task = bound or None not in (row["ceiling"], row["accuracy"])

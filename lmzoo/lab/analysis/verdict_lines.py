@@ -168,13 +168,14 @@ def counted_words(row: Mapping[str, Any]) -> str:
 
 
 def _undecided(row: Mapping[str, Any]) -> str:
+    more = ""
+    if row["seeds_needed"] is not None:
+        more = f"; about {row['seeds_needed']} more"
     if row.get("solved") is not None:
-        more = "" if row["seeds_needed"] is None else f"; about {row['seeds_needed']} more"
         return f"{row['label']} ({counted_words(row)}{more})"
     if row["difference_low"] is None:
         return f"{row['label']} ({row['runs']} of {row['confirm']} seeds)"
-    seeds = "" if row["seeds_needed"] is None else f"; about {row['seeds_needed']} more"
-    return f"{row['label']} ({_range(row['difference_low'], row['difference_high'])}{seeds})"
+    return f"{row['label']} ({_range(row['difference_low'], row['difference_high'])}{more})"
 
 
 def _negligible(row: Mapping[str, Any]) -> str:

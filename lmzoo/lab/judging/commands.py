@@ -343,7 +343,8 @@ def judge_commands(
     fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
     if fixed:
         say(f"warning: {' and '.join(fixed)}: {SAME}")
-    if alike := follow_line(x):
+    alike = follow_line(x)
+    if alike:
         say(f"warning: {alike}")
     decision, c = decide(x, schedule, margin)
     ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))

@@ -166,7 +166,7 @@ class Losses(NamedTuple):
 
 
 def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
-    """Return the losses of runs, in pairs if that is asked for or pays."""
+    """Return the losses of runs, in pairs if `--paired` or the noise says so."""
     variants = runs["variant"].unique(maintain_order=True).to_list()
     base = 0
     if q.reference is not None:

@@ -17,8 +17,11 @@ import numpy as np
 
 from lmzoo.lab.statistics.intervals import Array
 
-LEAST, USUAL, MOST = 0.5, 0.6, 1.0
-"""Bounds of r, and r of curves that are too short to have one."""
+LEAST = 0.5
+MOST = 1.0
+"""Bounds of r."""
+USUAL = 0.6
+"""r of curves that are too short to have one."""
 MOST_DOUBLINGS = 2
 """Epochs are not predicted further; two doublings were tested."""
 
@@ -74,4 +77,6 @@ def _after(curves: Array, epochs: float) -> Array:
 def _median(values: Array) -> float:
     """Return the median of the values that are known; 0 without any."""
     known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else 0.0
+    if not len(known):
+        return 0.0
+    return float(np.median(known))

@@ -372,7 +372,8 @@ class PointPlanner:
         gone = [name for name in run.read if name[0] != "/" and not digest(where / name)]
         if gone:  # other machines may have it
             self._say(f"runs have read {', '.join(gone)}, which cannot be read now: they count")
-        if changed := changes(run.read, where):
+        changed = changes(run.read, where)
+        if changed:
             # It has read other files than those of now, which join the identity.
             now = {**run.config, FILES: {**run.config.get(FILES, {}), **changed}}
             now["run"] = run_identity(now)

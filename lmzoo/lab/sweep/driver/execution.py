@@ -75,7 +75,9 @@ class Sweep:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
         self.engine, self.curves, self.quiet = engine, curves, quiet
         self.again = again
-        self.study, self.resources, self.fuse = study, resources, fuse
+        self.study = study
+        self.resources = resources
+        self.fuse = fuse
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self._is_command = prints_ranking
         self._timing = timing
@@ -136,7 +138,8 @@ class Sweep:
                 if dry_run
                 else StudyStore(self.folder, archives=True, curves=self.curves, again=self.again)
             ) as store:
-                if said := store.other_question(self.study.question):
+                said = store.other_question(self.study.question)
+                if said:
                     self.stderr.print(f"WARNING: {said}", markup=False)
                 with gc_disabled():  # a large store makes millions of objects that stay
                     planner = Planner(self.study, points, store, needed)

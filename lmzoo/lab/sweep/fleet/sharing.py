@@ -228,7 +228,10 @@ class Sharing:
         return self.runs + self.released + self.ready.counts()
 
     def _cost(self, key: str) -> Cost:
-        cost = self.pace.cost(key, GPU_SLOPE if self._memory else 1.0)
+        unknown = 1.0
+        if self._memory:
+            unknown = GPU_SLOPE
+        cost = self.pace.cost(key, unknown)
         if self.packer.shares_estimate(self.ready.sample(key)):
             return Cost(cost.seconds(1), 0.0)
         return cost

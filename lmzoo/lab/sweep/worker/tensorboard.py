@@ -66,7 +66,8 @@ class RunWriter:
         writes: bool = True,
     ) -> None:
         """Begin a new event file of a run after `epoch` epochs, of which it has `records`."""
-        self._store, self._config = store / BOARD / curves_name(config), config
+        self._store = store / BOARD / curves_name(config)
+        self._config = config
         self._appends = type(store) is Store
         self._path: Path | None = None
         """Of the file, once it exists."""
@@ -79,7 +80,9 @@ class RunWriter:
         self._sign = -1.0 if maximized else 1.0
         earlier = [record for record in records if record["epoch"] <= epoch]
         purged = earlier[0]["epoch"] if earlier else epoch + 1
-        self._start: int | None = purged if epoch else None
+        self._start: int | None = None
+        if epoch:
+            self._start = purged
         """The first of the earlier steps that this file replaces; None if there are none."""
         self._writes, self._is_new, self._kept = writes, True, list[bytes]()
         self._points: list[tuple[float, int, Mapping[str, float]]] = []
