@@ -101,6 +101,8 @@ def fleet_sweep(
                 worker.exchange(float(step))
             if step in deaths or step in lost:
                 del crew[worker.name]
+                for opened in worker.pack._open.values():
+                    opened.run.stop()  # a program ends with the process of its worker
                 worker.lock.close()
                 unpack(store.store, worker.name)
                 fleet.give_back(fleet.gone(worker.name), interrupted=True)
