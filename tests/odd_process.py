@@ -19,8 +19,9 @@ from tests.docs.pages import ROOT, blocks
 @contextlib.contextmanager
 def reloaded() -> Iterator[None]:
     import lmzoo
+    from lmzoo import api
 
-    importlib.reload(lmzoo.api)
+    importlib.reload(api)
     importlib.reload(lmzoo)
     yield
 
