@@ -49,6 +49,8 @@ MODERN = (
     *("rg_lru", "min_gru", "lru"),
 )
 """The cells of the pages on modern cells."""
+LONGER = {"gla": "--epochs 40 --samples 8 --until-decided --max-seeds 32"}
+"""Cell -> options of a study that was recorded again, until its contrasts were decided."""
 
 OTHERS = {
     "ngrams-captions": PublishedStudy("ngrams", "captions"),
@@ -57,7 +59,9 @@ OTHERS = {
     "initial_states-captions": PublishedStudy("initial_states", "captions"),
     "normalisation-proteins": PublishedStudy("normalisation", "cath", "--samples 3"),
     **{
-        f"modern_{cell}-captions": PublishedStudy(f"modern_cells modern_{cell}", "captions")
+        f"modern_{cell}-captions": PublishedStudy(
+            f"modern_cells modern_{cell}", "captions", LONGER.get(cell, "")
+        )
         for cell in MODERN
     },
     "modern_mamba3-captions": PublishedStudy("modern_cells modern_mamba3", "captions"),
@@ -86,7 +90,6 @@ OTHERS = {
         for script in (
             "gru_ablation",
             "lstm_variants lstm_variants",
-            "modern_cells modern_gla",
             "modern_cells modern_gated_deltanet",
         )
     },
