@@ -21,7 +21,7 @@ Studies:
     lmzoo.shrink("DLM46")                                the smallest cell that is as good
     lmzoo.tune.trainable("DLM46", "captions")            a row in a Tuner of Ray Tune of your own
 
-Results, as polars frames; STUDY is a folder, a file of records, or a name in runs/:
+Results, as polars frames; STUDY is a Study, its folder, a file of records, or a name in runs/:
 
     lmzoo.rank(STUDY)                                    one row a point, with verdicts
     lmzoo.ablate(STUDY)                                  what cuts cost trained models

@@ -28,6 +28,7 @@ from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import restore_run
 from lmzoo.lab.store.labels import find_point
 from lmzoo.lab.store.records import ABLATIONS, CONFIG, PROGRAM, RunFolder, record_line
+from lmzoo.lab.study.study import Study
 from lmzoo.train.ablation import (
     TRAINED,
     WAYS,
@@ -65,7 +66,7 @@ class _Point:
 
 @called
 def ablate(
-    trained: Path | str,
+    trained: Path | str | Study,
     *,
     pairs: bool = False,
     steps: int | None = None,
@@ -77,7 +78,7 @@ def ablate(
     of a model without named cuts, those of `lmzoo.cuts`. A call measures what is missing only.
 
     Args:
-        trained: A study (its reference), STUDY:POINT, or the folder of a run.
+        trained: A study or its name (its reference), STUDY:POINT, or the folder of a run.
         pairs: Cut every pair of parts, too.
         steps: Steps for which cut models are trained on; None: 5 % of those of the training.
         data_dir: Folder of the corpus files; None downloads them.
@@ -91,6 +92,8 @@ def ablate(
     """
     if steps is not None:
         steps = whole("steps", steps, 1)
+    if isinstance(trained, Study):
+        trained = trained.name
     point = _find(path("trained", trained))
     runs = _load(point, data_dir)
     corpus = runs[0].corpus.to(best_device())

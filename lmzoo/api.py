@@ -328,7 +328,7 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
 def run_study(
     study: Study,
     *,
-    storage: Path | str = "runs",
+    out: Path | str = "runs",
     data_dir: Path | None = None,
     workers: int = 0,
     device: str = "auto",
@@ -342,7 +342,7 @@ def run_study(
 
     Args:
         study: The study. Workers import parts of your own from their files.
-        storage: Folder of the study stores. A study that is there already is continued.
+        out: Folder of the study stores. A study that is there already is continued.
         data_dir: Folder of the corpus files; None downloads them.
         workers: Maximum number of workers; 0: as many as fit.
         device: `auto`, `cpu` or `gpu`.
@@ -359,11 +359,11 @@ def run_study(
     if not isinstance(study, Study):
         raise UserError(f"study is {study!r:.60}; give a lmzoo.Study")
     workers = whole("workers", workers)
-    storage = path("storage", storage)
+    out = path("out", out)
     known = [field.name for field in dataclasses.fields(Study)]
     if unknown := changes.keys() - set(known):
         name = min(unknown)
         own = inspect.signature(run_study).parameters
         raise UserError(f"a study has no field {name!r}{near(name, [*own, *known])}")
     changed = dataclasses.replace(study, **changes)
-    return rank(train_study(changed, Path(storage), data_dir, workers, device, engine))
+    return rank(train_study(changed, Path(out), data_dir, workers, device, engine))

@@ -43,7 +43,7 @@ def shrink(
     corpus: str | Path = "captions",
     *,
     fields: Mapping[str, Any] | None = None,
-    storage: Path | str = "runs",
+    out: Path | str = "runs",
     data_dir: Path | None = None,
     workers: int = 0,
     seeds: int = 8,
@@ -56,7 +56,7 @@ def shrink(
         row: Name or alias of a row.
         corpus: Name of a corpus, or `text:PATH`.
         fields: Fields of all models and recipes, as those of a `Study`: `{"model.width": 64}`.
-        storage: Folder of the studies, one for each step.
+        out: Folder of the studies, one for each step.
         data_dir: Folder of the corpus files; None downloads them.
         workers: Maximum number of workers; 0: as many as fit.
         seeds: Seeds of each point.
@@ -93,10 +93,10 @@ def shrink(
             margin=margin,
             **options,
         )
-        run_study(study, storage=storage, data_dir=data_dir, workers=workers)
+        run_study(study, out=out, data_dir=data_dir, workers=workers)
         config = corpus_config(study, study.fields)
         text = open_corpus(config, data_dir).fingerprint  # a part of the folder's name
-        ranked = _verdicts(store_folder(Path(storage), study.name, config, text), error)
+        ranked = _verdicts(store_folder(Path(out), study.name, config, text), error)
         good = ranked.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER_OPEN, BETTER]))
         best = good.sort("difference").head(1)["label"].to_list()
         steps.append(ranked.with_columns(step=pl.lit(step), taken=pl.col("label").is_in(best)))

@@ -50,5 +50,5 @@ module = torch.nn.GRU(4, 4)
 for name in lmzoo.cuts(module, torch.rand(3, 2, 4)):
     print(name)
 print(lmzoo.judge("results.csv", by="variant", metric="loss").height)
-print(lmzoo.rank("runs/carry").height, lmzoo.curves("runs/carry").height)
+print(lmzoo.rank(study).height, lmzoo.runs("carry").height, lmzoo.curves("runs/carry").height)
 print(lmzoo.audit(model.module, vocab=50).faults)

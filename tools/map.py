@@ -111,7 +111,7 @@ def train(cells: str, tasks: str, *, whole: bool = False) -> None:
             echo(f"{cell} has no named cuts")
             continue
         points = own.points[:1] if whole else own.points
-        lmzoo.run_study(own, storage=FOLDER, points=points)
+        lmzoo.run_study(own, out=FOLDER, points=points)
         echo(lmzoo.ablate(store_folder(FOLDER, own.name, own.corpus)))
 
 

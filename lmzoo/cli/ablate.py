@@ -61,7 +61,7 @@ def shrink(
         row,
         corpus,
         fields=parse_settings(fields or []),
-        storage=out,
+        out=out,
         data_dir=data_dir,
         seeds=seeds,
         margin=margin,

@@ -17,7 +17,7 @@ from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_stud
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import ReportFrame
-from lmzoo.lab.store.records import find_study
+from lmzoo.lab.store.records import Named, find_study
 
 NAMES = {
     "train_token": "train", "valid_token": "valid", "token": "test", "sentence": "test_sentence",
@@ -33,11 +33,11 @@ FACTS = (
 
 
 @called
-def runs(study: Path | str) -> pl.DataFrame:
+def runs(study: Path | str | Named) -> pl.DataFrame:
     """Return all runs of a study, one row a run; a run that two points share has a row for each.
 
     Args:
-        study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
+        study: A `Study`, its folder, a file of records, or its name (or the beginning) in `runs/`.
 
     Returns:
         A frame with these columns. A number that is not known is null.
@@ -66,11 +66,11 @@ def runs(study: Path | str) -> pl.DataFrame:
 
 
 @called
-def curves(study: Path | str) -> pl.DataFrame:
+def curves(study: Path | str | Named) -> pl.DataFrame:
     """Return the epochs of all runs of a study, one row an epoch of a run.
 
     Args:
-        study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
+        study: A `Study`, its folder, a file of records, or its name (or the beginning) in `runs/`.
 
     Returns:
         A frame with `label`, `stage`, `seed`, `chosen` and the searched fields of `runs`; with
@@ -164,7 +164,7 @@ class Ranking(ReportFrame):
 
 @called
 def rank(
-    study: Path | str,
+    study: Path | str | Named,
     *,
     unit: str = "token",
     margin: float | None = None,
@@ -177,7 +177,7 @@ def rank(
     `lmzoo rank STUDY --format json` has the same columns (`lmzoo/lab/analysis/columns.py`).
 
     Args:
-        study: Its folder, a file of records, or its name (or the beginning) in `runs/`.
+        study: A `Study`, its folder, a file of records, or its name (or the beginning) in `runs/`.
         unit: `token` or `sentence`: nats per token; `bpc` or `bpb`.
         margin: Difference in nats below which a point is negligible; None: the study's.
         reference: Compare with this point, by its label or its cut; None: the study's reference.

@@ -145,6 +145,8 @@ def account(results: Any, question: Question) -> Account:
     A `UserError` says that a column is missing, or what can be read in two ways.
     """
     source = as_source(results, question)
+    if source.frame.is_empty():
+        raise UserError("the results have no rows; give one for each run")
     notes = list(source.notes)
     if question.parse:
         source.frame = parse_column(source.frame, question.parse)
@@ -435,8 +437,11 @@ def _labels(values: pl.Series, notes: list[str]) -> pl.Series:
     for label in labels.unique(maintain_order=True).drop_nulls():
         if "${" in label:
             raise UserError(f"{values.name} is {label!r}, whose value is not in its file; write it")
+        digits = 12
+        if "." in label:  # 0.1 and 0.10000000149011612, which is 0.1 in single precision
+            digits = 7
         try:
-            same = float(f"{float(label):.12g}")
+            same = float(f"{float(label):.{digits}g}")
         except ValueError:
             same = label.casefold()
         if same in known:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
-from lmzoo.base.arguments import called, number, texts, whole
+from lmzoo.base.arguments import called, number, whole
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.caveats import longer_training, longer_words
@@ -32,7 +32,7 @@ from lmzoo.lab.analysis.ranking import (
 from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.texts import SAME
-from lmzoo.lab.judging.verdicts import checked_account, losses_of, say_lone
+from lmzoo.lab.judging.verdicts import judged
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
@@ -57,6 +57,8 @@ class Pilot(NamedTuple):
     """What became of the rows of results."""
     notes: tuple[str, ...] = ()
     """What is doubtful about them."""
+    unit: float = 1.0
+    """By which the losses are divided."""
 
 
 def is_study(path: Path) -> bool:
@@ -92,45 +94,39 @@ def pilot_of_study(path: Path) -> Pilot:
     return Pilot(labels, losses, at, asked, tuning, paired, seconds, notes=notes)
 
 
-def pilot_of_results(results: Any, question: Question, seconds: float = math.nan) -> Pilot:
-    """Return the pilot in a table of results; `seconds` is the time of one run."""
-    if seconds < 0 or math.isinf(seconds):
-        raise UserError(f"{seconds / 60:g} minutes are no time of a run; give 0 or more")
-    found = checked_account(results, question)
-    runs = found.runs
-    q = found.question
-    losses, labels, base, _, rows, paired = losses_of(runs, q)
-    asked = np.arange(len(labels)) != base
-    found = say_lone(found, rows)
-    if len(labels) == 1:  # two variants that vary as this one does
-        labels, losses, paired = [labels[0], "another"], np.repeat(losses, 2, axis=0), False
-        asked = np.array([False, True])
-    none = np.zeros(len(labels))
-    rest = (found.counts(), tuple(found.notes))
-    return Pilot(labels, losses, base, asked, none, paired, none + seconds, *rest)
+def pilot_of_results(results: Any, question: Question) -> Pilot:
+    """Return the pilot in a table of results; a single variant stands for two that vary as it."""
+    found = judged(results, question)
+    losses = found.losses
+    x = losses.values
+    labels = losses.variants
+    paired = losses.paired
+    if len(labels) == 1:
+        x = np.repeat(x, 2, axis=0)
+        labels = [*labels, "another"]
+        paired = False
+    unknown = np.full(len(labels), math.nan)
+    asked = np.arange(len(labels)) != losses.base
+    return Pilot(
+        labels, x, losses.base, asked, np.zeros(len(labels)), paired, unknown,
+        found.account.counts(), found.warnings, losses.unit,
+    )  # fmt: skip
 
 
-def _pilot(
-    pilot: Any, minutes: float | None, *, by: str | Sequence[str] | None, metric: str | None,
-    **columns: Any,
-) -> Pilot:  # fmt: skip
+def _pilot(pilot: Any, *, by: Any = None, metric: str | None = None, **columns: Any) -> Pilot:
     """Return the pilot in a study, by its path or its name, or in a table of results."""
-    is_path = isinstance(pilot, str | Path)
-    if is_path:
+    name = "the pilot"
+    study = None
+    if isinstance(pilot, str | Path):
+        name = pilot
         study = Path(pilot)
-        if not by:
-            study = find_study(pilot)
-        if is_study(study):
-            return pilot_of_study(study)
-    if not by or metric is None:
-        name = "the pilot"
-        if is_path:
-            name = pilot
+    if by is None and (study or hasattr(pilot, "points")):
+        study = find_study(pilot)
+    if study and is_study(study):
+        return pilot_of_study(study)
+    if by is None or metric is None:
         raise UserError(f"{name} is no study; a table of results needs --by and --metric")
-    seconds = math.nan
-    if minutes is not None:
-        seconds = 60 * minutes
-    return pilot_of_results(pilot, Question(by=by, metric=metric, **columns), seconds)
+    return pilot_of_results(pilot, Question(by=by, metric=metric, **columns))
 
 
 @called
@@ -148,7 +144,8 @@ def plan(
     """Return how many seeds show a difference of a given size, and what they cost.
 
     Args:
-        pilot: A study: its folder, its file of records or its name; or results, as for `judge`.
+        pilot: A `Study`, its folder, its file of records or its name; or results, as for
+            `judge`.
         effect: The difference to be shown, in the metric's unit.
         power: Probability that it is shown, if it is there.
         contrasts: Number of contrasts of the new study; None: those of the pilot.
@@ -165,49 +162,44 @@ def plan(
     Raises:
         UserError: There is no such pilot, it has no two seeds, or a number is out of range.
     """
-    effect = number("effect", effect)
-    power = number("power", power)
-    if contrasts is not None:
-        contrasts = whole("contrasts", contrasts, 1)
-    if minutes is not None:
-        minutes = number("minutes", minutes)
-    if by is not None and not isinstance(by, str):
-        texts("by", by)
-    report = plan_report(
-        pilot, effect, power, by=by, metric=metric, contrasts=contrasts, minutes=minutes, **columns
-    )
-    return json.loads(render(report, "json"))
+    columns |= {"contrasts": contrasts, "minutes": minutes, "by": by, "metric": metric}
+    return json.loads(render(plan_report(pilot, effect, power, **columns), "json"))
 
 
 def plan_report(
     pilot: Any, effect: float, power: float, *, contrasts: int | None = None,
-    minutes: float | None = None, by: str | Sequence[str] | None = None, metric: str | None = None,
-    **columns: Any,
+    minutes: float | None = None, **columns: Any,
 ) -> Report:  # fmt: skip
     """Return the report of `plan`."""
-    known = _pilot(pilot, minutes, by=by, metric=metric, **columns)
-    for name, value, most in (("effect", effect, math.inf), ("power", power, 1)):
-        if not 0 < value < most:
-            limits = "a positive number" if most == math.inf else "between 0 and 1"
-            raise UserError(f"{name} {value} is not {limits}; give one, as 0.8")
-    if contrasts is not None and contrasts < 1:
-        raise UserError(f"{contrasts} contrasts; give 1 or more")
-    family: Any = {"family": known.asked, "paired": known.paired, "count": contrasts}
+    effect = number("effect", effect)
+    if effect == 0:
+        raise UserError(f"effect {effect} is not a positive number; give one, as 0.02")
+    power = number("power", power)
+    if not 0 < power < 1:
+        raise UserError(f"power {power} is not between 0 and 1; give one, as 0.8")
+    known = _pilot(pilot, **columns)
+    k = int(known.asked.sum())
+    if contrasts is not None:
+        k = whole("contrasts", contrasts, 1)
+    if minutes is not None:
+        known = known._replace(seconds=np.full_like(known.seconds, 60 * number("minutes", minutes)))
     found, tuned = (
-        planned_seeds(known.losses, known.reference, effect, power, tuning_sd=sd, **family)
+        planned_seeds(
+            known.losses, known.reference, effect / known.unit, power,
+            family=known.asked, tuning_sd=sd, paired=known.paired, count=contrasts,
+        )
         for sd in (known.tuning_sd, 0.0)
-    )
+    )  # fmt: skip
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
     finite = [own[np.isfinite(own)] for own in known.losses]
     if not any(np.ptp(own) for own in finite if len(own) > 1):
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
-    k = int(known.asked.sum()) if contrasts is None else contrasts
     of_reference = reference_seeds(1000, k) / 1000
     hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600
     shown = {
-        "point": known.labels, "sd": found.sd, "seeds": found.seeds, "least": found.least,
-        "most": found.most, "hours": hours,
+        "point": known.labels, "sd": found.sd * known.unit, "seeds": found.seeds,
+        "least": found.least, "most": found.most, "hours": hours,
         "chance": found.chance, "seeds_if_tuned": tuned.seeds,
     }  # fmt: skip
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
@@ -216,15 +208,14 @@ def plan_report(
     how = "by the means"
     if known.paired:
         how = "paired by seed"
-    name = repr(known.labels[known.reference])
     answer, *heading = _summary(known, frame, power, k)
     return Report(
         heading=tuple(heading),
         tables=(text,),
         legend=(),
         frame=frame,
-        question=f"To show a difference of {effect:g} from {name} with a probability of {power:g}, "
-        f"{how}:",
+        question=f"To show a difference of {effect:g} from {known.labels[known.reference]!r} with "
+        f"a probability of {power:g}, {how}:",
         answer=answer,
         warnings=(*_undecidable(frame), *known.notes),
         account=dict(known.account),

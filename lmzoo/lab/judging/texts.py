@@ -14,7 +14,7 @@ import math
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -94,16 +94,23 @@ PARTS = KNOWN_NAMES["kinds"]
 def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     """Return a frame of rows, all as texts: null is one, and what a row lacks is missing."""
     flat = [flat_row(row) for row in rows]
+    missing = object()
     columns = {}
     for name in dict.fromkeys(name for row in flat for name in row):
-        own = [row.get(name) for row in flat]
+        own = [row.get(name, missing) for row in flat]
         texts = {value for value in own if isinstance(value, str)}
-        columns[name] = [
-            None if name not in row else NULL if v is None else v if isinstance(v, str)
-            else f"{v} ({type(v).__name__})" if str(v) in texts else str(v)  # True and 'True'
-            for row, v in zip(flat, own, strict=True)
-        ]  # fmt: skip
+        columns[name] = [None if value is missing else _cell(value, texts) for value in own]
     return pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
+
+
+def _cell(value: Any, texts: Container[str]) -> str:
+    """Return a value as text; with its type if a text of its column is the same, as 'True'."""
+    label = str(value)
+    if value is None:
+        label = NULL
+    if label in texts and not isinstance(value, str):
+        return f"{label} ({type(value).__name__})"
+    return label
 
 
 def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
@@ -199,8 +206,8 @@ def read_csv(text: str) -> Source:
         name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
     }
     unclear, notes = decimal_points(columns) if separator in ";\t" else ({}, [])
-    if len(rows) < len(found):
-        notes.append(f"{len(found) - len(rows)} lines repeat the header, and are no rows")
+    if repeated := len(found) - len(rows):
+        notes.append(f"lines that repeat the header are no rows: {repeated}")
     if rows and lines[-1]:  # no line end
         if lacking > 0:
             columns[STATE] = [None] * (len(rows) - 1) + [TORN[STATE]]

@@ -204,7 +204,7 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
         for part, own in parts.items():
             known[part] = known.get(part, {}) | own
     resumed = len(files) - len(rows)
-    notes = [f"{resumed} logs continue a run of the same id, and are a part of it"]
+    notes = [f"logs that continue a run of the same id are a part of it: {resumed}"]
     return source_of(rows.values(), higher=higher, notes=notes if resumed else [])
 
 

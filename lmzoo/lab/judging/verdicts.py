@@ -6,7 +6,7 @@ are compared with each other, and when means are, `statistics/contrasts.py` says
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -54,94 +54,129 @@ def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any)
     return ReportFrame.of(judgement(results, question))
 
 
-def checked_account(results: Any, question: Question) -> Account:
-    """Return the account of results, for `judge` and `plan`; a `UserError` if no run counts."""
-    q = question
-    if not 0 <= q.margin < math.inf:
-        raise UserError(f"margin {q.margin} is not a number of 0 or more; give one, as 0.002")
-    found = account(results, q)
-    if found.question.paired and found.question.seed is None:
+class Judged(NamedTuple):
+    """Results that were read, checked and compared; `judge` and `plan` say the same of them."""
+
+    account: Account
+    losses: "Losses"
+    table: pl.DataFrame
+    """One row a variant, the best one first."""
+    warnings: tuple[str, ...]
+    """What is doubtful about the runs."""
+
+
+def judged(results: Any, question: Question) -> Judged:
+    """Return the comparison of results; a `UserError` if no two variants can be compared.
+
+    A single variant has a table without a verdict.
+    """
+    if not 0 <= question.margin < math.inf:
+        raise UserError(
+            f"margin {question.margin} is not a number of 0 or more; give one, as 0.002"
+        )
+    found = account(results, question)
+    q = found.question
+    if q.paired and q.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
     variants = found.runs["variant"].unique(maintain_order=True)
     if q.reference is not None and q.reference not in variants:
         raise UserError(f"no variant {q.reference!r}{near(q.reference, variants)}")
     if found.runs.is_empty():
         raise UserError(f"no run counts: {found.line()}")
-    return found
+    losses = losses_of(found.runs, q)
+    table = _table(losses, q)
+    if len(table) > 1 and table["verdict"].is_null().all():
+        raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
+    is_lone = pl.col("row").is_in(losses.lone.implode())
+    why = pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why")
+    found = found._replace(rows=found.rows.with_columns(why=why))
+    values = found.runs.group_by("variant", maintain_order=True).agg("value")["value"]
+    alike = follow_line(values.to_list())
+    warnings = (*_lacking(table), *found.notes, *filter(None, [alike]))
+    return Judged(found, losses, table, warnings)
 
 
 def judgement(results: Any, question: Question) -> Report:
     """Return the report of `judge`: what was compared, the table, and what its words say."""
-    found = checked_account(results, question)
-    q = found.question
-    runs = found.runs
-    table, lone = _judged(runs, q)
-    table = table.with_columns(
-        metric=pl.lit(q.metric),
-        margin=pl.lit(q.margin),
-        higher_is_better=pl.lit(bool(q.higher_is_better)),
-    )
-    if table["verdict"].is_null().all():
-        raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
-    report = _report(table, say_lone(found, lone))
-    values = runs.group_by("variant", maintain_order=True).agg("value")["value"].to_list()
-    alike = follow_line(values)
-    return replace(report, warnings=(*report.warnings, *filter(None, [alike])))
-
-
-def say_lone(found: Account, lone: pl.Series) -> Account:
-    """Return an account in which the rows of these runs are without a pair."""
-    is_lone = pl.col("row").is_in(lone.implode())
-    why = pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why")
-    return found._replace(rows=found.rows.with_columns(why=why))
+    found = judged(results, question)
+    if len(found.table) == 1:
+        raise UserError(
+            f"there is one variant only, {found.table['variant'][0]!r}; a verdict compares two; "
+            f"{found.account.line()}"
+        )
+    return _report(found)
 
 
 def _why_nothing(table: pl.DataFrame, metric: str) -> str:
-    if len(table) == 1:
-        return f"there is one variant only, {table['variant'][0]!r}; a verdict compares two"
     few = table.sort("against", maintain_order=True).filter(pl.col("seeds") < 2)  # reference first
     if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
     if table["seeds"].max() == 0:
         return f"no run has a value of {metric}"
+    name = few["variant"][0]
     if not few["seeds"][0]:
-        return f"variant {few['variant'][0]!r} has no run that counts"
+        return f"variant {name!r} has no run that counts"
     return (
-        f"variant {few['variant'][0]!r} has a single seed; how much a loss varies between seeds "
-        "needs two runs or more of each variant"
+        f"variant {name!r} has a single seed; how much a loss varies between seeds needs two runs "
+        "or more of each variant"
     )
 
 
-def _judged(part: pl.DataFrame, q: Question) -> tuple[pl.DataFrame, pl.Series]:
-    """Return the variants, the best one first, and the rows of runs without a pair."""
-    unit = _unit(part["value"], q.margin)
-    part = part.with_columns(value=pl.col("value") / unit)
-    losses, variants, base, lone, rows, paired = losses_of(part, q)
-    asked = np.arange(len(variants)) != base
-    alone = lone.sum(1)
-    c = compared(losses, base, family=asked, margin=q.margin / unit, paired=paired)
-    interval = point_intervals(losses, reference=base)
-    known = (~np.isnan(losses)).sum(1)
-    runs = part.group_by("variant", maintain_order=True).len()["len"].to_numpy()
+def _lacking(table: pl.DataFrame) -> Iterator[str]:
+    """Yield which variants lack runs, pairs or seeds."""
+    for row in table.to_dicts():
+        runs = row["seeds"] + row["missing"] + row["without_pair"]
+        parts = {
+            f"{row['missing']} missing": row["missing"],
+            f"{row['without_pair']} of {runs} without a pair: not in the difference, mean and rank":
+                row["without_pair"],
+            f"{row['diverged']} of {row['seeds']} diverged (NaN or infinite): counted, in no mean":
+                row["diverged"],
+        }  # fmt: skip
+        said = [text for text, count in parts.items() if count]
+        if said:
+            yield f"{row['variant']}: {'; '.join(said)}"
+    single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
+    if len(single):
+        names = ", ".join(map(repr, single["variant"]))
+        yield f"a single seed, so no verdict: {names}"
+
+
+def _table(losses: "Losses", q: Question) -> pl.DataFrame:
+    """Return the variants, the best one first, in the unit of the metric."""
+    x = losses.values
+    base = losses.base
+    unit = losses.unit
+    asked = np.arange(len(x)) != base
+    c = compared(x, base, family=asked, margin=q.margin / unit, paired=losses.paired)
+    interval = point_intervals(x, reference=base)
+    known = (~np.isnan(x)).sum(1)
     columns = {
-        "rank": order(losses, interval.mean), "variant": variants,
+        "rank": order(x, interval.mean), "variant": losses.variants,
         "mean": interval.mean, "low": interval.low, "high": interval.high,
-        "against": [variants[base] if own else None for own in asked],
+        "against": [losses.variants[base] if own else None for own in asked],
         **verdict_columns(c),
-        "seeds": known, "missing": runs - known - alone, "without_pair": alone,
-        "diverged": np.isposinf(losses).sum(1), "paired": np.full(len(variants), paired),
+        "seeds": known, "missing": losses.runs - known - losses.alone,
+        "without_pair": losses.alone, "diverged": np.isposinf(x).sum(1),
     }  # fmt: skip
     whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
     table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
-    table = table.with_columns(whole.cast(pl.Int64), pl.col("rank").rank("min").cast(pl.Int64))
+    table = table.with_columns(
+        whole.cast(pl.Int64),
+        pl.col("rank").rank("min").cast(pl.Int64),
+        paired=pl.lit(losses.paired),
+        metric=pl.lit(q.metric),
+        margin=pl.lit(q.margin),
+        higher_is_better=pl.lit(value=False),
+    )
     of_unit = [
         name for column in FRAMES["judged"] if column.unit for name in (column.name, *column.ends)
     ]
-    table = table.with_columns(
-        pl.col(n) * unit for n in of_unit if unit != 1 and n in table.columns
-    )
-    table = maximized(table, "judged") if q.higher_is_better else table
-    return table.sort("rank", nulls_last=True, maintain_order=True), rows
+    scaled = [pl.col(name) * unit for name in of_unit if unit != 1 and name in table.columns]
+    table = table.with_columns(scaled)
+    if q.higher_is_better:
+        table = maximized(table, "judged")
+    return table.sort("rank", nulls_last=True, maintain_order=True)
 
 
 def _unit(values: pl.Series, margin: float) -> float:
@@ -154,15 +189,17 @@ class Losses(NamedTuple):
     """The losses of P variants, lower is better: inf for a diverged run, NaN for a missing one."""
 
     values: Array
-    """(P, S); a run without a pair is in no number, so its loss is NaN."""
+    """(P, S), divided by the unit; a run without a pair is in no number, so its loss is NaN."""
     variants: list[str]
     base: int
-    lone: np.ndarray
-    """Which runs have no pair, (P, S); a diverged run is a count."""
-    rows: pl.Series
-    """The rows of these runs."""
+    runs: np.ndarray
+    """The number of runs of each variant, (P,), and of those without a pair."""
+    alone: np.ndarray
+    lone: pl.Series
+    """The rows of runs without a pair."""
     paired: bool
     """Whether the columns are seeds."""
+    unit: float
 
 
 def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
@@ -171,12 +208,12 @@ def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
     base = 0
     if q.reference is not None:
         base = variants.index(q.reference)
+    unit = _unit(runs["value"], q.margin)
+    sign = -1 if q.higher_is_better else 1
     value = pl.col("value")
-    loss = value
-    if q.higher_is_better:
-        loss = -value
+    loss = pl.when(value.is_finite()).then(value * (sign / unit))
     runs = runs.with_columns(
-        loss=pl.when(value.is_finite()).then(loss).when(value.is_not_null()).then(math.inf),
+        loss=loss.when(value.is_not_null()).then(math.inf),
         number=pl.int_range(pl.len()).over("variant"),
     )
 
@@ -184,18 +221,20 @@ def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
         wide = runs.pivot(column, index="variant", values=cell).drop("variant")
         return np.array(wide.cast(pl.Float64))
 
+    counts = runs.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     x = matrix("key", "loss")
     if not _are_pairs(x, base, q):
         x = matrix("number", "loss")
-        none = np.zeros(x.shape, bool)
-        return Losses(x, variants, base, none, runs["row"][:0], paired=False)
+        none = np.zeros(len(x), int)
+        return Losses(x, variants, base, counts, none, runs["row"][:0], paired=False, unit=unit)
     known = ~np.isnan(x)
-    is_base = np.arange(len(x))[:, None] == base
-    partner = np.where(is_base, known[~is_base[:, 0]].any(0), known[base])
+    is_base = np.arange(len(x)) == base
+    partner = np.where(is_base[:, None], known[~is_base].any(0), known[base])
+    # A diverged run is a count, with or without a partner.
     lone = np.isfinite(x) & ~partner
     x[lone] = math.nan
     rows = pl.Series(matrix("key", "row")[lone]).cast(pl.Int64)
-    return Losses(x, variants, base, lone, rows, paired=True)
+    return Losses(x, variants, base, counts, lone.sum(1), rows, paired=True, unit=unit)
 
 
 def _are_pairs(x: Array, base: int, q: Question) -> bool:
@@ -210,43 +249,26 @@ def _are_pairs(x: Array, base: int, q: Question) -> bool:
     return bool(len(common) and is_shared.all()) and pairs_pay(x, np.full(len(x), base), asked)
 
 
-def _report(table: pl.DataFrame, given: Account) -> Report:
-    q = given.question
-    metric = q.metric
+def _report(found: Judged) -> Report:
+    table = found.table
+    q = found.account.question
     asked = table.filter(pl.col("verdict").is_not_null())
     counts = dict(asked["verdict"].value_counts().rows())
-    found = [v for v in VERDICTS if v in counts]
-    said = ", ".join(f"{counts[v]} {SHOWN.get(v, v)}" for v in found)
-    to = repr(asked["against"][0])
+    words = [verdict for verdict in VERDICTS if verdict in counts]
+    said = ", ".join(f"{counts[word]} {SHOWN.get(word, word)}" for word in words)
+    contrasts = f"{len(asked)} contrasts"
     if len(asked) == 1:
         contrasts = "1 contrast"
-    else:
-        contrasts = f"{len(asked)} contrasts"
-    better = "higher" if q.higher_is_better else "lower"
-    nothing = "no margin, so nothing is negligible (--margin)"
-    of_margin = f"margin {q.margin:g}" if q.margin else nothing
-    heading = [f"{metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals"]
-    if asked["paired"].any():
-        heading.append(f"paired by {q.seed}: runs of one {q.seed} are compared with each other")
-    if not asked["paired"].all():
-        heading.append("unpaired: means of independent runs are compared")
-    warnings = list[str]()
-    lacking = (pl.col("missing") > 0) | (pl.col("diverged") > 0) | (pl.col("without_pair") > 0)
-    for row in table.filter(lacking).to_dicts():
-        runs = row["seeds"] + row["missing"] + row["without_pair"]
-        parts = [
-            f"{row['missing']} missing" if row["missing"] else "",
-            f"{row['without_pair']} of {runs} without a pair: not in the difference, mean and rank"
-            if row["without_pair"] else "",
-            f"{row['diverged']} of {row['seeds']} diverged (NaN or infinite): counted, in no mean"
-            if row["diverged"] else "",
-        ]  # fmt: skip
-        warnings.append(f"{row['variant']}: {'; '.join(filter(None, parts))}")
-    single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
-    if not single.is_empty():
-        names = ", ".join(map(repr, single["variant"].unique(maintain_order=True)))
-        warnings.append(f"a single seed, so no verdict: {names}")
-    legend = [f"{SHOWN.get(v, v)}: {MEANINGS[v]}" for v in found]
+    better = "lower"
+    if q.higher_is_better:
+        better = "higher"
+    of_margin = "no margin, so nothing is negligible (--margin)"
+    if q.margin:
+        of_margin = f"margin {q.margin:g}"
+    pairs = "unpaired: means of independent runs are compared"
+    if found.losses.paired:
+        pairs = f"paired by {q.seed}: runs of one {q.seed} are compared with each other"
+    legend = [f"{SHOWN.get(word, word)}: {MEANINGS[word]}" for word in words]
     is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
     if asked.filter(is_sign & ~pl.col("confirmed")).height:
         legend.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
@@ -254,19 +276,24 @@ def _report(table: pl.DataFrame, given: Account) -> Report:
         "p: of a difference of 0, corrected for the contrasts of the table; the sign is shown if "
         "it is below 0.05"
     )
-    names = {"mean": metric}
-    shown = [replace(c, heading=names.get(c.name, c.heading)) for c in FRAMES["judged"]]
+    headings = {"mean": q.metric}
+    shown = [replace(c, heading=headings.get(c.name, c.heading)) for c in FRAMES["judged"]]
     known = positive_halves(table, "mean")
-    digits = digits_of(min(known), table["mean"].drop_nulls(), 0) if known else "3f"
+    digits = "3f"
+    if known:
+        digits = digits_of(min(known), table["mean"].drop_nulls(), 0)
     text = text_table("ranking", table.to_dicts(), shown, digits)
     return Report(
-        heading=tuple(heading),
+        heading=(
+            f"{q.metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals",
+            pairs,
+        ),
         tables=(text,),
         legend=tuple(legend),
         frame=table,
-        answer=f"{contrasts} with {to}: {said}",
-        warnings=(*warnings, *given.notes),
-        account=given.counts(),
+        answer=f"{contrasts} with {asked['against'][0]!r}: {said}",
+        warnings=found.warnings,
+        account=found.account.counts(),
     )
 
 

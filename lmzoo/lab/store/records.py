@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store.address import S3_SCHEME, open_store
@@ -303,9 +303,18 @@ def replace_non_finite(value: Any) -> Any:
 RUNS = Path("runs")
 
 
-def find_study(text: Path | str, runs: Path = RUNS) -> Path:
-    """Return the folder of a study: a path, a file of records, or a name in `runs`; or raise."""
-    text = str(text)
+class Named(Protocol):
+    """A `Study`, as this room knows it."""
+
+    @property
+    def name(self) -> str: ...
+
+
+def find_study(study: str | Path | Named, runs: Path = RUNS) -> Path:
+    """Return the folder of a study: a path, a file of records, a name in `runs`, or a `Study`."""
+    text = str(study)
+    if not isinstance(study, str | Path):
+        text = str(getattr(study, "name", study))
     path = Path(text)
     if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):
         return path

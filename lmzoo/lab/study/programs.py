@@ -48,6 +48,10 @@ class ProgramRun(SavedRun):
     """A run of a program in its folder."""
 
     training: Progress
+    rarer: ClassVar[str] = (
+        "if it counts steps, say how many are an epoch: Command(..., every={:g})"
+    )
+    """What to do if not every epoch is reported."""
     loaded: ClassVar[tuple[str, ...]] = ()
     """Ends of names of files that are read once a process, so that a later change is nothing."""
 
@@ -124,8 +128,8 @@ class ProgramRun(SavedRun):
                 return self._add(int(epoch), metrics, state, begun)
             if epoch > self.epoch + 1 and not self._resumed:
                 raise RuntimeError(
-                    f"it reported epoch {epoch:g} after epoch {self.epoch}; if it counts steps, "
-                    f"say how many are an epoch: Command(..., every={epoch - self.epoch:g})"
+                    f"it reported epoch {epoch:g} after epoch {self.epoch}; "
+                    + self.rarer.format(epoch - self.epoch)
                 )
             if epoch > self.epoch + 1:
                 self._begin_again()

@@ -2,6 +2,7 @@
 
 import base64
 import re
+import shutil
 from pathlib import Path
 
 import polars as pl
@@ -94,6 +95,18 @@ def test_a_ranking_is_a_frame_that_shows_its_answer(toy) -> None:
     assert "var(--worse)" in base64.b64decode(picture).decode()
     assert "&#x27;cut full&#x27;" in page
     assert str(ranking.select("label", "loss")).startswith("shape: (2, 2)")
+
+
+def test_a_study_is_found_by_its_object(toy, tmp_path, monkeypatch) -> None:
+    toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
+    path = toy.write()
+    shutil.copytree(path, tmp_path / "runs/mine")
+    monkeypatch.chdir(tmp_path)
+    study = lmzoo.Study(name="mine", question="Does it hold?", points=())
+    for function in (lmzoo.rank, lmzoo.curves):
+        assert function(study).equals(function(path))
+    assert lmzoo.runs(study)["folder"][0].startswith("runs/mine/")
+    assert lmzoo.plan(study, effect=0.1) == lmzoo.plan(path, effect=0.1)
 
 
 def test_a_study_that_is_not_there_is_one_line(tmp_path, monkeypatch) -> None:

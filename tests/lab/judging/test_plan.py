@@ -3,6 +3,9 @@
 import functools
 import json
 import math
+import tomllib
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +13,13 @@ from scipy import stats
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.render import account_line
-from lmzoo.lab.judging.plan import plan
-from lmzoo.lab.judging.verdicts import judge
+from lmzoo.lab.judging.account import Question
+from lmzoo.lab.judging.plan import plan, plan_report
+from lmzoo.lab.judging.verdicts import judgement
 from lmzoo.lab.statistics.power import planned_seeds
 
 ROWS = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
+CASES = Path(__file__).with_name("cases.toml")
 RECORDS = "docs/results/records/gru_ablation-captions.parquet"
 
 
@@ -110,7 +115,8 @@ def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
         ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect is inf"),
         ({"power": 1.0}, "power 1.0 is not"), ({"power": 0.0}, "power 0.0 is not"),
         ({"contrasts": 0}, "contrasts is 0"),
-        ({"minutes": -1}, "minutes is -1"), ({"pilot": ROWS[::4]}, "no two seeds"),
+        ({"minutes": -1}, "minutes is -1"), ({"pilot": ROWS[::4]}, "has a single seed"),
+        ({"pilot": ROWS[:1]}, "no two seeds"),
         ({"by": None}, "needs --by and --metric"),
         ({"pilot": [r | {"x": len(r["v"])} for r in ROWS]}, "shows no noise: every seed"),
         ({"reference": "c"}, "no variant 'c'"),
@@ -134,14 +140,40 @@ def test_bad_numbers_are_one_line(options, message) -> None:
 def test_plan_says_of_a_table_what_judge_says(change) -> None:
     rows = [r | {"s": i % 4, "state": "bad" if i == 7 else "ok"} for i, r in enumerate(ROWS)]
     q = {"by": "v", "metric": "x", "higher_is_better": False} | change
-    answers = []
-    for ask in (judge, functools.partial(plan, effect=1.0)):
+    judged, planned = answers(rows, q)
+    assert judged == planned != []
+
+
+def answers(results: Any, question: dict[str, Any]) -> list[list[str]]:
+    """Return what `judge` and `plan` say of the runs of results: warnings and account, or why not.
+
+    What a plan adds of its own is left out.
+    """
+    found = []
+    for report in (judgement, functools.partial(plan_report, effect=1.0, power=0.8)):
+        given = {"question": Question(**question)} if report is judgement else question
         try:
-            found = ask(rows, **q)
-            lines = str(found).splitlines()
-            if isinstance(found, dict):
-                lines = [*found["warnings"], account_line(found["account"])]
-            answers.append([line for line in lines if " read: " in line or "is that right" in line])
+            own = report(results, **given)
+            lines = [line for line in own.warnings if not line.startswith("cannot be decided")]
+            found.append([*lines, account_line(own.account)])
         except UserError as error:
-            answers.append([str(error)])
-    assert answers[0] == answers[1] != []
+            found.append([str(error)])
+    return found
+
+
+def test_plan_and_judge_say_the_same_of_each_case(tmp_path) -> None:
+    tables = tomllib.loads(CASES.read_text())
+    kinds = [*tables["refused"], *tables["said"], *tables["bad"], *tables["scanned"]]
+    differ = []
+    for i, case in enumerate(kinds):
+        file = tmp_path / f"{i}.csv"
+        file.write_text(case["content"])
+        step = {"step": "step"} if case in tables["scanned"] else {}
+        question = {"by": "variant", "metric": "loss", **step, **case.get("question", {})}
+        judged, planned = answers(file, question)
+        is_own = any(own in planned[0] for own in ("no two seeds", "shows no noise"))
+        is_alone = "there is one variant only" in judged[0]  # a pilot of one variant is a plan
+        if judged != planned and not is_own and not is_alone:
+            differ.append((case["content"], judged, planned))
+    assert not differ
+    assert len(kinds) > 80
