@@ -368,7 +368,8 @@ def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     lists = {f"{k}.{name}": x for k, own in value.items() if isinstance(own, Mapping)
              for name, x in own.items()}  # fmt: skip
     if len(inside) == len(value) and lists and all(isinstance(x, list) for x in lists.values()):
-        return objects_of(lists)  # evals_result of LightGBM and XGBoost
+        rows = objects_of(lists)  # evals_result of LightGBM and XGBoost
+        return [{"iteration": i, **row} for i, row in enumerate(rows)]
     shared = set.intersection(*map(set, inside)) if inside else set()
     if len(inside) < len(value) or not shared or all(re.fullmatch(SPLIT, k) for k in value):
         return [value]

@@ -48,9 +48,7 @@ class ProgramRun(SavedRun):
     """A run of a program in its folder."""
 
     training: Progress
-    rarer: ClassVar[str] = (
-        "if it counts steps, say how many are an epoch: Command(..., every={:g})"
-    )
+    rarer: ClassVar[str] = "if it counts steps, say how many are an epoch: Command(..., every={:g})"
     """What to do if not every epoch is reported."""
     loaded: ClassVar[tuple[str, ...]] = ()
     """Ends of names of files that are read once a process, so that a later change is nothing."""

@@ -64,7 +64,7 @@ def test_lists_of_objects_under_names_are_runs(tmp_path: Path) -> None:
 
 def test_results_of_boosted_trees_are_a_history_and_nested_columns_are_read() -> None:
     evals = {"valid_0": {"l2": [3.0, 2.0]}, "valid_1": {"l2": [4.0, 5.0]}}
-    assert as_source(evals).frame.columns == ["valid_0.l2", "valid_1.l2"]
+    assert as_source(evals).frame.rows() == [("0", "3.0", "4.0"), ("1", "2.0", "5.0")]
     search = {"params": [{"C": 1}, {"C": 2}], "mean_test_score": [0.5, 0.6]}
     assert as_source(search).frame["params.C"].to_list() == ["1", "2"]
 
