@@ -51,7 +51,7 @@ from lmzoo.lab.judging.texts import (
     plain,
     some,
 )  # fmt: skip
-from lmzoo.lab.judging.trackers import LAST_STEP, PARENT, RUN_ID
+from lmzoo.lab.judging.trackers import LAST_STEP, RUN_ID
 from lmzoo.lab.store.records import LARGEST
 
 COUNTED, OTHER, NO_PAIR = "counted", "other rows of runs", "without a pair"
@@ -63,6 +63,7 @@ ENVIRONMENT = "environment."
 """Columns that `lmzoo.tune` reports: what may change a number."""
 RUNS = KNOWN_NAMES["runs"]
 NAMES = KNOWN_NAMES["names"]
+PARENT_COLUMNS = KNOWN_NAMES["parents"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,9 @@ class Question:
         is_stated = any(re.fullmatch(GOALS, name) for name in head.columns)
         if self.step is None or not has_seed or is_stated or not named <= {*head.columns}:
             return head.columns
-        known = re.compile(f"{SEEDS}|{'|'.join(NAMES)}|{PARENT}|{ENVIRONMENT}.*", re.IGNORECASE)
+        known = re.compile(
+            f"{SEEDS}|{'|'.join((*NAMES, *PARENT_COLUMNS))}|{ENVIRONMENT}.*", re.IGNORECASE
+        )
         return [
             name
             for name in head.columns
@@ -302,9 +305,10 @@ def _rows(
 
 def _parents(frame: pl.DataFrame, metric: str) -> pl.Series:
     """Return which rows are runs that others, which have the metric, name as their parent."""
-    if not {RUN_ID, PARENT} <= {*frame.columns}:
+    known = [name for name in PARENT_COLUMNS if name in frame.columns]
+    if not known or RUN_ID not in frame.columns:
         return pl.repeat(value=False, n=len(frame), eager=True)
-    parents = frame.filter(frame[metric].is_not_null())[PARENT].drop_nulls()
+    parents = frame.filter(frame[metric].is_not_null())[known[0]].drop_nulls()
     return frame[RUN_ID].is_in(parents.implode())
 
 
@@ -330,6 +334,12 @@ def _said_of_runs(
     if q.seed and known["key"].n_unique() == len(known) > len(variants) > 1:
         yield f"{q.seed} is another one in each run, so it pairs none"
     word = "seed" if q.seed else "row"
+    largest = known["value"].max()
+    if not q.higher_is_better and better(q.metric) is False and largest is not None and largest < 0:
+        yield f"{q.metric} is negative in each run; of a negated loss, a higher one is better"
+    of_epochs = re.sub("_step$", "_epoch", q.metric)
+    if of_epochs != q.metric and of_epochs in source.frame.columns:
+        yield f"{q.metric} is of one batch, {of_epochs} of all; which do you mean?"
     left = rows.filter(pl.col("variant").is_null()).select("name", "key").unique()
     lost = [f"{name}, {word} {key}" if name else f"{word} {key}" for name, key in left.rows()]
     if lost:
