@@ -48,6 +48,7 @@ def shrink(
     fields: ModelSettings = None,
     out: Annotated[Path, typer.Option(help="Folder of the studies, one for each step.")] = Path("runs"),
     data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Cut parts of a row as long as it stays as good as the whole: one error for the whole walk.
 
@@ -68,6 +69,9 @@ def shrink(
         epochs=epochs,
         samples=samples,
     )
+    if as_json:
+        echo(walk.write_json())
+        return
     with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=99, tbl_width_chars=140):
         echo(walk)
     echo("the walk took the points `taken`; they are within the margin of the whole with 95 %")

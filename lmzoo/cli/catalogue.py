@@ -77,44 +77,72 @@ def list_rows(
 def describe(
     name: Annotated[str, typer.Argument(help="A row, an id such as DLM46, a corpus, or text:FILE.")],
     fields: ModelSettings = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Show a row: its default config, the search ranges of its fields, and its equations.
 
     With --set model.cell.cuts=[4], the equations of the cell, and what is cut, come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.
     """
     settings = parse_settings(fields or [])
-    if name in CORPORA:
-        _describe_corpus(name)
-        return
+    show = _show_fields
     if name == "recipe":
-        _describe_recipe()
+        facts = _recipe_facts()
+    elif name.partition(":")[0] in CORPORA:
+        facts = _corpus_facts(name, settings)
+    else:
+        facts = _description(zoo.row(name), settings)
+        show = _show_row
+    if as_json:
+        echo(json.dumps(facts, indent=1, default=str))
         return
-    if name.partition(":")[0] in CORPORA:
-        _describe_text(name, settings)
-        return
-    row = zoo.row(name)
-    facts = row_facts(row)
-    console = Console(highlight=False)
-    console.print(f"[bold]{row.name}[/] {' '.join(row.aliases)}  {row.summary}")
-    console.print(f"family {row.family}, score {row.score or '—'}, source {row.source}")
-    if row.name in OWN_FORMULAS:
-        console.print(f"own formula of {OWN_FORMULAS[row.name]}")
+    show(facts)
+
+
+def _description(row: Row, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a row whose model has these settings."""
+    fields = _model_fields(settings)
+    facts = row_facts(row, **fields)
+    facts["own_formula"] = OWN_FORMULAS.get(row.name)
     if row.model is None:
-        return
-    config = zoo.config(row.name, **_model_fields(settings))
-    if settings:
-        _print_cell(console, config, zoo.config(row.name))
-    count, unused = facts["parameters"], facts["unused_parameters"]
-    size = f"{count:,} parameters for V={TASK.vocab}, T={TASK.length}"
-    console.print(size + (f"; no score depends on {unused:,} of them" if unused else ""))
+        return facts
+    config = zoo.config(row.name, **fields)
     model = zoo.build(config, TASK)
-    console.print(f"state between steps: {describe_state(model)}")
-    reason = reason_not_packable(model)
-    console.print(f"packed training: {f'no, {reason}' if reason else 'yes'}")
-    console.print_json(data=to_dict(config))
-    for field, search_range in ranges(type(config)).items():
-        console.print(f"search {field}: {_range(search_range)}")
-    for text in equations(config):
+    facts["cell"] = []
+    if settings:
+        facts["cell"] = _changed_cell(config, zoo.config(row.name))
+    facts["state"] = describe_state(model)
+    facts["not_packable"] = reason_not_packable(model)
+    facts["config"] = to_dict(config)
+    facts["search"] = {field: _range(own) for field, own in ranges(type(config)).items()}
+    facts["equations"] = [*equations(config)]
+    return facts
+
+
+def _show_row(facts: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    console.print(f"[bold]{facts['name']}[/] {' '.join(facts['aliases'])}  {facts['summary']}")
+    score = facts["score"] or "—"
+    console.print(f"family {facts['family']}, score {score}, source {facts['source']}")
+    if facts["own_formula"]:
+        console.print(f"own formula of {facts['own_formula']}")
+    if facts["model"] is None:
+        return
+    for line in facts["cell"]:
+        console.print(line, markup=False, soft_wrap=True)
+    unused = ""
+    if facts["unused_parameters"]:
+        unused = f"; no score depends on {facts['unused_parameters']:,} of them"
+    size = f"V={TASK.vocab}, T={TASK.length}{unused}"
+    console.print(f"{facts['parameters']:,} parameters for {size}")
+    console.print(f"state between steps: {facts['state']}")
+    packed = "yes"
+    if facts["not_packable"]:
+        packed = f"no, {facts['not_packable']}"
+    console.print(f"packed training: {packed}")
+    console.print_json(data=facts["config"])
+    for field, search_range in facts["search"].items():
+        console.print(f"search {field}: {search_range}")
+    for text in facts["equations"]:
         console.print(f"\n{text}", markup=False, soft_wrap=True)
 
 
@@ -124,15 +152,15 @@ def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
     return nest_settings({prefixes[path] + path: value for path, value in settings.items()}, MODEL)
 
 
-def _print_cell(console: Console, config: Any, default: Any) -> None:
-    """Print a cell's equations and cuts; an arrow marks what the default does not have."""
+def _changed_cell(config: Any, default: Any) -> list[str]:
+    """Return a cell's equations and cuts; an arrow marks what the default does not have."""
     cell = getattr(config, "cell", None)
     if not dataclasses.is_dataclass(cell):
-        return
+        return []
     folders = [Path(str(sys.modules[type(cell).__module__].__file__)).parent]
-    before, after = (cell_equations(to_dict(c)["cell"], folders) for c in (default, config))
-    for line in after:
-        console.print(f"{'  ' if line in before else '→ '}{line}", markup=False, soft_wrap=True)
+    before = cell_equations(to_dict(default)["cell"], folders)
+    after = cell_equations(to_dict(config)["cell"], folders)
+    return [f"{'  ' if line in before else '→ '}{line}" for line in after]
 
 
 def describe_state(model: LanguageModel) -> str:
@@ -143,13 +171,16 @@ def describe_state(model: LanguageModel) -> str:
     return "grows with the sequence" if size is None else f"{size} floats"
 
 
-def _describe_recipe() -> None:
-    console = Console(highlight=False)
-    for field, value in dataclasses.asdict(Recipe()).items():
-        searched = ranges(Recipe).get(field)
-        text = f"; search {_range(searched)}" if searched else ""
-        shown = "none" if value is None else f"{value:g}" if isinstance(value, float) else value
-        console.print(f"recipe.{field}={shown}{text}", markup=False)
+def _recipe_facts() -> dict[str, Any]:
+    """Return the fields of a recipe, with their defaults and search ranges."""
+    fields = dataclasses.asdict(Recipe())
+    searched = ranges(Recipe)
+    return {
+        "name": "recipe",
+        "summary": "settings of a training",
+        "fields": {f"recipe.{field}": value for field, value in fields.items()},
+        "search": {f"recipe.{field}": _range(own) for field, own in searched.items()},
+    }
 
 
 def _range(bounds: Range) -> str:
@@ -158,26 +189,37 @@ def _range(bounds: Range) -> str:
     return f"{bounds.low:g}:{bounds.high:g}{':log' if bounds.log else ''}"
 
 
-def _describe_corpus(name: str) -> None:
-    console, corpus = Console(highlight=False), CORPORA[name]
-    console.print(f"[bold]{name}[/] {(corpus.__doc__ or '').strip()}")
+def _corpus_facts(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what a corpus is; of a text of the user, what is read of it and what is lost."""
+    if name not in CORPORA:
+        own = {path.removeprefix("corpus."): value for path, value in settings.items()}
+        data = open_corpus(corpus_config(name, own))
+        return {"name": data.name, "summary": data.source, "facts": describe_data(data)}
+    corpus = CORPORA[name]
     fields = dataclasses.fields(corpus.Config)
     texts = [str(sys.modules[corpus.__module__].__doc__).strip()]
     if any(field.name == "train_unk" for field in fields):
         texts.append(str(vocabulary.__doc__).strip())
+    defaults = {}
     for field in fields:
         default = getattr(field.default, "default", field.default)  # of a pydantic field
-        console.print(f"corpus.{field.name}={default}", markup=False)
-    for text in texts:
-        console.print(f"\n{text}", markup=False, soft_wrap=True)
+        defaults[f"corpus.{field.name}"] = default
+    summary = (corpus.__doc__ or "").strip()
+    return {"name": name, "summary": summary, "fields": defaults, "texts": texts}
 
 
-def _describe_text(spec: str, settings: dict[str, Any]) -> None:
+def _show_fields(facts: dict[str, Any]) -> None:
+    """Print a corpus or the recipe."""
     console = Console(highlight=False)
-    fields = {path.removeprefix("corpus."): value for path, value in settings.items()}
-    corpus = open_corpus(corpus_config(spec, fields))
-    console.print(f"[bold]{corpus.name}[/] {corpus.source}")
-    for line in describe_data(corpus):
+    console.print(f"[bold]{facts['name']}[/] {facts['summary']}")
+    lines = [*facts.get("facts", ())]
+    for path, value in facts.get("fields", {}).items():
+        line = f"{path}={value}".replace("=None", "=none")
+        if path in facts.get("search", ()):
+            line += f"; search {facts['search'][path]}"
+        lines.append(line)
+    lines += [f"\n{text}" for text in facts.get("texts", ())]
+    for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -192,14 +234,14 @@ def equations(config: Any) -> Iterator[str]:
             yield from equations(part)
 
 
-def row_facts(row: Row) -> dict[str, Any]:
-    """Return the facts of a row that `lmzoo list --json` prints."""
+def row_facts(row: Row, **fields: Any) -> dict[str, Any]:
+    """Return the facts of a row that `lmzoo list --json` prints, with these fields of its model."""
     names = ("name", "aliases", "family", "score", "document", "source", "summary", "model")
     facts: dict[str, Any] = {name: getattr(row, name) for name in names}
     facts |= dict.fromkeys(("parameters", "unused_parameters", "state_size"))
     facts["aliases"] = list(row.aliases)
     if row.model is not None:
-        built = zoo.build(zoo.config(row.name), TASK)
+        built = zoo.build(zoo.config(row.name, **fields), TASK)
         facts["parameters"] = sum(p.numel() for p in built.parameters())
         facts["unused_parameters"] = built.unused_parameters
         facts["state_size"] = built.state_size

@@ -1,5 +1,6 @@
 """`lmzoo check`: do the parts in a file obey the laws of the zoo?"""
 
+import json
 from typing import Annotated
 
 import torch
@@ -8,12 +9,15 @@ from rich.console import Console
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.own_parts import import_source
+from lmzoo.base.streams import echo
+from lmzoo.lab.cli.tables import AsJson
 from lmzoo.laws_of_training.parts import Check, checks
 
 
 def check(
     source: Annotated[str, typer.Argument(metavar="FILE.py", help="A file, the folder of a package, or a module.")],
     failures: Annotated[bool, typer.Option("--failures", help="Print only the laws that do not hold.")] = False,
+    as_json: AsJson = False,
 ) -> int:  # fmt: skip
     """Run the laws on every cell, emission, normaliser, model and corpus that a file registers.
 
@@ -27,16 +31,27 @@ def check(
             f"{source} registers no part; a part has a decorator such as @CELLS(name); "
             f"a study is tried by `lmzoo sweep {source} --dry-run`"
         )
-    console, failed = Console(highlight=False, soft_wrap=True), 0
+    # A person reads each law as it is tested, a program all of them at the end.
+    console = Console(highlight=False, soft_wrap=True, quiet=as_json)
+    rows = []
+    failed = 0
     for item in found:
         fault = _fault(item)
         failed += bool(fault)
-        if fault or not failures:
-            console.print("[red]fails[/]" if fault else "[green]holds[/]", end="  ")
-            line = f"{item.part}: {item.name}"
-            console.print(f"{line}: {fault}" if fault else line, markup=False)
+        if not fault and failures:
+            continue
+        rows.append({"part": item.part, "law": item.name, "holds": not fault, "fault": fault})
+        line = f"{item.part}: {item.name}"
+        if fault:
+            console.print("[red]fails[/]", end="  ")
+            line = f"{line}: {fault}"
+        else:
+            console.print("[green]holds[/]", end="  ")
+        console.print(line, markup=False)
     console.print(f"{len(found)} laws, {failed} do not hold")
-    return int(bool(failed))
+    if as_json:
+        echo(json.dumps(rows, indent=1))
+    return int(failed > 0)
 
 
 def _fault(item: Check) -> str:

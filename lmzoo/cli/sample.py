@@ -1,7 +1,8 @@
 """`lmzoo sample`: sentences from a trained run, by sampling, greedy decoding or beam search."""
 
+import json
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -15,6 +16,7 @@ from lmzoo.cli.common import DataDir, open_run
 from lmzoo.contract import END, Score
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.lab.cli.run_names import RUN_HELP, Runs, find_run
+from lmzoo.lab.cli.tables import AsJson
 from lmzoo.lab.store.records import RUNS
 from lmzoo.train.trained import TrainedRun
 
@@ -30,11 +32,13 @@ def sample(
     top: Annotated[int | None, typer.Option(min=1, help="Sample from this number of most likely tokens.")] = None,
     alpha: Annotated[float | None, typer.Option(min=0.0, help="Rank beams by log-probability / length^alpha. Default: 0.")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Number of sentences. Default: 10, or all beams.")] = None,
+    length: Annotated[int | None, typer.Option(min=1, max=100_000, help="Tokens of a sentence at most. Default: those of the training.")] = None,
     prefix: Annotated[str, typer.Option(help="Text with which the sentences begin.")] = "",
     source: Annotated[str | None, typer.Option(help="Source text, for rows that read one.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the samples.")] = 0,
     runs: Runs = RUNS,
     data_dir: DataDir = None,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Generate sentences with the best weights of a trained run.
 
@@ -52,29 +56,49 @@ def sample(
     trained = open_run(find_run(run, runs), data_dir)
     generator = torch.Generator().manual_seed(seed)
     start = encode_prefix(trained, prefix)
-    length, decoded = trained.corpus.task.length, trained.corpus.vocabulary.decode
+    room = (length or trained.corpus.task.length - 1) + 1  # with <start>
     one_per_source = trained.model.conditional and source is None
     if source is None:
         inputs = validation_sources(trained, count or COUNT)
     else:
         inputs = iter([("", encode_source(trained, source))])
-    for label, sources in inputs:
+    found = list[dict[str, Any]]()
+    for origin, sources in inputs:
         if beam is not None:
             with allocating(f"--beam {beam}"):
                 hypotheses = decode.beam_search(
-                    trained.model, length, beam, alpha=alpha or 0.0, prefix=start, sources=sources
+                    trained.model, room, beam, alpha=alpha or 0.0, prefix=start, sources=sources
                 )
-            for hypothesis in hypotheses[: 1 if one_per_source else count]:
-                echo(f"{label}{hypothesis.log_prob:9.3f}  {decoded(hypothesis.tokens)}")
-            continue
-        with allocating(f"--count {count}"):
-            tokens = decode.sample(
-                trained.model, 1 if greedy or one_per_source else count or COUNT, length,
-                temperature=0.0 if greedy else temperature or 1.0, top=top, prefix=start,
-                sources=sources, generator=generator,
-            )  # fmt: skip
-        for row in tokens.tolist():
-            echo(label + decoded(row))
+            kept = hypotheses[: 1 if one_per_source else count]
+            drawn = [(own.tokens, own.log_prob) for own in kept]
+        else:
+            with allocating(f"--count {count}"):
+                tokens = decode.sample(
+                    trained.model, 1 if greedy or one_per_source else count or COUNT, room,
+                    temperature=0.0 if greedy else temperature or 1.0, top=top, prefix=start,
+                    sources=sources, generator=generator,
+                )  # fmt: skip
+            drawn = [(row, None) for row in tokens.tolist()]
+        for row, log_prob in drawn:
+            text = trained.corpus.vocabulary.decode(row)
+            found.append({"source": origin, "text": text, "log_prob": log_prob})
+    if as_json:
+        echo(json.dumps(found, indent=1))
+        return
+    # Without a rule, samples that have lines of their own cannot be told apart.
+    rule = "---\n" * any("\n" in own["text"] for own in found)
+    for own in found:
+        echo(rule + shown(**own))
+
+
+def shown(source: str, text: str, log_prob: float | None) -> str:
+    """Return the line of a sentence."""
+    line = text
+    if log_prob is not None:
+        line = f"{log_prob:9.3f}  {line}"
+    if source:
+        line = f"{source}  →  {line}"
+    return line
 
 
 def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
@@ -108,14 +132,14 @@ def encode_text(
 
 
 def validation_sources(trained: TrainedRun, count: int) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
-    """Yield a label and the model inputs of validation sources; one empty pair without sources."""
+    """Yield the text and the model inputs of validation sources; one empty pair without sources."""
     vocabulary, part = trained.corpus.source_vocabulary, trained.corpus.valid
     if not trained.model.conditional or vocabulary is None:
         yield "", ()
         return
     for row in range(min(count, len(part))):
         source, lengths = (column[row : row + 1] for column in part.sources)
-        yield f"{vocabulary.decode(source[0].tolist())}  →  ", (source[:, : int(lengths)], lengths)
+        yield vocabulary.decode(source[0].tolist()), (source[:, : int(lengths)], lengths)
 
 
 def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:

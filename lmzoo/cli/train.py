@@ -1,6 +1,7 @@
 """`lmzoo train`: one resumable run on disk, with its losses by epoch."""
 
 import contextlib
+import json
 import math
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +12,12 @@ from rich.console import Console
 from lmzoo import zoo
 from lmzoo.base.command_line import MOST, MOST_SEED, nest_settings, parse_settings
 from lmzoo.base.memory import allocating
+from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, describe_data, open_corpus
 from lmzoo.kernels.device import best_device, check_precision
+from lmzoo.lab.cli.tables import AsJson
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.records import RunFolder, find_end
 from lmzoo.lab.store.user_code import save
@@ -33,8 +36,12 @@ def train(
     fields: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a field of model, recipe or corpus, such as model.width=64; repeatable. On a GPU recipe.precision=tf32x3 (default), tf32 or bf16 says how it multiplies.")] = None,
     cuts: Annotated[str | None, typer.Option(help="Cuts of the cell by number or name, such as 4 or state_to_candidate; `lmzoo describe ROW` lists them.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the runs.")] = Path("runs/single"),
+    as_json: AsJson = False,
 ) -> int:  # fmt: skip
-    """Train one model. Repeat the command to continue an interrupted run."""
+    """Train one model. Repeat the command to continue an interrupted run.
+
+    With --json, lines go to stderr, and stdout has the config of the run and its records.
+    """
     settings = parse_settings(fields or [])
     model_fields = nest_settings(settings, "model")
     if cuts is not None:
@@ -50,7 +57,7 @@ def train(
     save(parts_code(model, spec), open_store(out))
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     cuts = describe_cuts(getattr(model, "cell", None))
     console.print(
         f"[bold]{zoo.row(name).name}[/]{cuts and f', {cuts},'} on {data.name}: "
@@ -63,7 +70,11 @@ def train(
         console.print(run.note, markup=False, soft_wrap=True)
     with contextlib.closing(run), allocating(f"training {zoo.row(name).name}"):
         _train(run, epochs, console, data)
-        return _finish(run, epochs, console, data)
+        code = _finish(run, epochs, console, data)
+    if as_json:
+        own = {**config, **labels, "folder": str(folder.path)}
+        echo(json.dumps({**own, "records": [*folder.records()]}, indent=1))
+    return code
 
 
 def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:

@@ -28,28 +28,12 @@ from lmzoo.lab.analysis.formatting import METRIC, effect_words, join_labels
 from lmzoo.lab.analysis.load import StudyFolder, is_maximized, learning_curves
 from lmzoo.lab.analysis.ranking import LOSES, baseline_name
 from lmzoo.lab.analysis.render import store_address
+from lmzoo.lab.analysis.words import WORDS
 from lmzoo.lab.statistics.compared import MARGIN, UNDECIDED
 from lmzoo.lab.statistics.longer import Longer, longer
 from lmzoo.lab.store.records import RUNS
 
-MARKS = {
-    "edge": "the chosen value is the first or last one tried; try more settings (--samples), or a "
-    "wider range where it is at a bound",
-    "missing": "number of confirm runs without a loss yet; run the sweep again",
-    "unconfirmed": "no setting is chosen yet, or every setting diverged or failed",
-    "untuned": "another architecture than the reference's, and one setting for both: no verdict, "
-    "because a setting can suit one of them; search the learning rate",
-    "apart": "trained in another environment than the reference: no verdict, because the whole "
-    "difference may be that of the environment",
-    "noisy": "the losses vary much more between seeds than those of other points. Their variance "
-    "is not shared; a noisy reference makes all differences uncertain: it needs seeds first",
-    "reported": "the loss is what the user's program reports; it is not audited",
-    "fixed": "every seed gives the same loss, so the difference of two such points has no p; its "
-    "interval, if any, covers the choice of the setting",
-    "impossible": "the loss is below the entropy of the source by more than the test split "
-    "explains: the model sees what it predicts, or its probabilities do not sum to one; see "
-    "`lmzoo audit`",
-}
+MARKS: dict[str, str] = WORDS["marks"]
 """Marks of a ranking, as its legend explains them."""
 MOST_NAMED = 3
 """Points that a line names."""

@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import polars as pl
 from rich import box
@@ -31,6 +31,7 @@ from lmzoo.base.environment import code_version
 from lmzoo.base.errors import UserError
 from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
+from lmzoo.lab.analysis.words import WORDS
 from lmzoo.lab.statistics.compared import STATISTICS
 from lmzoo.lab.store.address import S3_SCHEME
 
@@ -150,30 +151,24 @@ def render(report: Report, format: str, *, width: int = 100, colour: bool = Fals
     """
     check_format(format)
     if format not in ("csv", "json"):
-        report = _printable(report)
+        report = printable_parts(report)
     if format == "table":
         return _terminal(report, width=width, colour=colour)
     return FORMATS[format](report)
 
 
-def _printable(report: Report) -> Report:
-    tables = [
-        replace(
-            table, title=printable(table.title), header=tuple(map(printable, table.header)),
-            text_columns=frozenset(map(printable, table.text_columns)),
-            rows=[tuple(map(printable, row)) for row in table.rows],
-        )
-        for table in report.tables
-    ]  # fmt: skip
-    lines = {
-        name: tuple(map(printable, getattr(report, name)))
-        for name in ("heading", "legend", "warnings")
-    }
-    texts = {
-        name: printable(getattr(report, name))
-        for name in ("question", "answer", "caption", "next_command")
-    }
-    return replace(report, tables=tuple(tables), **lines, **texts)
+def printable_parts(value: Any) -> Any:
+    """Return a report or a part of a chart whose texts show their control characters."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(name): printable_parts(own) for name, own in value.items()}
+    if isinstance(value, list | tuple | frozenset):
+        return type(value)(map(printable_parts, value))
+    if isinstance(value, Report | TextTable):
+        own = {name: printable_parts(part) for name, part in vars(value).items()}
+        return replace(value, **own)
+    return value
 
 
 def check_format(format: str) -> None:
@@ -268,12 +263,7 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\|*_\[`])", r"\\\1", text)
 
 
-TEX = {
-    **{mark: f"\\{mark}" for mark in "&%$#_{}"},
-    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-    "<": r"$<$", ">": r"$>$", "±": r"$\pm$", "−": r"$-$", "≡": r"$\equiv$", "×": r"$\times$",
-    "–": r"\textendash{}", "—": r"\textemdash{}", "·": r"$\cdot$", "\n": " ",
-}  # fmt: skip
+TEX: dict[str, str] = WORDS["tex"]
 """Characters that LaTeX needs in another form."""
 LATIN = 0x180
 """The first character that pdfLaTeX does not know."""

@@ -1,5 +1,6 @@
 """The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ from lmzoo.lab.analysis.formatting import (
     format_ends,
     format_number,
 )
+from lmzoo.lab.analysis.words import WORDS
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -30,17 +32,7 @@ MOST = 8
 """Points that a line names; the others are counted."""
 
 
-MEANINGS = {
-    BETTER: "shown to be better by more than the margin",
-    BETTER_OPEN: "shown to be better; whether by more than the margin is open",
-    NEGLIGIBLE: "the difference is shown to be smaller than the margin; worse or better is its "
-    "sign, if that is shown",
-    WORSE_OPEN: "shown to be worse; whether by more than the margin is open",
-    WORSE: "shown to be worse by more than the margin",
-    UNDECIDED: "neither a difference nor its absence is shown; the further seeds or tuning runs "
-    "that are named would decide it in four of five repetitions, if the measured difference is "
-    "the true one",
-}
+MEANINGS: dict[str, str] = WORDS["meanings"]
 """What each verdict says. Further seeds add to it; reruns and added points can withdraw it."""
 
 
@@ -86,29 +78,31 @@ def answer(frame: pl.DataFrame) -> str:
     if sum(len(points) for _, _, points in groups) <= FEW:
         text = "; ".join(verdict_lines(frame))
         return f"{text[0].upper()}{text[1:]}." if text else ""
-    count = dict.fromkeys(MEANINGS, 0)
-    first = dict[str, str]()
-    for verdict, _, points in groups:
-        count[verdict] += len(points)
-        first.setdefault(verdict, points[0])
+    count = Counter[str]()
+    said = {NEGLIGIBLE: f"within {_margin(frame)}", UNDECIDED: UNDECIDED}
+    unsure = Counter[str]()
+    for shown, _, points in groups:
+        side = shown.partition(" ")[0].rstrip(",")
+        count[side] += len(points)
+        said.setdefault(side, f"{side}, largest effect: {points[0]}")
+        if shown.endswith(NOT_CONFIRMED):
+            unsure[side] += len(points)
+    parts = []
+    for side in (BETTER, NEGLIGIBLE, WORSE, UNDECIDED):
+        verb = "are"
+        if count[side] == 1:
+            verb = "is"
+        words = said.get(side, "")
+        if unsure[side]:
+            words = words.replace(side, f"{side} ({unsure[side]} unsure)", 1)
+        if count[side]:
+            parts.append(f"{count[side]} {verb} {words}")
     reference = frame.filter("reference")["label"].item(0)
-    words = {
-        f"better, the largest effect: {first.get(BETTER, first.get(BETTER_OPEN))}": (
-            count[BETTER] + count[BETTER_OPEN]
-        ),
-        f"within {_margin(frame)} of it": count[NEGLIGIBLE],
-        f"worse, the largest effect: {first.get(WORSE, first.get(WORSE_OPEN))}": (
-            count[WORSE] + count[WORSE_OPEN]
-        ),
-        "undecided": count[UNDECIDED],
-    }
-    parts = [f"{n} {'is' if n == 1 else 'are'} {word}" for word, n in words.items() if n]
-    whole = sum(count.values())
-    return f"{whole} points against {reference!r}: {'; '.join(parts)}."
+    return f"{count.total()} points against {reference!r}: {'; '.join(parts)}."
 
 
 def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:
-    """Return verdict, head and points of each group: what is free, then what costs most."""
+    """Return words, head and points of each group: what is free, then what costs most."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return []
@@ -116,12 +110,13 @@ def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:
         "difference", descending=frame["higher_is_better"].item(0), nulls_last=True
     )
     found = []
-    for verdict, phrase, describe in _PHRASES:
+    for shown, phrase, describe in _PHRASES:
         points = [describe(row) for row in rows.to_dicts() if _phrase(row) == phrase]
         if points:
             head = phrase.format(name=repr(reference.item(0)), margin=_margin(frame))
-            is_worse = verdict in (WORSE, WORSE_OPEN)
-            found.append((verdict, head, points[::-1] if is_worse else points))
+            if shown.startswith(WORSE):
+                points.reverse()
+            found.append((shown, head, points))
     return found
 
 
@@ -133,7 +128,8 @@ def _margin(frame: pl.DataFrame) -> str:
 def _phrase(row: Mapping[str, Any]) -> str:
     """Return the head of a row's group: its verdict, and what would decide an undecided one."""
     if row["verdict"] != UNDECIDED:
-        return next(phrase for verdict, phrase, _ in _PHRASES if verdict == row["verdict"])
+        shown = shown_verdict(row["verdict"], confirmed=row["confirmed"])
+        return next(phrase for own, phrase, _ in _PHRASES if own == shown)
     if row["difference_low"] is None and row.get("solved") is None:
         return UNMEASURED
     return SEEDS if row["seeds_needed"] is not None else TUNING if row["needs_tuning"] else NOTHING
@@ -199,13 +195,16 @@ SEEDS = "undecided, needs more seeds"
 TUNING = (
     "undecided, needs more tuning runs (--samples), because the choice of its setting is uncertain"
 )
+UNSURE = "{}, unsure: no fresh seeds have repeated the sign"
 NOTHING = f"undecided, needs more than {MOST_SEEDS:,} seeds"
 UNMEASURED = "undecided, needs two seeds with a loss"
 _PHRASES = (
     (BETTER, "better than {name} by more than {margin}", _effect),
-    (BETTER_OPEN, "better than {name}, size open", _effect),
+    (SHOWN[BETTER_OPEN], "better than {name}, size open", _effect),
+    (f"{BETTER}, {NOT_CONFIRMED}", UNSURE.format("better than {name}"), _effect),
     (NEGLIGIBLE, "negligible difference from {name}, below {margin}", _negligible),
     (WORSE, "worse than {name} by more than {margin}", _effect),
-    (WORSE_OPEN, "worse than {name}, size open", _effect),
+    (SHOWN[WORSE_OPEN], "worse than {name}, size open", _effect),
+    (f"{WORSE}, {NOT_CONFIRMED}", UNSURE.format("worse than {name}"), _effect),
     *((UNDECIDED, phrase, _undecided) for phrase in (SEEDS, TUNING, NOTHING, UNMEASURED)),
 )

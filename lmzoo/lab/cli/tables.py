@@ -3,6 +3,7 @@
 Each function imports what it needs, so a table is not delayed by the chart libraries.
 """
 
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -81,9 +82,10 @@ def rank(
 def figure(
     study: Study,
     out: Annotated[Path, typer.Option(help="File: .pdf, .svg or .png.")] = Path("forest.pdf"),
-    kind: Annotated[str, typer.Option(help="forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, tuning, tuning-FIELD or after-training. Default: the name of the file.")] = "",
+    kind: Annotated[str, typer.Option(help="forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, factors, importance, tuning, tuning-FIELD or after-training. Default: the name of the file.")] = "",
     width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. A column of a paper has about 3.3in.")] = "7.1in",
     unit: Unit = "token",
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Draw a figure of a study for a paper, and print its caption."""
     from lmzoo.lab.analysis.render import output_path
@@ -91,4 +93,7 @@ def figure(
 
     output_path(study, out, "")
     caption = write_figure(study, out, width, unit, kind)
+    if as_json:
+        echo(json.dumps({"file": str(out), "caption": caption}))
+        return
     echo(f"{out}: {caption}")

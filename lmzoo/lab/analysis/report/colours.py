@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.verdict_lines import shown_verdict
+from lmzoo.lab.analysis.verdict_lines import NOT_CONFIRMED, shown_verdict
 from lmzoo.lab.statistics.compared import (
     BETTER,
     BETTER_OPEN,
@@ -22,16 +22,18 @@ from lmzoo.lab.statistics.compared import (
 )
 
 REFERENCE, BASELINE, NO_VERDICT = "reference", "baseline", "no verdict"
+BETTER_UNSURE, WORSE_UNSURE = (f"{verdict}, {NOT_CONFIRMED}" for verdict in (BETTER, WORSE))
 KEYS = (
-    *(BETTER, BETTER_OPEN, REFERENCE, NEGLIGIBLE, UNDECIDED, NO_VERDICT, WORSE_OPEN, WORSE),
-    BASELINE,
+    *(BETTER, BETTER_OPEN, BETTER_UNSURE, REFERENCE, NEGLIGIBLE, UNDECIDED, NO_VERDICT),
+    *(WORSE_UNSURE, WORSE_OPEN, WORSE, BASELINE),
 )
 GROUPS = tuple(SHOWN.get(key, key) for key in KEYS)
 """Verdicts, and the points that have none, as tables write them, in the order of plots."""
 COLOURS = {
-    group: "var(--fg)" if key == REFERENCE else f"var(--{key.replace(' ', '-')})"
+    group: f"var(--{key.replace(f', {NOT_CONFIRMED}', '-open').replace(' ', '-')})"
     for group, key in zip(GROUPS, KEYS, strict=True)
 }
+COLOURS[REFERENCE] = "var(--fg)"
 """Group -> its variable in `page.css`, which has a light and a dark value."""
 PALETTE = (
     *("#468eff", "#059a85", "#d1735b", "#7852b7", "#b3288b", "#bc80bd"),
@@ -187,7 +189,11 @@ def group_of(row: Mapping[str, Any]) -> str:
     """Return the group of a row of a ranking."""
     if row["reference"]:
         return REFERENCE
-    return shown_verdict(row["verdict"]) or (BASELINE if row["is_baseline"] else NO_VERDICT)
+    if row["verdict"]:
+        return shown_verdict(row["verdict"], confirmed=row["confirmed"])
+    if row["is_baseline"]:
+        return BASELINE
+    return NO_VERDICT
 
 
 def hues_of(ranked: pl.DataFrame) -> Hues:

@@ -27,6 +27,12 @@ from lmzoo.lab.analysis.report.colours import (
     short_label,
     titled,
 )
+from lmzoo.lab.analysis.report.factor_charts import (
+    factors_of,
+    heat_map,
+    importance_chart,
+    importances,
+)
 from lmzoo.lab.analysis.report.point_charts import cost_charts, seeds_chart
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
@@ -68,6 +74,14 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
     charts = {name: chart.properties(height=HEIGHT) for name, chart in charts.items()}
+    searched = [name for name in distinct_ranges(folder.study) if name in tuned.columns]
+    shares = importances(tuned, searched)
+    if shares:
+        charts["importance"] = importance_chart(shares, len(tuned.filter(status="finished")))
+    own = shown.filter(~pl.col("is_baseline")).drop_nulls("loss")
+    factors = factors_of(folder, own["point"].to_list())
+    if factors:
+        charts["factors"] = heat_map(factors, own["loss"].to_list(), what)
     losses = runs.filter("chosen").rename({f"test{SUFFIXES[metric]}": "loss"})
     losses = losses.select("label", "seed", "loss").drop_nulls()
     if losses["seed"].n_unique() > 1 and len(hues.groups) <= MOST_ROWS:
@@ -96,7 +110,7 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     """Return the mean of what was validated by epoch, with its interval as a band."""
     epochs = sorted(set(frame["epoch"]))
     frame, notes = _baselines(frame, hues, epochs)
-    low, high, outside = _compared(frame, epochs)
+    low, high, far, outside = _compared(frame, epochs)
     notes += outside
     axis = alt.Axis(tickMinStep=1, format="d")
     axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
@@ -117,7 +131,9 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     facts = [*hues.tooltips(), "epoch:Q", *numbers, "runs:Q"]
     few = len(hues.groups) <= MANY
     own = [label for label, group in hues.groups.items() if few or group == REFERENCE]
-    band = hues.chart(frame.filter(pl.col("label").is_in(own))).mark_area(clip=True).encode(
+    # The band of a point outside the axis would cover all others.
+    banded = frame.filter(pl.col("label").is_in(own) & ~pl.col("label").is_in(far))
+    band = hues.chart(banded).mark_area(clip=True).encode(
         x=base.encoding.x, y=loss("low:Q"), y2="high:Q", color=colour, detail="label:N",
         opacity=alt.value(0.15),
     )  # fmt: skip
@@ -186,8 +202,8 @@ def _baselines(
     return pl.concat([others, lines]), notes
 
 
-def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, list[str]]:
-    """Return the ends of the axis, and what notes say about values outside.
+def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, list[str], list[str]]:
+    """Return the ends of the axis, the points outside, and what notes say about values outside.
 
     The axis has the means after the first quarter of the epochs, in which all curves change far
     more than they differ later, and bands up to a quarter of its height beyond them. A point far
@@ -214,4 +230,4 @@ def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, lis
         notes.append(f"outside the axis: {', '.join(listed)}")
     if least < bottom or most > top:
         notes.append("some bands end outside the axis")
-    return bottom, top, notes
+    return bottom, top, far["label"].to_list(), notes

@@ -19,9 +19,9 @@ from lmzoo.base.errors import UserError, near, writing
 from lmzoo.base.streams import echo, printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.analysis.render import Report, sentence
+from lmzoo.lab.analysis.render import Report, printable_parts, sentence
 from lmzoo.lab.analysis.report.curve_charts import ENDS, HEIGHT, curve_charts
-from lmzoo.lab.analysis.report.forest import forest_chart, forest_charts
+from lmzoo.lab.analysis.report.forest import CONFIGS, forest_chart, forest_charts
 from lmzoo.lab.analysis.report.two_costs import NAME, two_costs_chart
 
 INCH = 96
@@ -35,24 +35,8 @@ UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 """Unit of a width -> inches."""
 NARROW, LEAST, MOST = 5.0, 1.0, 40.0
 """Inches below which a figure has the layout of one column, and those that are possible."""
-TEXT = 8 / 72 * INCH
-"""Pixels of a text of 8 points."""
 OTHER_SCRIPTS = re.compile("[\u0590-\u1fff\u2e80-\U0010ffff]")
 """Letters that few fonts have."""
-SMALL = {"labelFontSize": TEXT, "titleFontSize": TEXT, "titleFontWeight": "normal"}
-CONFIG = {
-    "background": "white",
-    "font": "Helvetica, Arial, sans-serif",
-    "view": {"stroke": None},
-    "text": {"fontSize": TEXT},
-    "axis": {**SMALL, "labelLimit": 280},
-    "axisXQuantitative": {"tickCount": 5, "labelOverlap": "greedy"},
-    "legend": {
-        **SMALL,
-        **{"orient": "bottom", "titleOrient": "left", "labelLimit": 250},
-        "layout": {"bottom": {"direction": "vertical", "anchor": "start"}},
-    },
-}
 
 
 def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") -> str:
@@ -63,8 +47,8 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
         out: the file; its name says the kind of the figure, as `forest.pdf`, unless `kind` does.
         width: as "3.3in", "84mm" or "240pt".
         unit: as `lmzoo.rank` has it.
-        kind: forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, tuning,
-            tuning-FIELD or after-training.
+        kind: forest, curves, seeds, cost-parameters, cost-flops, cost-seconds, factors,
+            importance, tuning, tuning-FIELD or after-training.
 
     A `UserError` says that there is no such figure or format, or that the study lacks its data.
     """
@@ -102,7 +86,8 @@ def _check_suffix(out: Path) -> None:
 
 def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
     """Write a chart, and return its caption, which ends with these facts."""
-    spec = _printable(chart.to_dict())
+    # Control characters end the process of vl_convert.
+    spec = printable_parts(chart.to_dict())
     title = spec.pop("title")
     said = (f"{title['text']}: {'; '.join(title.get('subtitle', ()))}", *facts)
     caption = printable(" ".join(map(sentence, said)))
@@ -142,15 +127,6 @@ def _inches(width: str) -> float:
     return inches
 
 
-def _printable(value: Any) -> Any:
-    """Return a part of a chart without control characters, which end the process of vl_convert."""
-    if isinstance(value, dict):
-        return {_printable(name): _printable(own) for name, own in value.items()}
-    if isinstance(value, list):
-        return [_printable(own) for own in value]
-    return printable(value) if isinstance(value, str) else value
-
-
 def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     """Return name -> chart: forest, curves, tuning of each field, after-training."""
     charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
@@ -167,7 +143,7 @@ def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
 def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
     """Return a specification for paper: its width, its colours and its legends."""
     width = round(INCH * inches)
-    spec |= {"width": width, "config": CONFIG}
+    spec |= {"width": width, "config": CONFIGS["paper"]}
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     is_narrow = inches < NARROW
     wide = spec.get("usermeta", {}).get("wide")

@@ -1,6 +1,7 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
 import html
+import json
 import math
 import re
 import textwrap
@@ -16,10 +17,12 @@ from lmzoo.lab.analysis.formatting import effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
+    BETTER_UNSURE,
     COLOURS,
     GROUPS,
     LABEL_WIDTH,
     WIDE_LABEL,
+    WORSE_UNSURE,
     by_verdict,
     chart_of,
     group_of,
@@ -34,31 +37,27 @@ from lmzoo.lab.statistics.compared import BETTER_OPEN, SHOWN, UNDECIDED, WORSE_O
 
 SMALL, LARGE = 1e-3, 1e4
 """Margins outside these have numbers with an exponent beside them."""
+CHEVRONS = ("M0.5,-0.9L-0.7,0L0.5,0.9", "M-0.5,-0.9L0.7,0L-0.5,0.9")
+"""Open arrows to the left and to the right: signs that no fresh seeds have repeated."""
 MARKS = (
-    *("triangle-left", "triangle-left", "diamond", "circle", "circle", "square"),
-    *("triangle-right", "triangle-right", "cross"),
+    *("triangle-left", "triangle-left", CHEVRONS[0], "diamond", "circle", "circle", "square"),
+    *(CHEVRONS[1], "triangle-right", "triangle-right", "cross"),
 )
 SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
-TURNED = {"triangle-left": "triangle-right", "triangle-right": "triangle-left"}
+TURNED = {"triangle-left": "triangle-right", CHEVRONS[0]: CHEVRONS[1]}
+TURNED |= {right: left for left, right in TURNED.items()}
 """Shapes that point to where a verdict is: those of a metric whose highest value is the best."""
 PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
 """Pixels, and letters of a line of notes."""
-TEXT = {"labelColor": "var(--fg)", "labelFontSize": 12, "titleFontWeight": "normal"}
-LINES = dict.fromkeys(("gridColor", "domainColor", "tickColor"), "var(--line)")
-PICTURE: dict[str, Any] = {
-    "background": "transparent",
-    "font": "system-ui, sans-serif",
-    "view": {"stroke": None},
-    "axis": {**TEXT, **LINES, "titleColor": "var(--muted)", "titleFontSize": 12},
-    "axisY": {"labelLimit": 320},
-    "axisXQuantitative": {"tickCount": 7, "labelOverlap": "greedy", "labelSeparation": 8},
-    "legend": {**TEXT, "labelFontSize": 13, "columns": 3, "columnPadding": 24},
-    "title": {"color": "var(--fg)", "subtitleColor": "var(--muted)", "fontSize": 14},
-}
+CONFIGS: dict[str, Any] = json.loads(
+    files("lmzoo.lab.analysis.report").joinpath("charts.json").read_text("utf-8")
+)
+"""Vega's configs: `page` of a picture, `paper` of a figure."""
+PICTURE: dict[str, Any] = CONFIGS["page"]
 """Vega's config of a picture; `page.js` has that of a page."""
 BASELINES = 1.25
 """Baselines do not widen the axis by more than this."""
-HOLLOW = frozenset(SHOWN.get(key, key) for key in (UNDECIDED, WORSE_OPEN, BETTER_OPEN))
+HOLLOW = {UNDECIDED, SHOWN[WORSE_OPEN], SHOWN[BETTER_OPEN], WORSE_UNSURE, BETTER_UNSURE}
 """Verdicts that leave something open; their marks are not filled."""
 FILLS = {group: "var(--bg)" if group in HOLLOW else COLOURS[group] for group in GROUPS}
 

@@ -27,7 +27,8 @@ from lmzoo.lab.store.records import find_study
 CHARTS = {
     "Learning curves": "curves",
     "Seeds and cost": ("seeds", "cost-"),
-    "The search": "tuning-",
+    "Factors": "factors",
+    "The search": ("importance", "tuning-"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`; the search is folded."""
 FIRST_ROWS = 60
@@ -55,9 +56,13 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
         Section("Reproduce", recipe_section(path, folder)),
     ]
     lead = paragraphs([" ".join(ranking.lead)], "lead")
-    rest = ranking.warnings[ranking.grave :]
-    lead += paragraphs([*rest, ranking.next_line, cost_line(folder)])
-    lead += _forests(folder, ranked) if has_charts else paragraphs([NO_CHARTS])
+    lead += paragraphs(ranking.warnings[ranking.grave :])
+    if has_charts:
+        lead += _forests(folder, ranked)
+    else:
+        lead += paragraphs([NO_CHARTS])
+    # Below the plot, so that a phone shows the plot on its first screen.
+    lead += paragraphs([ranking.next_line, cost_line(folder)])
     return html_page(ranking.question, lead, sections)
 
 

@@ -1,0 +1,124 @@
+"""The charts of what was varied: a heat map of a factorial, the importance of searched settings."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import altair as alt
+import numpy as np
+import polars as pl
+
+from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
+from lmzoo.lab.analysis.report.colours import chart_of, titled
+
+Levels = dict[str, tuple[str, ...]]
+"""Factor -> its level at each point."""
+ROW = 28
+"""Pixels of a row."""
+LEAST = 4
+"""Runs for each number of the fit, below which no importance is shown."""
+
+
+def factors_of(folder: StudyFolder, points: Sequence[str]) -> Levels:
+    """Return the factors of points that are all combinations of their levels; else {}."""
+    configs = folder.runs.select("point", "model", "recipe").unique("point").collect()
+    searched = {own for x in distinct_ranges(folder.study) for own in (x, f"recipe.{x}")}
+    fields = defaultdict[str, dict[str, str]](dict)
+    for point, model, recipe in configs.iter_rows():
+        config = {"model": json.loads(model), "recipe": json.loads(recipe)}
+        for name, value in _flat("", config):
+            fields[name][point] = value
+    factors: Levels = {}
+    patterns = set()
+    for name, values in fields.items():
+        levels = tuple(values.get(point, "no") for point in points)
+        # Fields that change together are one factor.
+        pattern = tuple(map(levels.index, levels))
+        if name not in searched and any(pattern) and pattern not in patterns:
+            factors[name] = levels
+            patterns.add(pattern)
+    combinations = math.prod(len({*levels}) for levels in factors.values())
+    different = len({*zip(*factors.values(), strict=True)})
+    if len(factors) > 1 and combinations == different == len(points):
+        return factors
+    return {}
+
+
+def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the fields of a config; each part of a list is a field of its own."""
+    if isinstance(value, Mapping):
+        for name, own in value.items():
+            yield from _flat(f"{path}.{name}".strip("."), own)
+    elif isinstance(value, list):
+        yield from ((f"{path}.{own}", "yes") for own in value)
+    else:
+        yield path, str(value)
+
+
+def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
+    """Return the mean of the points with two levels; on the diagonal, of those with one."""
+    rows = [
+        {"point": at, "across": f"{name.rpartition('.')[2]}={level}", "loss": losses[at]}
+        for name, levels in factors.items()
+        for at, level in enumerate(levels)
+    ]
+    each = pl.DataFrame(rows)
+    pairs = each.join(each.select("point", down="across"), on="point")
+    means = pairs.group_by("across", "down").agg(pl.col("loss").mean(), points=pl.len())
+    order = each["across"].unique(maintain_order=True).to_list()
+    base = chart_of(means.sort("across", "down").to_dicts()).encode(
+        x=alt.X("across:N", sort=order, title=None).axis(labelAngle=-40),
+        y=alt.Y("down:N", sort=order, title=None),
+        tooltip=["across:N", "down:N", "loss:Q", "points:Q"],
+    )
+    # Paler and darker tones of one colour: a grey print has them, too.
+    tones = alt.Scale(range=[0.05, 0.5], domainMin=means["loss"].min())
+    tiles = base.mark_rect(color="var(--better)")
+    tiles = tiles.encode(opacity=alt.Opacity("loss:Q", scale=tones, legend=None))
+    numbers = base.mark_text(color="var(--fg)").encode(text=alt.Text("loss:Q", format=".4~g"))
+    notes = [f"mean {what} of the points with both levels", "a darker field has a higher number"]
+    chart = alt.layer(tiles, numbers).properties(height=ROW * len(order))
+    return titled(chart, "factors", notes)
+
+
+def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
+    """Return field -> the share of the variance of ranks that only this field explains.
+
+    The ranks are those of the finished tuning runs of a point by their validation loss, so that no
+    diverging run weighs more than another. A parabola in the rank of each field explains them. {}
+    means that fewer than two fields vary, or too few runs.
+    """
+    ended = tuned.filter(status="finished").drop_nulls("loss")
+    # A setting without a value, such as no clipping, has a rank of its own.
+    rank = (pl.col("loss", *fields).rank() / pl.len()).fill_null(0.0) - 0.5
+    ranks = ended.with_columns(rank.over("label"))
+    varied = [name for name in fields if ranks[name].n_unique() > 1]
+    if len(varied) < 2 or len(ranks) < LEAST * (2 * len(varied) + 1):
+        return {}
+    target = ranks["loss"].to_numpy()
+
+    def unexplained(names: Sequence[str]) -> float:
+        own = [ranks[name].to_numpy() ** power for name in names for power in (1, 2)]
+        columns = np.stack([np.ones(len(ranks)), *own], 1)
+        fitted = columns @ np.linalg.lstsq(columns, target)[0]
+        return float(((target - fitted) ** 2).sum())
+
+    whole = unexplained([])
+    rest = unexplained(varied)
+    return {
+        name: (unexplained([own for own in varied if own != name]) - rest) / whole
+        for name in varied
+    }
+
+
+def importance_chart(shares: Mapping[str, float], runs: int) -> Any:
+    """Return the share of each field as a bar."""
+    rows = [{"field": name, "share": share} for name, share in shares.items()]
+    x = alt.X("share:Q", title="share of the variance of ranks").axis(format=".0%")
+    y = alt.Y("field:N", sort="-x", title=None)
+    bars = chart_of(rows).mark_bar(color="var(--better)").encode(x=x, y=y, tooltip=["share:Q"])
+    notes = [f"of {runs} finished tuning runs, ranked within their point; a parabola in each field"]
+    chart = alt.layer(bars).properties(height=ROW * len(rows))
+    return titled(chart, "importance of settings", notes)
