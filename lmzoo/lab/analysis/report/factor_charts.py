@@ -74,7 +74,7 @@ def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
         tooltip=["across:N", "down:N", "loss:Q", "points:Q"],
     )
     # Paler and darker tones of one colour: a grey print has them, too.
-    tones = alt.Scale(range=[0.05, 0.5], domainMin=means["loss"].min())
+    tones = alt.Scale(range=[0.05, 0.5], zero=False)
     tiles = base.mark_rect(color="var(--better)")
     tiles = tiles.encode(opacity=alt.Opacity("loss:Q", scale=tones, legend=None))
     numbers = base.mark_text(color="var(--fg)").encode(text=alt.Text("loss:Q", format=".4~g"))
