@@ -20,6 +20,8 @@ class FeatureModel(LanguageModel):
     emission: Emission
     emission_norm: ClassVar[Norm] = Norm.RMS
     """Normaliser of the emission."""
+    output: EmbeddingTable | None
+    """The table of the emission in models that are not tied."""
 
     def __init__(self, config: Any, task: Task, std: float | None = None) -> None:
         """`std` is the standard deviation of the initial embeddings."""
@@ -27,6 +29,8 @@ class FeatureModel(LanguageModel):
         self.embedding = EmbeddingTable(task.vocab, config.width, std)
         emission = getattr(config, "emission", None) or EMISSIONS.parse("vector")
         self.emission = EMISSIONS.build(emission, config.width, self.emission_norm)
+        self.output = None
+        # A conditional model has no posterior without a source.
         if self.conditional:
             self.latent = ""
         else:
@@ -51,14 +55,14 @@ class FeatureModel(LanguageModel):
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
-        joint = self.emission.joint(
-            self.features(tokens[:, :-1]),
-            tokens[:, 1:],
-            self.output_table,
-        )
+        y = self.features(tokens[:, :-1])
+        joint = self.emission.joint(y, tokens[:, 1:], self.output_table)
         return torch.softmax(joint, dim=-1).mT
 
     @property
     def output_table(self) -> Embeddings:
         """The embedding matrix of the emission, by default tied to the inputs."""
-        return self.scaled(self.embedding.weight)
+        table = self.embedding
+        if self.output is not None:
+            table = self.output
+        return self.scaled(table.weight)

@@ -6,15 +6,19 @@ from pydantic import Field
 from torch import nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import IntRange
+from lmzoo.base.search_space import FloatRange, IntRange
+
+Width = Annotated[int, IntRange(8, 256, log=True), Field(ge=2)]
+Layers = Annotated[int, IntRange(1, 6), Field(ge=1)]
+Window = Annotated[int, IntRange(1, 8), Field(ge=1)]
+Dropout = Annotated[float, FloatRange(0.0, 0.3), Field(ge=0, lt=1)]
 
 
 @config
 class EmbeddingConfig:
     """Fields of a model with a token embedding table (`lmzoo.blocks.layers`)."""
 
-    width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
-    """Embedding size E. A recurrent model has the same state size, H = E."""
+    width: Width = 32
     embedding_std: float | None = Field(None, gt=0)
     """Standard deviation of the initial embeddings; None is 1/√E."""
 

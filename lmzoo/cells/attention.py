@@ -76,7 +76,8 @@ class SoftmaxAttention(nn.Module):
         self.window = window
         self.memory = memory
         self.rotated = rotated
-        self.size = 2 * -(-width // (2 * heads))  # even, for the rotation
+        # Rounded up to an even number: a rotation turns pairs.
+        self.size = 2 * -(-width // (2 * heads))
         inner = heads * self.size
         shared = groups * self.size
         self.query = nn.Linear(width, inner, bias=False)
@@ -109,7 +110,10 @@ class SoftmaxAttention(nn.Module):
         # their differences enter q · k.
         kept = self.keep(u)
         if past:
-            kept = tuple(torch.cat(pair, dim=-2) for pair in zip(past, kept, strict=True))
+            joined = []
+            for earlier, new in zip(past, kept, strict=True):
+                joined.append(torch.cat([earlier, new], dim=-2))
+            kept = tuple(joined)
         k, v, *parts = kept
         q = self._split(self.query(u))
         count = k.shape[-2]
@@ -125,6 +129,7 @@ class SoftmaxAttention(nn.Module):
         mask = causal_mask(count, q.device, self.window, last=rows)
         o = attend(q, self._shared(k), self._shared(v), mask, **options)
         o = o.transpose(-3, -2).flatten(-2)
+        # The next token reads window − 1 of them, and itself.
         first = 0
         if self.window:
             first = max(0, count - self.window + 1)
@@ -134,7 +139,8 @@ class SoftmaxAttention(nn.Module):
         """Return k and v, and log f, of the positions: (B, n, t, ..) each."""
         kept = [self._split(self.key(u)), self._split(self.value(u))]
         if Memory.FORGET in self.memory:
-            kept.append(nn.functional.logsigmoid(self.forget(u)).mT[..., None])
+            log_f = nn.functional.logsigmoid(self.forget(u))
+            kept.append(log_f.mT[..., None])
         return tuple(kept)
 
     def _shared(self, part: Float[Tensor, "B n t c"]) -> Float[Tensor, "B h t c"]:
@@ -185,7 +191,12 @@ class AttentionCell(Cell):
         self.w = SoftmaxAttention()
         rotated = AttentionCut.ROTATION not in config.cuts
         self.w.add_maps(
-            width, config.heads, config.heads, config.window, config.memory, rotated=rotated
+            width,
+            config.heads,
+            config.heads,
+            config.window,
+            config.memory,
+            rotated=rotated,
         )
 
     @property
@@ -193,9 +204,9 @@ class AttentionCell(Cell):
         return None
 
     def initial_state(self, start: Tensor) -> State:
-        return tuple(
-            part[..., :0, :] for part in self.w.keep(start.new_zeros(len(start), 1, self.width))
-        )
+        # Of the sizes that `keep` gives, with no position.
+        one = self.w.keep(start.new_zeros(len(start), 1, self.width))
+        return tuple(part[..., :0, :] for part in one)
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
         raise UserError(

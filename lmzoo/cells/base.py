@@ -13,15 +13,17 @@ import functools
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
 
 from lmzoo.base.registry import Registry
+from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.functional.parameters import Draw, Undecayed, draw_matrices, uniform
 from lmzoo.functional.precision import HALF, single
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
@@ -43,9 +45,10 @@ def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
             dtype = x.dtype
         if dtype not in HALF:
             return method(cell, x, state)
+        # A copy of the weights: the cell itself keeps its type.
         tensors = itertools.chain(cell.named_parameters(), cell.named_buffers())
         weights = {name: single(tensor) for name, tensor in tensors}
-        exact = map_vectors(single, x), tree_map(single, state)
+        exact = (map_vectors(single, x), tree_map(single, state))
         found = functional_call(cell, weights, (method, *exact))
         if isinstance(found, Tensor):
             return found.to(dtype)
@@ -124,7 +127,9 @@ class Cell(nn.Module, ABC):
     def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
         """Compute `scan` with a kernel; None without one for this variant, device and dtype."""
         done = self.fast_scan_from(x, self.initial_state(start))
-        return done and done[0]
+        if done is None:
+            return None
+        return done[0]
 
     def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
         """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
@@ -136,7 +141,10 @@ class Cell(nn.Module, ABC):
 
         Gradients pass through the outputs; the returned state is detached.
         """
-        outputs, state = self.fast_scan_from(x, state) or self.naive_scan_from(x, state)
+        done = self.fast_scan_from(x, state)
+        if done is None:
+            done = self.naive_scan_from(x, state)
+        outputs, state = done
         return outputs, tuple(part.detach() for part in state)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
@@ -174,7 +182,8 @@ class Cell(nn.Module, ABC):
     @in_single_precision
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
-        return self.step(single(self.project(x[:, None]))[:, 0], state)
+        projected = single(self.project(x[:, None]))
+        return self.step(projected[:, 0], state)
 
     @property
     def state_size(self) -> int | None:
@@ -188,6 +197,12 @@ class Cell(nn.Module, ABC):
 
 
 CELLS: Registry[type[Cell]] = Registry("cell")
+
+Heads = Annotated[int, Choice((1, 2, 4, 8)), Field(ge=1)]
+Depth = Annotated[int, IntRange(1, 4), Field(ge=1)]
+States = Annotated[int, IntRange(4, 64, log=True), Field(ge=1)]
+Expand = Annotated[int, Choice((1, 2)), Field(ge=1)]
+"""Fields that many cells have, with the range that a search tries."""
 
 
 OwnDraw = Callable[[tuple[int, ...]], Tensor]
@@ -234,11 +249,15 @@ class Weights(nn.Module):
         self._adjust = adjust
         self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
         for name in shapes:
+            # Drawn even if it is cut: the weights after it then have the values of the full cell.
             drawn = self._draw(name)
-            kind = nn.Parameter
-            if name in self._biases:
-                kind = Undecayed
-            self.register_parameter(name, None if name in cut else kind(drawn))
+            weight = None
+            if name not in cut:
+                if name in self._biases:
+                    weight = Undecayed(drawn)
+                else:
+                    weight = nn.Parameter(drawn)
+            self.register_parameter(name, weight)
 
     if TYPE_CHECKING:
 
@@ -257,7 +276,8 @@ class Weights(nn.Module):
     def fill(self, draw: Callable[[str, tuple[int, ...]], Tensor]) -> None:
         """Set every weight to what is left of a draw of the full cell's shape."""
         for name, weight in self.named_parameters():
-            weight.copy_(self._adjust(name, draw(name, self._shapes[name])))
+            drawn = draw(name, self._shapes[name])
+            weight.copy_(self._adjust(name, drawn))
 
     def _draw(self, name: str) -> Tensor:
         """Return the initial value of one weight of the full cell."""
@@ -273,7 +293,8 @@ class Weights(nn.Module):
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
         weight = getattr(self, name)
-        if name in self.own_draws and (name in self._biases or len(self._shapes[name]) < 2):
+        is_vector = name in self._biases or len(self._shapes[name]) < 2
+        if name in self.own_draws and is_vector:
             return
         drawn = weight.new_zeros(self._shapes[name])
         if name not in self._biases:
@@ -290,8 +311,13 @@ def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
 
 def keep_gates(rows: Float[Tensor, "G *_"], gates: str, kept: Collection[str]) -> Tensor:
     """Return the rows of some gates, from stacked rows of all `gates`, one letter each."""
-    parts = zip(gates, rows.chunk(len(gates)), strict=True)
-    return torch.cat([part for gate, part in parts if gate in kept] or [rows[:0]])
+    parts = []
+    for gate, part in zip(gates, rows.chunk(len(gates)), strict=True):
+        if gate in kept:
+            parts.append(part)
+    if not parts:
+        return rows[:0]
+    return torch.cat(parts)
 
 
 def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tensor) -> Tensor:
@@ -299,7 +325,8 @@ def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tenso
     kept = [gate for gate in gates if gate in kept]
     if len(kept) == len(gates):
         return weight
-    parts = dict(zip(kept, weight.chunk(len(kept)), strict=True)) | others
+    parts = dict(zip(kept, weight.chunk(len(kept)), strict=True))
+    parts |= others
     zero = torch.zeros_like(next(iter(parts.values())))
     return torch.cat([parts.get(gate, zero) for gate in gates])
 
@@ -317,4 +344,5 @@ def affine(
         return product + bias
     if bias is None:
         return x.new_zeros(x.shape)
-    return bias.expand(*x.shape[:-1], -1)
+    shape = x.shape[:-1] + bias.shape
+    return bias.expand(shape)

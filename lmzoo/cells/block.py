@@ -73,7 +73,8 @@ class Block(Cell):
 
         @model_validator(mode="after")
         def _places_exist(self) -> Any:
-            if BlockCut.FEED_FORWARD in self.cuts and (places := self.canon & {Canon.C, Canon.D}):
+            places = self.canon & {Canon.C, Canon.D}
+            if BlockCut.FEED_FORWARD in self.cuts and places:
                 raise UserError(
                     f"canon={','.join(sorted(places))} is in the feed-forward part, which is cut; "
                     "drop one of the two"
@@ -86,7 +87,7 @@ class Block(Cell):
         self.num_state_vectors = self.inner.num_state_vectors
         self.zero_start = self.inner.zero_start
         h = width
-        units = -(-8 * width // 3)
+        units = -(-8 * width // 3)  # ⌈8H/3⌉
         shapes = {
             "norm": (h,),
             "conv": (h, WINDOW),
@@ -98,20 +99,26 @@ class Block(Cell):
         }
         cut = removed(BLOCK_WEIGHTS, config.cuts)
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
+        convolutions = ["conv"]
         for place in sorted(config.canon):
             columns = h
             if place is Canon.B:
                 columns = self._memory().memory_columns
-            shapes[f"canon_{place}"] = (2 * units if place is Canon.D else columns, WINDOW)
-            own[f"canon_{place}"] = taps
-        kinds = ("conv", *(f"canon_{place}" for place in sorted(config.canon)))
+            elif place is Canon.D:
+                columns = 2 * units
+            name = f"canon_{place}"
+            shapes[name] = (columns, WINDOW)
+            own[name] = taps
+            convolutions.append(name)
         # The channels of the convolutions in the order of the windows.
-        self._windows = {name: shapes[name][0] for name in kinds if name not in cut}
+        self._windows = {name: shapes[name][0] for name in convolutions if name not in cut}
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
     def initial_state(self, start: Tensor) -> State:
-        rows = (len(start), WINDOW - 1)
-        windows = (start.new_zeros(*rows, columns) for columns in self._windows.values())
+        count = len(start)
+        windows = []
+        for columns in self._windows.values():
+            windows.append(start.new_zeros(count, WINDOW - 1, columns))
         return (*self.inner.initial_state(start), *windows)
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
@@ -122,6 +129,7 @@ class Block(Cell):
         size = self.inner.state_size
         if size is None:
             return None
+        # A window is what the next step reads: one input less than the convolution.
         return size + (WINDOW - 1) * sum(self._windows.values())
 
     def project(self, x: Tensor) -> Tensor:
@@ -131,24 +139,29 @@ class Block(Cell):
         x = projected[:, None]
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
-        h, inner = self.inner.step(self._project(u, windows)[:, 0], inner)
-        return self._leave(x, gate, h[:, None], windows)[:, 0], (*inner, *windows.values())
+        read = self._project(u, windows)[:, 0]
+        h, inner = self.inner.step(read, inner)
+        y = self._leave(x, gate, h[:, None], windows)[:, 0]
+        return y, (*inner, *windows.values())
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         if isinstance(x, TokenInputs):
             x = x.vectors()
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
+        # Canon b mixes the projections: the inner cell must not make them itself.
         if "canon_b" in self._windows:
             h, inner = self._memory().scan_projected(self._project(u, windows), inner)
         else:
             h, inner = self.inner.scan_from(u, inner)
-        return self._leave(x, gate, h, windows), (*inner, *windows.values())
+        y = self._leave(x, gate, h, windows)
+        return y, (*inner, *windows.values())
 
     def _split(self, state: State) -> tuple[State, dict[str, Tensor]]:
         """Return the state of the inner cell, and the windows by name."""
         first = len(state) - len(self._windows)
-        return state[:first], dict(zip(self._windows, state[first:], strict=True))
+        windows = dict(zip(self._windows, state[first:], strict=True))
+        return state[:first], windows
 
     def _convolve(self, name: str, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
         """Convolve T steps, and replace the window."""
@@ -177,14 +190,16 @@ class Block(Cell):
         if not columns:
             return projected
         mixed = self._canon(Canon.B, projected[..., :columns], windows)
-        return torch.cat([mixed, projected[..., columns:]], dim=-1)
+        rest = projected[..., columns:]
+        return torch.cat([mixed, rest], dim=-1)
 
     def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return u of T steps, and what the gate reads."""
         inputs = self._canon(Canon.A, normed(x, self.w.norm), windows)
         if self.w.conv is None:
             return inputs, inputs
-        u = nn.functional.silu(self._convolve("conv", inputs, windows))
+        mixed = self._convolve("conv", inputs, windows)
+        u = nn.functional.silu(mixed)
         return u, u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
@@ -201,7 +216,8 @@ class Block(Cell):
         if w.up is None:
             return r
         read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
-        a, b = self._canon(Canon.D, linear(read, w.up), windows).chunk(2, dim=-1)
+        both = self._canon(Canon.D, linear(read, w.up), windows)
+        a, b = both.chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
         if residual:
             return r + y

@@ -21,7 +21,8 @@ E = TypeVar("E", bound=StrEnum)
 def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
     """Return members of `kind` from names, members or numbers, or from a text such as "0,2"."""
     if isinstance(value, str):
-        value = [part for part in value.replace(";", ",").split(",") if part.strip()]
+        parts = value.replace(";", ",").split(",")
+        value = [part for part in parts if part.strip()]
     elif isinstance(value, int):
         value = [value]
     if not isinstance(value, Iterable):
@@ -54,6 +55,7 @@ def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]]) -> 
 class _NoRule:
     """Lets pydantic parse `Cuts[Cut]`."""
 
+    # The type of the field is known to pydantic only: `Cuts` has one validator for all enums.
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         [kind] = get_args(source)
         parse = functools.partial(parse_cuts, kind)
@@ -84,7 +86,8 @@ class ZeroWeights:
     def uncut(self) -> Any:
         """Return the config without the cuts that zero weights can express."""
         config: Any = self
-        return dataclasses.replace(config, cuts=config.cuts - set(self.zero_weights))
+        left = config.cuts - set(self.zero_weights)
+        return dataclasses.replace(config, cuts=left)
 
 
 def numbered(cuts: Iterable[StrEnum]) -> str:
@@ -93,7 +96,8 @@ def numbered(cuts: Iterable[StrEnum]) -> str:
     members = []
     if cuts:
         members = list(type(next(iter(cuts))))
-    return ", ".join(f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts)
+    names = [f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts]
+    return ", ".join(names)
 
 
 def _noun(kind: type[StrEnum]) -> str:

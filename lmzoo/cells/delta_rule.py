@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, Expand, Heads
 from lmzoo.cells.cuts import Cuts, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
@@ -38,7 +38,7 @@ BetaMax = Annotated[float, Choice((1.0, 2.0))]
 class DeltaConfig:
     """Fields of the cells with the delta rule."""
 
-    heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+    heads: Heads = 2
     beta_max: BetaMax = Field(1.0, gt=0, le=2)
     """The largest β; above 1, steps have negative eigenvalues."""
 
@@ -67,7 +67,8 @@ class DeltaRule(MatrixCell):
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
-        self.shape_state(config.heads, size, getattr(config, "expand_v", 1) * size)
+        expand_v = getattr(config, "expand_v", 1)
+        self.shape_state(config.heads, size, expand_v * size)
         owns = {"q", "k", "v", "beta", "conv", "out", "norm", *self.owns}
         weights = {name: weight for name, weight in self._table().items() if name in owns}
         self.set_weights(weights, removed(self.removes, config.cuts))
@@ -83,17 +84,24 @@ class DeltaRule(MatrixCell):
         heads = (n,)
         low_rank = "up_alpha" in self.owns
         decays = n
-        if low_rank and "vector" not in c.cuts:
-            decays = keys
+        alpha = n
+        gate = values
+        if low_rank:
+            # The projections are those to the rank; the maps from it are weights of their own.
+            alpha = rank
+            gate = rank
+            if "vector" not in c.cuts:
+                decays = keys
         rates = partial(log_rates, low=self.rate_low)
+        convolved = keys + steps * (keys + values)
         return {
             "q": keys,
             "k": steps * keys,
             "v": steps * values,
             "beta": steps * n,
-            "alpha": rank if low_rank else n,
-            "gate": rank if low_rank else values,
-            "conv": ((keys + steps * (keys + values), WINDOW), taps),
+            "alpha": alpha,
+            "gate": gate,
+            "conv": ((convolved, WINDOW), taps),
             "out": ((self.width, values), linear(values)),
             "norm": ((self.values,), ones),
             "log_rate": (heads, rates),
@@ -123,12 +131,15 @@ class DeltaRule(MatrixCell):
         q = q / self.keys**0.5
         beta = 1.0
         if "beta" in z:
-            beta = self.config.beta_max * torch.sigmoid(z["beta"])[..., None]
+            sigmoid = torch.sigmoid(z["beta"])[..., None]
+            beta = self.config.beta_max * sigmoid
         log_alpha = self.log_alpha(z, q)
         written = beta * k
         if "delta" in self.config.cuts:
             return Update(q, written, v, log_alpha)
-        return Update(q, written, v, log_alpha, log_alpha.exp() * written, k)
+        # The delta rule reads the state before its decay: α (I − β k kᵀ) is α − (α β k) kᵀ.
+        erase = log_alpha.exp() * written
+        return Update(q, written, v, log_alpha, erase, k)
 
 
 @CELLS("deltanet")
@@ -169,7 +180,7 @@ GatedDeltaCut = StrEnum("GatedDeltaCut", "BETA DELTA CONVOLUTION UNIT NORM ALPHA
 class GatedConfig(DeltaConfig):
     """Fields of the cells with the gated delta rule."""
 
-    expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+    expand_v: Expand = 2
     """V / K."""
 
 
@@ -177,14 +188,18 @@ class GatedDelta(DeltaRule):
     """What the cells with a decay per head and an output gate share."""
 
     rate_low = 0.0
-    owns = "alpha", "gate", "log_rate", "bias_alpha"
-    removes = DeltaRule.removes | {"gate": {"gate"}, "alpha": {"alpha", "log_rate", "bias_alpha"}}
+    owns = ("alpha", "gate", "log_rate", "bias_alpha")
+    removes = DeltaRule.removes | {
+        "gate": {"gate"},
+        "alpha": {"alpha", "log_rate", "bias_alpha"},
+    }
 
     def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
         if "alpha" not in z:
             return super().log_alpha(z, like)
         delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
-        return -(self.w.log_rate.exp() * delta)[..., None]
+        rate = self.w.log_rate.exp()
+        return -(rate * delta)[..., None]
 
 
 @CELLS("gated_deltanet")
@@ -258,11 +273,17 @@ class DeltaProduct(GatedDelta):
 
     def update(self, z: dict[str, Tensor]) -> Update:
         """Return the coefficients of n steps; α decays before the first."""
-        split = {name: z[name].chunk(self.substeps, -1) for name in ("k", "v", "beta") if name in z}
+        split = {}
+        for name in ("k", "v", "beta"):
+            if name in z:
+                split[name] = z[name].chunk(self.substeps, -1)
         steps = []
         for i in range(self.substeps):
-            own = {name: part for name, part in z.items() if i == 0 or name != "alpha"}
-            own |= {name: part[i] for name, part in split.items()}
+            own = dict(z)
+            if i > 0:
+                own.pop("alpha", None)
+            for name, parts in split.items():
+                own[name] = parts[i]
             steps.append(super().update(own))
         if self.substeps == 1:
             return steps[0]
@@ -298,7 +319,15 @@ class KDA(DeltaRule):
     Kimi Team 2025 (arXiv:2510.26692).
     """
 
-    owns = "alpha", "gate", "log_rate", "up_alpha", "bias_alpha", "up_gate", "bias_gate"
+    owns = (
+        "alpha",
+        "gate",
+        "log_rate",
+        "up_alpha",
+        "bias_alpha",
+        "up_gate",
+        "bias_gate",
+    )
     removes = DeltaRule.removes | {
         "gate": {"gate", "up_gate", "bias_gate"},
         "alpha": {"alpha", "log_rate", "up_alpha", "bias_alpha"},
@@ -308,7 +337,7 @@ class KDA(DeltaRule):
     class Config(GatedConfig):
         """Number of heads, size of the values, range of β, and the cuts, by name or number."""
 
-        expand_v: Annotated[int, Choice((1, 2))] = Field(1, ge=1)
+        expand_v: Expand = 1
         cuts: Annotated[frozenset[KDACut], cuts_of(KDACut, {KDACut.ALPHA: [KDACut.VECTOR]})] = (
             frozenset()
         )
@@ -318,17 +347,21 @@ class KDA(DeltaRule):
             return super().log_alpha(z, like)
         delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
         rate = self.w.log_rate.exp()[:, None]
-        return -rate * nn.functional.softplus(self.split_heads(delta))
+        decay = nn.functional.softplus(self.split_heads(delta))
+        return -rate * decay
 
     def update(self, z: dict[str, Tensor]) -> Update:
         """Let the delta rule read the state after its decay."""
         update = super().update(z)
         if update.probe is None:
             return update
-        return update._replace(erase=update.key, probe=update.log_decay.exp() * update.probe)
+        # The decay comes first: (I − β k kᵀ) diag(α) is diag(α) − β k (α ⊙ k)ᵀ.
+        probe = update.log_decay.exp() * update.probe
+        return update._replace(erase=update.key, probe=probe)
 
     def output_gate(self, gate: Tensor) -> Tensor:
-        return torch.sigmoid(nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate))
+        logits = nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate)
+        return torch.sigmoid(logits)
 
 
 CombaCut = StrEnum(
@@ -378,7 +411,7 @@ class Comba(GatedDelta):
     Hu et al. 2025 (arXiv:2506.02475).
     """
 
-    owns = *GatedDelta.owns, "bias_b", "skip"
+    owns = (*GatedDelta.owns, "bias_b", "skip")
     removes = GatedDelta.removes | {
         "feedback": {"bias_b"},
         "correction": {"skip"},
@@ -409,7 +442,8 @@ class Comba(GatedDelta):
         if self.w.skip is not None:
             q = self.split_heads(z["q"])
             k = self.split_heads(z["k"])
-            z = {**z, "q": (q - self.w.skip[:, None] * strength * k).flatten(-2)}
+            corrected = q - self.w.skip[:, None] * strength * k
+            z = {**z, "q": corrected.flatten(-2)}
         update = super().update(z)
         if update.probe is None:
             return update

@@ -54,7 +54,8 @@ class DiagonalCell(Cell):
         before = self.join(state)
         a, b = self.coefficients(projected, before)
         s = a * before + b
-        return self.read(s, projected, before), self.split(s)
+        y = self.read(s, projected, before)
+        return y, self.split(s)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if self.reads_state:
@@ -62,4 +63,5 @@ class DiagonalCell(Cell):
         projected = self.project_inputs(x)
         a, b = self.coefficients(projected, None)
         s = linear_recurrence(a, b, self.join(state))
-        return self.read(s, projected, None), self.split(s[:, -1])
+        y = self.read(s, projected, None)
+        return y, self.split(s[:, -1])

@@ -53,5 +53,7 @@ def log_rates(shape: tuple[int, ...], low: float = 1.0) -> Tensor:
 
 def delta_bias(shape: tuple[int, ...]) -> Tensor:
     """Return biases b with softplus(b) log-uniform in [0.001, 0.1]."""
-    delta = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1)).exp()
+    log_delta = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1))
+    delta = log_delta.exp()
+    # The inverse of softplus; expm1, because 1 − e^(−Δ) of a small Δ loses digits.
     return delta + torch.log(-torch.expm1(-delta))

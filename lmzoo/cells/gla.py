@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Annotated
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, silu
@@ -12,7 +13,7 @@ from torch.nn.functional import logsigmoid, silu
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, State
+from lmzoo.cells.base import CELLS, Expand, Heads, State
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.draws import glorot, linear, ones
 from lmzoo.cells.matrix import Drawn, MatrixCell, fixed_log_decays, head_size, normed
@@ -23,7 +24,10 @@ RANK = 16
 TEMPERATURE = 16
 """The root of σ: α starts near 1."""
 GLACut = StrEnum("GLACut", "VECTOR DATA DECAY GATE NORM")
-FIXED = {GLACut.DECAY: [GLACut.DATA, GLACut.VECTOR], GLACut.DATA: [GLACut.VECTOR]}
+FIXED = {
+    GLACut.DECAY: [GLACut.DATA, GLACut.VECTOR],
+    GLACut.DATA: [GLACut.VECTOR],
+}
 
 
 @CELLS("gla")
@@ -57,7 +61,7 @@ class GatedLinearAttention(MatrixCell):
     class Config:
         """Number of heads, size of the keys, and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        heads: Heads = 2
         expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(0.5, gt=0, le=4)
         """K / V; K is rounded up."""
         cuts: Annotated[frozenset[GLACut], cuts_of(GLACut, FIXED)] = frozenset()
@@ -68,7 +72,8 @@ class GatedLinearAttention(MatrixCell):
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
         cuts = config.cuts
-        self.shape_state(config.heads, math.ceil(config.expand_k * size), size)
+        keys_of_head = math.ceil(config.expand_k * size)
+        self.shape_state(config.heads, keys_of_head, size)
         keys = config.heads * self.keys
         inner = config.heads * size
         rank = min(RANK, width)
@@ -87,24 +92,32 @@ class GatedLinearAttention(MatrixCell):
             "bias_alpha": ((rows,), linear(rank)),
         }
         cut = {name for name in ("gate", "norm") if name in cuts}
-        fixed = bool(cuts & {GLACut.DATA, GLACut.DECAY})
-        if fixed:
+        log_decay = None
+        if cuts & {GLACut.DATA, GLACut.DECAY}:
             cut |= {"low", "alpha", "bias_alpha"}
-        self.set_weights(weights, cut)
-        if GLACut.DECAY in cuts:
-            decays = [0.0] * config.heads
-        else:
             decays = fixed_log_decays(config.heads)
-        self.register_buffer("log_decay", torch.tensor(decays) if fixed else None, persistent=False)
+            if GLACut.DECAY in cuts:
+                decays = [0.0] * config.heads
+            log_decay = torch.tensor(decays)
+        self.set_weights(weights, cut)
+        # A function of the config: a checkpoint does not need it.
+        self.register_buffer("log_decay", log_decay, persistent=False)
 
     def update(self, z: dict[str, Tensor]) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if self.log_decay is not None:
-            log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
+            log_decay = _expanded(self.log_decay, q)
         else:
             logit = nn.functional.linear(z["low"], self.w.alpha, self.w.bias_alpha)
-            log_decay = self.split_heads(nn.functional.logsigmoid(logit) / TEMPERATURE)
+            log_alpha = nn.functional.logsigmoid(logit) / TEMPERATURE
+            log_decay = self.split_heads(log_alpha)
         return Update(q / self.keys**0.5, k, v, log_decay)
+
+
+def _expanded(log_decay: Float[Tensor, "n"], q: Float[Tensor, "*N n K"]) -> Tensor:
+    """Return the decay of each head at every position."""
+    shape = (*q.shape[:-1], 1)
+    return log_decay[:, None].expand(shape)
 
 
 GAIN = 2**-2.5
@@ -145,8 +158,8 @@ class Retention(MatrixCell):
     class Config:
         """Number of heads, size of the values, and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        expand_v: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        heads: Heads = 2
+        expand_v: Expand = 2
         """V / K."""
         cuts: Annotated[frozenset[RetentionCut], cuts_of(RetentionCut, UNSCALED)] = frozenset()
 
@@ -160,9 +173,9 @@ class Retention(MatrixCell):
         keys = config.heads * size
         values = config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values, "gate": values}
-        cut = {"gate"}
-        if RetentionCut.GATE not in cuts:
-            cut = set[str]()
+        cut = set[str]()
+        if RetentionCut.GATE in cuts:
+            cut = {"gate"}
         weights: dict[str, int | Drawn] = {**columns, "out": ((width, values), glorot(1.0))}
         self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))
         decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
@@ -181,8 +194,10 @@ class Retention(MatrixCell):
         if RetentionCut.ROTATION in self.config.cuts:
             return z, ()
         steps = projected.shape[1]
-        t = memory[0] + torch.arange(steps, device=projected.device)
-        return {**z, "t": t[..., None, None]}, (memory[0] + steps,)
+        read = memory[0]
+        t = read + torch.arange(steps, device=projected.device)
+        z["t"] = t[..., None, None]
+        return z, (read + steps,)
 
     def update(self, z: dict[str, Tensor]) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
@@ -190,10 +205,11 @@ class Retention(MatrixCell):
             last = max(1.0, self.keys // 2 - 1.0)
             q = rotate(q, z["t"], last)
             k = rotate(k, z["t"], last)
-        log_decay = self.log_decay[:, None].expand(*q.shape[:-1], 1)
+        log_decay = _expanded(self.log_decay, q)
         return Update(q / self.keys**0.5, k, v, log_decay)
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+        # Here, not in the base class: this norm has no learned scales.
         if RetentionCut.NORM not in self.config.cuts:
             o = rms_norm(o)
         return super().output(o, z, update)
@@ -209,7 +225,9 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
     a = x[..., :half]
     b = x[..., half : 2 * half]
     rest = x[..., 2 * half :]
-    return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], dim=-1)
+    first = a * cos - b * sin
+    second = a * sin + b * cos
+    return torch.cat([first, second, rest], dim=-1)
 
 
 HGRN2Cut = StrEnum("HGRN2Cut", "LOWER_BOUND INPUT_TO_FORGET TIED_WRITE QUERY SQUASH CARRY NORM")
@@ -293,11 +311,13 @@ class HGRN2(MatrixCell):
         self.set_weights(weights, cut)
 
     def initial_state(self, start: Tensor) -> State:
-        key, value = (self.split_heads(v) for v in self.shift_start(start).chunk(2, dim=-1))
+        vectors = self.shift_start(start).chunk(2, dim=-1)
+        key, value = map(self.split_heads, vectors)
         return (key[..., :, None] * value[..., None, :],)
 
     def project(self, x: Tensor) -> Tensor:
-        return x @ torch.cat([getattr(self.w, name) for name in self._columns], dim=1)
+        columns = [getattr(self.w, name) for name in self._columns]
+        return x @ torch.cat(columns, dim=1)
 
     def update(self, z: dict[str, Tensor]) -> Update:
         value = self.split_heads(z["xv"])
@@ -316,7 +336,7 @@ class HGRN2(MatrixCell):
         if HGRN2Cut.TIED_WRITE in self.cuts:
             key = torch.ones_like(value)
         else:
-            key = -torch.expm1(log_f)
+            key = -torch.expm1(log_f)  # 1 − f, also where f is near 1
         query = torch.ones_like(value)
         if "xq" in z:
             query = z["xq"]
@@ -333,8 +353,10 @@ class HGRN2(MatrixCell):
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         if HGRN2Cut.CARRY not in self.cuts:
             return super().scan_memory(update, matrix)
+        # Without a carried state every step stands for itself.
         o = (update.query * update.key).sum(-1, keepdim=True) * update.value
-        return o, update.key[:, -1, ..., None] * update.value[:, -1, ..., None, :]
+        key = update.key[:, -1, ..., None]
+        return o, key * update.value[:, -1, ..., None, :]
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         return normed(o.flatten(-2), self.w.norm) @ self.w.out

@@ -103,9 +103,13 @@ class GRU(Cell):
     def _gates_with(self, place: int) -> str:
         """Return the gates that have input weights (place 0), state weights (1) or biases (2)."""
         cuts = self.config.cuts
-        gone = {"r": Cut.RESET in cuts, "z": Cut.UPDATE in cuts, "n": False}
         paths = dict(zip("rzn", [*Cut][place:9:3], strict=True))
-        return "".join(gate for gate in "rzn" if not gone[gate] and paths[gate] not in cuts)
+        kept = {gate for gate, path in paths.items() if path not in cuts}
+        if Cut.RESET in cuts:
+            kept.discard("r")
+        if Cut.UPDATE in cuts:
+            kept.discard("z")
+        return "".join(gate for gate in "rzn" if gate in kept)
 
     def _keep(self, name: str, drawn: Tensor) -> Tensor:
         return keep_gates(drawn, "rzn", self.kept[name])
@@ -121,22 +125,29 @@ class GRU(Cell):
         cuts = self.config.cuts
         if weight is None:
             like = next(iter(self.w.parameters()))
-            columns = {"weight_ih": (self.width,), "weight_hh": (self.width,)}
-            full = like.new_zeros(3 * self.width, *columns.get(name, ()))
+            shape = (3 * self.width,)
+            if name in ("weight_ih", "weight_hh"):
+                shape = (3 * self.width, self.width)
+            full = like.new_zeros(shape)
         else:
             full = all_gates(weight, "rzn", kept)
         if name != "bias_ih" or not cuts & {Cut.RESET, Cut.UPDATE}:
             return full
         # r → 1 and z → 0: the kernel needs no branch for a gate that is cut.
-        shifts = (Cut.RESET in cuts, -(Cut.UPDATE in cuts), 0)
-        return full + torch.cat([full.new_full((self.width,), CONSTANT * n) for n in shifts])
+        shifts = full.new_zeros(3, self.width)
+        if Cut.RESET in cuts:
+            shifts[0] = CONSTANT
+        if Cut.UPDATE in cuts:
+            shifts[1] = -CONSTANT
+        return full + shifts.flatten()
 
     def project(self, x: Tensor) -> Tensor:
         projected = nn.functional.linear(x, self.weight("weight_ih"), self.weight("bias_ih"))
         if self.config.reset is not Reset.INPUT:
             return projected
         # r multiplies x before W_in does, so `step` needs x itself.
-        return torch.cat([projected[..., : 2 * self.width], x], dim=-1)
+        gates = projected[..., : 2 * self.width]
+        return torch.cat([gates, x], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h,) = state
@@ -144,17 +155,20 @@ class GRU(Cell):
         weight = self.weight("weight_hh")
         bias = self.weight("bias_hh")
         hrz = nn.functional.linear(h, weight[:gates], bias[:gates])
-        r, z = torch.sigmoid(projected[..., :gates] + hrz).chunk(2, dim=-1)
+        rz = torch.sigmoid(projected[..., :gates] + hrz)
+        r, z = rz.chunk(2, dim=-1)
         xn = projected[..., gates:]
         weight = weight[gates:]
         bias = bias[gates:]
         if self.config.reset is Reset.BEFORE:
             n = xn + nn.functional.linear(r * h, weight, bias)
         elif self.config.reset is Reset.AFTER:
-            n = xn + r * nn.functional.linear(h, weight, bias)
+            n = nn.functional.linear(h, weight, bias)
+            n = xn + r * n
         else:
-            read = self.weight("weight_ih")[gates:], self.weight("bias_ih")[gates:]
-            n = nn.functional.linear(r * xn, *read)
+            weight_ih = self.weight("weight_ih")[gates:]
+            bias_ih = self.weight("bias_ih")[gates:]
+            n = nn.functional.linear(r * xn, weight_ih, bias_ih)
             n = n + nn.functional.linear(h, weight, bias)
         n = torch.tanh(n)
         # (1 − z) n + z h, with one product less.

@@ -1,7 +1,6 @@
 """A stack of different layers in one cell."""
 
 import re
-from itertools import pairwise
 from typing import Annotated, Any
 
 import torch
@@ -21,12 +20,14 @@ def parse_layers(value: Any) -> Any:
     """Return the layers, at least one, from a text: names with commas, or a pattern."""
     if isinstance(value, str):
         text = value.strip().strip("[]")
-        if found := PATTERN.fullmatch(text):
+        found = PATTERN.fullmatch(text)
+        if found:
             one, count, others, other, times = found.groups()
             stack = [one or "gla"] * int(count) + [other or "attention"] * int(others)
             value = stack * int(times or 1)
         else:
-            value = [part.strip() for part in text.split(",") if part.strip()]
+            parts = [part.strip() for part in text.split(",")]
+            value = [part for part in parts if part]
     if not isinstance(value, list | tuple) or not value:
         raise UserError(
             f"layers are a list of cells, or a pattern such as `gla 3:1 attention`, got {value!r}"
@@ -69,16 +70,19 @@ class Hybrid(Cell):
     class Config:
         """The layers, lowest first."""
 
-        layers: Annotated[tuple[Annotated[Any, CELLS], ...], BeforeValidator(parse_layers)] = Field(
-            ("gla", "gla", "attention", "gla")
-        )
+        layers: Annotated[
+            tuple[Annotated[Any, CELLS], ...],
+            BeforeValidator(parse_layers),
+        ] = Field(("gla", "gla", "attention", "gla"))
         residual: StrictBool = False
 
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.layers = nn.ModuleList(CELLS.build(layer, width, length) for layer in config.layers)
-        self.num_state_vectors = sum(cell.num_state_vectors for cell in self.cells)
-        zeros = {cell.zero_start for cell in self.cells if cell.num_state_vectors}
+        layers = [CELLS.build(layer, width, length) for layer in config.layers]
+        self.layers = nn.ModuleList(layers)
+        self.num_state_vectors = sum(cell.num_state_vectors for cell in layers)
+        zeros = {cell.zero_start for cell in layers if cell.num_state_vectors}
+        # Layers with different zeros have no constant start that is zero for all.
         if len(zeros) == 1:
             self.zero_start = zeros.pop()
         else:
@@ -102,13 +106,20 @@ class Hybrid(Cell):
         return not self.config.residual and any(cell.input_blind for cell in self.cells)
 
     def initial_state(self, start: Tensor) -> State:
-        return tuple(part for state in self._begin(start) for part in state)
+        state: State = ()
+        for own in self._begin(start):
+            state += own
+        return state
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
         if vectors.shape[-1] != self.num_state_vectors * self.width:
             return self.cells[0].constrain_start(vectors)  # one vector, which all layers start from
-        parts = self._by_layer(vectors)
-        return torch.cat([c.constrain_start(p) if p.shape[-1] else p for c, p in parts], dim=-1)
+        parts = []
+        for cell, part in self._by_layer(vectors):
+            if part.shape[-1]:
+                part = cell.constrain_start(part)
+            parts.append(part)
+        return torch.cat(parts, dim=-1)
 
     def project(self, x: Tensor) -> Tensor:
         return x
@@ -144,8 +155,11 @@ class Hybrid(Cell):
         return list(zip(self.cells, start.split(sizes, dim=-1), strict=True))
 
     def _split(self, state: State) -> list[State]:
-        ends = torch.tensor([0, *self._sizes]).cumsum(0).tolist()
-        return [state[a:b] for a, b in pairwise(ends)]
+        parts = []
+        for size in self._sizes:
+            parts.append(state[:size])
+            state = state[size:]
+        return parts
 
     def _enter(self, x: Any) -> Any:
         """Return what a layer reads."""

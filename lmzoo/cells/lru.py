@@ -82,13 +82,15 @@ class LRU(DiagonalCell):
         own: dict[str, OwnDraw] = {
             "nu": self._draw_nu,
             "theta": self._draw_theta,
-            "gamma": lambda _: torch.log(1 - self._radius**2) / 2,  # √(1 − |λ|²) of those drawn
-            **dict.fromkeys(("b_re", "b_im"), lambda shape: unit_normal(shape) / math.sqrt(2)),
+            "gamma": self._draw_gamma,
+            "b_re": _half_normal,
+            "b_im": _half_normal,
             "c_re": unit_normal,
             "c_im": unit_normal,
             "d": torch.randn,
         }
-        shapes = {name: (h, h) if name[1:2] == "_" else (h,) for name in own}
+        shapes = dict.fromkeys(own, (h,))
+        shapes |= dict.fromkeys(("b_re", "b_im", "c_re", "c_im"), (h, h))
         cut = removed(LRU_WEIGHTS, self.cuts)
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
@@ -96,13 +98,18 @@ class LRU(DiagonalCell):
         """Draw |λ|², uniform in the ring's range."""
         low = self.config.r_min**2
         high = self.config.r_max**2
-        square = low + (high - low) * torch.empty(shape).uniform_(LEAST, 1 - LEAST)
+        uniform = torch.empty(shape).uniform_(LEAST, 1 - LEAST)
+        square = low + (high - low) * uniform
         # γ is drawn after λ and depends on it.
         self._radius = square.sqrt()
         bounded = LRUCut.EXPONENTIAL not in self.cuts
         if bounded:
             return torch.log(-torch.log(self._radius))
         return self._radius
+
+    def _draw_gamma(self, shape: tuple[int, ...]) -> Tensor:
+        """Return log √(1 − |λ|²) of the λ that were drawn."""
+        return torch.log(1 - self._radius**2) / 2
 
     def _draw_theta(self, shape: tuple[int, ...]) -> Tensor:
         phase = self.config.max_phase * torch.empty(shape).uniform_(LEAST, 1)
@@ -114,13 +121,13 @@ class LRU(DiagonalCell):
         """Return λ, (H)."""
         nu = self.w.nu
         theta = self.w.theta
-        if LRUCut.EXPONENTIAL in self.cuts:
-            if theta is None:
-                theta = torch.zeros_like(nu)
-            return torch.complex(nu * torch.cos(theta), nu * torch.sin(theta))
-        radius = torch.exp(-torch.exp(nu))
+        radius = nu
+        if LRUCut.EXPONENTIAL not in self.cuts:
+            radius = torch.exp(-torch.exp(nu))
         if theta is None:
             phase = torch.zeros_like(nu)
+        elif LRUCut.EXPONENTIAL in self.cuts:
+            phase = theta
         else:
             phase = torch.exp(theta)
         return torch.complex(radius * torch.cos(phase), radius * torch.sin(phase))
@@ -129,6 +136,7 @@ class LRU(DiagonalCell):
         w = self.w
         inputs = x @ torch.cat([w.b_re, w.b_im], dim=1)
         if w.gamma is not None:
+            # Real and imaginary columns have the same scale.
             inputs = inputs * torch.exp(w.gamma).repeat(2)
         if w.d is None:
             return inputs
@@ -150,10 +158,16 @@ class LRU(DiagonalCell):
         return y + projected[..., 2 * self.width :]
 
     def join(self, state: State) -> Tensor:
-        return torch.complex(*(part.contiguous() for part in state))
+        real, imaginary = state
+        return torch.complex(real.contiguous(), imaginary.contiguous())
 
     def split(self, s: Tensor) -> State:
         return s.real, s.imag
+
+
+def _half_normal(shape: tuple[int, ...]) -> Tensor:
+    """Draw from N(0, 1/2H), the real or the imaginary part of N(0, 1/H)."""
+    return unit_normal(shape) / math.sqrt(2)
 
 
 RGLRUCut = StrEnum(
@@ -163,7 +177,7 @@ RGLRUCut = StrEnum(
 )
 WEIGHTS = list(RGLRUCut)[:4]
 """Cuts that equal a weight of zero, in the order of the weights."""
-RING = 0.9, 0.999
+RING = (0.9, 0.999)
 """Range of exp(−softplus(Λ)) of the initial Λ."""
 UNDECAYED = {RGLRUCut.CARRY, RGLRUCut.ROOT}
 """Cuts that leave a without effect."""
@@ -265,7 +279,9 @@ class RGLRU(Cell):
         else:
             log_a = log_a * torch.sigmoid(r)
         if first is not None:
-            root = torch.sqrt((-torch.expm1(2 * log_a)).clamp_min(MARGIN))
+            # Near a = 1 the root's gradient has no bound; the margin gives it one.
+            square = -torch.expm1(2 * log_a)
+            root = torch.sqrt(square.clamp_min(MARGIN))
             b = torch.where(first, b, b * root)
         if RGLRUCut.CARRY in self.cuts:
             a = torch.zeros_like(x)
@@ -295,7 +311,8 @@ class RGLRU(Cell):
             first = read[0] == 0
         a, b = self._coefficients(projected, first)
         h = a * h + b
-        return h, (h, *(count + 1 for count in read))
+        counts = [count + 1 for count in read]
+        return h, (h, *counts)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         h, *read = state
@@ -304,8 +321,10 @@ class RGLRU(Cell):
         first = None
         if read:
             first = (read[0][:, None] == 0) & (steps == 0)
-        s = linear_recurrence(*self._coefficients(projected, first), h)
-        return s, (s[:, -1], *(count + s.shape[1] for count in read))
+        a, b = self._coefficients(projected, first)
+        s = linear_recurrence(a, b, h)
+        counts = [count + s.shape[1] for count in read]
+        return s, (s[:, -1], *counts)
 
 
 def _draw_decay(shape: tuple[int, ...]) -> Tensor:

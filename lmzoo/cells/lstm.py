@@ -72,8 +72,10 @@ class LSTM(Cell):
         i, *f, g, o = rows.split(self.width, dim=-1)
         i = torch.sigmoid(i)
         o = torch.sigmoid(o)
-        if self.config.forget is not Forget.NONE:
-            c = (torch.sigmoid(f[0]) if f else 1 - i) * c
+        if self.config.forget is Forget.GATE:
+            c = torch.sigmoid(f[0]) * c
+        elif self.config.forget is Forget.COUPLED:
+            c = (1 - i) * c
         c = c + i * torch.tanh(g)
         h = o * torch.tanh(c)
         return h, (h, c)
@@ -86,7 +88,9 @@ class LSTM(Cell):
         projected = recurrence.project(self.project, x)
         weights = [self.w.weight_hh.mT, None, None]
         h, *_, c = scan(recurrence, projected, start, weights)
-        return h, (h[:, -1], c[:, -1, -self.width :]) if h.shape[1] else state
+        if not h.shape[1]:
+            return h, state
+        return h, (h[:, -1], c[:, -1, -self.width :])
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
@@ -95,7 +99,9 @@ def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> 
     if forget is not Forget.GATE:
         return torch.cat([i, g, o])
     if bias is not None and name.startswith("bias"):
-        f = torch.full_like(f, bias if name == "bias_ih" else 0.0)
+        f = torch.zeros_like(f)
+        if name == "bias_ih":
+            f = torch.full_like(f, bias)
     return torch.cat([i, f, g, o])
 
 
@@ -108,7 +114,11 @@ Peephole = StrEnum("Peephole", "FULL DIAGONAL")
 Cut = StrEnum(
     "Cut", "INPUT_GATE FORGET_GATE OUTPUT_GATE INPUT_ACTIVATION OUTPUT_ACTIVATION COUPLED PEEPHOLES"
 )
-CONSTANT = {"i": Cut.INPUT_GATE, "f": Cut.FORGET_GATE, "o": Cut.OUTPUT_GATE}
+CONSTANT = {
+    "i": Cut.INPUT_GATE,
+    "f": Cut.FORGET_GATE,
+    "o": Cut.OUTPUT_GATE,
+}
 """The cuts that make a gate 1."""
 
 
@@ -174,13 +184,17 @@ class PeepholeLSTM(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = cuts = config.cuts
+        cuts = config.cuts
+        self.cuts = cuts
         self.kept = _kept(cuts)
-        full = config.peephole is Peephole.FULL
         h = width
-        shapes = {**gate_shapes(h), "weight_ch": (3 * h, h) if full else (3, h)}
+        shapes = gate_shapes(h)
+        if config.peephole is Peephole.FULL:
+            shapes["weight_ch"] = (3 * h, h)
+        else:
+            shapes["weight_ch"] = (3, h)
         if config.gate_recurrence:
-            shapes |= {"weight_gates": (3 * h, 3 * h)}
+            shapes["weight_gates"] = (3 * h, 3 * h)
         cut = set()
         if Cut.PEEPHOLES in cuts or not self.kept:
             cut = {"weight_ch"}
@@ -206,14 +220,20 @@ class PeepholeLSTM(Cell):
     @property
     def _bias(self) -> Tensor:
         bias = self._full(self.w.bias_ih + self.w.bias_hh)
-        opened = [gate for gate in "ifo" if CONSTANT[gate] in self.cuts]
+        opened = {gate for gate in "ifo" if CONSTANT[gate] in self.cuts}
         if not opened:
             return bias
-        shifts = [bias.new_full((self.width,), OPEN * (gate in opened)) for gate in "ifgo"]
+        shifts = []
+        for gate in "ifgo":
+            shift = 0.0
+            if gate in opened:
+                shift = OPEN
+            shifts.append(bias.new_full((self.width,), shift))
         return bias + torch.cat(shifts)
 
     def project(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self._full(self.w.weight_ih), self._bias)
+        weight = self._full(self.w.weight_ih)
+        return nn.functional.linear(x, weight, self._bias)
 
     def initial_state(self, start: Tensor) -> State:
         state = super().initial_state(start)
@@ -229,17 +249,22 @@ class PeepholeLSTM(Cell):
         return vectors * self.width
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        (h, c, *memory), w = state, self.w
-        i, f, g, o = (projected + h @ self._full(w.weight_hh).T).chunk(4, dim=-1)
+        h, c, *memory = state
+        w = self.w
+        rows = projected + h @ self._full(w.weight_hh).T
+        i, f, g, o = rows.chunk(4, dim=-1)
         if memory:
-            fed = memory[0] @ self._full_gates().T
-            i, f, o = (x + y for x, y in zip((i, f, o), fed.chunk(3, dim=-1), strict=True))
+            fed_i, fed_f, fed_o = (memory[0] @ self._full_gates().T).chunk(3, dim=-1)
+            i = i + fed_i
+            f = f + fed_f
+            o = o + fed_o
         if Cut.INPUT_ACTIVATION not in self.cuts:
             g = torch.tanh(g)
         peep = self._peepholes(c)
         i = torch.sigmoid(i + peep[0])
         f = torch.sigmoid(f + peep[1])
         c = f * c + i * g
+        # The published o reads the new cell state.
         if self.config.peephole is Peephole.DIAGONAL:
             peep = self._peepholes(c)
         o = torch.sigmoid(o + peep[2])
@@ -257,16 +282,20 @@ class PeepholeLSTM(Cell):
             return [torch.zeros_like(c)] * 3
         weight = self._full(self.w.weight_ch, "ifo")
         if self.config.peephole is Peephole.FULL:
-            return [*(c @ weight.T).chunk(3, dim=-1)]
+            return list((c @ weight.T).chunk(3, dim=-1))
         return [c * row for row in weight]
 
     def _full_gates(self) -> Tensor:
         """Return the weights of the gates before, rows and columns of i, f, o."""
-        return self._full(all_gates(self.w.weight_gates.mT, "ifo", self.kept).mT, "ifo")
+        columns = all_gates(self.w.weight_gates.mT, "ifo", self.kept)
+        return self._full(columns.mT, "ifo")
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
+        # Not from `initial_state`: the kernel makes the gates itself.
         done = self.fast_scan_from(x, start.chunk(2, dim=-1))
-        return done and done[0]
+        if done is None:
+            return None
+        return done[0]
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         """Run the kernel, which begins without gates; None on a GPU, and with full peepholes."""
@@ -291,18 +320,26 @@ class PeepholeLSTM(Cell):
         if self.config.gate_recurrence:
             feedback = _with_candidate(self._full_gates().mT)
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
-        h, *_, c = scan(recurrence, recurrence.project(self.project, x), start, weights)
-        return h, (h[:, -1], c[:, -1]) if h.shape[1] else state
+        projected = recurrence.project(self.project, x)
+        h, *_, c = scan(recurrence, projected, start, weights)
+        if not h.shape[1]:
+            return h, state
+        return h, (h[:, -1], c[:, -1])
 
 
 def _kept(cuts: frozenset[Cut]) -> list[str]:
-    without = {gate for gate, cut in CONSTANT.items() if cut in cuts}
-    return [g for g in "ifo" if g not in without and not (g == "f" and Cut.COUPLED in cuts)]
+    kept = []
+    for gate in "ifo":
+        coupled = gate == "f" and Cut.COUPLED in cuts  # f is a function of i
+        if CONSTANT[gate] not in cuts and not coupled:
+            kept.append(gate)
+    return kept
 
 
 def _with_candidate(weight: Float[Tensor, "F F"]) -> Float[Tensor, "G G"]:
     """Add rows and columns of zeros for the candidate."""
-    return all_gates(all_gates(weight, "ifgo", "ifo").mT, "ifgo", "ifo").mT
+    rows = all_gates(weight, "ifgo", "ifo")
+    return all_gates(rows.mT, "ifgo", "ifo").mT
 
 
 MatrixDraw = StrEnum("MatrixDraw", "GLOROT LSTM")
@@ -360,8 +397,12 @@ class Janet(Cell):
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        s, g = (projected + state[0] @ self.w.weight_hh.T).chunk(2, dim=-1)
-        c = torch.sigmoid(s) * state[0] + torch.sigmoid(self.config.beta - s) * torch.tanh(g)
+        (c,) = state
+        rows = projected + c @ self.w.weight_hh.T
+        s, g = rows.chunk(2, dim=-1)
+        # i = 1 − σ(s − β) = σ(β − s)
+        i = torch.sigmoid(self.config.beta - s)
+        c = torch.sigmoid(s) * c + i * torch.tanh(g)
         return c, (c,)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
@@ -373,10 +414,13 @@ class Janet(Cell):
 
         def project(x: Tensor) -> Tensor:
             f, g = self.project(x).chunk(2, dim=-1)
-            return torch.cat([self.config.beta - f, f, g, torch.full_like(g, OPEN)], dim=-1)
+            i = self.config.beta - f
+            o = torch.full_like(g, OPEN)
+            return torch.cat([i, f, g, o], dim=-1)
 
         f, g = self.w.weight_hh.chunk(2)
-        weights = [torch.cat([-f, f, g, torch.zeros_like(g)]).mT, None, None]
+        rows = torch.cat([-f, f, g, torch.zeros_like(g)])
+        weights = [rows.mT, None, None]
         start = torch.cat([c, c], dim=-1)
         outputs, *_ = scan(found, found.project(project, x), start, weights)
         return outputs, (outputs[:, -1],)

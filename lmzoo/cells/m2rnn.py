@@ -27,15 +27,12 @@ Mishra et al. 2026 (arXiv:2603.14360); N is RMSNorm over all heads.
 
 from enum import StrEnum
 from functools import partial
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, Heads, States
 from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
@@ -63,8 +60,8 @@ class M2RNN(MatrixCell):
     class Config:
         """Sizes and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
-        keys: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        heads: Heads = 4
+        keys: States = 16
         """K, the rows of S."""
         cuts: Cuts[Cut] = frozenset()
 
@@ -92,12 +89,15 @@ class M2RNN(MatrixCell):
 
     def update(self, z: dict[str, Tensor]) -> Update:
         v = self.split_heads(z["v"])
-        shared = (*v.shape[:-1], self.keys)
         log_f = torch.full_like(v[..., :1], -torch.inf)
         if "f" in z:
             delta = nn.functional.softplus(z["f"] + self.w.bias_f)
-            log_f = -(self.w.log_rate.exp() * delta)[..., None]
-        q, k = (z[name][..., None, :].expand(shared) for name in ("q", "k"))
+            rate = self.w.log_rate.exp()
+            log_f = -(rate * delta)[..., None]
+        # All heads share q and k.
+        shared = (*v.shape[:-1], self.keys)
+        q = z["q"][..., None, :].expand(shared)
+        k = z["k"][..., None, :].expand(shared)
         return Update(q, k, v, log_f)
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,12 +109,14 @@ class M2RNN(MatrixCell):
             z = torch.tanh(z)
         f = update.log_decay.exp()[..., None]
         matrix = f * matrix + (1 - f) * z
-        return (update.query[..., None] * matrix).sum(-2), matrix
+        o = (update.query[..., None] * matrix).sum(-2)
+        return o, matrix
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []
         for t in range(update.value.shape[1]):
-            o, matrix = self.step_memory(update.each(lambda part, t=t: part[:, t]), matrix)
+            now = update.each(lambda part, t=t: part[:, t])
+            o, matrix = self.step_memory(now, matrix)
             outputs.append(o)
         return torch.stack(outputs, dim=1), matrix
 

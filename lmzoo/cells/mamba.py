@@ -11,12 +11,12 @@ from pydantic import Field, StrictBool
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import Choice, IntRange
-from lmzoo.cells.base import CELLS, State
+from lmzoo.base.search_space import IntRange
+from lmzoo.cells.base import CELLS, Expand, Heads, State, States
 from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
-from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.selective_scan import selective_scan
 
 MambaCut = StrEnum("MambaCut", "DELTA B C SKIP CONVOLUTION GATE")
@@ -56,9 +56,9 @@ class Mamba(MatrixCell):
     class Config:
         """Sizes and the cuts, by name or number."""
 
-        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        states: States = 16
         """N, the states of each channel."""
-        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        expand: Expand = 2
         """Channels of x per column of the input."""
         signed: StrictBool = Field(default=False, exclude_if=lambda on: not on)
         """Let a_t be negative."""
@@ -70,7 +70,7 @@ class Mamba(MatrixCell):
         d = config.expand * width
         cuts = config.cuts
         self.shape_state(1, n, d)
-        rank = -(-width // 16)
+        rank = -(-width // 16)  # as published, rounded up
         cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
         if MambaCut.CONVOLUTION in cuts:
@@ -108,7 +108,7 @@ class Mamba(MatrixCell):
         delta = w.bias_delta.expand_as(x)
         if w.delta is not None:
             delta = linear(linear(x, w.low_delta), w.delta, w.bias_delta)
-        shape = *x.shape[:-1], self.keys
+        shape = (*x.shape[:-1], self.keys)
         if w.b is None:
             b = w.fixed_b.expand(shape)
         else:
@@ -135,8 +135,11 @@ class Mamba(MatrixCell):
         decay = (-self._rate() * delta[..., None, :]).exp()
         if self.config.signed:
             decay = 2 * decay - 1
-        s = decay * s[:, 0] + b[..., None] * (delta * z["x"])[..., None, :]
-        return self.readout((c[..., None] * s).sum(-2), z), (s[:, None], *memory)
+        written = b[..., None] * (delta * z["x"])[..., None, :]
+        s = decay * s[:, 0] + written
+        o = (c[..., None] * s).sum(-2)
+        # The state of the base class has an axis of heads: here one.
+        return self.readout(o, z), (s[:, None], *memory)
 
     def scan_projected(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         s, *memory = state
@@ -152,7 +155,8 @@ class Mamba(MatrixCell):
 
 def _log_integers(states: int, shape: tuple[int, ...]) -> Tensor:
     """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
-    return torch.arange(1.0, states + 1).log().repeat_interleave(shape[0] // states)
+    rates = torch.arange(1.0, states + 1).log()
+    return rates.repeat_interleave(shape[0] // states)
 
 
 Mamba2Cut = StrEnum("Mamba2Cut", "DELTA B C DECAY SKIP CONVOLUTION GATE NORM")
@@ -195,10 +199,10 @@ class Mamba2(MatrixCell):
     class Config:
         """Sizes and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        heads: Heads = 2
+        states: States = 16
         """N, the states of each channel."""
-        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        expand: Expand = 2
         """Channels of x per column of the input."""
         cuts: Cuts[Mamba2Cut] = frozenset()
 
@@ -216,8 +220,10 @@ class Mamba2(MatrixCell):
             cut |= {"log_rate"}
         if Mamba2Cut.SKIP in cuts:
             cut |= {"skip"}
+        # A map that is cut is replaced by a vector, the same for all tokens.
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
-        convolved = inner + states * (2 - len(cut & {"b", "c"}))
+        maps = 2 - len(cut & {"b", "c"})
+        convolved = inner + maps * states
         weights: dict[str, int | Drawn] = {
             "x": inner,
             "b": states,
@@ -322,10 +328,10 @@ class Mamba3(MatrixCell):
     class Config:
         """Sizes and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        heads: Heads = 2
         states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=2)
         """N, the states of each channel."""
-        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        expand: Expand = 2
         """Channels of x per column of the input."""
         cuts: Cuts[Mamba3Cut] = frozenset()
 
@@ -371,20 +377,23 @@ class Mamba3(MatrixCell):
         z["x"] = self.split_heads(z["x"])
         turned = None
         if "angle" in z:
-            moved = math.pi * z["delta"][..., None] * torch.tanh(z["angle"])[..., None, :]
+            speed = torch.tanh(z["angle"])[..., None, :]
+            moved = math.pi * z["delta"][..., None] * speed
             turned = angle[:, None] + moved.cumsum(1)
             angle = turned[:, -1]
+        shape = (*z["delta"].shape, self.keys)
         for name, scales, bias in (("b", w.norm_b, w.bias_b), ("c", w.norm_c, w.bias_c)):
             part = normed(z[name], scales)
-            part = part[..., None, :].expand(*part.shape[:-1], self.heads, self.keys)
+            part = part[..., None, :].expand(shape)
             if bias is not None:
                 part = part + bias
-            if turned is None:
-                z[name] = part
-            else:
-                z[name] = rotated(part, turned)
+            if turned is not None:
+                part = rotated(part, turned)
+            z[name] = part
+        # The trapezoid also reads B and x of the token before.
         for name, first in zip(("b", "x"), before, strict=True):
-            z[f"{name}_before"] = torch.cat([first[:, None], z[name][:, :-1]], dim=1)
+            earlier = z[name][:, :-1]
+            z[f"{name}_before"] = torch.cat([first[:, None], earlier], dim=1)
         return z, (angle, z["b"][:, -1], z["x"][:, -1])
 
     def update(self, z: dict[str, Tensor]) -> Update:
@@ -396,14 +405,15 @@ class Mamba3(MatrixCell):
             new = torch.ones_like(delta)
         log_a = torch.zeros_like(delta)
         if "rate" in z:
-            log_a = -nn.functional.softplus(z["rate"])[..., None].clamp_min(LEAST_RATE) * delta
-        steps = (
-            (z["c"], z["c"]),
-            ((1 - new) * delta * z["b_before"], new * delta * z["b"]),
-            (z["x_before"], z["x"]),
-            (torch.zeros_like(delta), log_a),
+            rate = nn.functional.softplus(z["rate"])[..., None]
+            log_a = -rate.clamp_min(LEAST_RATE) * delta
+        first = Update(
+            z["c"],
+            (1 - new) * delta * z["b_before"],
+            z["x_before"],
+            torch.zeros_like(delta),
         )
-        return Update(*(torch.stack(pair, dim=-3) for pair in steps))
+        return stacked([first, Update(z["c"], new * delta * z["b"], z["x"], log_a)])
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         if self.w.skip is not None:
@@ -413,9 +423,11 @@ class Mamba3(MatrixCell):
 
 def rotated(x: Float[Tensor, "*B N"], angle: Float[Tensor, "*B A"]) -> Float[Tensor, "*B N"]:
     """Turn the pairs of the first 2 A columns by the angles."""
-    turned, rest = x.split([2 * angle.shape[-1], x.shape[-1] - 2 * angle.shape[-1]], dim=-1)
+    size = 2 * angle.shape[-1]
+    turned = x[..., :size]
     first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
     cos = angle.cos()
     sin = angle.sin()
     pairs = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1)
+    rest = x[..., size:]
     return torch.cat([pairs.flatten(-2), rest], dim=-1)

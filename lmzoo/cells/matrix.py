@@ -63,17 +63,19 @@ class MatrixCell(Cell):
         and draw; `own` has the draws of projections that are not torch's.
         """
         shapes: dict[str, tuple[int, ...]] = {}
+        draws: dict[str, OwnDraw] = {}
+        columns: dict[str, int] = {}
         for name, weight in weights.items():
             if isinstance(weight, int):
                 shapes[name] = (weight, self.width)
+                if name not in cut:
+                    columns[name] = weight
             else:
-                shapes[name] = weight[0]
-        others = {name: w[1] for name, w in weights.items() if not isinstance(w, int)}
-        self.w = Weights(shapes, cut, fan_in=self.width, own=others | own)
-        present = {name: w for name, w in weights.items() if name not in cut}
-        self._columns = {name: rows for name, rows in present.items() if isinstance(rows, int)}
-        self._convolved_present = [name for name in self.convolved if name in present]
-        self._conv_columns = sum(self._columns[name] for name in self._convolved_present)
+                shapes[name], draws[name] = weight
+        self.w = Weights(shapes, cut, fan_in=self.width, own=draws | own)
+        self._columns = columns
+        self._convolved_present = [name for name in self.convolved if name in columns]
+        self._conv_columns = sum(columns[name] for name in self._convolved_present)
 
     @property
     def memory_columns(self) -> int:
@@ -100,7 +102,9 @@ class MatrixCell(Cell):
         return nn.functional.silu(gate)
 
     def project(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, torch.cat([getattr(self.w, name) for name in self._columns]))
+        # One product for all projections.
+        weight = torch.cat([getattr(self.w, name) for name in self._columns])
+        return nn.functional.linear(x, weight)
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the tensors of the state other than S at the start: the convolution's window."""
@@ -115,12 +119,15 @@ class MatrixCell(Cell):
         columns = [*self._columns.values()]
         count = len(self._convolved_present)
         if count:
-            mixed, *rest = projected.split([self._conv_columns, *columns[count:]], dim=-1)
+            sizes = [self._conv_columns, *columns[count:]]
+            mixed, *rest = projected.split(sizes, dim=-1)
             if self._convolves:
                 bias = getattr(self.w, "bias_conv", None)
                 mixed, window = convolve(mixed, memory[0], self.w.conv, bias)
                 memory = (window,)
-            parts = *map(nn.functional.silu, mixed.split(columns[:count], dim=-1)), *rest
+            # SiLU stays where the convolution is cut.
+            convolved = map(nn.functional.silu, mixed.split(columns[:count], dim=-1))
+            parts = [*convolved, *rest]
         else:
             parts = projected.split(columns, dim=-1)
         return dict(zip(self._columns, parts, strict=True)), memory
@@ -139,14 +146,17 @@ class MatrixCell(Cell):
             return matrix_step(update, matrix)
         o = matrix
         for i in range(self.substeps):
-            o, matrix = matrix_step(update.each(lambda part, i=i: part[:, i]), matrix)
+            step = update.each(lambda part, i=i: part[:, i])
+            o, matrix = matrix_step(step, matrix)
         return o, matrix
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the steps of all tokens: (o_1..o_T, S_T)."""
         if self.substeps == 1:
             return matrix_scan(update, matrix)
-        o, matrix = matrix_scan(update.each(lambda part: part.flatten(1, 2)), matrix)
+        # Substeps are steps of a longer sequence; the last one of each token is read.
+        steps = update.each(lambda part: part.flatten(1, 2))
+        o, matrix = matrix_scan(steps, matrix)
         return o[:, self.substeps - 1 :: self.substeps], matrix
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
@@ -169,12 +179,14 @@ class MatrixCell(Cell):
 
     @property
     def state_size(self) -> int | None:
-        memory = self.initial_memory(torch.zeros(1, self.num_state_vectors * self.width))
+        start = torch.zeros(1, self.num_state_vectors * self.width)
+        memory = self.initial_memory(start)
         return self._matrix + sum(part.numel() for part in memory)
 
     @property
     def _convolves(self) -> bool:
-        return self._conv_columns > 0 and getattr(self.w, "conv", None) is not None
+        has_conv = getattr(self.w, "conv", None) is not None
+        return self._conv_columns > 0 and has_conv
 
     def split_heads(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n D"]:
         """Split the last axis by heads."""
@@ -199,7 +211,9 @@ def head_norm(
     if scales is None:
         return h
     flat = h.reshape(-1, h.shape[-1])
-    return torch.group_norm(flat, heads, scales, bias, eps).view(h.shape)
+    # Groups of channels are heads.
+    normalised = torch.group_norm(flat, heads, scales, bias, eps)
+    return normalised.view(h.shape)
 
 
 def head_size(width: int, heads: int) -> int:
@@ -212,4 +226,5 @@ def fixed_log_decays(heads: int, *, scales: bool = True) -> list[float]:
     powers = [7] * heads
     if scales:
         powers = [5 + h for h in range(heads)]
+    # log1p: 1 − 2^−k has few digits of 2^−k left.
     return [math.log1p(-(2.0**-power)) for power in powers]

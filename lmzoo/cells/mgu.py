@@ -36,7 +36,8 @@ class Minimal(Cell):
         if recurrence is None:
             return None
         weights = [getattr(self.w, name, None) for name in ("hf", "hh")]
-        return scan(recurrence, recurrence.project(self.project, x), start, weights)[0]
+        projected = recurrence.project(self.project, x)
+        return scan(recurrence, projected, start, weights)[0]
 
 
 Cut = StrEnum(
@@ -99,7 +100,9 @@ class MGU(Minimal):
         @model_validator(mode="before")
         @classmethod
         def _rename_mutations(cls, value: Any) -> Any:
-            fields = dict((value.kwargs if isinstance(value, ArgsKwargs) else value) or {})
+            if isinstance(value, ArgsKwargs):
+                value = value.kwargs
+            fields = dict(value or {})
             if "mutations" in fields:
                 fields["cuts"] = fields.pop("mutations")
             return fields
@@ -139,7 +142,9 @@ class MGU(Minimal):
         biases = (w.bf, w.bh)
         if has_gpu_kernels(x) and all(part is not None for part in pair + biases):
             return joint_affine(x, pair, biases)
-        return torch.cat([affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)], dim=-1)
+        gate = affine(x, w.xf, w.bf)
+        candidate = affine(x, w.xh, w.bh)
+        return torch.cat([gate, candidate], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         (h,) = state
@@ -158,6 +163,7 @@ class MGU(Minimal):
             if Cut.CARRY in cuts:
                 h = f * c
             else:
+                # (1 − f) h + f c, with one product less.
                 h = h + f * (c - h)
         return h, (h,)
 
@@ -186,7 +192,14 @@ Switch = StrEnum(
 
 def from_numbers(mutations: object) -> dict[str, Any]:
     """Return the config fields for a set of switches; see the table of `MGRU`."""
-    on = {[*Switch].index(switch) for switch in parse_cuts(Switch, mutations)}
+    chosen = parse_cuts(Switch, mutations)
+    on = {number for number, switch in enumerate(Switch) if switch in chosen}
+    squash = Squash.TANH
+    if 4 in on:
+        squash = Squash.SIGMOID
+    output = Output.RAW
+    if 6 in on and 8 not in on:
+        output = Output.CENTRED
     gate = Gate.RAW
     if 6 in on and 7 not in on:
         gate = Gate.CENTRED
@@ -199,10 +212,10 @@ def from_numbers(mutations: object) -> dict[str, Any]:
         carry = Carry.PRIOR
     return {
         "cuts": frozenset(cut for i, cut in enumerate(MGRUCut) if i in on),
-        "squash": Squash.SIGMOID if 4 in on else Squash.TANH,
+        "squash": squash,
         "keep": 5 in on,
         "gate": gate,
-        "output": Output.CENTRED if 6 in on and 8 not in on else Output.RAW,
+        "output": output,
         "carry": carry,
     }
 
@@ -235,7 +248,8 @@ def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
             fields["keep"] = False
     carry = str(fields.get("carry", Carry.STATE))
     # Drop options that have no effect. An invalid value stays, and its validation fails.
-    if carry != Carry.BILINEAR and isinstance(heads := fields.get("heads"), int) and heads > 0:
+    heads = fields.get("heads")
+    if carry != Carry.BILINEAR and isinstance(heads, int) and heads > 0:
         del fields["heads"]
     if carry != Carry.PRIOR and isinstance(fields.get("prior"), bool):
         del fields["prior"]
@@ -254,7 +268,10 @@ class PriorCarry(DrawnModule):
     def __init__(self, width: int, length: int, *, prior: bool) -> None:
         super().__init__()
         self.set_drawn(width, key=(width, width))
-        self.set_drawn(length**2, prior=(length, length, width) if prior else None)
+        shape = None
+        if prior:
+            shape = (length, length, width)
+        self.set_drawn(length**2, prior=shape)
 
     @property
     def unused(self) -> int:
@@ -262,7 +279,8 @@ class PriorCarry(DrawnModule):
         if self.prior is None:
             return 0
         length, _, width = self.prior.shape
-        return (length**2 - max(0, (length - 1) * (length - 2) // 2 - 1)) * width
+        used = max(0, (length - 1) * (length - 2) // 2 - 1)
+        return (length**2 - used) * width
 
     def forward(
         self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
@@ -277,7 +295,8 @@ class PriorCarry(DrawnModule):
                     "use shorter sequences or a longer task.length"
                 )
             scores = scores + self.prior[t, :t]
-        return (scores.softmax(dim=1) * outputs).sum(dim=1)
+        weights = scores.softmax(dim=1)
+        return (weights * outputs).sum(dim=1)
 
 
 class BilinearCarry(DrawnModule):
@@ -295,8 +314,9 @@ class BilinearCarry(DrawnModule):
         self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
     ) -> Float[Tensor, "B H"]:
         query = torch.einsum("whk,bk->bwh", self.form, h)
-        scores = self.mix(torch.einsum("bsh,bwh->bsw", outputs, query))
-        return (scores.softmax(dim=1) * outputs).sum(dim=1)
+        products = torch.einsum("bsh,bwh->bsw", outputs, query)
+        weights = self.mix(products).softmax(dim=1)
+        return (weights * outputs).sum(dim=1)
 
 
 @CELLS("mgru")
@@ -382,7 +402,8 @@ class MGRU(Minimal):
         cut = {name for name, path in names.items() if path in self.cuts}
         if MGRUCut.WRITE in self.cuts:
             cut.add("xh")
-        self.w = Weights({"hf": (width, width), "xh": (width, width)}, cut, fan_in=width)
+        matrix = (width, width)
+        self.w = Weights({"hf": matrix, "xh": matrix}, cut, fan_in=width)
         self.attend: nn.Module | None = None
         if config.carry is Carry.PRIOR:
             self.attend = PriorCarry(width, length, prior=config.prior)
@@ -427,6 +448,7 @@ class MGRU(Minimal):
             f = torch.full_like(h, 0.5)
         else:
             f = torch.sigmoid(self._gate_input(h) @ hf)
+        # Before the first output there is nothing to attend to: j is the initial state.
         if self.attend is not None and state[1].shape[1]:
             j = self.attend(state[1], h)
         if MGRUCut.CARRY in self.cuts:
@@ -442,7 +464,8 @@ class MGRU(Minimal):
             o = h - 0.5
         if self.attend is None:
             return o, (h,)
-        return o, (h, torch.cat([state[1], o[:, None]], dim=1))
+        outputs = torch.cat([state[1], o[:, None]], dim=1)
+        return o, (h, outputs)
 
     def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
         if self.attend is not None:
@@ -460,5 +483,6 @@ class MGRU(Minimal):
         if self.config.gate is Gate.CENTRED:
             return h - 0.5
         if self.config.gate is Gate.LOGIT:
+            # The clip keeps the logit finite: h is 0 or 1 after rounding.
             return torch.atanh((2 * h - 1).clamp(-0.9999, 0.9999))
         return h

@@ -19,7 +19,7 @@ MinGRUCut = StrEnum(
 )
 ZERO_WEIGHTS = list(MinGRUCut)[:4]
 """Cuts that equal a weight of zero."""
-ALONE = MinGRUCut.CARRY, MinGRUCut.WRITE_GATE
+ALONE = (MinGRUCut.CARRY, MinGRUCut.WRITE_GATE)
 """Cuts that leave h = c: there is no gate."""
 UNGATED = {ALONE: [MinGRUCut.INPUT_TO_GATE, MinGRUCut.GATE_BIAS]}
 Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
@@ -31,14 +31,18 @@ def positive(u: Tensor) -> Tensor:
     return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
 
 
-FUNCTIONS = dict(zip(Candidate, (positive, torch.nn.Identity(), torch.tanh), strict=True))
+FUNCTIONS = {
+    Candidate.POSITIVE: positive,
+    Candidate.LINEAR: torch.nn.Identity(),
+    Candidate.TANH: torch.tanh,
+}
 
 
 def writes_zero(config: Any) -> bool:
     """Whether c = g(0) = 0; a `UserError` if nothing is carried either."""
-    paths = "input_to_candidate", "candidate_bias", "carry"
+    paths = ("input_to_candidate", "candidate_bias", "carry")
     none: set[Any] = {cut for cut in config.cuts if cut in paths}
-    zero = none >= {"input_to_candidate", "candidate_bias"}
+    zero = none >= set(paths[:2])
     if not zero or config.candidate is Candidate.POSITIVE:
         return False
     if "carry" in none:
@@ -93,16 +97,22 @@ class MinGRU(DiagonalCell):
         def _one_config_per_function(self) -> Any:
             if writes_zero(self):
                 object.__setattr__(self, "cuts", self.cuts - {MinGRUCut.WRITE_GATE})
-            object.__setattr__(
-                self, "state_to_gate", self.state_to_gate and not self.cuts >= {*ALONE}
-            )
+            # Without a gate, no path to it has an effect.
+            if self.cuts >= {*ALONE}:
+                object.__setattr__(self, "state_to_gate", False)
             return self
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         self.cuts = config.cuts
         h = width
-        shapes = {"xz": (width, h), "bz": (h,), "xh": (width, h), "bh": (h,), "hz": (h, h)}
+        shapes = {
+            "xz": (width, h),
+            "bz": (h,),
+            "xh": (width, h),
+            "bh": (h,),
+            "hz": (h, h),
+        }
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
         if not config.state_to_gate:
             cut |= {"hz"}
@@ -126,11 +136,13 @@ class MinGRU(DiagonalCell):
         w = self.w
         c = affine(x, w.xh, w.bh)
         if self.gated:
-            return torch.cat([c, affine(x, w.xz, w.bz)], dim=-1)
+            logit = affine(x, w.xz, w.bz)
+            return torch.cat([c, logit], dim=-1)
         return c
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        c = FUNCTIONS[self.config.candidate](projected[..., : self.width])
+        g = FUNCTIONS[self.config.candidate]
+        c = g(projected[..., : self.width])
         if not self.gated:
             return torch.zeros_like(c), c
         logit = projected[..., self.width :]
@@ -229,7 +241,8 @@ class MinLSTM(DiagonalCell):
         h = width
         shapes = dict[str, tuple[int, ...]]()
         for name in "fih":
-            shapes |= {f"x{name}": (width, h), f"b{name}": (h,)}
+            shapes[f"x{name}"] = (width, h)
+            shapes[f"b{name}"] = (h,)
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=True) if path in self.cuts}
         if MinLSTMCut.WRITE_GATE in self.cuts:
             cut |= {"xi", "bi"}
@@ -258,7 +271,7 @@ class MinLSTM(DiagonalCell):
         if write:
             i = write[0]
         else:
-            i = -f
+            i = -f  # σ(−u) = 1 − σ(u)
         if write and MinLSTMCut.NORMALISER not in self.cuts:
             f = logsigmoid(f) - logsigmoid(i)  # log f − log i, so that no gate underflows
             i = -f
@@ -267,4 +280,5 @@ class MinLSTM(DiagonalCell):
         a = f
         if MinLSTMCut.CARRY in self.cuts:
             a = torch.zeros_like(f)
-        return a, i * FUNCTIONS[self.config.candidate](u)
+        c = FUNCTIONS[self.config.candidate](u)
+        return a, i * c

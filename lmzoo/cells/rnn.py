@@ -53,13 +53,15 @@ class RNN(Cell):
         adjust = keep_drawn
         if config.spectral:
             adjust = _scale_to_unit_radius
-        self.w = Weights(gate_shapes(width, gates=1), cut=set(), fan_in=width, adjust=adjust)
+        shapes = gate_shapes(width, gates=1)
+        self.w = Weights(shapes, cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
-        h = FUNCTIONS[self.config.activation](projected + state[0] @ self.w.weight_hh.T)
+        activate = FUNCTIONS[self.config.activation]
+        h = activate(projected + state[0] @ self.w.weight_hh.T)
         return h, (h,)
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
@@ -78,4 +80,5 @@ def spectral_radius(matrix: Float[Tensor, "H H"]) -> Float[Tensor, ""]:
 def _scale_to_unit_radius(name: str, drawn: Tensor) -> Tensor:
     if name != "weight_hh":
         return drawn
-    return (drawn.double() / spectral_radius(drawn)).to(drawn.dtype)
+    scaled = drawn.double() / spectral_radius(drawn)
+    return scaled.to(drawn.dtype)

@@ -43,19 +43,24 @@ from enum import StrEnum
 from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, Heads, OwnDraw, State, Weights
 from lmzoo.cells.cuts import cuts_of, removed
 from lmzoo.cells.draws import ones
 from lmzoo.cells.matrix import MatrixCell, head_norm, head_size
 from lmzoo.functional.matrix_state import Update
 
 SHIFTED = ("r", "w", "k", "v", "a", "g")
-SHIFT_POWERS = {"r": 0.2, "w": 0.9, "k": 0.7, "v": 0.7, "a": 0.9, "g": 0.2}
+SHIFT_POWERS = {
+    "r": 0.2,
+    "w": 0.9,
+    "k": 0.7,
+    "v": 0.7,
+    "a": 0.9,
+    "g": 0.2,
+}
 """Exponents of the initial μ."""
 MAX_RATE = 0.6065306597126334
 """e^(−½): the largest −log w."""
@@ -92,7 +97,7 @@ class RWKV7(MatrixCell):
     class Config:
         """Number of heads and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
+        heads: Heads = 2
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, REMOVED)] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -139,6 +144,7 @@ class RWKV7(MatrixCell):
             "rho": _constant(-0.04),
             "norm": ones,
         }
+        # With W_y at zero the layer adds nothing at first.
         own |= dict.fromkeys(("w1", "a1", "g1", "out", "bias_norm"), torch.zeros)
         own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
         own |= dict.fromkeys(("w2", "a2", "g2"), _low_rank)
@@ -155,18 +161,23 @@ class RWKV7(MatrixCell):
         x = projected
         w = self.w
         before = torch.cat([memory[0][:, None], x[:, :-1]], dim=1)
-        mixed = {name: x for name in SHIFTED}
+        mixed = dict.fromkeys(SHIFTED, x)
         if w.mu is not None:
-            mu = w.mu.view(6, -1)
-            mixed = {name: x + mu[i] * (before - x) for i, name in enumerate(SHIFTED)}
+            mu = w.mu.view(len(SHIFTED), -1)
+            difference = before - x
+            for i, name in enumerate(SHIFTED):
+                mixed[name] = x + mu[i] * difference
         linear = nn.functional.linear
         z = {name: linear(mixed[name], getattr(w, name)) for name in ("r", "k", "v")}
         if w.w1 is not None:
-            z["w"] = linear(torch.tanh(linear(mixed["w"], w.w1)), w.w2, w.bias_w)
+            low = torch.tanh(linear(mixed["w"], w.w1))
+            z["w"] = linear(low, w.w2, w.bias_w)
         if w.a1 is not None:
-            z["a"] = torch.sigmoid(linear(linear(mixed["a"], w.a1), w.a2, w.bias_a))
+            low = linear(mixed["a"], w.a1)
+            z["a"] = torch.sigmoid(linear(low, w.a2, w.bias_a))
         if w.g1 is not None:
-            z["g"] = linear(torch.sigmoid(linear(mixed["g"], w.g1)), w.g2)
+            low = torch.sigmoid(linear(mixed["g"], w.g1))
+            z["g"] = linear(low, w.g2)
         return z, (x[:, -1],)
 
     def update(self, z: dict[str, Tensor]) -> Update:
@@ -179,7 +190,8 @@ class RWKV7(MatrixCell):
         written = k
         if "a" in z:
             rate = self.split_heads(z["a"])  # one per channel, or one per head
-            written = k * (1 + (rate - 1) * w.alpha.view(self.heads, -1))
+            alpha = w.alpha.view(self.heads, -1)
+            written = k * (1 + (rate - 1) * alpha)
         if Cut.REMOVAL in self.config.cuts:
             return Update(r, written, v, log_w)
         key = k
@@ -193,8 +205,10 @@ class RWKV7(MatrixCell):
         heads = self.heads
         o = head_norm(o.flatten(-2), heads, w.norm, w.bias_norm, 1e-5 * self.keys)
         if w.rho is not None:
-            weight = (update.query * w.rho.view(heads, -1) * update.key).sum(-1, keepdim=True)
-            o = o + (weight * update.value).flatten(-2)
+            rho = w.rho.view(heads, -1)
+            weight = (update.query * rho * update.key).sum(-1, keepdim=True)
+            bonus = weight * update.value
+            o = o + bonus.flatten(-2)
         if "g" in z:
             o = o * z["g"]
         return nn.functional.linear(o, w.out)
@@ -202,7 +216,9 @@ class RWKV7(MatrixCell):
 
 def _shifts(shape: tuple[int, ...]) -> Tensor:
     """Return initial μ: 1 − (c/E)^p for channel c, with the p of each projection."""
-    c = torch.arange(shape[0] // len(SHIFTED)) * len(SHIFTED) / shape[0]
+    projections = len(SHIFTED)
+    channels = torch.arange(shape[0] // projections)
+    c = channels * projections / shape[0]
     return torch.cat([1 - c ** SHIFT_POWERS[name] for name in SHIFTED])
 
 
@@ -235,7 +251,9 @@ def _orthogonal(gain: float) -> OwnDraw:
 
 
 def _low_rank(shape: tuple[int, ...]) -> Tensor:
-    return nn.init.orthogonal_(torch.empty(shape), 0.1 * max(1, shape[1] / shape[0]) ** 0.5)
+    rows, columns = shape
+    gain = 0.1 * max(1, columns / rows) ** 0.5
+    return nn.init.orthogonal_(torch.empty(shape), gain)
 
 
 def _constant(value: float) -> OwnDraw:

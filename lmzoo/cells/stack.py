@@ -20,11 +20,12 @@ Stack = tuple[State, ...]
 def begin(cells: Sequence[Cell], start: Float[Tensor, "B W S"]) -> Stack:
     """Return the initial states; `start` concatenates the initial vectors of all cells."""
     count = start.shape[1]
-    parts = start.flatten(0, 1).split([c.num_state_vectors * c.width for c in cells], dim=-1)
-    return tuple(
-        _split_states(cell.initial_state(part), count)
-        for cell, part in zip(cells, parts, strict=True)
-    )
+    sizes = [cell.num_state_vectors * cell.width for cell in cells]
+    parts = start.flatten(0, 1).split(sizes, dim=-1)
+    states = []
+    for cell, part in zip(cells, parts, strict=True):
+        states.append(_split_states(cell.initial_state(part), count))
+    return tuple(states)
 
 
 def advance(
@@ -35,7 +36,8 @@ def advance(
     h = x[:, None].expand(-1, count, -1).flatten(0, 1)
     next_states = []
     for cell, state in zip(cells, stack, strict=True):
-        h, state = cell.advance(h, tuple(part.flatten(0, 1) for part in state))
+        flat = tuple(part.flatten(0, 1) for part in state)
+        h, state = cell.advance(h, flat)
         next_states.append(_split_states(state, count))
     return h.unflatten(0, (-1, count)), tuple(next_states)
 

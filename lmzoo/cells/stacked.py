@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, keep_drawn
+from lmzoo.cells.base import CELLS, Cell, Depth, Inputs, State, Weights, keep_drawn
 
 Unit = StrEnum("Unit", "TANH LSTM GRU")
 """The recurrence of each layer."""
@@ -40,7 +40,7 @@ class GatedFeedback(Cell):
         """Number of layers and their recurrence."""
 
         unit: Unit = Unit.TANH
-        depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+        depth: Depth = 2
         """D, the number of layers."""
 
     def __init__(self, config: Config, width: int, length: int) -> None:
@@ -95,9 +95,9 @@ class GatedFeedback(Cell):
         self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
     ) -> Float[Tensor, "B D"]:
         """Return G^{i→j} for every i."""
-        return torch.sigmoid(
-            below @ self.w.global_below[j].T + before.flatten(1) @ self.w.global_before[j].T
-        )
+        from_below = below @ self.w.global_below[j].T
+        from_before = before.flatten(1) @ self.w.global_before[j].T
+        return torch.sigmoid(from_below + from_before)
 
     def _own_gates(self, j: int, below: Tensor, own: Tensor) -> dict[str, Tensor]:
         w = self.w
@@ -105,10 +105,16 @@ class GatedFeedback(Cell):
         if not names:
             return {}
         gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
-        return dict(zip(names, torch.sigmoid(gates).chunk(len(names), dim=-1), strict=True))
+        parts = torch.sigmoid(gates).chunk(len(names), dim=-1)
+        return dict(zip(names, parts, strict=True))
 
     def _layer(
-        self, candidate: Tensor, own: Tensor, s: Tensor, gates: dict[str, Tensor], c: Tensor | None
+        self,
+        candidate: Tensor,
+        own: Tensor,
+        s: Tensor,
+        gates: dict[str, Tensor],
+        c: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         if self.config.unit is Unit.TANH:
             return torch.tanh(candidate + s), None
@@ -150,7 +156,7 @@ class HierarchicalMultiscaleLSTM(Cell):
     class Config:
         """Number of layers and slope of their boundary detectors."""
 
-        depth: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+        depth: Depth = 2
         """D, the number of layers."""
         slope: Annotated[float, FloatRange(1.0, 5.0)] = Field(1.0, gt=0, allow_inf_nan=False)
         """a, or its initial value a_0 with `anneal`."""
@@ -179,7 +185,10 @@ class HierarchicalMultiscaleLSTM(Cell):
         self.layers = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
         self.out = Weights({"gate": (d, d * h), "embed": (d, h, h)}, cut=set(), fan_in=h)
         # A buffer, so that a resumed training continues with the same slope.
-        self.register_buffer("scans", torch.zeros((), dtype=torch.int64) if config.anneal else None)
+        scans = None
+        if config.anneal:
+            scans = torch.zeros((), dtype=torch.int64)
+        self.register_buffer("scans", scans)
 
     @property
     def state_size(self) -> int | None:
@@ -206,10 +215,12 @@ class HierarchicalMultiscaleLSTM(Cell):
         first = self.config.slope
         if self.scans is None:
             return first
-        return first + (MAX_SLOPE - first) * (self.scans / self.config.anneal).clamp(max=1)
+        share = (self.scans / self.config.anneal).clamp(max=1)
+        return first + (MAX_SLOPE - first) * share
 
     def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
         outputs = super().naive_scan_from(x, state)
+        # Steps are counted, not batches: an evaluation has no gradients.
         if self.scans is not None and self.training and torch.is_grad_enabled():
             self.scans += 1
         return outputs
@@ -228,29 +239,34 @@ class HierarchicalMultiscaleLSTM(Cell):
             w = cast("Weights", layer)
             s = old_hidden[j] @ w.own.T + z_below * (below @ w.below.T) + w.bias
             flush = torch.zeros_like(z_below)
+            # The top layer has no layer above, and never ends a segment.
             if j < depth - 1:
                 flush = old_boundaries[:, j : j + 1]
-                s = s + flush * (old_hidden[j + 1] @ w.above.T)
+                above = old_hidden[j + 1] @ w.above.T
+                s = s + flush * above
             i, f, g, o = s[:, : 4 * self.width].chunk(4, dim=-1)
             i = torch.sigmoid(i)
             f = torch.sigmoid(f)
             o = torch.sigmoid(o)
             new = i * torch.tanh(g)
+            # UPDATE, COPY and FLUSH as products with 0 and 1: rows of a batch differ.
             keep = z_below * f + (1 - z_below)
             new = (flush + (1 - flush) * z_below) * new
             cells[j] = (1 - flush) * keep * cells[j] + new
             copy = (1 - flush) * (1 - z_below)
-            hidden[j] = copy * hidden[j] + (1 - copy) * o * torch.tanh(cells[j])
+            shown = (1 - copy) * o * torch.tanh(cells[j])
+            hidden[j] = copy * hidden[j] + shown
             below = hidden[j]
             z_below = self._boundary(s[:, 4 * self.width :])
             if j < depth - 1:
-                boundaries += [z_below]
+                boundaries.append(z_below)
         z = old_boundaries
         if boundaries:
             z = torch.cat(boundaries, dim=-1)
         gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
         terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
-        return torch.relu((gates[..., None] * terms).sum(1)), (*hidden, *cells, z)
+        y = torch.relu((gates[..., None] * terms).sum(1))
+        return y, (*hidden, *cells, z)
 
     def _boundary(self, s: Tensor) -> Tensor:
         """Return z from s, with the gradient of the hard sigmoid."""
@@ -261,7 +277,9 @@ class HierarchicalMultiscaleLSTM(Cell):
 
 def _layer(width: int, *, top: bool) -> Weights:
     """Return the weights of one layer; the top layer has no boundary and no layer above."""
-    rows = 4 * width + (not top)
+    rows = 4 * width
+    if not top:
+        rows += 1  # that of the boundary detector
     shapes = {
         "own": (rows, width),
         "below": (rows, width),
@@ -279,7 +297,8 @@ def _layer(width: int, *, top: bool) -> Weights:
 def _set_boundary_bias(name: str, drawn: Tensor) -> Tensor:
     """Set the boundary bias to 0.5: layers above a boundary that is always 0 get no gradient."""
     if name == "bias":
-        return torch.cat([drawn[:-1], torch.full_like(drawn[-1:], 0.5)])
+        boundary = torch.full_like(drawn[-1:], 0.5)
+        return torch.cat([drawn[:-1], boundary])
     return drawn
 
 
@@ -327,7 +346,10 @@ class GridLSTM(Cell):
         blocks = config.depth
         if config.tied:
             blocks = 1
-        self.enter = Weights({"weight": (2 * h if self._memory else h, h)}, cut=set(), fan_in=h)
+        entered = h
+        if self._memory:
+            entered = 2 * h  # h and m of the depth dimension
+        self.enter = Weights({"weight": (entered, h)}, cut=set(), fan_in=h)
         self.blocks = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
 
     def project(self, x: Tensor) -> Tensor:
@@ -340,7 +362,10 @@ class GridLSTM(Cell):
         memory = list(state[depth:])
         h, *rest = projected.split(self.width, dim=-1)
         for k in range(depth):
-            w = cast("Weights", self.blocks[0 if self.config.tied else k])
+            block = k
+            if self.config.tied:
+                block = 0
+            w = cast("Weights", self.blocks[block])
             both = torch.cat([hidden[k], h], dim=-1)
             hidden[k], memory[k] = update_memory(both, w.time, w.time_bias, memory[k], squash)
             if self.config.priority:

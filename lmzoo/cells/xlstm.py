@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, Cell, Expand, Heads, Inputs, OwnDraw, State, Weights
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
 from lmzoo.cells.matrix import Drawn, MatrixCell, head_norm, head_size
@@ -90,8 +89,8 @@ class MLSTM(MatrixCell):
     class Config:
         """Number of heads, channels, and the cuts, by name or number."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(2, ge=1)
-        expand: Annotated[int, Choice((1, 2))] = Field(2, ge=1)
+        heads: Heads = 2
+        expand: Expand = 2
         """Channels of u per column of the input."""
         cuts: Annotated[frozenset[MLSTMCut], cuts_of(MLSTMCut, canonical_mlstm)] = frozenset()
 
@@ -102,9 +101,12 @@ class MLSTM(MatrixCell):
         size = head_size(config.expand * width, n)
         self._normalised = MLSTMCut.NORMALISER not in cuts
         self._exponential = not cuts & {MLSTMCut.INPUT_GATE, MLSTMCut.EXPONENTIAL}
-        self.shape_state(n, size, size + self._normalised)  # n is one more column of C
+        # The normaliser n is one more column of C: what writes v also writes a 1.
+        self.shape_state(n, size, size + self._normalised)
         inner = n * size
-        block = next(size for size in (4, 2, 1) if inner % size == 0)
+        block = 4
+        while inner % block:
+            block //= 2
         blocks = (inner // block, block, block)
         small = normal((0.4 / width) ** 0.5)
         weights: dict[str, int | Drawn] = {
@@ -128,9 +130,10 @@ class MLSTM(MatrixCell):
 
     def initial_memory(self, start: Tensor) -> State:
         window = super().initial_memory(start)
-        if self._exponential:
-            return (*window, start.new_zeros(len(start), self.heads))
-        return window
+        if not self._exponential:
+            return window
+        m = start.new_zeros(len(start), self.heads)
+        return (*window, m)
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
         if not self._exponential:
@@ -143,7 +146,8 @@ class MLSTM(MatrixCell):
             total = log_f.cumsum(1)
             highest = (log_i - total).cummax(1).values
             later = total + torch.maximum(highest, m[:, None])
-        z = {**z, "m": later, "m before": torch.cat([m[:, None], later[:, :-1]], dim=1)}
+        earlier = torch.cat([m[:, None], later[:, :-1]], dim=1)
+        z = {**z, "m": later, "m before": earlier}
         return z, (*window, later[:, -1])
 
     def _named(self, projected: Tensor, window: State) -> tuple[dict[str, Tensor], State]:
@@ -156,8 +160,11 @@ class MLSTM(MatrixCell):
             inputs = inputs.unflatten(-1, blocks.shape[:2])
             z[name] = torch.einsum("...nd,ned->...ne", inputs, blocks).flatten(-2)
         read = torch.cat([z["q"], z["k"], z["v"]], dim=-1)
-        gates = {name: getattr(w, name) for name in ("i", "f") if getattr(w, name) is not None}
-        return z | {name: nn.functional.linear(read, w) for name, w in gates.items()}, after
+        for name in ("i", "f"):
+            weight = getattr(w, name)
+            if weight is not None:
+                z[name] = nn.functional.linear(read, weight)
+        return z, after
 
     def update(self, z: dict[str, Tensor]) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
@@ -168,15 +175,17 @@ class MLSTM(MatrixCell):
         if self._normalised:
             # The normaliser is one more column of C, whose value is always 1.
             v = nn.functional.pad(v, (0, 1), value=1.0)
-        return Update(q, log_i.exp()[..., None] * k / self.keys**0.5, v, log_f[..., None])
+        key = log_i.exp()[..., None] * k / self.keys**0.5
+        return Update(q, key, v, log_f[..., None])
 
     def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
         if self._normalised:
+            # e^(−m) in place of 1: C and n are stored divided by e^m.
+            floor = torch.ones_like(o[..., 0])
             if "m" in z:
                 floor = (-z["m"]).clamp(-80, 80).exp()
-            else:
-                floor = torch.ones_like(o[..., 0])
-            o = o[..., :-1] / torch.maximum(o[..., -1].abs(), floor)[..., None]
+            normaliser = torch.maximum(o[..., -1].abs(), floor)
+            o = o[..., :-1] / normaliser[..., None]
         w = self.w
         h = head_norm(o.flatten(-2), self.heads, self.w.norm)
         if w.skip is not None:
@@ -206,8 +215,17 @@ SLSTMCut = StrEnum(
     "CONVOLUTION NORM",
 )
 GATES = "ifoz"
-INPUT: dict[str, SLSTMCut] = dict(zip(("xi", "xf", "xo"), [*SLSTMCut][:3], strict=True))
-MIXING: dict[str, SLSTMCut] = dict(zip(("hi", "hf", "ho", "hz"), [*SLSTMCut][4:8], strict=True))
+INPUT: dict[str, SLSTMCut] = {
+    "xi": SLSTMCut.INPUT_TO_WRITE,
+    "xf": SLSTMCut.INPUT_TO_FORGET,
+    "xo": SLSTMCut.INPUT_TO_OUTPUT,
+}
+MIXING: dict[str, SLSTMCut] = {
+    "hi": SLSTMCut.STATE_TO_WRITE,
+    "hf": SLSTMCut.STATE_TO_FORGET,
+    "ho": SLSTMCut.STATE_TO_OUTPUT,
+    "hz": SLSTMCut.STATE_TO_CANDIDATE,
+}
 WHOLE = {SLSTMCut.FORGET_GATE: "f", SLSTMCut.OUTPUT_GATE: "o"}
 """Cuts that remove a gate with its weights."""
 MAX_LOG = 80.0
@@ -229,9 +247,8 @@ def canonical_slstm(cuts: frozenset[SLSTMCut]) -> frozenset[SLSTMCut]:
 
 def _reads_no_window(cuts: frozenset[SLSTMCut]) -> bool:
     """Whether neither i nor f reads u."""
-    return SLSTMCut.INPUT_TO_WRITE in cuts and bool(
-        cuts & {SLSTMCut.INPUT_TO_FORGET, SLSTMCut.FORGET_GATE}
-    )
+    constant_f = cuts & {SLSTMCut.INPUT_TO_FORGET, SLSTMCut.FORGET_GATE}
+    return SLSTMCut.INPUT_TO_WRITE in cuts and bool(constant_f)
 
 
 @CELLS("slstm")
@@ -290,27 +307,33 @@ class SLSTM(Cell):
         self.cuts = config.cuts
         h = width
         # A head of one unit has the norm 0.
-        possible = (n for n in range(min(h // 2, config.heads), 1, -1) if h % n == 0)
-        self.heads = next(possible, 1)
-        square = (self.heads, h // self.heads, h // self.heads)
-        shapes: dict[str, tuple[int, ...]]
-        shapes = {f"x{gate}": square for gate in GATES} | {f"h{gate}": square for gate in GATES}
-        shapes |= {f"b{gate}": (h,) for gate in GATES}
-        self.names = [
-            g for g in GATES if not any(WHOLE[cut] == g for cut in WHOLE.keys() & config.cuts)
-        ]
+        # A head of one unit has the norm 0.
+        self.heads = max(1, min(h // 2, config.heads))
+        while h % self.heads:
+            self.heads -= 1
+        size = h // self.heads
+        square = (self.heads, size, size)
+        small = partial(_small_normal, width=h)
+        shapes: dict[str, tuple[int, ...]] = {f"x{gate}": square for gate in GATES}
+        shapes |= {f"h{gate}": square for gate in GATES}
+        own: dict[str, OwnDraw] = {f"x{gate}": small for gate in GATES}
+        for gate in GATES:
+            shapes[f"b{gate}"] = (h,)
+            own[f"b{gate}"] = torch.zeros
+            own[f"h{gate}"] = torch.zeros
+        own["bf"] = partial(_power_law, heads=self.heads)
+        gone = {WHOLE[cut] for cut in WHOLE.keys() & config.cuts}
+        self.names = [gate for gate in GATES if gate not in gone]
         cut = {name for name in shapes if name[1] not in self.names}
+        # Without normaliser and sigmoid, a constant factor of i cancels.
         if not config.cuts & {SLSTMCut.EXPONENTIAL, SLSTMCut.NORMALISER}:
             cut.add("bi")
         cut |= {name for name, path in (INPUT | MIXING).items() if path in config.cuts}
-        power_law = partial(_power_law, heads=self.heads)
-        own: dict[str, OwnDraw] = {f"x{gate}": partial(_small_normal, width=h) for gate in GATES}
-        own |= {f"b{gate}": power_law if gate == "f" else torch.zeros for gate in GATES}
         biases = {f"b{gate}" for gate in GATES}
         shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
-        own |= {f"h{gate}": torch.zeros for gate in GATES}
         own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
-        self.convolves = not (SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts))
+        convolution = SLSTMCut.CONVOLUTION not in self.cuts
+        self.convolves = convolution and not _reads_no_window(self.cuts)
         if not self.convolves:
             cut |= {"conv", "bias_conv"}
         if SLSTMCut.NORM in config.cuts:
@@ -319,7 +342,10 @@ class SLSTM(Cell):
 
     @property
     def state_size(self) -> int:
-        return (4 + (WINDOW - 1) * self.convolves) * self.width
+        vectors = 4  # h, c, n, m
+        if self.convolves:
+            vectors += WINDOW - 1
+        return vectors * self.width
 
     def initial_state(self, start: Tensor) -> State:
         h = self.shift_start(start)
@@ -355,14 +381,16 @@ class SLSTM(Cell):
 
     def _mix(self, u: Float[Tensor, "*N H"], weight: Tensor) -> Float[Tensor, "*N H"]:
         by_head = u.unflatten(-1, (self.heads, -1))
-        return torch.einsum("...nd,nde->...ne", by_head, weight).flatten(-2)
+        mixed = torch.einsum("...nd,nde->...ne", by_head, weight)
+        return mixed.flatten(-2)
 
     def _enter(self, projected: Float[Tensor, "B T G"], window: State) -> tuple[Tensor, State]:
         """Return the logits of T steps without the state's part, and the next window."""
         if not window:
             return projected, ()
         u, after = convolve(projected, window[0], self.w.conv, self.w.bias_conv)
-        return self._logits(projected, nn.functional.silu(u)), (after,)
+        u = nn.functional.silu(u)
+        return self._logits(projected, u), (after,)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         h, c, n, m, *window = state

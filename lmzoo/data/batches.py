@@ -11,6 +11,7 @@ pads short sequences to the length of another member's long ones.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 
 import numpy as np
 import torch
@@ -29,28 +30,36 @@ def epoch_batches(
     lengths: Int[Tensor, "N"], batch: int, *, seed: int, epoch: int
 ) -> list[Int[Tensor, "b"]]:
     """Return the row indices of every batch of one epoch; every row occurs once."""
-    batches = _sorted_rows(lengths, batch, [(seed, epoch)])[0].split(batch)
-    return [batches[i] for i in _batch_order(len(batches), epoch).tolist()]
+    rows = _sorted_rows(lengths, batch, [(seed, epoch)])
+    batches = rows[0].split(batch)
+    order = _batch_order(len(batches), epoch)
+    return [batches[i] for i in order.tolist()]
 
 
 def _sorted_rows(
     lengths: Int[Tensor, "N"], batch: int, members: Sequence[tuple[int, int]]
 ) -> Int[Tensor, "P N"]:
     """Return the rows of an epoch of each (seed, epoch), shuffled and sorted within pools."""
-    generators = [torch.Generator().manual_seed(derive_seed(s, "order", e)) for s, e in members]
-    orders = [torch.randperm(len(lengths), generator=g, device="cpu") for g in generators]
+    orders = []
+    for seed, epoch in members:
+        generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
+        orders.append(torch.randperm(len(lengths), generator=generator, device="cpu"))
     shuffled = torch.stack(orders).numpy()
     found = lengths.cpu().numpy()  # the order must not depend on the device of the data
     if len(found) and found.max() <= np.iinfo(np.int16).max:
         found = found.astype(np.int16)  # NumPy sorts these by radix, several times as fast
-    for begin in range(0, len(lengths), POOL * batch):
-        pool = shuffled[:, begin : begin + POOL * batch]
-        pool[:] = np.take_along_axis(pool, found[pool].argsort(1, kind="stable"), 1)
+    size = POOL * batch
+    for begin in range(0, len(lengths), size):
+        pool = shuffled[:, begin : begin + size]
+        # Stable: rows of equal length stay in random order.
+        by_length = found[pool].argsort(1, kind="stable")
+        pool[:] = np.take_along_axis(pool, by_length, 1)
     return torch.from_numpy(shuffled)
 
 
 def _batch_order(count: int, epoch: int) -> Int[Tensor, "n"]:
-    generator = torch.Generator().manual_seed(derive_seed(0, "lengths", epoch))
+    seed = derive_seed(0, "lengths", epoch)
+    generator = torch.Generator().manual_seed(seed)
     return torch.randperm(count, generator=generator, device="cpu")
 
 
@@ -77,14 +86,16 @@ def iter_batches(
     columns = [(width, lengths.to(CPU)) for width, lengths in _columns(part)]
     widths = [_widths(columns, batch, trim=trim, few=few_widths) for batch in order]
     moved = part.to(device)
+    # One copy to the device for all batches.
     rows = torch.cat(list(order)).to(device)
     batches = rows.split([len(batch) for batch in order])
-    return (_take(moved, *batch) for batch in zip(batches, widths, strict=True))
+    return map(_take, repeat(moved), batches, widths)
 
 
 def gather_batch(part: Sequences, rows: Int[Tensor, "b"], *, trim: bool = True) -> Sequences:
     """Return these rows, trimmed to the longest of them; with `trim=False`, fully padded."""
-    return _take(part, rows, _widths(_columns(part), rows, trim=trim))
+    widths = _widths(_columns(part), rows, trim=trim)
+    return _take(part, rows, widths)
 
 
 def _columns(part: Sequences) -> list[tuple[int, Tensor]]:
@@ -103,24 +114,38 @@ def _widths(
     few: bool = False,
 ) -> list[int]:
     """Return the width of a batch, and that of its sources."""
-    widths = [whole for whole, _ in columns]
-    for i, ((whole, lengths), least) in enumerate(zip(columns, (2, 0), strict=False)):
+    widths = []
+    # A sequence has at least `<start>` and one token; a source may be empty.
+    for (whole, lengths), least in zip(columns, (2, 0), strict=False):
+        width = whole
         if trim:
-            widths[i] = min(whole, max(least, int(lengths[rows].max())))
+            width = min(whole, max(least, int(lengths[rows].max())))
         if few:
-            widths[i] = next(w for w in (-(-whole // 4), -(-whole // 2), whole) if w >= widths[i])
+            width = _rounded_up(width, whole)
+        widths.append(width)
     return widths
+
+
+def _rounded_up(width: int, whole: int) -> int:
+    """Return a quarter of the whole width, a half or all of it: the least that is enough."""
+    for divisor in (4, 2):
+        part = -(-whole // divisor)  # rounded up
+        if width <= part:
+            return part
+    return whole
 
 
 def _take(part: Sequences, rows: Tensor, widths: list[int]) -> Sequences:
     sources: tuple[Tensor, ...] = ()
     if part.sources:
         source, lengths = part.sources
-        sources = source[:, : widths[1]][rows], lengths[rows]
+        sources = (source[:, : widths[1]][rows], lengths[rows])
+    # Columns first, then rows: an index copies only what is left.
+    width = widths[0]
     scored = None
     if part.scored is not None:
-        scored = part.scored[:, : widths[0]][rows]
-    ids = part.ids[:, : widths[0]][rows].long()
+        scored = part.scored[:, :width][rows]
+    ids = part.ids[:, :width][rows].long()
     return Sequences(ids, part.lengths[rows], sources, scored)
 
 
@@ -142,34 +167,46 @@ def pack_batches(
     depends on the epoch. It is padded with its own first sequence, up to the largest batch of the
     step or, with `full`, of the epoch. The mask is False at padding; None if no batch is padded.
     """
-    parts = {epoch: part.for_epoch(epoch) for epoch in sorted({epoch for _, epoch in members})}
-    first = next(iter(parts.values()))
-    begins = dict.fromkeys(parts, 0)
-    data = first
-    if any(other is not first for other in parts.values()):
-        begins = {epoch: i * len(first) for i, epoch in enumerate(parts)}
-        data = Sequences(
-            torch.cat([other.ids for other in parts.values()]),
-            torch.cat([other.lengths for other in parts.values()]),
-        )
+    epochs = sorted({epoch for _, epoch in members})
+    parts = [part.for_epoch(epoch) for epoch in epochs]
+    first = parts[0]
+    data, begins = _joined(parts, epochs)
+    # Members of one seed and epoch have the same order: it is computed once.
     indices = {member: i for i, member in enumerate(dict.fromkeys(members))}
     rows = _sorted_rows(first.lengths, batch, [*indices])
     rows += torch.tensor([begins[epoch] for _, epoch in indices], device=CPU)[:, None]
     rows = rows[[indices[member] for member in members]]
-    orders = {epoch: _batch_order(-(-len(first) // batch), epoch) for epoch in parts}
+    count = -(-len(first) // batch)  # rounded up
+    orders = {epoch: _batch_order(count, epoch) for epoch in epochs}
     starts = torch.stack([orders[epoch] for _, epoch in members], 1) * batch
     # All steps at once: operations on the rows of one step would cost more than the step of a GPU.
     sizes = (len(first) - starts).clamp(max=batch)
     within = torch.arange(min(batch, len(first)), device=CPU)
     masks = within < sizes[..., None]
-    places = (starts[..., None] + within * masks).movedim(1, 0)
-    chosen = rows.gather(1, places.flatten(1)).view_as(places).movedim(1, 0)
+    # The place of padding is that of the first sequence of its batch.
+    places = starts[..., None] + within * masks
+    places = places.movedim(1, 0)
+    chosen = rows.gather(1, places.flatten(1)).view_as(places)
+    chosen = chosen.movedim(1, 0)
     if full:
         widths = [len(within)] * len(sizes)
     else:
         widths = sizes.amax(1).tolist()
-    is_whole = (sizes.amin(1) == torch.tensor(widths, device=CPU)).tolist()
-    return data, [
-        (own[:, :width], None if whole else mask[:, :width])
-        for own, mask, width, whole in zip(chosen, masks, widths, is_whole, strict=True)
-    ]
+    batches = []
+    for own, mask, width, least in zip(chosen, masks, widths, sizes.amin(1).tolist(), strict=True):
+        if least == width:
+            batches.append((own[:, :width], None))
+        else:
+            batches.append((own[:, :width], mask[:, :width]))
+    return data, batches
+
+
+def _joined(parts: Sequence[Sequences], epochs: Sequence[int]) -> tuple[Sequences, dict[int, int]]:
+    """Return the sequences of all epochs, and the row at which those of each one begin."""
+    first = parts[0]
+    if all(other is first for other in parts):
+        return first, dict.fromkeys(epochs, 0)
+    ids = torch.cat([other.ids for other in parts])
+    lengths = torch.cat([other.lengths for other in parts])
+    begins = {epoch: i * len(first) for i, epoch in enumerate(epochs)}
+    return Sequences(ids, lengths), begins

@@ -52,6 +52,7 @@ class Blocks(Sequences):
         generator = torch.Generator().manual_seed(derive_seed(0, "blocks", epoch))
         if self.count:
             places = len(self.stream) - size + 1
+            # On the CPU: a seed gives other numbers on a GPU.
             begins = torch.randint(places, (self.count,), generator=generator, device="cpu")
         else:
             spare = len(self.stream) - self._per_epoch * size
@@ -68,21 +69,26 @@ class Blocks(Sequences):
     def _per_epoch(self) -> int:
         """Blocks of an epoch; a pass leaves room for every offset below the size of a block."""
         assert self.stream is not None
-        return self.count or max(1, (len(self.stream) - self.size + 1) // self.size)
+        if self.count:
+            return self.count
+        return max(1, (len(self.stream) - self.size + 1) // self.size)
 
 
 def cut_blocks(stream: Stream, block: int, count: int) -> Blocks:
     """Return the training blocks of a stream."""
-    first = _cut(stream, torch.arange(0, len(stream) - block, block + 1), block + 1)
+    size = block + 1
+    first = _cut(stream, torch.arange(0, len(stream) - block, size), size)
     return Blocks(first.ids, first.lengths, stream=stream, count=count)
 
 
 def cut_windows(stream: Stream, block: int, stride: int) -> Sequences:
     """Return the evaluation windows of a stream; `scored` is True for every character once."""
-    ends = torch.arange(block + 1, len(stream) + stride, stride).clamp_max(len(stream))
+    size = block + 1
+    # The last window ends with the text, and may score fewer characters than the others.
+    ends = torch.arange(size, len(stream) + stride, stride).clamp_max(len(stream))
     new = ends.diff(prepend=torch.zeros(1, dtype=torch.int64))  # characters of no earlier window
-    windows = _cut(stream, ends - (block + 1), block + 1)
-    scored = torch.arange(block + 2) > (block + 1 - new)[:, None]
+    windows = _cut(stream, ends - size, size)
+    scored = torch.arange(size + 1) > (size - new)[:, None]
     return Sequences(windows.ids, windows.lengths, scored=scored, context=True)
 
 
@@ -94,7 +100,8 @@ def _cut(stream: Stream, begins: Int[Tensor, "N"], size: int) -> Sequences:
     for first in range(0, len(begins), ROWS):  # an index makes a copy
         rows = slice(first, first + ROWS)
         ids[rows, 1:] = stretches[begins[rows]]
-    return Sequences(ids, torch.full((len(ids),), size + 1, device=stream.device))
+    lengths = torch.full((len(ids),), size + 1, device=stream.device)
+    return Sequences(ids, lengths)
 
 
 def scored_text(windows: Sequences) -> Stream:

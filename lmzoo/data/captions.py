@@ -68,10 +68,9 @@ class Scene:
 
 
 FOLDER = Path(__file__).parent
-SCENES = {
-    name: Scene(**fields)
-    for name, fields in tomllib.loads((FOLDER / "captions.toml").read_text()).items()
-}
+SCENES: dict[str, Scene] = {}
+for _name, _fields in tomllib.loads((FOLDER / "captions.toml").read_text()).items():
+    SCENES[_name] = Scene(**_fields)
 RULES = tomllib.loads((FOLDER / "caption_rules.toml").read_text())
 """Nonterminal -> right-hand sides with weights, or word list; the file says what is filled in."""
 
@@ -91,8 +90,11 @@ class Forms(NamedTuple):
 
 def parse_forms(words: str) -> tuple[Forms, ...]:
     """Return both forms of each word of a list."""
-    items = (item.partition("/") for item in words.split())
-    return tuple(Forms(singular, plural or f"{singular}s") for singular, _, plural in items)
+    found = []
+    for word in words.split():
+        singular, _, plural = word.partition("/")
+        found.append(Forms(singular, plural or f"{singular}s"))
+    return tuple(found)
 
 
 Choices = dict[str, Weights]
@@ -101,9 +103,10 @@ Choices = dict[str, Weights]
 NUMBERS = {"One": 2, "Many": 1}
 BE = {"One": "is", "Many": "are"}
 HIM = {"his": "him", "her": "her", "their": "them"}
-AGREEMENTS = [
-    {"n": n, "be": be, "his": his, "him": HIM[his]} for n, be in BE.items() for his in HIM
-]
+AGREEMENTS = []
+for _n, _be in BE.items():
+    for _his, _him in HIM.items():
+        AGREEMENTS.append({"n": _n, "be": _be, "his": _his, "him": _him})
 """What is filled in for the number of a subject and for an owner."""
 
 
@@ -120,17 +123,23 @@ def add_scene_suffix(name: str, choices: Choices) -> Choices:
     """Return the rules with nonterminals that belong to the scene of this name."""
 
     def rename(text: str) -> str:
-        return " ".join(f"{s}.{name}" if is_nonterminal(s) else s for s in text.split())
+        symbols = text.split()
+        for i, symbol in enumerate(symbols):
+            if is_nonterminal(symbol):
+                symbols[i] = f"{symbol}.{name}"
+        return " ".join(symbols)
 
-    return {
-        rename(head): {rename(t): w for t, w in texts.items()} for head, texts in choices.items()
-    }
+    found: Choices = {}
+    for head, texts in choices.items():
+        found[rename(head)] = {rename(text): weight for text, weight in texts.items()}
+    return found
 
 
 def falling_weights(texts: Iterable[str], offset: int = 0) -> Weights:
     """Return the weights 1, 1/√2, 1/√3 ... of the texts, in cyclic order from index `offset`."""
     choices = [text.replace("_", " ") for text in texts]
-    return {text: (1 + (i - offset) % len(choices)) ** -0.5 for i, text in enumerate(choices)}
+    count = len(choices)
+    return {text: (1 + (i - offset) % count) ** -0.5 for i, text in enumerate(choices)}
 
 
 def scene_rules(scene: Scene, offset: int) -> Choices:
@@ -158,6 +167,7 @@ def sentence_rules(scene: Scene) -> Choices:
             head = f"About.{person.singular}.{n}"
             choices[head] = single_subject_templates(person, n)
             single[head] = share[person] * weight
+    # Two different people: `another man` of the tail must not be one of them.
     for p, q in permutations(people, 2):
         head = f"Both.{p.singular}.{q.singular}"
         choices[head] = pair_templates(p.singular, q.singular)
@@ -229,6 +239,7 @@ def place_weights(scene: Scene) -> Weights:
 
 
 @cache
+# Cached: the table of all lengths takes longer than all samples of a small corpus.
 def scored_lengths(*, by_character: bool) -> LengthTable:
     """Return the table of the scored tokens of a sentence.
 
@@ -259,24 +270,32 @@ class Captions(CorpusSource):
 
     def load(self) -> Corpus:
         lengths = scored_lengths(by_character=self.by_character)
-        words = caption_grammar().words
-        tokens = words
+        tokens = caption_grammar().words
+        joiner = " "
+        unit = "word"
         if self.by_character:
-            tokens = (" ", *sorted({*"".join(words)}))
-        vocabulary = Vocabulary((*SPECIALS, *tokens), joiner="" if self.by_character else " ")
+            tokens = (" ", *sorted(set("".join(tokens))))
+            joiner = ""
+            unit = "character"
+        vocabulary = Vocabulary(SPECIALS + tuple(tokens), joiner=joiner)
 
         def part(split: str) -> Sequences:
-            sentences = sample_captions(self.config.seed, split, getattr(self.config, split))
-            rows = [" ".join(words) if self.by_character else words for words in sentences]
+            count = getattr(self.config, split)
+            rows: list[Any] = sample_captions(self.config.seed, split, count)
+            if self.by_character:
+                rows = [" ".join(words) for words in rows]
             return encode(rows, vocabulary, length=lengths.longest + 1, end=True)[0]
 
+        train, valid, test = map(part, SPLITS)
         floor = EntropyFloor(lengths.entropy / lengths.mean, lengths.entropy_per_unit)
         return Corpus(
             self.name,
             vocabulary,
-            *map(part, SPLITS),
+            train,
+            valid,
+            test,
             floor=floor,
-            unit="character" if self.by_character else "word",
+            unit=unit,
             source="sampled from the grammar of lmzoo.data.captions; MIT",
         )
 

@@ -215,6 +215,7 @@ class Corpus:
         if self.test_text is not None or bool((tokens == UNKNOWN).any()):
             return self.test_text
         texts = ((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
+        # Residues form no words.
         return text_size(texts, words=self.unit != "residue")
 
     @functools.cached_property
@@ -244,14 +245,11 @@ class CorpusSource(ABC):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         inherited = getattr(cls, "Config", None)
-        if inherited is not None and "Config" not in cls.__dict__:  # a config names one corpus
+        # The class of a config says which corpus it is of: two corpora cannot share one.
+        if inherited is not None and "Config" not in cls.__dict__:
             names = {"__doc__": inherited.__doc__, "__module__": cls.__module__}
-            own = type(
-                "Config",
-                (inherited,),
-                {**names, "__qualname__": f"{cls.__qualname__}.Config"},
-            )
-            cls.Config = config(own)
+            names["__qualname__"] = f"{cls.__qualname__}.Config"
+            cls.Config = config(type("Config", (inherited,), names))
 
     def __init__(self, config: Any, data_dir: Path | None) -> None:
         self.config = config
@@ -281,16 +279,23 @@ def _kind_of(path: Path) -> tuple[str, str]:
     if path.is_file():
         with path.open("rb") as file:
             content = file.read(LOOKED_AT)
-    lines = [line for line in content.decode(errors="replace").splitlines() if line.strip()]
+    text = content.decode(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return "stream", "for running text"
     if lines[0].startswith(">"):
         return "fasta", "a line with > is before each sequence"
-    if sum(line.count("\t") == 1 for line in lines) > 0.9 * len(lines):
+    with_tab = sum(line.count("\t") == 1 for line in lines)
+    if with_tab > 0.9 * len(lines):
         return "pairs", "each line has two parts with a tab between them"
-    ended = any(map(SENTENCE_END.search, lines))
-    own = [not FURTHER_SENTENCE.search(x) and (SENTENCE_END.search(x) or not ended) for x in lines]
-    if sum(map(bool, own)) > 0.8 * len(lines):
+    # In a text without punctuation, a line without an end may be a sentence, too.
+    punctuated = any(map(SENTENCE_END.search, lines))
+    alone = 0
+    for line in lines:
+        ended = not punctuated or SENTENCE_END.search(line)
+        if ended and not FURTHER_SENTENCE.search(line):
+            alone += 1
+    if alone > 0.8 * len(lines):
         return "text", "each line stands for itself"
     return "stream", "running text: sentences go on over lines, or several share one"
 
@@ -300,7 +305,8 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(spec, str):
         return dict(spec)
     name, colon, path = spec.partition(":")
-    if not colon and name not in CORPORA and (Path(name).suffix or Path(name).exists()):
+    is_path = bool(Path(name).suffix) or Path(name).exists()
+    if not colon and name not in CORPORA and is_path:
         kind, reason = _kind_of(Path(name))
         others = ", ".join(f"{other}:" for other in FILE_KINDS if other != kind)
         command = shlex.quote(f"{kind}:{name}")
@@ -319,7 +325,8 @@ def corpus_config(
 
     A `UserError` says that the corpus is unknown or an option invalid.
     """
-    return CORPORA.dump(CORPORA.parse({**parse_spec(spec), **(fields or {})}))
+    merged = {**parse_spec(spec), **(fields or {})}
+    return CORPORA.dump(CORPORA.parse(merged))
 
 
 def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> Corpus:
@@ -334,8 +341,13 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
     """
     config = CORPORA.parse(parse_spec(spec))
     fields = to_dict(config)
-    counts = [fields.get(split) for split in SPLITS]
-    sequences = sum(count if isinstance(count, int) else 1 for count in counts)
+    sequences = 0
+    for split in SPLITS:
+        count = fields.get(split)
+        if isinstance(count, int):
+            sequences += count
+        else:
+            sequences += 1
     name = CORPORA.name_of(config)
     require_memory(sequences * int(fields.get("length") or 1), f"corpus {name}")
     with allocating(f"corpus {name}"):
@@ -355,13 +367,17 @@ def describe_data(corpus: Corpus) -> list[str]:
 
 def describe_unknown(corpus: Corpus) -> str:
     """Return one line about `<unk>` in the splits; "" if validation and test have none."""
-    train, valid, test = (getattr(corpus, name).unknown_share for name in SPLITS)
+    train = corpus.train.unknown_share
+    valid = corpus.valid.unknown_share
+    test = corpus.test.unknown_share
     if not (valid or test):
         return ""
     held_out = f"{valid:.2%} of the validation and {test:.2%} of the test tokens"
     if train:
         return f"<unk> is {train:.2%} of the training, {held_out}"
     counts = token_counts(corpus.train.ids.flatten(), len(corpus.vocabulary))
-    rare = bool((counts[UNKNOWN + 1 :] == 1).any())
-    reason = "" if rare else "no training token is rare, and "
+    has_rare = bool((counts[UNKNOWN + 1 :] == 1).any())
+    reason = ""
+    if not has_rare:
+        reason = "no training token is rare, and "
     return f"<unk> is {held_out}, but {reason}training has none: its probability is not learned"

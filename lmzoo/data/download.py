@@ -41,12 +41,9 @@ class RemoteFile:
         return self.url.rpartition("/")[2]
 
 
-FILES = {
-    name: RemoteFile(**fields)
-    for name, fields in tomllib.loads(
-        Path(__file__).with_name("downloads.toml").read_text()
-    ).items()
-}
+FILES: dict[str, RemoteFile] = {}
+for _name, _fields in tomllib.loads(Path(__file__).with_name("downloads.toml").read_text()).items():
+    FILES[_name] = RemoteFile(**_fields)
 """Files by name, or by release."""
 
 
@@ -54,7 +51,8 @@ def cache_dir() -> Path:
     """Return the folder of downloads."""
     import pooch
 
-    return Path(os.environ.get("LMZOO_CACHE") or pooch.os_cache("lmzoo")).expanduser()
+    folder = os.environ.get("LMZOO_CACHE") or pooch.os_cache("lmzoo")
+    return Path(folder).expanduser()
 
 
 def locate(file: RemoteFile, data_dir: Path | None, corpus: str, member: str = "") -> Path:
@@ -77,6 +75,7 @@ def locate(file: RemoteFile, data_dir: Path | None, corpus: str, member: str = "
         )
     names = [f"{plain}.gz", plain]
     if member:
+        # An archive is looked for as it is published; its files may be plain or .gz.
         names = [file.name]
     found = _in_folder(file, names, data_dir)
     if found:
@@ -166,4 +165,6 @@ def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus
         texts = list(read_members(path, pattern).values())
         if not texts:
             raise UserError(f"{corpus}: {path} has no {pattern}; download {file.url}, which has it")
-    return b"\n".join([*(text.removesuffix(b"\n") for text in texts[:-1]), texts[-1]])
+    # One newline between two files, whether or not the first ends with one.
+    ended = [text.removesuffix(b"\n") for text in texts[:-1]]
+    return b"\n".join([*ended, texts[-1]])

@@ -87,7 +87,8 @@ def read_lines(path: Path, reading: Reading | None = None) -> list[str]:
 
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text; `str.splitlines` would also split at form feeds and others."""
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    lines = text.removesuffix("\n").split("\n")
+    return [line.removesuffix("\r") for line in lines]
 
 
 def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
@@ -112,6 +113,7 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
             raise _refusal(path, found[0], "no text in UTF-8", advice)
         if text.startswith(GZIP):
             raise _refusal(path, text, "compressed twice", "decompress it first")
+    # After the checks: a byte order mark hides nothing that they look for.
     text = text.removeprefix(BOM_UTF8)
     if reading is not None and not reading.binary:
         text = _clean(path, text, reading)
@@ -129,9 +131,13 @@ def read_members(path: Path, pattern: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(path) as archive:
             check_archive(archive, path, path.stat().st_size)
-            names = map(PurePosixPath, sorted(archive.namelist()))
-            wanted = [n for n in names if n.match(pattern) and "__MACOSX" not in n.parts]
-            return {str(name): archive.read(str(name)) for name in wanted}
+            members = {}
+            for name in sorted(archive.namelist()):
+                path_inside = PurePosixPath(name)
+                # macOS adds files of its own to archives, under the names of others.
+                if path_inside.match(pattern) and "__MACOSX" not in path_inside.parts:
+                    members[str(path_inside)] = archive.read(str(path_inside))
+            return members
     except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise UserError(f"{path} is a broken zip file ({error}); fetch it again") from None
     except OSError as error:
@@ -150,7 +156,8 @@ def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
     reading = reading or Reading()
     records: list[tuple[int, str, list[str]]] = []
     comments = 0
-    for number, line in enumerate(map(str.strip, read_lines(path, reading)), start=1):
+    lines = read_lines(path, reading)
+    for number, line in enumerate(map(str.strip, lines), start=1):
         if line.startswith(">"):
             records.append((number, line, []))
         elif line.startswith((";", "#")):
@@ -175,8 +182,10 @@ def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
 def _residues(path: Path, number: int, line: str) -> str:
     residues = "".join(line.split())
     fits = RESIDUES.match(residues)
-    if fits is None or fits.end() < len(residues):
-        bad = residues[fits.end() if fits else 0]
+    assert fits is not None  # the pattern matches an empty text
+    end = fits.end()
+    if end < len(residues):
+        bad = residues[end]
         advice = "residues are letters, '*', '-' or '.'; remove it, or begin a comment with ';'"
         if bad == ">":
             advice = "a header is glued to residues; begin a new line before '>'"
@@ -194,24 +203,40 @@ def read_text(path: Path, reading: Reading | None = None) -> bytes:
     """
     if not path.is_dir():
         return read_bytes(path, reading)
-    found = [f for f in sorted(path.rglob("*")) if f.is_symlink() or not f.is_dir()]
-    hidden = {f for f in found if any(p.startswith(".") for p in f.relative_to(path).parts)}
-    files = [f for f in found if f.is_file() and f not in hidden]
-    others = [f for f in found if not f.is_file() or f in hidden]
-    texts = [read_bytes(file, reading) for file in files if _read_bytes(file).strip()]
+    files = []
+    others = []
+    for found in sorted(path.rglob("*")):
+        if found.is_dir() and not found.is_symlink():
+            continue
+        parts = found.relative_to(path).parts
+        is_hidden = any(part.startswith(".") for part in parts)
+        if found.is_file() and not is_hidden:
+            files.append(found)
+        else:
+            others.append(found)
+    texts = []
+    for file in files:
+        if not _read_bytes(file).strip():
+            continue
+        text = read_bytes(file, reading)
+        if not text.endswith(b"\n"):
+            text += b"\n"  # or its last word would continue in the next file
+        texts.append(text)
     if others and reading is not None:
         what = f"{len(others):,} hidden files, links and pipes, such as {others[0]}"
         reading.notes.append(f"left out: {what}")
     if not texts:
         raise UserError(f"folder {path} has no file with text; give a folder of text files")
-    return b"".join(text if text.endswith(b"\n") else text + b"\n" for text in texts)
+    return b"".join(texts)
 
 
 def _read_bytes(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
-            if stat.S_ISBLK(status.st_mode) or (stat.S_ISCHR(status.st_mode) and not file.isatty()):
+            # A terminal ends when the user says so.
+            endless = stat.S_ISCHR(status.st_mode) and not file.isatty()
+            if stat.S_ISBLK(status.st_mode) or endless:
                 raise UserError(f"{path} is a device, which may have no end; give a file")
             require_memory(status.st_size, str(path))
             return file.read()
@@ -239,7 +264,10 @@ def _gunzip(path: Path, raw: bytes) -> bytes:
     size = 0
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(raw)) as file:
-            while part := file.read(BLOCK):
+            while True:
+                part = file.read(BLOCK)
+                if not part:
+                    break
                 parts.append(part)
                 size += len(part)
                 require_memory(2 * size, f"the content of {path}")
@@ -267,10 +295,13 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         reading.notes.append(f"{returns:,} carriage returns end a line, alone or before a newline")
     for name, pattern in ODD.items():
-        places = (match.start() for match in re.finditer(pattern, raw))
-        first = next(places, None)
+        first = None
+        count = 0
+        for match in re.finditer(pattern, raw):
+            if first is None:
+                first = match.start()
+            count += 1
         if first is not None:
-            count = 1 + sum(1 for _ in places)
             line = raw.count(b"\n", 0, first) + 1
             reading.notes.append(
                 f"WARNING: {path.name} has {count:,} {name}, first in line {line}; convert "
@@ -289,6 +320,7 @@ def _check_utf8(path: Path, raw: bytes) -> None:
     begin = 0
     while begin < len(raw):
         part = memoryview(raw)[begin : begin + BLOCK]
+        # A character at the edge of a part is decoded with the next part.
         is_last = begin + BLOCK >= len(raw)
         try:
             begin += codecs.utf_8_decode(part, "strict", is_last)[1]

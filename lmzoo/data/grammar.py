@@ -68,10 +68,10 @@ class LengthTable:
 
     def followed_by(self, other: "LengthTable") -> "LengthTable":
         """Return the table of this string followed by an independent string of the other table."""
-        return LengthTable(
-            np.convolve(self.mass, other.mass),
-            np.convolve(self.surprise, other.mass) + np.convolve(self.mass, other.surprise),
-        )
+        # E[−log P] of both: the surprise of each string times the mass of the other.
+        own = np.convolve(self.surprise, other.mass)
+        others = np.convolve(self.mass, other.surprise)
+        return LengthTable(np.convolve(self.mass, other.mass), own + others)
 
     def shifted(self, length: int) -> "LengthTable":
         """Return the table of this string followed by a fixed string of that length."""
@@ -102,21 +102,30 @@ class Grammar:
     def __init__(self, start: str, choices: Mapping[str, Weights]) -> None:
         self.start = start
         self.rules = {head: _normalise(texts) for head, texts in choices.items()}
-        used = {head: {s for r in rules for s in r.symbols} for head, rules in self.rules.items()}
-        inner = {head: {s for s in body if is_nonterminal(s)} for head, body in used.items()}
-        missing = {start, *(s for body in inner.values() for s in body)} - set(self.rules)
+        inner: dict[str, set[str]] = {}
+        used = {start}
+        for head, rules in self.rules.items():
+            symbols = {symbol for rule in rules for symbol in rule.symbols}
+            inner[head] = set(filter(is_nonterminal, symbols))
+            used |= inner[head]
+        missing = used - set(self.rules)
         assert not missing, f"nonterminals without a rule: {sorted(missing)}"
         self._bottom_up = tuple(TopologicalSorter(inner).static_order())  # raises on a cycle
-        self._cumulative = {
-            head: (*accumulate(r.probability for r in rules[:-1]), 1.0)
-            for head, rules in self.rules.items()
-        }
+        self._cumulative = {}
+        for head, rules in self.rules.items():
+            sums = [*accumulate(rule.probability for rule in rules)]
+            # Rounding may leave the last sum below 1, and a random number above it.
+            sums[-1] = 1.0
+            self._cumulative[head] = sums
 
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Every word once, in the order of its first use in the rules."""
-        symbols = (s for rules in self.rules.values() for r in rules for s in r.symbols)
-        return tuple(dict.fromkeys(s for s in symbols if not is_nonterminal(s)))
+        found: dict[str, None] = {}
+        for rules in self.rules.values():
+            for rule in rules:
+                found |= dict.fromkeys(rule.symbols)
+        return tuple(symbol for symbol in found if not is_nonterminal(symbol))
 
     def sample(self, random: Random) -> tuple[list[str], float]:
         """Return a random string and the log-probability of its derivation."""
@@ -128,7 +137,8 @@ class Grammar:
             if symbol not in self.rules:
                 words.append(symbol)
                 continue
-            rule = self.rules[symbol][bisect(self._cumulative[symbol], random.random())]
+            choice = bisect(self._cumulative[symbol], random.random())
+            rule = self.rules[symbol][choice]
             log_prob += log(rule.probability)
             stack.extend(reversed(rule.symbols))
         return words, log_prob
@@ -137,8 +147,11 @@ class Grammar:
         """Return the length table of the language; the length of a word is `cost(word)`."""
         tables: dict[str, LengthTable] = {}
         for head in self._bottom_up:
-            choices = [(r.probability, _rule_lengths(r, tables, cost)) for r in self.rules[head]]
-            mass = np.zeros(max(len(table.mass) for _, table in choices))
+            choices = []
+            for rule in self.rules[head]:
+                choices.append((rule.probability, _rule_lengths(rule, tables, cost)))
+            longest = max(len(table.mass) for _, table in choices)
+            mass = np.zeros(longest)
             surprise = np.zeros_like(mass)
             for weight, table in choices:
                 n = len(table.mass)
@@ -152,14 +165,21 @@ def _rule_lengths(
     rule: Rule, tables: Mapping[str, LengthTable], cost: Callable[[str], int]
 ) -> LengthTable:
     table = EMPTY_STRING
+    length = 0
     for symbol in rule.symbols:
         if symbol in tables:
             table = table.followed_by(tables[symbol])
-    return table.shifted(sum(cost(s) for s in rule.symbols if s not in tables))
+        else:
+            length += cost(symbol)
+    # Words have fixed lengths, which add up whatever their places are.
+    return table.shifted(length)
 
 
 def _normalise(texts: Weights) -> tuple[Rule, ...]:
     assert texts, "a nonterminal has no choices"
     assert min(texts.values()) > 0, f"a weight is not positive: {dict(texts)}"
     total = fsum(texts.values())
-    return tuple(Rule(weight / total, tuple(text.split())) for text, weight in texts.items())
+    rules = []
+    for text, weight in texts.items():
+        rules.append(Rule(weight / total, tuple(text.split())))
+    return tuple(rules)

@@ -54,10 +54,14 @@ def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encod
         digest.update(hashlib.sha256(raw).digest())
     file = cache_dir() / "tokens" / f"{digest.hexdigest()[:24]}.pt"
     found = _read(file)
-    if found is None:
-        encoded = encode()
-        found = (_write(file, *encoded) and _read(file)) or encoded
-    return found
+    found = _read(file)
+    if found is not None:
+        return found
+    encoded = encode()
+    if _write(file, *encoded):
+        # Mapped like those of the other workers: the memory of the encoded ids is freed.
+        return _read(file) or encoded
+    return encoded
 
 
 def _read(file: Path) -> Encoded | None:
@@ -67,9 +71,9 @@ def _read(file: Path) -> Encoded | None:
         stored = torch.load(file, mmap=True, weights_only=True)
         ids = stored["ids"]
         facts = stored["facts"]
-        fits = crc32(facts.encode(), crc32(ids.numpy().data)) == stored["crc32"]
-        if fits:
-            return (ids, json.loads(facts))
+        checksum = crc32(facts.encode(), crc32(ids.numpy().data))
+        if checksum == stored["crc32"]:
+            return ids, json.loads(facts)
         return None
     except BROKEN:
         return None

@@ -89,7 +89,10 @@ class Multi30kWords(Multi30kFiles):
     Config = WordConfig
 
     def load(self) -> Corpus:
-        train, valid, test = map(self.sentences, ("train.en", "val.en", "test_2016_flickr.en"))
+        train = self.sentences("train.en")
+        valid = self.sentences("val.en")
+        test = self.sentences("test_2016_flickr.en")
+        # Of the whole file: S0 held out captions after it had built the vocabulary.
         vocabulary_part = train
         if self.config.split == "seed":
             train, valid = shuffled_cut(train, 0.8, SPLIT_SEED)
@@ -143,6 +146,7 @@ class Multi30kCharacters(Multi30kFiles):
         train = self.lines("train.en")
         test = self.lines("test_2016_flickr.en")
         if as_published:
+            # S0 lost the first line: it read the file as a table with a header.
             vocabulary_part = [line[:max_characters] for line in train[1:]]
             train, valid = interleave(vocabulary_part, (4, 1))
         else:
@@ -183,9 +187,10 @@ class Multi30kPairs(Multi30kFiles):
         """Words kept on each side; T is two more."""
 
     def load(self) -> Corpus:
+        parts = [self.pairs(part) for part in ("train", "val", "test_2016_flickr")]
         return assemble_pairs(
             self.name,
-            [self.pairs(part) for part in ("train", "val", "test_2016_flickr")],
+            parts,
             length=self.config.max_words + 2,
             min_count=self.config.min_count,
             unit="word",
@@ -198,7 +203,8 @@ class Multi30kPairs(Multi30kFiles):
 
         A `UserError` says that the two files differ in their number of lines.
         """
-        german, english = (self.all_lines(f"{part}.{language}") for language in ("de", "en"))
+        german = self.all_lines(f"{part}.de")
+        english = self.all_lines(f"{part}.en")
         if len(german) != len(english):
             raise UserError(
                 f"{self.name}: {part}.de has {len(german)} lines and {part}.en {len(english)}; "
@@ -221,5 +227,5 @@ def split_words(line: str, *, split_punctuation: bool) -> list[str]:
 
 def join_vocabularies(german: Vocabulary, english: Vocabulary) -> Vocabulary:
     """Return the tokens of both, |V_de| + |V_en|; the prefix <de> keeps German tokens distinct."""
-    marked = (f"<de>{token}" for token in german.tokens)
-    return Vocabulary((*SPECIALS, *marked, *english.tokens[len(SPECIALS) :]), english.joiner)
+    marked = tuple(f"<de>{token}" for token in german.tokens)
+    return Vocabulary(SPECIALS + marked + english.tokens[len(SPECIALS) :], english.joiner)

@@ -76,10 +76,17 @@ class WikiText(PublishedText):
 
     def texts(self) -> Sequence[bytes]:
         version = self.config.version
-        archive = f"{self.name}{'-raw' if version == 'raw' else ''}-v1.zip"
-        texts = [self.read(archive, f"wiki.{split}.{version}") for split in SPLITS]
-        # Published results count an end of line after the last line, too.
-        return [text if text.endswith(b"\n") else text + b"\n" for text in texts]
+        archive = f"{self.name}-v1.zip"
+        if version == "raw":
+            archive = f"{self.name}-raw-v1.zip"
+        texts = []
+        for split in SPLITS:
+            text = self.read(archive, f"wiki.{split}.{version}")
+            # Published results count an end of line after the last line, too.
+            if not text.endswith(b"\n"):
+                text += b"\n"
+            texts.append(text)
+        return texts
 
 
 @CORPORA("wikitext-2")

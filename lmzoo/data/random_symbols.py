@@ -53,11 +53,14 @@ class UniformTokens(CorpusSource):
         """Padded length T, `<start>` included."""
 
     def load(self) -> Corpus:
-        vocabulary = Vocabulary((*SPECIALS, *(f"s{i}" for i in range(self.config.symbols))))
+        names = [f"s{i}" for i in range(self.config.symbols)]
+        vocabulary = Vocabulary(SPECIALS + tuple(names))
         train, valid, test = (self.encode(self.draw(split)) for split in SPLITS)
         floor = 0.0
+        source_vocabulary = vocabulary
         if not train.sources:
             floor = log(self.config.symbols)
+            source_vocabulary = None
         return Corpus(
             self.name,
             vocabulary,
@@ -67,20 +70,23 @@ class UniformTokens(CorpusSource):
             unit="symbol",
             source="uniform pseudo-random tokens; nothing to license",
             floor=EntropyFloor(token=floor, sentence=floor),
-            source_vocabulary=vocabulary if train.sources else None,
+            source_vocabulary=source_vocabulary,
         )
 
     def draw(self, split: str) -> Int[Tensor, "N length"]:
         """Draw symbols from the random stream of (seed, split)."""
         seed = derive_seed(self.config.seed, self.stream, split)
-        size = getattr(self.config, split), self.config.length
+        generator = torch.Generator().manual_seed(seed)
+        size = (getattr(self.config, split), self.config.length)
         first = len(SPECIALS)
-        end = len(SPECIALS) + self.config.symbols
-        return torch.randint(first, end, size, generator=torch.Generator().manual_seed(seed))
+        end = first + self.config.symbols
+        return torch.randint(first, end, size, generator=generator)
 
     def encode(self, symbols: Int[Tensor, "N length"]) -> Sequences:
+        # The first symbol is drawn, too, and replaced: it keeps the numbers of the others.
         symbols[:, 0] = START
-        return Sequences(symbols, torch.full((len(symbols),), self.config.length))
+        lengths = torch.full((len(symbols),), self.config.length)
+        return Sequences(symbols, lengths)
 
 
 @CORPORA("copy")

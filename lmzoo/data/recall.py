@@ -50,7 +50,8 @@ class MultiQueryRecall(GeneratedTask):
 
         @model_validator(mode="after")
         def _has_room(self) -> Any:
-            if 4 * self.pairs > self.length or self.length % 2:
+            odd = self.length % 2  # slots have two symbols
+            if 4 * self.pairs > self.length or odd:
                 raise UserError(
                     f"length={self.length} has no room for {self.pairs} pairs and their queries; "
                     f"set an even length of at least {4 * self.pairs}"
@@ -61,21 +62,21 @@ class MultiQueryRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        return (
-            "blank",
-            *(f"{kind}{i}" for kind in "kv" for i in range(self.config.keys)),
-        )
+        numbers = range(self.config.keys)
+        keys = [f"k{i}" for i in numbers]
+        values = [f"v{i}" for i in numbers]
+        return ("blank", *keys, *values)
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config
+        # Symbol 0 is the blank; keys are 1..k, values k + 1..2k.
         keys = 1 + distinct(random, count, c.pairs, c.keys)
         values = 1 + c.keys + distinct(random, count, c.pairs, c.keys)
         pairs = np.stack([keys, values], axis=-1)
         slots = (c.length - 2 * c.pairs) // 2
         # The largest of log p + Gumbel noise are a sample without replacement, in its order.
-        scores = (c.power - 1) * np.log(np.arange(1, slots + 1)) + random.gumbel(
-            size=(count, slots)
-        )
+        log_p = (c.power - 1) * np.log(np.arange(1, slots + 1))
+        scores = log_p + random.gumbel(size=(count, slots))
         chosen = np.argsort(-scores, axis=1)[:, : c.pairs]
         size = (count, slots, 2)
         if c.noise:
@@ -83,8 +84,10 @@ class MultiQueryRecall(GeneratedTask):
         else:
             rest = np.zeros(size, np.int64)
         np.put_along_axis(rest, chosen[..., None], pairs, axis=1)
+        # Of a slot (query, answer) the answer is scored; of the first part nothing.
         asked = np.zeros(size, dtype=bool)
         np.put_along_axis(asked[..., 1], chosen, np.True_, axis=1)
-        tokens = np.concatenate([pairs, rest], axis=1).reshape(count, -1)
-        scored = np.concatenate([np.zeros_like(pairs, dtype=bool), asked], axis=1)
-        return tokens, scored.reshape(count, -1)
+        tokens = np.concatenate([pairs, rest], axis=1)
+        shown = np.zeros_like(pairs, dtype=bool)
+        scored = np.concatenate([shown, asked], axis=1)
+        return tokens.reshape(count, -1), scored.reshape(count, -1)

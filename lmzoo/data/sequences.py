@@ -50,10 +50,11 @@ def encode(
         end_after_cut: Append `<end>` to cut sentences too, as S0 does. With False, only complete
             sentences end with `<end>`.
     """
+    dtype = token_dtype(len(vocabulary))
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
-    size = (len(sentences) * token_dtype(len(vocabulary)).itemsize + CHUNK) * length
+    size = (len(sentences) * dtype.itemsize + CHUNK) * length
     require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
-    tokens = torch.full((len(sentences), length), PAD, dtype=token_dtype(len(vocabulary)))
+    tokens = torch.full((len(sentences), length), PAD, dtype=dtype)
     whole = []
     lost = []
     unread = iter(sentences)
@@ -61,8 +62,10 @@ def encode(
         rows = []
         for sentence in islice(unread, CHUNK):
             kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
-            ids = vocabulary.encode(kept)
-            rows.append([START, *ids, END] if has_end else [START, *ids])
+            row = [START, *vocabulary.encode(kept)]
+            if has_end:
+                row.append(END)
+            rows.append(row)
             whole.append(len(sentence))
             if len(kept) < len(sentence):
                 lost.append(len(sentence) - len(kept))
@@ -70,8 +73,14 @@ def encode(
         lengths[part] = torch.tensor([len(row) for row in rows])
         # One flat assignment in row-major order is much faster than one tensor per row.
         filled = torch.arange(length) < lengths[part, None]
-        tokens[part][filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=tokens.dtype)
-    return Sequences(tokens, lengths), Cuts(sum(whole), max(whole, default=0), len(lost), sum(lost))
+        tokens[part][filled] = torch.tensor(list(chain.from_iterable(rows)), dtype=dtype)
+    cuts = Cuts(
+        tokens=sum(whole),
+        longest=max(whole, default=0),
+        cut=len(lost),
+        lost=sum(lost),
+    )
+    return Sequences(tokens, lengths), cuts
 
 
 class Cuts(NamedTuple):
@@ -90,7 +99,10 @@ def cut(
 ) -> tuple[Sequence[str], bool]:
     """Return the tokens that fit into `length`, and whether `<end>` follows; see `encode`."""
     has_end = end and (end_after_cut or len(sentence) <= length - 2)
-    return sentence[: length - 1 - has_end], has_end
+    room = length - 1
+    if has_end:
+        room -= 1
+    return sentence[:room], has_end
 
 
 def assemble(
@@ -114,7 +126,7 @@ def assemble(
     """
     for part, sentences in zip(SPLITS, parts, strict=True):
         if not sentences:
-            sizes = " + ".join(str(len(other)) for other in parts)
+            sizes = " + ".join(map(str, map(len, parts)))
             stream = ""
             if name == "text":
                 stream = "; for a running text use stream:PATH"
@@ -126,24 +138,29 @@ def assemble(
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
     fit = {"length": length, "end": end, "end_after_cut": end_after_cut}
     train, *held_out = parts
-    (valid, valid_cuts), (test, test_cuts) = (encode(p, vocabulary, **fit) for p in held_out)
+    (valid, valid_cuts), (test, test_cuts) = (encode(part, vocabulary, **fit) for part in held_out)
     if train_unk and (valid.unknown_share or test.unknown_share):
         train = replace_rare_words(train, vocabulary)
     encoded, train_cuts = encode(train, vocabulary, **fit)
     if facts is not None:
+        room = length - 1
+        if end and end_after_cut:
+            room -= 1
+        seen = facts.seen
+        # Complete sentences that differ may be equal after the cut.
+        if not seen and test_cuts.cut and not end_after_cut:
+            seen = _count_equal_cuts(parts[0], parts[2], room)
         cuts = (train_cuts, valid_cuts, test_cuts)
-        room = length - 1 - (end and end_after_cut)
-        both = [(), ()]
-        if test_cuts.cut:
-            both = parts[::2]
-        known, cut_test = ([hash(tuple(s[:room])) for s in p if len(s) > room] for p in both)
-        seen = facts.seen or sum(map(set(known).__contains__, cut_test)) * (not end_after_cut)
-        facts = dataclasses.replace(facts, seen=seen, seen_share=seen / len(parts[2]), room=room)
         facts = dataclasses.replace(
             facts,
+            seen=seen,
+            seen_share=seen / len(parts[2]),
+            room=room,
             splits=tuple(map(len, parts)),
             longest=max(part.longest for part in cuts),
-            **{n: sum(getattr(part, n) for part in cuts) for n in ("tokens", "cut", "lost")},
+            tokens=sum(part.tokens for part in cuts),
+            cut=sum(part.cut for part in cuts),
+            lost=sum(part.lost for part in cuts),
             left_out=vocabulary.left_out,
             unknown=round(test.unknown_share, 6),
         )
@@ -152,7 +169,8 @@ def assemble(
     if isinstance(vocabulary, Subwords):
         join = vocabulary.join
     kept = (cut(sentence, **fit) for sentence in parts[2])
-    size = text_size(((join(tokens), ends) for tokens, ends in kept), words=unit != "residue")
+    texts = ((join(tokens), ends) for tokens, ends in kept)
+    size = text_size(texts, words=unit != "residue")
     return Corpus(
         name,
         vocabulary,
@@ -164,6 +182,16 @@ def assemble(
         test_text=size,
         facts=facts,
     )
+
+
+def _count_equal_cuts(train: Sentences, test: Sentences, room: int) -> int:
+    """Return how many cut sentences of the test split equal a cut one of training."""
+
+    def cut_hashes(part: Sentences) -> list[int]:
+        return [hash(tuple(sentence[:room])) for sentence in part if len(sentence) > room]
+
+    known = set(cut_hashes(train))
+    return sum(found in known for found in cut_hashes(test))
 
 
 def assemble_pairs(
@@ -181,6 +209,7 @@ def assemble_pairs(
     """
 
     def assemble_side(side: int) -> Corpus:
+        # A list of sides, not of pairs: the sides of a pair are independent sequences.
         own: Sequence[Sentences] = [[pair[side] for pair in part] for part in parts]
         if unit == Subwords.unit:
             own, vocabulary = subwords(own, limit)
@@ -202,13 +231,21 @@ def assemble_pairs(
     for split in SPLITS:
         part = getattr(targets, split)
         source = getattr(sources, split)
-        without_start = source.tokens[:, 1:], source.lengths - 1
+        # Models read a source from its first word: `<start>` is for what is predicted.
+        without_start = (source.tokens[:, 1:], source.lengths - 1)
         changes[split] = Sequences(part.tokens, part.lengths, without_start)
-    if sources.facts and targets.facts:
-        both = sources.facts, targets.facts
-        sums = {n: sum(getattr(f, n) for f in both) for n in ("tokens", "cut", "lost", "left_out")}
-        most = {n: max(getattr(f, n) for f in both) for n in ("longest", "unknown")}
-        changes["facts"] = dataclasses.replace(targets.facts, **sums, **most)
+    one = sources.facts
+    other = targets.facts
+    if one and other:
+        changes["facts"] = dataclasses.replace(
+            other,
+            tokens=one.tokens + other.tokens,
+            cut=one.cut + other.cut,
+            lost=one.lost + other.lost,
+            left_out=one.left_out + other.left_out,
+            longest=max(one.longest, other.longest),
+            unknown=max(one.unknown, other.unknown),
+        )
     return dataclasses.replace(targets, source_vocabulary=sources.vocabulary, **changes)
 
 

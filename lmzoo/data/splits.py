@@ -47,15 +47,21 @@ def split_text(
         if not by_byte:
             place = _place(text, place)
         elif whole:
-            start = character_start(memoryview(text), min(place, len(text) - 1))
-            place = start
+            place = min(place, len(text) - 1)
+            place = character_start(memoryview(text), place)
             if share >= 1:
-                place = start + codecs.utf_8_decode(text[start:], "replace")[1]
-        while words and 0 < place < len(text) and not {*text[place - 1 : place + 1]} & {*BLANKS}:
+                # The last character belongs to the text if it is whole.
+                place += codecs.utf_8_decode(text[place:], "replace")[1]
+        while words and 0 < place < len(text) and not _touches_blank(text, place):
             place -= 1
         return place
 
     return [memoryview(text)[cut(begin) : cut(end)] for begin, end in shares]
+
+
+def _touches_blank(text: bytes, place: int) -> bool:
+    """Whether a blank is on either side of a place, which then divides no word."""
+    return text[place - 1] in BLANKS or text[place] in BLANKS
 
 
 def _windows(text: bytes) -> list[np.ndarray]:
@@ -64,6 +70,7 @@ def _windows(text: bytes) -> list[np.ndarray]:
 
 
 def _begins(window: np.ndarray) -> np.ndarray:
+    # All other bytes of UTF-8 have the form 10xxxxxx.
     return (window & 0xC0) != 0x80
 
 
@@ -107,7 +114,9 @@ def deal(keys: Sequence[str]) -> Dealt:
     empty then, because few keys are different, every item is dealt by itself.
     """
     numbers: dict[str, int] = {}
-    number = np.array([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+    # The number of a key is that of its first occurrence.
+    order = [numbers.setdefault(key, len(numbers)) for key in keys]
+    number = np.array(order, dtype=np.int64)
     room = len(keys) // HELD_OUT
     split = _fill(np.bincount(number), room)
     together = {1, 2} <= set(split.tolist())
@@ -115,21 +124,24 @@ def deal(keys: Sequence[str]) -> Dealt:
         number = np.arange(len(keys))
         split = _fill(np.ones_like(number), room)
     owner = split[number]
-    train, valid, test = (np.flatnonzero(owner == part).tolist() for part in range(3))
-    return Dealt(train, valid, test, together)
+    train, valid, test = (np.flatnonzero(owner == part) for part in range(3))
+    return Dealt(train.tolist(), valid.tolist(), test.tolist(), together)
 
 
 def _fill(counts: Integer[np.ndarray, "n"], room: int) -> Integer[np.ndarray, "n"]:
     """Return the split of each number: 2 (test) and 1 (validation) have at most `room` items."""
     split = np.zeros_like(counts)
     left = {2: room, 1: room}
-    for i in np.argsort(_hashes(len(counts)), kind="stable").tolist():
-        part = next((part for part in left if counts[i] <= left[part]), 0)
-        if part:
-            split[i] = part
-            left[part] -= int(counts[i])
-        elif not any(left.values()):
-            break
+    order = np.argsort(_hashes(len(counts)), kind="stable")
+    for i in order.tolist():
+        for part, places in left.items():
+            if counts[i] <= places:
+                split[i] = part
+                left[part] -= int(counts[i])
+                break
+        else:
+            if not any(left.values()):
+                break
     return split
 
 
@@ -148,7 +160,8 @@ def interleave(items: Sequence[T], shares: tuple[int, ...]) -> tuple[list[T], ..
         owner += [part] * share
     parts: tuple[list[T], ...] = tuple([] for _ in shares)
     for i, item in enumerate(items):
-        parts[owner[i % len(owner)]].append(item)
+        part = owner[i % len(owner)]
+        parts[part].append(item)
     return parts
 
 
@@ -159,4 +172,5 @@ def shuffled_cut(items: Sequence[T], fraction: float, seed: int) -> tuple[list[T
     """
     order = Random(seed).sample(range(len(items)), len(items))
     cut = round(fraction * len(items))
-    return [items[i] for i in order[:cut]], [items[i] for i in order[cut:]]
+    shuffled = [items[i] for i in order]
+    return shuffled[:cut], shuffled[cut:]

@@ -77,7 +77,10 @@ class AnswerTask(GeneratedTask):
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config
-        steps = ((c.test_length if split == "test" else c.length) - 1) // self.step
+        longest = c.length
+        if split == "test":
+            longest = c.test_length
+        steps = (longest - 1) // self.step
         drawn = steps
         if split != "test":
             drawn = random.integers(0, steps + 1, count)
@@ -88,7 +91,8 @@ class AnswerTask(GeneratedTask):
         inside = np.arange(longest) < lengths[:, None]
         tokens[:, :-2] = np.where(inside, question, BLANK)
         rows = np.arange(count)
-        tokens[rows, lengths] = len(self.symbols) - 1
+        tokens[rows, lengths] = len(self.symbols) - 1  # the sign =
+        # The answer to the whole string is that of its last prefix.
         tokens[rows, lengths + 1] = self.answers(question)[rows, lengths - 1]
         scored = np.zeros(tokens.shape, dtype=bool)
         scored[rows, lengths + 1] = True
@@ -133,26 +137,31 @@ class ModularArithmetic(AnswerTask):
 
     @property
     def letters(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*map(str, range(self.config.modulus)), *self.config.operators)
+        numbers = map(str, range(self.config.modulus))
+        return (*numbers, *self.config.operators)
 
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
         m = self.config.modulus
         tokens = random.integers(0, m, (count, length))
-        operators = tokens[:, 1::2]
-        operators[...] = random.integers(m, m + len(self.config.operators), operators.shape)
+        operators = tokens[:, 1::2]  # a view: numbers and operators alternate
+        last = m + len(self.config.operators)
+        operators[...] = random.integers(m, last, operators.shape)
         return tokens
 
     def answers(self, question: Symbols) -> Symbols:
         m = self.config.modulus
         letters = np.array(self.letters)
+        # A product is open until a sum follows: the value so far is total + product.
         total = np.zeros(len(question), np.int64)
         product = question[:, 0]
         values = [product % m]
         for operator, number in zip(question[:, 1::2].T, question[:, 2::2].T, strict=True):
             times = letters[operator] == "*"
             minus = letters[operator] == "-"
+            signed = np.where(minus, -number, number)
             total = np.where(times, total, total + product) % m
-            product = np.where(times, product * number, np.where(minus, -number, number)) % m
+            product = np.where(times, product * number, signed) % m
+            # After an operator the prefix has no value: that before it is repeated.
             values += [values[-1], (total + product) % m]
         return np.stack(values, axis=1)
 
@@ -170,7 +179,14 @@ def elements(things: int) -> tuple[Permutation, ...]:
 def products(group: tuple[Permutation, ...]) -> Symbols:
     """Return the table [g, p] -> g ∘ p of the group: first p, then g."""
     number = {p: i for i, p in enumerate(group)}
-    return np.array([[number[tuple(g[i] for i in p)] for p in group] for g in group])
+    table = []
+    for g in group:
+        row = []
+        for p in group:
+            product = tuple(g[i] for i in p)
+            row.append(number[product])
+        table.append(row)
+    return np.array(table)
 
 
 @config
@@ -196,13 +212,17 @@ class _WordProblem(AnswerTask):
 
     @property
     def letters(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple("".join(str(1 + i) for i in p) for p in self.group)
+        names = []
+        for p in self.group:
+            names.append("".join(str(1 + i) for i in p))
+        return tuple(names)
 
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
+        size = (count, length)
         if not self.config.generators:
-            return random.integers(0, len(self.group), (count, length))
+            return random.integers(0, len(self.group), size)
         used = np.array([self.group.index(g) for g in self.generators])
-        return used[random.integers(0, len(used), (count, length))]
+        return used[random.integers(0, len(used), size)]
 
     def answers(self, question: Symbols) -> Symbols:
         table = products(self.group)

@@ -18,6 +18,7 @@ from typing import Annotated, ClassVar
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -96,19 +97,20 @@ class TextStream(CorpusSource):
         return self.config.unit == "word"
 
     def load(self) -> Corpus:
-        c, kind = self.config, VOCABULARIES[self.config.unit]
+        c = self.config
+        kind = VOCABULARIES[c.unit]
         texts = [*map(memoryview, self.texts())]
         if sum(map(len, texts)) < CACHED_FROM:
             ids, facts = self._encode(texts)
         else:
-            settings = {"unit": c.unit, "vocab": c.vocab, "min_count": c.min_count}
+            parts = {"unit": c.unit, "vocab": c.vocab, "min_count": c.min_count}
             if c.unit == "bpe":  # another version of the package may merge other pairs
-                settings["version"] = metadata.version("tokenizers")
-            ids, facts = cached_ids(
-                {**settings, **dict(zip(PARTS, texts, strict=True))}, lambda: self._encode(texts)
-            )
+                parts["version"] = metadata.version("tokenizers")
+            parts |= zip(PARTS, texts, strict=True)
+            ids, facts = cached_ids(parts, lambda: self._encode(texts))
         del texts  # the blocks are as large again
-        train, valid, test = streams = ids.split(facts["sizes"])
+        streams = ids.split(facts["sizes"])
+        train, valid, test = streams
         for part, stream in zip(PARTS, streams, strict=True):
             if len(stream) <= c.block:
                 raise UserError(
@@ -116,21 +118,26 @@ class TextStream(CorpusSource):
                     f"needs {c.block + 1}; lower corpus.block or use a longer text"
                 )
         fields = facts["vocabulary"]
+        text_facts = None
+        if facts["text"]:
+            text_facts = TextFacts.from_json(facts["text"])
+        stride = c.stride or c.block
         return Corpus(
             name=self.name,
             vocabulary=kind(**{**fields, "tokens": tuple(fields["tokens"])}),
             train=cut_blocks(train, c.block, c.blocks),
-            valid=cut_windows(valid, c.block, c.stride or c.block),
-            test=cut_windows(test, c.block, c.stride or c.block),
+            valid=cut_windows(valid, c.block, stride),
+            test=cut_windows(test, c.block, stride),
             unit=kind.unit,
             source=self.origin,
             test_text=TextSize(*facts["test"]),
-            facts=facts["text"] and TextFacts.from_json(facts["text"]),
+            facts=text_facts,
             ends=False,
         )
 
     def _encode(self, texts: Sequence[memoryview]) -> Encoded:
-        c, kind = self.config, VOCABULARIES[self.config.unit]
+        c = self.config
+        kind = VOCABULARIES[c.unit]
         megabytes = sum(map(len, texts)) / 1e6
 
         def stretches(text: memoryview) -> Iterator[bytes]:
@@ -141,39 +148,49 @@ class TextStream(CorpusSource):
                 learned = map(bytes.decode, stretches(texts[0]))
                 vocabulary = kind.learn(learned, c.vocab, c.min_count)
                 dtype = token_dtype(len(vocabulary))
-                read = [
-                    [torch.from_numpy(vocabulary.read(own)).to(dtype) for own in stretches(text)]
-                    for text in texts
-                ]
+                read: list[list[Tensor]] = []
+                for text in texts:
+                    read.append([])
+                    for own in stretches(text):
+                        read[-1].append(torch.from_numpy(vocabulary.read(own)).to(dtype))
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{self.name}: the text is not UTF-8 ({error}); fetch it again, or set "
                 "corpus.unit=byte"
             ) from None
         sizes = [sum(map(len, own)) for own in read]
-        ids = torch.cat([torch.empty(0, dtype=dtype), *chain.from_iterable(read)])
+        # The empty tensor gives a text without tokens a type.
+        empty = torch.empty(0, dtype=dtype)
+        ids = torch.cat([empty, *chain.from_iterable(read)])
         del read  # another copy of the ids
         parts = ids.split(sizes)
         if self.by_word:
             parts[0].copy_(replace_rare_ids(*parts))
-        found = self.facts_of(texts)
         unknown = round(float((parts[2] == UNKNOWN).float().mean()), 6)
-        facts = found and dataclasses.replace(
-            found, tokens=len(ids), left_out=vocabulary.left_out, unknown=unknown
-        )
+        found = self.facts_of(texts)
+        facts = None
+        if found:
+            facts = dataclasses.asdict(found)
+            facts |= {
+                "tokens": len(ids),
+                "left_out": vocabulary.left_out,
+                "unknown": unknown,
+            }
         fields = [field.name for field in dataclasses.fields(vocabulary) if field.init]
         return ids, {
             "vocabulary": {name: getattr(vocabulary, name) for name in fields},
             "sizes": sizes,
             "test": _text_size(texts[2]),
-            "text": facts and dataclasses.asdict(facts),
+            "text": facts,
         }
 
 
 def _text_size(text: memoryview) -> tuple[int, int, int]:
     """Return the characters, bytes and words of the raw text, whatever its tokens are."""
-    characters = words = 0
+    characters = 0
+    words = 0
     for part in cut_stretches(text, at_blanks=True):
         decoded = part.decode(errors="replace")
-        characters, words = characters + len(decoded), words + count_words(decoded)
+        characters += len(decoded)
+        words += count_words(decoded)
     return characters, len(text), words

@@ -66,9 +66,10 @@ class GeneratedTask(CorpusSource):
     def load(self) -> Corpus:
         parts: dict[str, tuple[Symbols, Scored]] = {}
         for split in SPLITS:
-            parts[split] = self._draw_distinct(split, [tokens for tokens, _ in parts.values()])
-        length = 1 + max(tokens.shape[1] for tokens, _ in parts.values())
-        train, valid, test = (_encode(*part, length) for part in parts.values())
+            others = [tokens for tokens, _ in parts.values()]
+            parts[split] = self._draw_distinct(split, others)
+        longest = max(tokens.shape[1] for tokens, _ in parts.values())
+        train, valid, test = (_encode(*part, 1 + longest) for part in parts.values())
         return Corpus(
             self.name,
             Vocabulary((*SPECIALS, *self.symbols)),
@@ -90,16 +91,17 @@ class GeneratedTask(CorpusSource):
         random = np.random.default_rng(derive_seed(self.config.seed, self.name, split))
         count = getattr(self.config, split)
         known = {key for tokens in others for key in _keys(tokens)}
-        drawn = list[tuple[Symbols, Scored]]()
+        every_tokens = []
+        every_scored = []
         missing = count
         for _ in range(ATTEMPTS):
             tokens, scored = self.draw(random, count, split)
             new = np.array([key not in known for key in _keys(tokens)])
-            drawn.append((tokens[new][:missing], scored[new][:missing]))
-            missing -= len(drawn[-1][0])
+            every_tokens.append(tokens[new][:missing])
+            every_scored.append(scored[new][:missing])
+            missing -= len(every_tokens[-1])
             if not missing:
-                tokens, scored = (np.concatenate(column) for column in zip(*drawn, strict=True))
-                return tokens, scored
+                return np.concatenate(every_tokens), np.concatenate(every_scored)
         raise UserError(
             f"{self.name}: {count} {split} sequences are asked for, and {count - missing} were "
             "found that no other split has; set fewer sequences or longer ones"
@@ -108,6 +110,7 @@ class GeneratedTask(CorpusSource):
 
 def _keys(tokens: Symbols) -> list[bytes]:
     """Return a key of each sequence, which does not depend on the padding."""
+    # Types of one size: a generator may draw smaller ones.
     return [row[row != BLANK].astype(np.int32).tobytes() for row in tokens]
 
 
@@ -120,12 +123,14 @@ def _encode(symbols: Symbols, scored: Scored, length: int) -> Sequences:
     tokens[:, 1 : n + 1] = torch.from_numpy(ids.astype(np.int64))
     mask = torch.zeros(count, length, dtype=torch.bool)
     mask[:, 1 : n + 1] = torch.from_numpy(scored)
-    lengths = torch.from_numpy((symbols != BLANK).sum(1).astype(np.int64) + 1)
+    sizes = (symbols != BLANK).sum(1)
+    lengths = torch.from_numpy(sizes.astype(np.int64) + 1)
     return Sequences(tokens, lengths, scored=mask)
 
 
 def distinct(random: np.random.Generator, count: int, size: int, choices: int) -> Symbols:
     """Return (count, size) numbers below `choices`, different within a row and uniform."""
+    # Where rows would often have repetitions, a random order is faster than drawing again.
     if size * size > choices:
         return random.random((count, choices)).argsort(axis=1)[:, :size]
     rows = random.integers(0, choices, (count, size))

@@ -43,12 +43,21 @@ class TextSize(NamedTuple):
 
 def text_size(texts: Iterable[tuple[str, bool]], *, words: bool = True) -> TextSize:
     """Return the size of texts, given as (text, whether a newline ends it), with their words."""
-    characters = size = count = 0
+    characters = 0
+    size = 0
+    count = 0
     for text, ends in texts:
         characters += len(text) + ends
-        size += (len(text) if text.isascii() else len(text.encode())) + ends
-        count += count_words(text) + ends if words else 0
-    return TextSize(characters, size, count if words else None)
+        # In ASCII a character is a byte: nothing need be encoded.
+        if text.isascii():
+            size += len(text) + ends
+        else:
+            size += len(text.encode()) + ends
+        if words:
+            count += count_words(text) + ends
+    if not words:
+        return TextSize(characters, size, None)
+    return TextSize(characters, size, count)
 
 
 def count_words(text: str) -> int:
@@ -56,7 +65,10 @@ def count_words(text: str) -> int:
     return len(text.split()) + text.count("\n")
 
 
-LOST, SEEN, SEEN_TEXT, UNREAD = 0.05, 0.01, 0.1, 0.05
+LOST = 0.05
+SEEN = 0.01
+SEEN_TEXT = 0.1
+UNREAD = 0.05
 WARNING = "WARNING: "
 DEALT = {
     "hash": "split by a hash of each {unit}, equal {unit}s together",
@@ -102,8 +114,11 @@ class TextFacts:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> "TextFacts":
         """Return the facts from their fields as plain JSON types."""
-        whole: dict[str, Any] = {**fields, "notes": tuple(fields["notes"])}
-        return cls(**{**whole, "splits": tuple(fields["splits"])})
+        # JSON has lists only.
+        whole = dict(fields)
+        for name in ("notes", "splits"):
+            whole[name] = tuple(fields[name])
+        return cls(**whole)
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields, and the warnings as `warnings`."""
@@ -114,10 +129,13 @@ class TextFacts:
         """What is cut; "" if nothing is."""
         if not self.cut:
             return ""
-        total, stream = sum(self.splits), "" if self.unit != "line" else ", or use stream:PATH"
-        of = f"{self.cut:,} of {total:,} {self.unit}s" if self.unit != "pair" else (
-            f"{self.cut:,} sides of {total:,} pairs"
-        )  # fmt: skip
+        total = sum(self.splits)
+        stream = ""
+        if self.unit == "line":
+            stream = ", or use stream:PATH"
+        of = f"{self.cut:,} of {total:,} {self.unit}s"
+        if self.unit == "pair":
+            of = f"{self.cut:,} sides of {total:,} pairs"
         return (
             f"{of} are longer than {self.room} tokens and are cut: "
             f"{_percent(self.lost, self.tokens)} of the tokens ({self.lost:,}) are lost; "
@@ -129,7 +147,9 @@ class TextFacts:
         """What share of the test tokens is not read, and the units without unknown words."""
         if self.unknown <= UNREAD:
             return ""
-        char = "" if self.unit == "pair" else " or corpus.unit=char"
+        char = " or corpus.unit=char"
+        if self.unit == "pair":
+            char = ""
         share = f"{self.unknown:.1%}".replace("%", " %")
         return f"{share} of the test tokens are <unk>, which hides them; set corpus.unit=bpe{char}"
 
@@ -137,7 +157,9 @@ class TextFacts:
     def seen_line(self) -> str:
         """How many test sequences also stand in training."""
         test = self.splits[2]
-        share = f" ({_percent(self.seen, test)})" if test else ""
+        share = ""
+        if test:
+            share = f" ({_percent(self.seen, test)})"
         return f"{self.seen:,} of {test:,} test {self.unit}s{share} also stand in training"
 
     @property
@@ -148,21 +170,28 @@ class TextFacts:
             lines.append(self.lost_line)
         if self.unknown > UNREAD:
             lines.append(self.unknown_line)
-        if self.seen_share > (SEEN if self.room else SEEN_TEXT):
+        most = SEEN_TEXT
+        if self.room:
+            most = SEEN
+        if self.seen_share > most:
             lines.append(f"{self.seen_line}; remove duplicates")
         return lines
 
     def lines(self, token: str, vocab: int) -> list[str]:
         """Return the block without what `<unk>` is; `token` names the unit of a token."""
         train, valid, test = self.splits
-        ended = "" if self.blank == 1 else "s"
-        blank = f", {self.blank:,} blank line{ended} left out" if self.blank else ""
+        blank = ""
+        if self.blank:
+            ended = "s"
+            if self.blank == 1:
+                ended = ""
+            blank = f", {self.blank:,} blank line{ended} left out"
         lines = [
             f"{sum(self.splits):,} {self.unit}s ({train:,} train, {valid:,} validate, {test:,} "
             f"test){blank}; {self.tokens:,} {token}s, V={vocab:,}",
             DEALT[self.dealt].format(unit=self.unit) + self._neighbours,
-            *self.notes,
         ]
+        lines.extend(self.notes)
         if self.left_out:
             lines.append(
                 f"{self.left_out:,} different {token}s of the training text have no token "
@@ -170,8 +199,14 @@ class TextFacts:
             )
         warnings = self.warnings
         for line in (self.lost_line, self.unknown_line, self.seen_line):
-            found = [text for text in warnings if line and text.startswith(line)]
-            lines.extend([WARNING + found[0]] if found else [line] if line else [])
+            if not line:
+                continue
+            # A warning is the line of a fact, and what to do.
+            found = [text for text in warnings if text.startswith(line)]
+            if found:
+                lines.append(WARNING + found[0])
+            else:
+                lines.append(line)
         return lines
 
     @property

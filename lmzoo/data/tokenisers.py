@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -53,6 +54,7 @@ def cut_stretches(text: memoryview, *, at_blanks: bool) -> Iterator[bytes]:
     while begin < len(text):
         end = min(len(text), begin + STRETCH)
         if end < len(text):
+            # Nothing is lost at either: the next stretch begins where this one ends.
             if at_blanks:
                 end = _before_blank(text, begin, end)
             else:
@@ -71,12 +73,13 @@ def character_start(text: memoryview, place: int) -> int:
 def _before_blank(text: memoryview, begin: int, end: int) -> int:
     """Return the last place up to `end`, or else the first after it, where a blank ends a word."""
     window = bytes(text[begin:end])
+    # A blank is left to the next stretch, so that a word of byte pairs keeps its blank.
     place = max(window.rfind(bytes([blank])) for blank in BLANKS)
     while place > 0 and window[place - 1] in BLANKS:
         place -= 1
     if place > 0:
         return begin + place
-    while end < len(text) and not (text[end] in BLANKS and text[end - 1] not in BLANKS):
+    while end < len(text) and (text[end] not in BLANKS or text[end - 1] in BLANKS):
         end += 1
     return end
 
@@ -146,6 +149,7 @@ class Words(TextVocabulary):
         return split_words(text)
 
     def join(self, tokens: Iterable[str]) -> str:
+        # `join` puts blanks around a newline, too.
         return re.sub(r" ?\n ?", "\n", super().join(tokens))
 
 
@@ -179,11 +183,13 @@ class Bytes(TextVocabulary):
         return [NAMES[byte] for byte in text.encode()]
 
     def join(self, tokens: Iterable[str]) -> str:
-        raw = (
-            token.encode() if token in SPECIALS else bytes([int(token[3:5], 16)])
-            for token in tokens
-        )
-        return b"".join(raw).decode(errors="replace")
+        raw = bytearray()
+        for token in tokens:
+            if token in SPECIALS:
+                raw += token.encode()
+            else:
+                raw += bytes([int(token[3:5], 16)])  # <0xAB>
+        return raw.decode(errors="replace")
 
 
 DEFAULT = 8192
@@ -225,12 +231,12 @@ class Subwords(TextVocabulary):
             initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
-        parts = (part for text in texts for part in LONG.sub("\\g<0>\0", text).split("\0"))
-        tokenizer.train_from_iterator(parts, trainer)
+        parts = (LONG.sub("\\g<0>\0", text).split("\0") for text in texts)
+        tokenizer.train_from_iterator(chain.from_iterable(parts), trainer)
         vocab = tokenizer.get_vocab()
         own = map(token_of, sorted(vocab, key=vocab.__getitem__))
-        tokens = (*SPECIALS, *(token for token in own if token not in SPECIALS))
-        return cls(tokens, joiner="", json=tokenizer.to_str())
+        tokens = [token for token in own if token not in SPECIALS]
+        return cls((*SPECIALS, *tokens), joiner="", json=tokenizer.to_str())
 
     @cached_property
     def tokenizer(self) -> Any:

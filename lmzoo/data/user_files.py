@@ -87,12 +87,22 @@ class UserFile(CorpusSource):
     ) -> tuple[list[list[T]], TextFacts]:
         """Return the items that train, validate and test, and the facts; equal keys are equal."""
         *places, together = deal([normalize("NFC", key) for key in keys])  # é has two spellings
-        known = set() if together else {keys[i] for i in places[0]}
-        seen = sum(keys[i] in known for i in places[2])
+        train, _, test = places
+        dealt = "hash"
+        known = set()
+        # Equal keys are in one split, unless there are too few different ones.
+        if not together:
+            dealt = "single"
+            known = {keys[i] for i in train}
+        seen = sum(keys[i] in known for i in test)
         facts = TextFacts(
-            self.sequence, "hash" if together else "single", seen, seen / max(1, len(places[2])),
-            reading.blank, reading.shown_notes,
-        )  # fmt: skip
+            self.sequence,
+            dealt,
+            seen,
+            seen / max(1, len(test)),
+            reading.blank,
+            reading.shown_notes,
+        )
         return [[items[i] for i in part] for part in places], facts
 
 
@@ -113,9 +123,15 @@ class FastaFile(UserFile):
         parts, facts = self.deal(records, records, reading)
         residues = build_vocabulary(parts[0], joiner="", min_count=self.config.min_count)
         return assemble(
-            self.name, parts, residues, length=self.config.length, end=True,
-            unit="residue", source=self.origin, facts=facts,
-        )  # fmt: skip
+            self.name,
+            parts,
+            residues,
+            length=self.config.length,
+            end=True,
+            unit="residue",
+            source=self.origin,
+            facts=facts,
+        )
 
 
 @CORPORA("pairs")
@@ -130,9 +146,12 @@ class PairsFile(UserFile):
         lines = read_lines(self.path, reading)
         if self.config.unit == "word":
             note_unspaced(lines, reading)
-        numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-        reading.blank = len(lines) - len(numbered)
-        pairs = [_parse_pair(self.path, number, line) for number, line in numbered]
+        # Numbered before blank lines are dropped: an error names the line of the file.
+        pairs = []
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                pairs.append(_parse_pair(self.path, number, line))
+        reading.blank = len(lines) - len(pairs)
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)
         known = {" ".join(source) for source, _ in parts[0]}
@@ -143,10 +162,16 @@ class PairsFile(UserFile):
             )
             facts = replace(facts, notes=(*facts.notes, said))
         return assemble_pairs(
-            self.name, parts, length=self.config.length, limit=self.config.vocab,
-            min_count=self.config.min_count, unit=_unit(self.config), source=self.origin,
-            train_unk=self.config.train_unk, facts=facts,
-        )  # fmt: skip
+            self.name,
+            parts,
+            length=self.config.length,
+            limit=self.config.vocab,
+            min_count=self.config.min_count,
+            unit=_unit(self.config),
+            source=self.origin,
+            train_unk=self.config.train_unk,
+            facts=facts,
+        )
 
 
 def _parse_pair(path: Path, number: int, line: str) -> Pair:
@@ -186,28 +211,46 @@ class TextFile(UserFile):
     Config = TextConfig
 
     def load(self) -> Corpus:
-        c, reading, unit = self.config, Reading(), _unit(self.config)
+        c = self.config
+        reading = Reading()
+        unit = _unit(c)
         lines = split_lines(read_text(self.path, reading).decode())
-        kept = [line.lower() if c.lower else line for line in lines if line.strip()]
+        kept = [line for line in lines if line.strip()]
+        if c.lower:
+            kept = [line.lower() for line in kept]
         reading.blank = len(lines) - len(kept)
         by_char = unit == "character"
+        joiner = " "
+        if by_char:
+            joiner = ""
         if not by_char:
             kept = [" ".join(line.split()) for line in kept]  # equal sequences are equal
         if unit == "word":
             note_unspaced(kept, reading)
         parts, facts = self.deal(kept, kept, reading)
         if not by_char:
+            # Lists of words need many times the memory of their line.
             parts = [Reread(len(part), partial(map, str.split, part)) for part in parts]
         if unit == Subwords.unit:
             parts, vocabulary = subwords(parts, c.vocab)
         else:
             vocabulary = build_vocabulary(
-                parts[0], joiner="" if by_char else " ", limit=c.vocab, min_count=c.min_count
+                parts[0],
+                joiner=joiner,
+                limit=c.vocab,
+                min_count=c.min_count,
             )
         return assemble(
-            self.name, parts, vocabulary, length=c.length, end=True, unit=unit, source=self.origin,
-            train_unk=unit == "word" and c.train_unk, facts=facts,
-        )  # fmt: skip
+            self.name,
+            parts,
+            vocabulary,
+            length=c.length,
+            end=True,
+            unit=unit,
+            source=self.origin,
+            train_unk=unit == "word" and c.train_unk,
+            facts=facts,
+        )
 
 
 def _unit(config: PairsConfig | TextConfig) -> str:
@@ -243,11 +286,17 @@ class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVar
         wanted = set(lines)
         known = wanted.intersection(_lines(train))
         seen = [line for line in lines if line in known]
-        share = sum(map(len, seen)) / max(1, sum(map(len, lines)))
+        characters = sum(map(len, lines))
+        share = sum(map(len, seen)) / max(1, characters)
+        splits = (_count_lines(train), _count_lines(valid), _count_lines(test))
         return TextFacts(
-            "line", "place", len(seen), share, notes=self._reading.shown_notes,
-            splits=(_count_lines(train), _count_lines(valid), _count_lines(test)),
-        )  # fmt: skip
+            "line",
+            "place",
+            len(seen),
+            share,
+            notes=self._reading.shown_notes,
+            splits=splits,
+        )
 
 
 def _lines(text: memoryview) -> Iterator[bytes]:
@@ -276,7 +325,9 @@ def note_unspaced(lines: Sequence[str], reading: Reading) -> None:
     """Note that words are no tokens if most letters have no blanks between words."""
     text = "".join(lines)
     found = len(UNSPACED.findall(text))
-    if found > len(text) / 2 and found > 4 * sum(line.count(" ") + 1 for line in lines):
+    words = sum(line.count(" ") + 1 for line in lines)
+    # Short lines alone are no sign: a clause has more than four letters.
+    if found > len(text) / 2 and found > 4 * words:
         reading.notes.append(
             "the text has no blanks between words, so a token is a whole clause or line; "
             "set corpus.unit=char, or corpus.unit=bpe and a small corpus.vocab, such as 1000"

@@ -80,7 +80,8 @@ class Vocabulary:
         assert self.tokens[: len(SPECIALS)] == SPECIALS
         assert len(set(self.tokens)) == len(self.tokens)
         words = map(word_of, self.tokens[UNKNOWN:])
-        self.ids.update({word: i for i, word in enumerate(words, UNKNOWN)})
+        for i, word in enumerate(words, UNKNOWN):
+            self.ids[word] = i
 
     @classmethod
     def ranked(
@@ -103,18 +104,13 @@ class Vocabulary:
                 f"least {len(SPECIALS) + 1}, or 0 for no limit"
             )
         words = [word for word in counts if word != UNK]
-        ranked = sorted(
-            (w for w in words if counts[w] >= min_count),
-            key=lambda w: (-counts[w], w),
-        )
-        kept = ranked
+        frequent = [word for word in words if counts[word] >= min_count]
+        # The alphabet decides among equal counts: the order of a file must not.
+        kept = sorted(frequent, key=lambda word: (-counts[word], word))
         if limit:
-            kept = ranked[: max(0, limit - len(SPECIALS))]
-        return cls(
-            (*SPECIALS, *map(token_of, kept)),
-            joiner,
-            left_out=len(words) - len(kept),
-        )
+            kept = kept[: max(0, limit - len(SPECIALS))]
+        tokens = SPECIALS + tuple(map(token_of, kept))
+        return cls(tokens, joiner, left_out=len(words) - len(kept))
 
     def __repr__(self) -> str:
         shown = " ".join(self.tokens[len(SPECIALS) :][:8])
@@ -166,12 +162,14 @@ def replace_rare_words(
     counts = Counter(chain.from_iterable(sentences))
     known = {w: c for w, c in counts.items() if w != UNK and w in vocabulary.ids}
     unknown = counts.total() - sum(known.values())
-    chance = _chances(known, sum(c == 1 for c in counts.values()), unknown)
+    singletons = sum(count == 1 for count in counts.values())
+    chance = _chances(known, singletons, unknown)
     if not chance:
         return sentences
 
     # A word that is not in the vocabulary becomes `<unk>` in any case.
     def read() -> Iterator[Sequence[str]]:
+        # A new generator at each reading: the sentences are the same every time.
         draw = Random(derive_seed(0, "unknown words")).random
         for sentence in sentences:
             yield [UNK if draw() < chance.get(word, 0.0) else word for word in sentence]
@@ -206,7 +204,8 @@ def replace_rare_ids(
     The ids are returned as they are if validation and test have no `<unk>`, or if training has as
     many `<unk>` as words that occur once.
     """
-    if not len(train) or not any(bool((part == UNKNOWN).any()) for part in (valid, test)):
+    has_unknown = bool((valid == UNKNOWN).any()) or bool((test == UNKNOWN).any())
+    if not len(train) or not has_unknown:
         return train
     counts = token_counts(train, int(train.max()) + 1).tolist()
     known = {i: count for i, count in enumerate(counts) if count and i > UNKNOWN}

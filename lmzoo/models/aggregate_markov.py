@@ -13,7 +13,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import ComponentModel, LatentModel
-from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
+from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable, Window
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.mixture import Components, FreeComponents
@@ -50,6 +50,7 @@ class AggregateMarkov(ComponentModel):
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
 
     def log_weights(self, tokens: Tensor) -> Tensor:
+        # The class depends on the last token only: each distinct token is mapped once.
         x, at = embed_unique(self.table, tokens)
         return at(torch.log_softmax(self.gate(x), dim=-1))
 
@@ -83,7 +84,7 @@ class LaggedAggregateMarkov(ComponentModel):
     class Config(ComponentConfig):
         """Embedding, classes, lags, word table and normaliser."""
 
-        window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        window: Window = 4
         """Number W of lags."""
         words: WordTable = WordTable.TIED
         scaled: bool = False
@@ -100,6 +101,7 @@ class LaggedAggregateMarkov(ComponentModel):
         super().__init__(config, task)
         width = config.width
         count = config.components
+        # A normaliser over time reads the whole prefix.
         if config.norm.over_time:
             self.context_length = None
         else:
@@ -116,12 +118,14 @@ class LaggedAggregateMarkov(ComponentModel):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x = normalise_sequence(self.embedding(tokens), self.config.norm)
+        # The pad is not normalised: it is no token's vector.
         pad = 1.0
         if self.config.pad is not Pad.ONES:
             pad = self.config.width**-0.5
         context = previous_vectors(x, self.config.window, pad=pad)
         terms = []
         for j, lag in enumerate(self.lags):
+            # Halved from lag to lag, as the equation says; the weights are learned on top.
             term = lag(context[:, :, j])
             terms.append(term / 2 ** (j + 1))
         logits = torch.stack(terms).sum(0)
@@ -172,8 +176,8 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        count = config.groups * config.states
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        count = config.groups * config.states
         self.gate = nn.Linear(config.width, count)
         self.words = Components(count, config.width, Norm.NONE, scaled=False)
 
@@ -188,30 +192,34 @@ class FactorialAggregateMarkov(LanguageModel):
         if self.training and self.config.objective is Objective.BOUND:
             return bound
         x, at = embed_unique(self.embedding.weight, tokens[:, :-1])
-        return bound - at(self.log_normaliser(x)[:, None]).squeeze(-1)
+        log_z = self.log_normaliser(x)[:, None]
+        return bound - at(log_z).squeeze(-1)
 
     def bound(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
         """Return Σ_g log p_g(s_t | s_{t-1}), a lower bound of the log-probability."""
-        return torch.logsumexp(self._joint(tokens), dim=-1).sum(-1)
+        groups = torch.logsumexp(self._joint(tokens), dim=-1)
+        return groups.sum(-1)
 
     def log_normaliser(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N"]:
         """Return log Σ_u Π_g p_g(u | s) for the embedding x of each token s."""
         # Both ways are exact; the product over all states is shared by the rows.
-        if self.config.states**self.config.groups > len(x):
+        joint_states = self.config.states**self.config.groups
+        if joint_states > len(x):
             return torch.logsumexp(self._product(x), dim=-1)
         words = self.words.log_prob_table(self.embedding.weight).T  # V K
-        mass = torch.logsumexp(
-            _joint_states(words.unflatten(1, (self.config.groups, -1))),
-            dim=0,
-        )
-        return torch.logsumexp(_joint_states(self._log_gates(x)) + mass, dim=-1)
+        by_group = words.unflatten(1, (self.config.groups, -1))
+        mass = torch.logsumexp(_joint_states(by_group), dim=0)
+        gates = _joint_states(self._log_gates(x))
+        return torch.logsumexp(gates + mass, dim=-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return torch.log_softmax(self._product(self.embedding(prefix[:, -1])), dim=-1)
+        x = self.embedding(prefix[:, -1])
+        return torch.log_softmax(self._product(x), dim=-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return each group's posterior over its states divided by G, so that they sum to 1."""
-        by_group = torch.softmax(self._joint(tokens), dim=-1) / self.config.groups
+        by_group = torch.softmax(self._joint(tokens), dim=-1)
+        by_group = by_group / self.config.groups
         return by_group.flatten(2).transpose(1, 2)
 
     def _joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 G S"]:
@@ -223,7 +231,8 @@ class FactorialAggregateMarkov(LanguageModel):
     def _product(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
         gates = self._log_gates(x).transpose(0, 1)  # G N S
         words = self.words.log_prob_table(self.embedding.weight)
-        return exact_log_mixture(gates, words.unflatten(0, (self.config.groups, -1))).sum(0)
+        by_group = words.unflatten(0, (self.config.groups, -1))
+        return exact_log_mixture(gates, by_group).sum(0)
 
     def _log_gates(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N G S"]:
         logits = self.gate(x).unflatten(-1, (self.config.groups, -1))
@@ -234,10 +243,11 @@ def _joint_states(
     by_group: Float[Tensor, "N G S"],
 ) -> Float[Tensor, "N S**G"]:
     """Return the sum over groups for every choice of one state per group."""
-    return reduce(
-        lambda a, b: (a[:, :, None] + b[:, None]).flatten(1),
-        by_group.unbind(1),
-    )
+
+    def add_group(states: Tensor, group: Tensor) -> Tensor:
+        return (states[:, :, None] + group[:, None]).flatten(1)
+
+    return reduce(add_group, by_group.unbind(1))
 
 
 @model(
@@ -286,7 +296,8 @@ class PrototypeRotationMixture(LatentModel):
         x = normalise_vectors(x, self.config.norm)
         y = self.map(x)
         log_z = log_normalisers(y, table)[:, None]
-        mapped = (at(y) * table[targets]).sum(-1, keepdim=True) - at(log_z)
+        logits = (at(y) * table[targets]).sum(-1, keepdim=True)
+        mapped = logits - at(log_z)
         fixed = self.prototypes.token_log_probs(targets, table)
         scores = torch.cat([mapped, fixed], dim=-1)
         # The gate reads each distinct token once; `at` copies its row to the token's positions.
@@ -297,6 +308,8 @@ class PrototypeRotationMixture(LatentModel):
         table = self.embedding.weight
         x = normalise_vectors(table[prefix[:, -1]], self.config.norm)
         mapped = torch.log_softmax(self.map(x) @ table.T, dim=-1)
-        prototypes = self.prototypes.log_prob_table(table).expand(len(x), -1, -1)
+        prototypes = self.prototypes.log_prob_table(table)
+        prototypes = prototypes.expand(len(x), -1, -1)
         scores = torch.cat([mapped[:, None], prototypes], dim=1)
-        return torch.log_softmax(self.gate(x), dim=-1)[..., None] + scores
+        weights = torch.log_softmax(self.gate(x), dim=-1)
+        return weights[..., None] + scores

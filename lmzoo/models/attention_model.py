@@ -15,29 +15,28 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import Choice, FloatRange, IntRange
+from lmzoo.base.search_space import Choice
 from lmzoo.blocks.attention import Attention
 from lmzoo.blocks.attention_block import Activation, AttentionBlock, NormPosition
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingTable
+from lmzoo.blocks.layers import Dropout, EmbeddingTable, Layers, Width
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Task
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.types import Embeddings
 
 
 @config
 class LayersConfig:
     """Sizes, attention, positions and emission of a stack of attention layers."""
 
-    width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+    width: Width = 32
     """Embedding size E."""
-    layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+    layers: Layers = 2
     """Number D of layers, of an encoder and of a decoder."""
     attention: Attention.Config = Attention.Config()
     positions: Positions = Positions.ADD
     emission: Annotated[Any, EMISSIONS] = "vector"
-    dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.1, ge=0, lt=1)
+    dropout: Dropout = 0.1
     """Dropout rate of token vectors, attention weights and residuals, in training."""
 
 
@@ -63,20 +62,13 @@ class AttentionConfig(LayersConfig):
 def transformer_layers(config: Any, kind: type = AttentionBlock, **std: float | None) -> Any:
     """Return the layers of a Transformer, with the fields of a `TransformerConfig`."""
     options = {
+        "dropout": config.dropout,
         "norm_position": config.norm,
         "activation": config.activation,
         **std,
     }
     layers = range(config.layers)
-    return nn.ModuleList(
-        kind(
-            config.width,
-            config.attention,
-            dropout=config.dropout,
-            **options,
-        )
-        for _ in layers
-    )
+    return nn.ModuleList(kind(config.width, config.attention, **options) for _ in layers)
 
 
 class AttentionModel(FeatureModel):
@@ -90,9 +82,7 @@ class AttentionModel(FeatureModel):
         super().__init__(config, task, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
-        if config.tied:
-            self.output = None
-        else:
+        if not config.tied:
             self.output = EmbeddingTable(task.vocab, width, spread)
 
     @abstractmethod
@@ -109,10 +99,6 @@ class AttentionModel(FeatureModel):
         """Compute `encode` for one more position, from the cache of those before; None at 0."""
 
     @property
-    def output_table(self) -> Embeddings:
-        return self.scaled((self.embedding if self.output is None else self.output).weight)
-
-    @property
     def unused(self) -> int:
         """Parameters that no score depends on: the last token is not read."""
         return self.place.per_position
@@ -125,12 +111,11 @@ class AttentionModel(FeatureModel):
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         position, cache = state
-        x = self.dropout(self.place(self.embedding(token)[:, None], position))
-        y, cache = self.next_feature(x, position, cache)
-        return self.emission.dense(y[:, 0], self.output_table), (
-            position + 1,
-            cache,
-        )
+        x = self.place(self.embedding(token)[:, None], position)
+        y, cache = self.next_feature(self.dropout(x), position, cache)
+        scores = self.emission.dense(y[:, 0], self.output_table)
+        return scores, (position + 1, cache)
 
     def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
-        return self.dropout(self.place(self.embedding(tokens)))
+        x = self.place(self.embedding(tokens))
+        return self.dropout(x)

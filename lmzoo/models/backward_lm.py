@@ -55,6 +55,7 @@ class BackwardLM(LanguageModel):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         order = reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)
         scores = self.reader.score_tokens(tokens.gather(1, order), lengths)
+        # Back to the positions of their tokens; the score of position t is number t − 1.
         return scores.gather(1, order[:, 1:] - 1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import EmbeddingConfig, Linear
+from lmzoo.blocks.layers import EmbeddingConfig, Layers, Linear
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EMISSIONS
@@ -45,6 +45,7 @@ def causal_convolution(
     """
     t = torch.arange(x.shape[1], device=x.device)
     lag = t[:, None] - t
+    # The kernel has no taps for lags beyond its length: they are 0.
     missing = max(0, len(t) - kernel.shape[1])
     kernel = nn.functional.pad(kernel, (0, missing))
     causal = lag >= 0
@@ -57,7 +58,8 @@ class Convolution(nn.Module):
 
     def __init__(self, width: int, window: int, *, past: bool) -> None:
         super().__init__()
-        std = (window * width) ** -0.5  # also without the past, so that variants start equal
+        # Also without the past, so that variants start with equal weights.
+        std = (window * width) ** -0.5
         self.now = Linear(width, width, std)
         reads_past = past and window > 1
         if reads_past:
@@ -67,10 +69,12 @@ class Convolution(nn.Module):
 
     def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
         """Apply the kernel to the k vectors at each position, the current one first."""
+        # Two products and one sum: a layer without the past computes the same first product.
         now = self.now(taps[..., 0, :])
         if self.past is None:
             return now
-        return now + self.past(taps[..., 1:, :].flatten(-2))
+        past = taps[..., 1:, :].flatten(-2)
+        return now + self.past(past)
 
 
 class GatedLayer(nn.Module):
@@ -80,13 +84,13 @@ class GatedLayer(nn.Module):
         super().__init__()
         c = config
         cuts = config.cuts
-        self.value = Convolution(c.width, c.window, past=Cut.VALUE_PAST not in cuts)
-        gated = Cut.GATE not in cuts
-        past = Cut.GATE_PAST not in cuts
-        if gated:
-            self.gate = Convolution(c.width, c.window, past=past)
-        else:
+        value_past = Cut.VALUE_PAST not in cuts
+        self.value = Convolution(c.width, c.window, past=value_past)
+        if Cut.GATE in cuts:
             self.gate = None
+        else:
+            gate_past = Cut.GATE_PAST not in cuts
+            self.gate = Convolution(c.width, c.window, past=gate_past)
         self.squashed = Cut.SQUASH not in cuts
         self.residual = Cut.RESIDUAL not in cuts
         self.activation = c.activation
@@ -94,14 +98,15 @@ class GatedLayer(nn.Module):
     def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
         """Return x' from the last k inputs at each position, the current one first."""
         y = self.value(taps)
-        if self.activation is not Activation.IDENTITY:
-            if self.activation is Activation.TANH:
-                y = torch.tanh(y)
-            else:
-                y = torch.relu(y)
+        if self.activation is Activation.TANH:
+            y = torch.tanh(y)
+        elif self.activation is Activation.RELU:
+            y = torch.relu(y)
         if self.gate is not None:
             g = self.gate(taps)
-            y = y * (g.sigmoid() if self.squashed else g)
+            if self.squashed:
+                g = g.sigmoid()
+            y = y * g
         if self.residual:
             return taps[..., 0, :] + y
         return y
@@ -140,7 +145,7 @@ class GatedConvolution(FeatureModel):
         """Embedding, emission, kernel size, depth and cuts."""
 
         emission: Annotated[Any, EMISSIONS] = "vector"
-        layers: Annotated[int, IntRange(1, 6)] = Field(3, ge=1)
+        layers: Layers = 3
         """Number D of layers."""
         window: Annotated[int, IntRange(2, 6)] = Field(4, ge=1)
         """Kernel size k, the current token included."""
@@ -149,7 +154,8 @@ class GatedConvolution(FeatureModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.embedding_std)
-        self.layers = nn.ModuleList(GatedLayer(config) for _ in range(config.layers))
+        layers = [GatedLayer(config) for _ in range(config.layers)]
+        self.layers = nn.ModuleList(layers)
 
     @property
     def state_size(self) -> int | None:
@@ -159,11 +165,13 @@ class GatedConvolution(FeatureModel):
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for layer in self.layers:
-            x = layer(previous_vectors(x, self.config.window, pad=0.0))
+            taps = previous_vectors(x, self.config.window, pad=0.0)
+            x = layer(taps)
         return x
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         c = self.config
+        # Before `<start>` every layer reads zeros, not the images of zeros under the layer below.
         empty = self.embedding.weight.new_zeros(batch, c.window - 1, c.width)
         return (empty,) * c.layers
 
@@ -175,7 +183,8 @@ class GatedConvolution(FeatureModel):
             taps = torch.cat([x[:, None], earlier], dim=1)
             new.append(taps[:, :-1])
             x = cast("GatedLayer", layer)(taps)
-        return self.emission.dense(x, self.output_table), tuple(new)
+        scores = self.emission.dense(x, self.output_table)
+        return scores, tuple(new)
 
 
 STD = 0.02
@@ -191,8 +200,10 @@ class ResidualMixers(FeatureModel):
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task, config.embedding_std or STD)
-        self.mixers = nn.ModuleList(self.mixer(depth) for depth in range(config.layers))
-        self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(config.layers + 1))
+        depth = config.layers
+        self.mixers = nn.ModuleList(self.mixer(layer) for layer in range(depth))
+        # One more than mixers: the emission reads a normalised vector, too.
+        self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(depth + 1))
 
     @abstractmethod
     def mixer(self, depth: int) -> nn.Module:
@@ -217,12 +228,14 @@ class H3Mixer(nn.Module):
         super().__init__()
         self.size = size
         heads = width // size
-        self.query, self.key, self.value, self.output = (
-            Linear(width, width, STD) for _ in range(4)
-        )
+        self.query = Linear(width, width, STD)
+        self.key = Linear(width, width, STD)
+        self.value = Linear(width, width, STD)
+        self.output = Linear(width, width, STD)
         self.shift = nn.Parameter(torch.empty(width, length))
         self.shift_skip = nn.Parameter(torch.empty(width))
         self.log_step = nn.Parameter(torch.empty(heads))
+        # Weight decay would pull the states to −1 and to frequency 0.
         self.log_decay = Undecayed(torch.empty(heads, states))
         self.frequency = Undecayed(torch.empty(heads, states))
         self.read = nn.Parameter(torch.empty(heads, states, 2))  # C, real and imaginary
@@ -236,9 +249,9 @@ class H3Mixer(nn.Module):
         least, most = map(math.log, STEPS)
         nn.init.uniform_(self.log_step, least, most)
         nn.init.constant_(self.log_decay, math.log(0.5))
-        self.frequency.copy_(
-            math.pi * torch.arange(self.frequency.shape[1]).expand_as(self.frequency)
-        )
+        n = torch.arange(self.frequency.shape[1])
+        self.frequency.copy_(math.pi * n.expand_as(self.frequency))
+        # Variance ½ of each part is variance 1 of the complex number C.
         nn.init.normal_(self.read, std=0.5**0.5)
         for skip in (self.shift_skip, self.skip):
             nn.init.normal_(skip)
@@ -246,20 +259,25 @@ class H3Mixer(nn.Module):
     def kernel(self, length: int) -> Float[Tensor, "heads t"]:
         """Return the first taps c of the diagonal state spaces."""
         # In polar form: a state of frequency 0 then has no imaginary part, not even by rounding.
+        # Angles grow with the lag: half precision has no digits left for them.
         step = single(self.log_step).exp()[:, None]
         real = self.log_decay.exp() * step / 2
         imaginary = self.frequency * step / 2
+        # The ratio (1 + ½ΔA)/(1 − ½ΔA) as length and angle; its power j is the length to the j and
+        # j times the angle.
         above = (1 + real).square() + imaginary.square()
         below = (1 - real).square() + imaginary.square()
         first = torch.atan2(imaginary, 1 + real)
         turn = first + torch.atan2(imaginary, 1 - real)
         lags = torch.arange(length, device=step.device)
         angle = first[..., None] + turn[..., None] * lags
-        size = (0.5 * (below / above).log()[..., None] * lags).exp()
+        log_size = 0.5 * (below / above).log()
+        size = (log_size[..., None] * lags).exp()
         scale = 2 * step * above.rsqrt()
         cosine, sine = self.read.unbind(-1)
-        wave = cosine[..., None] * angle.cos() - sine[..., None] * angle.sin()
-        return (scale[..., None] * size * wave).sum(1)
+        even = cosine[..., None] * angle.cos()
+        odd = sine[..., None] * angle.sin()
+        return (scale[..., None] * size * (even - odd)).sum(1)
 
     def forward(self, u: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         """Return W_o (q_t S_t) + b_o."""
@@ -267,10 +285,13 @@ class H3Mixer(nn.Module):
         k = self.key(u)
         v = self.value(u)
         k = causal_convolution(k, self.shift) + self.shift_skip * k
-        q, k, v = (part.unflatten(-1, (-1, self.size)) for part in (q, k, v))
+        q = q.unflatten(-1, (-1, self.size))
+        k = k.unflatten(-1, (-1, self.size))
+        v = v.unflatten(-1, (-1, self.size))
+        # κ v' in each head: (B, t, heads, d, d).
         products = k[..., :, None] * v[..., None, :]
-        kernel = self.kernel(u.shape[1]).to(products.dtype)
-        s = causal_convolution(products, kernel)
+        kernel = self.kernel(u.shape[1])
+        s = causal_convolution(products, kernel.to(products.dtype))
         s = s + self.skip[:, None, None] * products
         read = (q[..., None] * s).sum(-2)
         return self.output(read.flatten(-2))
@@ -305,7 +326,7 @@ class H3(ResidualMixers):
         """Embedding, emission, depth, and sizes of a layer."""
 
         emission: Annotated[Any, EMISSIONS] = "vector"
-        layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        layers: Layers = 2
         """Number D of layers."""
         size: int = Field(2, ge=1)
         """Channels d of a head; divides `width`."""
@@ -320,11 +341,15 @@ class H3(ResidualMixers):
 
     def mixer(self, depth: int) -> nn.Module:
         c = self.config
-        return H3Mixer(c.width, c.size, c.states, self.task.length - 1)
+        # The last token is never read: T − 1 taps.
+        taps = self.task.length - 1
+        return H3Mixer(c.width, c.size, c.states, taps)
 
 
 SHORT = 3
+"""Taps of the short kernel."""
 UNITS = 16
+"""Hidden units of the network that computes the long kernel."""
 
 
 class BaseConvMixer(nn.Module):
@@ -347,14 +372,15 @@ class BaseConvMixer(nn.Module):
 
     def _convolve(self, u: Tensor) -> Tensor:
         if not self.long:
-            return self.short(nn.functional.pad(u.mT, (SHORT - 1, 0))).mT
+            earlier = nn.functional.pad(u.mT, (SHORT - 1, 0))
+            return self.short(earlier).mT
+        # In float32 at least: half precision does not resolve angles of 1e-4.
         j = torch.arange(u.shape[1], device=u.device, dtype=single(u).dtype)
         angle = 1e-4 * 2 * math.pi * j / self.length
-        place = torch.stack(
-            [j / max(1, self.length - 1), angle.cos(), -angle.sin()],
-            dim=-1,
-        )
-        kernel = self.taps(self.hidden(place.to(u)).relu())
+        share = j / max(1, self.length - 1)
+        place = torch.stack([share, angle.cos(), -angle.sin()], dim=-1)
+        hidden = self.hidden(place.to(u)).relu()
+        kernel = self.taps(hidden)
         return u + causal_convolution(u, kernel.mT)
 
 
@@ -383,8 +409,9 @@ class BaseConv(ResidualMixers):
         """Embedding, emission and depth."""
 
         emission: Annotated[Any, EMISSIONS] = "vector"
-        layers: Annotated[int, IntRange(1, 6)] = Field(4, ge=1)
+        layers: Layers = 4
         """Number D of layers."""
 
     def mixer(self, depth: int) -> nn.Module:
-        return BaseConvMixer(self.config.width, self.task.length, long=depth % 2 == 1)
+        long = depth % 2 == 1
+        return BaseConvMixer(self.config.width, self.task.length, long=long)

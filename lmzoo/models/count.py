@@ -57,6 +57,7 @@ class Level(nn.Module):
             self.register_buffer(name, torch.empty(0, dtype=torch.int64))
         for name in ("backoff", "share"):
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+        # Before loading, not after: the shapes are compared while a state is loaded.
         self.register_load_state_dict_pre_hook(_resize_buffers)
 
     def set_tables(
@@ -76,16 +77,20 @@ class Level(nn.Module):
 def _resize_buffers(level: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Resize the buffers to a checkpoint's sizes, which depend on the training data."""
     for name, old in list(level.named_buffers()):
-        if prefix + name in state:
-            setattr(level, name, old.new_empty(state[prefix + name].shape))
+        saved = state.get(prefix + name)
+        if saved is not None:
+            setattr(level, name, old.new_empty(saved.shape))
 
 
 def lookup(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
     """Return the index of each key in a sorted table, −1 for keys that are not in it."""
     if len(table) == 0:
         return torch.full_like(keys, -1)
-    index = torch.searchsorted(table, keys).clamp_max(len(table) - 1)
-    return index.where(table[index] == keys, -1)
+    # A key larger than all others has the index len(table), which is not in the table.
+    index = torch.searchsorted(table, keys)
+    index = index.clamp_max(len(table) - 1)
+    found = table[index] == keys
+    return index.where(found, -1)
 
 
 def shift(tokens: Int[Tensor, "B T"], back: int) -> Int[Tensor, "B T"]:
@@ -98,7 +103,8 @@ def extend_keys(
     shorter: Int[Tensor, "*N"], token: Int[Tensor, "*N"], vocab: int
 ) -> Int[Tensor, "*N"]:
     """Return the keys of contexts or n-grams; −1 where either part is missing."""
-    return torch.where((shorter < 0) | (token < 0), -1, shorter * vocab + token)
+    missing = (shorter < 0) | (token < 0)
+    return torch.where(missing, -1, shorter * vocab + token)
 
 
 def take(
@@ -112,7 +118,9 @@ def take(
             dtype=values.dtype,
             device=index.device,
         )
-    return values[index.clamp_min(0)].where(index >= 0, missing)
+    # Index −1 would read the last value; the clamp keeps it in range until it is replaced.
+    found = values[index.clamp_min(0)]
+    return found.where(index >= 0, missing)
 
 
 @dataclass(frozen=True)
@@ -134,7 +142,8 @@ class Counts:
 
     def per_context(self, values: Tensor) -> Tensor:
         """Sum a value of each n-gram over the n-grams of each context."""
-        return values.new_zeros(len(self.contexts)).index_add(0, self.context, values)
+        sums = values.new_zeros(len(self.contexts))
+        return sums.index_add(0, self.context, values)
 
 
 def count_orders(
@@ -142,6 +151,7 @@ def count_orders(
 ) -> Iterator[Counts]:
     """Yield the n-grams of orders 1, 2, ... that end in a scored token."""
     scored = scored_mask(tokens, lengths)
+    # The empty context has index 0 everywhere.
     number = torch.zeros_like(tokens)
     last: Counts | None = None
     for k in count():
@@ -149,12 +159,16 @@ def count_orders(
             token = shift(tokens, k)
         else:
             token = torch.zeros_like(tokens)
-        key = extend_keys(number, token, vocab).masked_fill(~scored, -1)
+        key = extend_keys(number, token, vocab)
+        key = key.masked_fill(~scored, -1)
         known = key >= 0
         contexts = key[known].unique()
         number = lookup(contexts, key)
-        grams, raw = extend_keys(number, tokens, vocab)[known].unique(return_counts=True)
+        # Sorted, as `lookup` needs it: `unique` sorts.
+        ending = extend_keys(number, tokens, vocab)[known]
+        grams, raw = ending.unique(return_counts=True)
         context = grams // vocab
+        # A context's key is its parent's index · V + its first token: see the top of this file.
         parent = contexts[context] // vocab
         first = contexts[context] % vocab
         word = grams % vocab
@@ -162,7 +176,9 @@ def count_orders(
             suffix = lookup(last.grams, parent * vocab + word)
         else:
             suffix = torch.zeros_like(grams)
-        has_start = (first if k else word) == START
+        if k == 0:
+            first = word
+        has_start = first == START
         last = Counts(contexts, grams, context, raw, suffix, has_start)
         yield last
 
@@ -175,8 +191,10 @@ def adjusted_counts(levels: list[Counts]) -> list[Tensor]:
     """
     lower = []
     for level, above in pairwise(levels):
-        continuation = torch.bincount(above.suffix, minlength=len(level.raw))
-        lower.append(torch.where(level.has_start, level.raw, continuation))
+        size = len(level.raw)
+        continuation = torch.bincount(above.suffix, minlength=size)
+        adjusted = torch.where(level.has_start, level.raw, continuation)
+        lower.append(adjusted)
     return [*lower, levels[-1].raw]
 
 
@@ -214,19 +232,24 @@ def add_alpha(level: Counts, alpha: float, vocab: int) -> Weights:
     """Add the pseudo-count α to every token; α = 0 is no smoothing."""
     raw = level.raw.double()
     total = level.per_context(raw) + alpha * vocab
-    return raw / total[level.context], alpha * vocab / total
+    share = raw / total[level.context]
+    return share, alpha * vocab / total
 
 
 def jelinek_mercer(level: Counts, weight: float) -> Weights:
     """Interpolate the relative frequencies of this order with a fixed weight λ_k."""
     raw = level.raw.double()
     total = level.per_context(raw)
-    return weight * raw / total[level.context], torch.full_like(total, 1 - weight)
+    share = weight * raw / total[level.context]
+    return share, torch.full_like(total, 1 - weight)
 
 
 def kneser_ney(levels: list[Counts]) -> list[Weights]:
     """Apply interpolated modified Kneser-Ney to all orders."""
-    return [_discounted(*pair) for pair in zip(levels, adjusted_counts(levels), strict=True)]
+    weights = []
+    for level, counts in zip(levels, adjusted_counts(levels), strict=True):
+        weights.append(_discounted(level, counts))
+    return weights
 
 
 def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
@@ -235,25 +258,29 @@ def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
         dtype=torch.float64,
         device=counts.device,
     )
+    # Three discounts: n-grams that occur more often share the last one.
     discount = by_count[counts.clamp_max(3)]
     counts = counts.double()
     total = level.per_context(counts)
-    return (counts - discount) / total[level.context], level.per_context(discount) / total
+    share = (counts - discount) / total[level.context]
+    return share, level.per_context(discount) / total
 
 
 def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
     """Return D_1, D_2 and D_3+ of one order."""
     n = [int((counts == i).sum()) for i in range(1, 5)]
+    # n_1 to n_3 are denominators; n_4 may be 0.
     if 0 in n[:3]:
         return FALLBACK
     y = n[0] / (n[0] + 2 * n[1])
     estimates = []
     for i in (1, 2, 3):
-        estimates.append(i - (i + 1) * y * n[i] / n[i - 1])
-    # A discount of 0 would leave no probability for tokens that are new in a context.
-    if all(0 < d <= i for i, d in enumerate(estimates, start=1)):
-        return tuple(estimates)
-    return FALLBACK
+        discount = i - (i + 1) * y * n[i] / n[i - 1]
+        # A discount of 0 would leave no probability for tokens that are new in a context.
+        if not 0 < discount <= i:
+            return FALLBACK
+        estimates.append(discount)
+    return tuple(estimates)
 
 
 def estimate_weights(
@@ -270,7 +297,8 @@ def estimate_weights(
     weights = frequencies.new_full((len(frequencies),), 0.5)
     for _ in range(rounds):
         below = torch.full_like(frequencies[0], 1 / vocab)
-        own = []  # posterior that order k generated the token, given that no higher order did
+        # The posterior that order k generated the token, given that no higher order did.
+        own = []
         for k, (frequency, is_known) in enumerate(zip(frequencies, known, strict=True)):
             weight = weights[k] * is_known
             mixed = weight * frequency + (1 - weight) * below
@@ -285,11 +313,11 @@ def estimate_weights(
             none_above = none_above * (1 - share)
         visits = torch.stack(reached)
         chosen = (visits * torch.stack(own)).sum(1)
-        weights = torch.where(
-            visits.sum(1) > 0,
-            chosen / visits.sum(1).clamp_min(1e-300),
-            weights,
-        )
+        visited = visits.sum(1)
+        # An order that no token reaches keeps its weight. The clamp is for its quotient, which is
+        # computed but not used.
+        estimate = chosen / visited.clamp_min(1e-300)
+        weights = torch.where(visited > 0, estimate, weights)
     return weights.tolist()
 
 
@@ -341,6 +369,7 @@ class NgramCount(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
+        # Empty levels change no score, so there may be more of them than the order that is chosen.
         order = config.order or MAX_ORDER
         self.levels = nn.ModuleList(Level() for _ in range(order))
         self.context_length = order - 1
@@ -357,12 +386,15 @@ class NgramCount(LanguageModel):
             return
         order = order or LEAST_ORDERS  # no data but these: the order that is usual
         lambdas = [0.5] * order
+        # λ of all n-grams would be 1: each occurs in the data that it was counted on.
         if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
-            held_out = torch.arange(len(tokens), device=tokens.device) % HELD_OUT == 0
+            number = torch.arange(len(tokens), device=tokens.device)
+            held_out = number % HELD_OUT == 0
             rest = self._count(tokens[~held_out], lengths[~held_out])
             self._set_levels([*islice(rest, order)], [1.0] * order)
             lambdas = self._estimate_lambdas(tokens[held_out], lengths[held_out])
-        self._set_levels([*islice(self._count(tokens, lengths), order)], lambdas)
+        counted = self._count(tokens, lengths)
+        self._set_levels([*islice(counted, order)], lambdas)
 
     def _count(self, tokens: Tensor, lengths: Tensor) -> Iterator[Counts]:
         return count_orders(tokens, lengths, self.task.vocab)
@@ -381,16 +413,25 @@ class NgramCount(LanguageModel):
     ) -> None:
         counts = list[Counts]()
         losses = list[float]()
-        for found in islice(self._count(tokens, lengths), MAX_ORDER):
+        counted = self._count(tokens, lengths)
+        for found in islice(counted, MAX_ORDER):
             counts.append(found)
             self._set_levels(counts, [])
             losses.append(valid_loss())
-            if len(losses) >= LEAST_ORDERS and losses[-1] > min(losses):
+            least = min(losses)
+            if len(losses) >= LEAST_ORDERS and losses[-1] > least:
                 break
+        # The levels above the chosen order hold n-grams of orders that were tried.
         empty = Level()
         for level in self._levels:
-            level.set_tables(empty.contexts, empty.grams, empty.backoff, empty.share)
-        self._set_levels(counts[: 1 + losses.index(min(losses))], [])
+            level.set_tables(
+                empty.contexts,
+                empty.grams,
+                empty.backoff,
+                empty.share,
+            )
+        best = losses.index(min(losses))
+        self._set_levels(counts[: best + 1], [])
 
     @property
     def _levels(self) -> list[Level]:
@@ -399,26 +440,31 @@ class NgramCount(LanguageModel):
     def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
         if self.config.order:
             return {}
-        return {"order": float(sum(len(level.grams) > 0 for level in self._levels))}
+        filled = [len(level.grams) > 0 for level in self._levels]
+        return {"order": float(sum(filled))}
 
     def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
+        vocab = self.task.vocab
         match self.config.smoothing:
             case Smoothing.KNESER_NEY:
                 return kneser_ney(counts)
             case Smoothing.JELINEK_MERCER:
-                return [jelinek_mercer(*pair) for pair in zip(counts, lambdas, strict=True)]
+                return [*map(jelinek_mercer, counts, lambdas)]
             case Smoothing.ADD_ALPHA:
-                return [add_alpha(c, self.config.alpha, self.task.vocab) for c in counts]
+                return [add_alpha(level, self.config.alpha, vocab) for level in counts]
             case _:
-                return [add_alpha(c, 0.0, self.task.vocab) for c in counts]
+                return [add_alpha(level, 0.0, vocab) for level in counts]
 
     def _estimate_lambdas(self, tokens: Tensor, lengths: Tensor) -> list[float]:
         """Estimate λ of each order on tokens that are not in the present counts."""
         scored = scored_mask(tokens, lengths)
-        pairs = [(share[scored], context[scored]) for _, share, context in self._lookup(tokens)]
-        frequencies = torch.stack([share for share, _ in pairs])
-        known = torch.stack([context >= 0 for _, context in pairs]).double()
-        return estimate_weights(frequencies, known, self.task.vocab)
+        frequencies = []
+        known = []
+        for _, share, context in self._lookup(tokens):
+            frequencies.append(share[scored])
+            known.append(context[scored] >= 0)
+        known = torch.stack(known).double()
+        return estimate_weights(torch.stack(frequencies), known, self.task.vocab)
 
     def _lookup(
         self, tokens: Int[Tensor, "B T"]
@@ -432,24 +478,26 @@ class NgramCount(LanguageModel):
                 token = shift(tokens, k)
             else:
                 token = torch.zeros_like(tokens)
-            number = lookup(level.contexts, extend_keys(number, token, vocab))
+            key = extend_keys(number, token, vocab)
+            number = lookup(level.contexts, key)
             gram = lookup(level.grams, extend_keys(number, tokens, vocab))
-            found.append((level, take(level.share, gram, 0.0), number))
+            share = take(level.share, gram, 0.0)
+            found.append((level, share, number))
         return found
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         t = torch.arange(tokens.shape[1], device=tokens.device)
+        # In float64: products of many small shares would lose digits of rare tokens.
         uniform = torch.full_like(tokens, 1, dtype=torch.float64) / self.task.vocab
         p = uniform
         for k, (level, share, context) in enumerate(self._lookup(tokens)):
             below = uniform
             if self.config.smoothing.interpolates:
                 below = p
-            p = torch.where(
-                t < k,
-                p,
-                share + take(level.backoff, context, 1.0) * below,
-            )
+            backoff = take(level.backoff, context, 1.0)
+            longer = share + backoff * below
+            # No context of k tokens ends before position k.
+            p = torch.where(t < k, p, longer)
         return p[:, 1:].log().to(torch.get_default_dtype())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
@@ -464,23 +512,28 @@ class NgramCount(LanguageModel):
         # Contexts are read at the position after the prefix; the token there is not used.
         extended = nn.functional.pad(prefix, (0, 1))
         p = uniform
-        for level, _, contexts in self._lookup(extended)[: prefix.shape[1] + 1]:
+        usable = self._lookup(extended)[: prefix.shape[1] + 1]
+        for level, _, contexts in usable:
             below = uniform
             if self.config.smoothing.interpolates:
                 below = p
-            backoff = take(level.backoff, contexts[:, -1], 1.0)
-            p = _dense_shares(level, contexts[:, -1], vocab) + backoff[:, None] * below
+            context = contexts[:, -1]
+            backoff = take(level.backoff, context, 1.0)
+            p = _dense_shares(level, context, vocab) + backoff[:, None] * below
         return p.log().to(torch.get_default_dtype())
 
 
 def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
     """Return f of every token after each context, 0 for n-grams that do not occur."""
+    # The n-grams of a context are consecutive, because keys are sorted. Context −1 has none.
     first = torch.searchsorted(level.grams, context * vocab)
-    counts = torch.searchsorted(level.grams, (context + 1) * vocab) - first  # 0 for context −1
-    rows = torch.arange(len(context), device=context.device).repeat_interleave(counts)
-    # The n-grams of a context are consecutive, because keys are sorted.
+    end = torch.searchsorted(level.grams, (context + 1) * vocab)
+    counts = end - first
+    rows = torch.arange(len(context), device=context.device)
+    rows = rows.repeat_interleave(counts)
     row_begins = counts.cumsum(0) - counts
-    within = torch.arange(len(rows), device=context.device) - row_begins[rows]
+    number = torch.arange(len(rows), device=context.device)
+    within = number - row_begins[rows]
     grams = first[rows] + within
     words = level.grams[grams] % vocab
     shares = level.share.new_zeros(len(context), vocab)

@@ -30,10 +30,10 @@ class DiscreteLatent(DrawnModule):
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
-        draw_matrices(
-            self.to_logits.mT if name == "to_logits" else self.prior_logits,
-            draw,
-        )
+        if name == "to_logits":
+            draw_matrices(self.to_logits.mT, draw)
+        else:
+            draw_matrices(self.prior_logits, draw)
 
 
 @config
@@ -79,15 +79,16 @@ class TernaryVAE(VAE):
         super().__init__(config, task)
         self.z = DiscreteLatent(config.width, len(self.values))
         self.noise_shape = (config.width, len(self.values))
+        # The estimate compares two draws of one sentence.
         if config.estimator is Estimator.SCORE:
             self.training_samples = 2
-        else:
-            self.training_samples = 1
         self.estimated_gradient = f"{config.estimator}, of discrete draws"
 
     def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
+        # The largest of log-probabilities plus Gumbel noise is a draw (the Gumbel-max trick).
         noisy = self.log_q(h) + gumbel(u)
-        hard = nn.functional.one_hot(noisy.argmax(-1), len(self.values)).to(h)
+        drawn = noisy.argmax(-1)
+        hard = nn.functional.one_hot(drawn, len(self.values)).to(h)
         if self.training and self.config.estimator is Estimator.GUMBEL:
             soft = torch.softmax(noisy / self.config.temperature, dim=-1)
             # With these parentheses the value stays exactly one of the three values.
@@ -106,25 +107,31 @@ class TernaryVAE(VAE):
         values = self._levels(h)
         mean = q @ values
         variance = q @ values.square() - mean.square()
+        # Rounding may leave a variance just below 0.
         return mean, variance.clamp_min(0).sqrt()
 
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
-        return self.log_prob_of(self.log_p(), z) - self.log_prob_of(self.log_q(h), z)
+        prior = self.log_prob_of(self.log_p(), z)
+        return prior - self.log_prob_of(self.log_q(h), z)
 
     def reconstruction(self, tokens: Tensor, lengths: Tensor, z: Tensor, h: Tensor) -> Tensor:
         scores = self.decode(tokens, z)
-        if not self.training or self.config.estimator is Estimator.GUMBEL:
+        is_gumbel = self.config.estimator is Estimator.GUMBEL
+        if not self.training or is_gumbel:
             return scores
         scored = scored_mask(tokens, lengths)[:, 1:]
         total = torch.where(scored, scores, 0).sum(-1).detach()
         log_q = self.log_prob_of(self.log_q(h), z)
-        # The added term is 0 and has the estimated gradient.
-        zero = (total - total.flip(0)) * (log_q - log_q.detach())
+        # The added term is 0 and has the estimated gradient. Flipped, each draw is the other's
+        # baseline.
+        advantage = total - total.flip(0)
+        zero = advantage * (log_q - log_q.detach())
         return scores + share_over_tokens(zero, lengths)
 
     def log_q(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E K"]:
         """Return log q(z_e | s) of the three values."""
-        logits = (h @ self.z.to_logits).unflatten(-1, (-1, len(self.values)))
+        logits = h @ self.z.to_logits
+        logits = logits.unflatten(-1, (-1, len(self.values)))
         return torch.log_softmax(logits, dim=-1)
 
     def log_p(self) -> Float[Tensor, "E K"]:
@@ -135,6 +142,7 @@ class TernaryVAE(VAE):
         self, logs: Float[Tensor, "*B E K"], z: Float[Tensor, "S B E"]
     ) -> Float[Tensor, "S B"]:
         """Return the log-probability of each z under `logs`, summed over channels."""
+        # The values are consecutive integers: the distance to the first is the index.
         index = (z.detach() - self.values[0]).long()
         one_hot = nn.functional.one_hot(index, len(self.values)).to(logs)
         return (logs * one_hot).sum((-2, -1))

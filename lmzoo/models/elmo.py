@@ -54,17 +54,20 @@ class DirectionalLM(nn.Module):
 
     def __init__(self, config: ElmoConfig, task: Task) -> None:
         super().__init__()
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        self.cells = nn.ModuleList(
-            CELLS.build(config.cell, config.width, task.length) for _ in range(config.num_layers)
-        )
-        self.emission = EMISSIONS.build(EMISSIONS.parse("vector"), config.width, Norm.NONE)
+        width = config.width
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
+        layers = range(config.num_layers)
+        cells = [CELLS.build(config.cell, width, task.length) for _ in layers]
+        self.cells = nn.ModuleList(cells)
+        emission = EMISSIONS.parse("vector")
+        self.emission = EMISSIONS.build(emission, width, Norm.NONE)
 
     def layer_outputs(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "L1 B t E"]:
         """Return h^0 .. h^L after each token."""
         h = [self.embedding(tokens)]
         for cell in self.cell_list:
-            start = h[0].new_ones(len(tokens), cell.num_state_vectors * cell.width)
+            vectors = cell.num_state_vectors
+            start = h[0].new_ones(len(tokens), vectors * cell.width)
             h.append(cell.scan(h[-1], start))
         return torch.stack(h)
 
@@ -111,39 +114,42 @@ class Elmo(LanguageModel):
         return self.forward_lm.scores(tokens)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.forward_lm.next_log_prob(self.forward_lm.layer_outputs(prefix)[-1, :, -1])
+        y = self.forward_lm.layer_outputs(prefix)[-1, :, -1]
+        return self.forward_lm.next_log_prob(y)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         cells = self.forward_lm.cell_list
         size = sum(cell.num_state_vectors * cell.width for cell in cells)
-        return stack.begin(
-            cells,
-            self.forward_lm.embedding.weight.new_ones(batch, 1, size),
-        )
+        start = self.forward_lm.embedding.weight.new_ones(batch, 1, size)
+        return stack.begin(cells, start)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.forward_lm.embedding(token)
         y, state = stack.advance(self.forward_lm.cell_list, x, state)
-        return self.forward_lm.next_log_prob(y[:, 0]), state
+        scores = self.forward_lm.next_log_prob(y[:, 0])
+        return scores, state
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
-        return self.log_prob(tokens, lengths) + self.backward_log_prob(tokens, lengths)
+        backward = self.backward_log_prob(tokens, lengths)
+        return self.log_prob(tokens, lengths) + backward
 
     def backward_log_prob(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
         """Return log P(s_t | s_>t) of the backward model; for `<end>`, log P(s_t | s_<t)."""
         order = self._reversed_positions(tokens, lengths)
         scores = self.backward_lm.scores(tokens.gather(1, order))
-        return mask_scores(scores.gather(1, order[:, 1:] - 1), lengths)
+        # The score of position t stands at t − 1 of the scores: those of `<start>` are left out.
+        scores = scores.gather(1, order[:, 1:] - 1)
+        return mask_scores(scores, lengths)
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
         """Return the negative log-likelihood of each direction, in nats per token."""
         count = scored_mask(tokens, lengths).sum()
-        directions = (
-            self.log_prob(tokens, lengths),
-            self.backward_log_prob(tokens, lengths),
-        )
-        forward, backward = (-(scores.sum() / count).item() for scores in directions)
-        return {"left to right": forward, "right to left": backward}
+        forward = self.log_prob(tokens, lengths).sum()
+        backward = self.backward_log_prob(tokens, lengths).sum()
+        return {
+            "left to right": -(forward / count).item(),
+            "right to left": -(backward / count).item(),
+        }
 
     def represent(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T R"]:
         """Return a vector for each token in its context, R = E + 2H; undefined at pads."""
@@ -152,8 +158,10 @@ class Elmo(LanguageModel):
         backward = self.backward_lm.layer_outputs(tokens.gather(1, order))
         if self.task.ends:  # no token follows the last one: use the state after `<start>`
             t = torch.arange(tokens.shape[1], device=tokens.device)
-            order = order.masked_fill(t == lengths[:, None] - 1, 0)
-        backward = backward.gather(2, order[None, ..., None].expand_as(backward))
+            last = t == lengths[:, None] - 1
+            order = order.masked_fill(last, 0)
+        index = order[None, ..., None].expand_as(backward)
+        backward = backward.gather(2, index)
         return torch.cat([forward[-1], backward[-1], forward[0]], dim=-1)
 
     def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:

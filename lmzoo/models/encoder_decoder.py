@@ -51,10 +51,11 @@ class SentenceEncoderDecoder(LanguageModel):
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        self.encoder = CELLS.build(config.cell, config.width, task.length)
-        self.cell = CELLS.build(config.cell, config.width, task.length)
-        self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
+        width = config.width
+        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
+        self.encoder = CELLS.build(config.cell, width, task.length)
+        self.cell = CELLS.build(config.cell, width, task.length)
+        self.emission = EMISSIONS.build(config.emission, width, config.norm)
 
     @property
     def leaks(self) -> str:
@@ -69,16 +70,23 @@ class SentenceEncoderDecoder(LanguageModel):
         except for an MGRU with `output=centred` (h − ½).
         """
         x = self.embedding(tokens)
-        order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
-        start = x.new_ones(len(x), self.cell.num_state_vectors * self.config.width)
-        return last_output(self.encoder.scan(x.gather(1, order), start), lengths)
+        # Reversed within its length: the encoder reads each sentence before its pads.
+        order = reversed_order(lengths, x.shape[1])
+        order = order[..., None].expand_as(x)
+        vectors = self.cell.num_state_vectors
+        start = x.new_ones(len(x), vectors * self.config.width)
+        outputs = self.encoder.scan(x.gather(1, order), start)
+        return last_output(outputs, lengths)
 
     def outputs(self, tokens: Prefix, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B t E"]:
         """Return N(h) after each token, from each z."""
-        x = normalise_sequence(self.embedding(tokens), self.config.norm)
-        start = self.cell.constrain_start(z.flatten(0, 1)).repeat(1, self.cell.num_state_vectors)
+        norm = self.config.norm
+        x = normalise_sequence(self.embedding(tokens), norm)
+        # All draws of z run as one batch, the draw as the outer index.
+        start = self.cell.constrain_start(z.flatten(0, 1))
+        start = start.repeat(1, self.cell.num_state_vectors)
         h = self.cell.scan(x.repeat(len(z), 1, 1), start)
-        return normalise_vectors(h.unflatten(0, z.shape[:2]), self.config.norm)
+        return normalise_vectors(h.unflatten(0, z.shape[:2]), norm)
 
     def decode(self, tokens: Prefix, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B t-1"]:
         """Return log P(s_t | s_<t, z) of all tokens but the first."""
@@ -108,9 +116,11 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
     score: ClassVar[Score] = Score.RECONSTRUCTION
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.decode(tokens, self.encode(tokens, lengths)[None])[0]
+        z = self.encode(tokens, lengths)
+        return self.decode(tokens, z[None])[0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
-        y = self.outputs(prefix, self.encode(prefix, lengths)[None])[0, :, -1]
+        z = self.encode(prefix, lengths)
+        y = self.outputs(prefix, z[None])[0, :, -1]
         return self.emission.dense(y, self.embedding.weight)

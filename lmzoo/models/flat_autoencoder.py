@@ -65,7 +65,8 @@ class GaussianCode(DrawnModule):
 
     def kl(self, mean: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
         """Return KL(q ‖ p) of each sequence, in nats."""
-        return gaussian_kl(mean, self.log_beta, self.prior_mean, self.log_beta).sum(-1)
+        by_channel = gaussian_kl(mean, self.log_beta, self.prior_mean, self.log_beta)
+        return by_channel.sum(-1)
 
 
 class FlatAutoencoder(LanguageModel):
@@ -116,7 +117,8 @@ class FlatAutoencoder(LanguageModel):
         count = tokens.shape[1]
         self.require_length(count)
         mask = length_mask(lengths, count)
-        x = (self.embedding(tokens) * mask[..., None])[:, 1:]
+        x = self.embedding(tokens) * mask[..., None]
+        x = x[:, 1:]
         # The encoder is one linear map of all positions, so shorter sequences are padded by zeros.
         whole = nn.functional.pad(x, (0, 0, 0, self.task.length - count))
         h = self.encoder(whole.flatten(1))
@@ -126,18 +128,19 @@ class FlatAutoencoder(LanguageModel):
 
     def decode(self, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B N E"]:
         """Return the normalised y_t of every position."""
-        return normalise_vectors(
-            self.decoder(z).unflatten(-1, (-1, z.shape[-1])),
-            self.config.norm,
-        )
+        y = self.decoder(z).unflatten(-1, (-1, z.shape[-1]))
+        return normalise_vectors(y, self.config.norm)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.mean_scores(tokens, self.encode(tokens, lengths))
+        z = self.encode(tokens, lengths)
+        return self.mean_scores(tokens, z)
 
     def mean_scores(self, tokens: Tokens, z: Float[Tensor, "B E"]) -> Float[Tensor, "B T-1"]:
         """Return log P(s_t | s), averaged over the noise on z."""
-        y = self.decode(self.add_noise(z))[:, :, : tokens.shape[1] - 1]
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight).mean(0)
+        y = self.decode(self.add_noise(z))
+        y = y[:, :, : tokens.shape[1] - 1]
+        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        return scores.mean(0)
 
     def objective(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
         """Return the scores; with gaussian=True, minus each token's equal share of the KL."""
@@ -145,39 +148,44 @@ class FlatAutoencoder(LanguageModel):
             return super().objective(tokens, lengths, *sources)
         mean = self.encode(tokens, lengths)
         kl = self.code.kl(mean) / (lengths - 1).clamp_min(1)
-        return mask_scores(self.mean_scores(tokens, mean) - kl[:, None], lengths)
+        scores = self.mean_scores(tokens, mean)
+        return mask_scores(scores - kl[:, None], lengths)
 
     def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
         """Return KL in nats per sequence, μ, σ and active units; {} without a posterior."""
         if self.code is None:
             return {}
         mean = self.encode(tokens, lengths)
+        spread = mean.std(0, correction=0)
         return {
             "KL": self.code.kl(mean).mean().item(),
             "active units": float(active_units(mean)),
-            "spread of posterior means": mean.std(0, correction=0).mean().item(),
+            "spread of posterior means": spread.mean().item(),
             "posterior standard deviation": self.code.std.mean().item(),
         }
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         self.require_length(prefix.shape[1] + 1)
-        lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
+        size = prefix.shape[1]
+        lengths = torch.full((len(prefix),), size, device=prefix.device)
         z = self.add_noise(self.encode(prefix, lengths))
-        y = self.decode(z)[:, :, prefix.shape[1] - 1]
+        # The decoder has no y of `<start>`: index n − 1 is the token after n tokens.
+        y = self.decode(z)[:, :, size - 1]
         dense = self.emission.dense(y, self.embedding.weight)  # S B V
         return torch.logsumexp(dense, dim=0) - math.log(len(dense))
 
     def add_noise(self, z: Float[Tensor, "B E"]) -> Float[Tensor, "S B E"]:
         """Return z plus noise: one draw in training, `samples` draws in evaluation."""
-        if self.code is None:
-            std = self.config.noise_std
-        else:
+        if self.code is not None:
             std = self.code.std
-        if self.code is None and not std:
-            return z[None]
+        else:
+            std = self.config.noise_std
+            if not std:
+                return z[None]
         if self.training:
             u = fresh_uniforms((1, *z.shape), z)
         else:
+            # One sequence's noise for all, so that a score does not depend on the batch.
             u = shared_uniforms((self.config.samples, 1, z.shape[1]), z)
         return z + std * normal(u)
 
@@ -205,9 +213,10 @@ class LinearAutoencoder(FlatAutoencoder):
     Config = FlatConfig
 
     def __init__(self, config: FlatConfig, task: Task) -> None:
-        flat = (task.length - 1) * config.width
         width = config.width
-        super().__init__(config, task, nn.Linear(flat, width), nn.Linear(width, flat))
+        flat = (task.length - 1) * width
+        encoder = nn.Linear(flat, width)
+        super().__init__(config, task, encoder, nn.Linear(width, flat))
 
 
 @model(
@@ -236,8 +245,8 @@ class MLPAutoencoder(FlatAutoencoder):
         """Hidden size as a multiple of E."""
 
     def __init__(self, config: Config, task: Task) -> None:
-        flat = (task.length - 1) * config.width
         width = config.width
+        flat = (task.length - 1) * width
         hidden = config.expansion * width
         encoder = nn.Sequential(
             nn.Linear(flat, hidden),
@@ -245,5 +254,9 @@ class MLPAutoencoder(FlatAutoencoder):
             nn.Linear(hidden, width),
             nn.ReLU(),
         )
-        decoder = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, flat))
+        decoder = nn.Sequential(
+            nn.Linear(width, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, flat),
+        )
         super().__init__(config, task, encoder, decoder)

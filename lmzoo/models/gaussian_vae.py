@@ -52,19 +52,25 @@ class GaussianVAE(VAE):
         self.noise_shape = (config.width,)
 
     def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
-        return h @ self.z.to_mean + normal(u) / self.z.log_beta.exp()
+        noise = normal(u) / self.z.log_beta.exp()
+        return h @ self.z.to_mean + noise
 
     def sample_prior(self, u: Tensor) -> Tensor:
-        return self.z.prior_mean + normal(u) / self.z.prior_log_beta.exp()
+        noise = normal(u) / self.z.prior_log_beta.exp()
+        return self.z.prior_mean + noise
 
     def kl(self, h: Tensor) -> Tensor:
         z = self.z
-        return gaussian_kl(h @ z.to_mean, z.log_beta, z.prior_mean, z.prior_log_beta).sum(-1)
+        mean = h @ z.to_mean
+        by_channel = gaussian_kl(mean, z.log_beta, z.prior_mean, z.prior_log_beta)
+        return by_channel.sum(-1)
 
     def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
         mean = h @ self.z.to_mean
-        return mean, self.z.log_beta.neg().exp().expand_as(mean)
+        std = self.z.log_beta.neg().exp()
+        return mean, std.expand_as(mean)
 
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         prior = gaussian_log_density(z, self.z.prior_mean, self.z.prior_log_beta)
-        return prior - gaussian_log_density(z, h @ self.z.to_mean, self.z.log_beta)
+        mean = h @ self.z.to_mean
+        return prior - gaussian_log_density(z, mean, self.z.log_beta)

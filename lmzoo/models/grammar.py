@@ -91,11 +91,14 @@ class PCFG(LanguageModel):
 
     def grammar(self) -> LogGrammar:
         """Return the normalised grammar."""
+        # No preterminal emits `<end>`: a sentence ends when its tree is complete.
         end = torch.arange(self.task.vocab, device=self.emission.device) == END
+        emission = self.emission.masked_fill(end, -math.inf)
+        rules = torch.log_softmax(self.rules.flatten(1), dim=-1)
         return LogGrammar(
             root=torch.log_softmax(self.root, dim=-1),
-            rules=torch.log_softmax(self.rules.flatten(1), dim=-1).view_as(self.rules),
-            emission=torch.log_softmax(self.emission.masked_fill(end, -math.inf), dim=-1),
+            rules=rules.view_as(self.rules),
+            emission=torch.log_softmax(emission, dim=-1),
         )
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -120,27 +123,30 @@ class PCFG(LanguageModel):
         sentences = _sentence_scores(chart, grammar)
         prefixes = _prefix_scores(log_leaves, chart, grammar)
         # P(prefix + v) depends on v through its preterminal only: compute it per preterminal.
-        classes = _root_scores(
-            next_class_log_prob(grammar.rules, chart, log_leaves),
-            grammar,
-        )
+        by_class = next_class_log_prob(grammar.rules, chart, log_leaves)
+        classes = _root_scores(by_class, grammar)
         end = torch.tensor([END], device=prefix.device)
         emission = grammar.emission.index_fill(1, end, 0.0)
         words_next = torch.logsumexp(classes[..., None] + emission, dim=-2)
-        dense = words_next.index_copy(1, end, sentences[:, -1:]) - prefixes[:, -1:]
+        # The place of `<end>` takes the probability that the sentence is complete.
+        dense = words_next.index_copy(1, end, sentences[:, -1:])
+        dense = dense - prefixes[:, -1:]
         after_end = (words == END).any(1, keepdim=True)
         return torch.where(after_end, -math.log(self.task.vocab), dense)
 
     def sentence_log_prob(self, words: Int[Tensor, "B n"]) -> Float[Tensor, "B"]:
         """Return log inside(w) of complete sentences: the sum over all labelled trees."""
         grammar = self.grammar()
-        chart = inside(leaf_scores(grammar, words), grammar.rules)
-        return _root_scores(initial_spans(chart), grammar)[:, -1]
+        leaves = leaf_scores(grammar, words)
+        chart = inside(leaves, grammar.rules)
+        scores = _root_scores(initial_spans(chart), grammar)
+        return scores[:, -1]
 
 
 def leaf_scores(grammar: LogGrammar, words: Int[Tensor, "B n"]) -> Float[Tensor, "B n Q"]:
     """Return log P(w | q). Values at `<end>` are arbitrary: no span that contains it is used."""
-    return grammar.emission.T[words.masked_fill(words == END, 0)]
+    known = words.masked_fill(words == END, 0)
+    return grammar.emission.T[known]
 
 
 def _sentence_scores(chart: Chart, grammar: LogGrammar) -> Float[Tensor, "B T"]:
@@ -154,10 +160,9 @@ def _prefix_scores(
     chart: Chart,
     grammar: LogGrammar,
 ) -> Float[Tensor, "B T"]:
-    scores = _root_scores(
-        initial_spans(prefix_chart(log_leaves, grammar.rules, chart)),
-        grammar,
-    )
+    chart = prefix_chart(log_leaves, grammar.rules, chart)
+    scores = _root_scores(initial_spans(chart), grammar)
+    # Every string begins with the empty prefix: log 1.
     return nn.functional.pad(scores, (1, 0))
 
 
@@ -186,8 +191,11 @@ def estimate_log_prob(
     Source: S1.
     """
     n = words.shape[1]
-    bracketings = [draw_bracketing(0, n, generator) for _ in range(samples)]
-    scores = torch.stack([bracketing_log_prob(b, words, grammar) for b in bracketings])
+    scores = []
+    for _ in range(samples):
+        bracketing = draw_bracketing(0, n, generator)
+        scores.append(bracketing_log_prob(bracketing, words, grammar))
+    scores = torch.stack(scores)
     log_sum = torch.logsumexp(scores, dim=0)
     return log_sum + math.log(catalan(n - 1)) - math.log(samples)
 
@@ -209,7 +217,8 @@ def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracke
         shares.append(float(count))
     drawn = torch.multinomial(torch.tensor(shares), 1, generator=generator)
     k = first + 1 + int(drawn)
-    return draw_bracketing(first, k, generator), draw_bracketing(k, stop, generator)
+    left = draw_bracketing(first, k, generator)
+    return left, draw_bracketing(k, stop, generator)
 
 
 def bracketing_log_prob(
@@ -218,10 +227,9 @@ def bracketing_log_prob(
     grammar: LogGrammar,
 ) -> Float[Tensor, "B"]:
     """Return log P(w, b), summed over all labels."""
-    return _root_scores(
-        _label_scores(bracketing, leaf_scores(grammar, words), grammar),
-        grammar,
-    )
+    leaves = leaf_scores(grammar, words)
+    scores = _label_scores(bracketing, leaves, grammar)
+    return _root_scores(scores, grammar)
 
 
 def _label_scores(
@@ -232,6 +240,7 @@ def _label_scores(
     """Return log P(words and inner brackets of the tree | label) for every label of its root."""
     labels = len(grammar.rules)
     classes = log_leaves.shape[2]
+    # Symbols are nonterminals, then preterminals: a word has the latter, a pair the former.
     if isinstance(bracketing, int):
         return pad(log_leaves[:, bracketing], (labels, 0))
     left, right = (_label_scores(part, log_leaves, grammar)[:, None] for part in bracketing)

@@ -56,11 +56,13 @@ class HMM(HiddenChain):
         """Return log α_{i+1} after each of the tokens s_0..s_i."""
         emitted = self.words.token_log_probs(tokens[:, 1:], self.table)
         step = self.log_transition()
-        alpha = [self.start().expand(len(tokens), -1)]
+        alpha = self.start().expand(len(tokens), -1)
+        every = [alpha]
         # α_t predicts the state of token t from the tokens before it, so that scores stay causal.
         for scores in emitted.unbind(1):
-            alpha.append(self._predict(alpha[-1] + scores, step))
-        return torch.stack(alpha, dim=1)
+            alpha = self._predict(alpha + scores, step)
+            every.append(alpha)
+        return torch.stack(every, dim=1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return None
@@ -71,7 +73,8 @@ class HMM(HiddenChain):
         if state is None:
             alpha = self.start().expand(len(token), -1)
         else:
-            alpha = self._predict(state + scores.T[token], self.log_transition())
+            joint = state + scores.T[token]
+            alpha = self._predict(joint, self.log_transition())
         return torch.logsumexp(alpha[..., None] + scores, dim=1), alpha
 
     def prior(self) -> Tensor:
@@ -81,7 +84,9 @@ class HMM(HiddenChain):
         self, joint: Float[Tensor, "B K"], step: Float[Tensor, "K K"]
     ) -> Float[Tensor, "B K"]:
         """Return log α of the next token from log P(z, s_t | s_<t)."""
-        return torch.logsumexp(torch.log_softmax(joint, dim=-1)[..., None] + step, dim=1)
+        # Normalised at every step: the unnormalised sum would underflow on long sequences.
+        current = torch.log_softmax(joint, dim=-1)
+        return torch.logsumexp(current[..., None] + step, dim=1)
 
 
 @model(
@@ -107,10 +112,9 @@ class LocalHMM(HiddenChain):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         emitted = self.words.token_log_probs(tokens, self.table)
-        return log_mixture(
-            torch.softmax(self.start() + emitted, dim=-1),
-            self.log_transition(),
-        )
+        current = torch.softmax(self.start() + emitted, dim=-1)
+        return log_mixture(current, self.log_transition())
 
     def prior(self) -> Tensor:
-        return log_mixture(self.start().exp()[None], self.log_transition())[0]
+        start = self.start().exp()[None]
+        return log_mixture(start, self.log_transition())[0]

@@ -10,6 +10,7 @@ P(s_t | h_t, x_t). With S = 0 this is the recurrent language model.
 
 from typing import Annotated, Any
 
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -44,16 +45,20 @@ class LatentAutoregressive(FeatureModel):
     def state_size(self) -> int | None:
         return self.cell.state_size
 
-    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        size = self.cell.num_state_vectors * self.config.width
-        return stack.begin([self.cell], self.embedding.weight.new_ones(batch, 1, size))
+        start = self._start(batch)[:, None]
+        return stack.begin([self.cell], start)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.embedding(token)
         h, state = stack.advance([self.cell], x, state)
-        return self.emission.dense(h[:, 0] + self.skip(x), self.embedding.weight), state
+        y = h[:, 0] + self.skip(x)
+        return self.emission.dense(y, self.embedding.weight), state
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        start = x.new_ones(len(x), self.cell.num_state_vectors * self.config.width)
+        start = self._start(len(x))
         return self.cell.scan(x, start) + self.skip(x)
+
+    def _start(self, batch: int) -> Float[Tensor, "B S"]:
+        size = self.cell.num_state_vectors * self.config.width
+        return self.embedding.weight.new_ones(batch, size)

@@ -40,7 +40,8 @@ class LatentCRF(ComponentModel):
 
     def phi(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K K"]:
         """Return the potentials of the vectors x."""
-        return self.potentials(x).unflatten(-1, (self.config.components, -1))
+        potentials = self.potentials(x)
+        return potentials.unflatten(-1, (self.config.components, -1))
 
 
 @model(
@@ -65,6 +66,7 @@ class BigramLatentCRF(LatentCRF):
     context_length = 1
 
     def log_weights(self, tokens: Tensor) -> Tensor:
+        # Potentials of each distinct token, K² numbers; `at` copies them to the positions.
         x, at = embed_unique(self.table, tokens)
         in_mass = torch.logsumexp(self.phi(x), dim=-2)
         return at(torch.log_softmax(in_mass, dim=-1))
@@ -109,9 +111,12 @@ class TrigramLatentCRF(LatentCRF):
         phi = self.phi(normalise_vectors(x, self.config.norm))
         out_mass = at(torch.logsumexp(phi, dim=-1))
         transition = at(torch.softmax(phi, -1).flatten(1))
-        alpha = self._first_transition(at(torch.logsumexp(phi, dim=-2)))
+        in_mass = at(torch.logsumexp(phi, dim=-2))
+        alpha = self._first_transition(in_mass)
         from_state = torch.softmax(alpha + out_mass, dim=-1)[..., None, :]
-        return log_floored(from_state @ transition.unflatten(-1, phi.shape[1:])).squeeze(-2)
+        # A product of probabilities, not a sum of logs: K² numbers a position need no logsumexp.
+        reached = from_state @ transition.unflatten(-1, phi.shape[1:])
+        return log_floored(reached).squeeze(-2)
 
     def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
         """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""

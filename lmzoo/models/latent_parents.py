@@ -40,12 +40,16 @@ class Alignment(DrawnModule):
     def unused(self) -> int:
         """Logits that no score depends on: a ≥ t, t = 0, and the only parent of t = 1."""
         length = len(self.logits)
-        return length**2 - (length * (length - 1) // 2 - 1)
+        # Below the diagonal every pair counts, except the one of t = 1: a softmax over one parent.
+        used = length * (length - 1) // 2 - 1
+        return length**2 - used
 
     def forward(self, count: int) -> Float[Tensor, "{count} {count}"]:
         """Return log P(a | t) for a = 0..count-1 and t = 1..count; each column sums to one."""
+        # Column t: the first token is no child.
         logits = self.logits[:count, 1 : count + 1]
-        logits = logits.masked_fill(~earlier_mask(count, logits.device), -torch.inf)
+        later = ~earlier_mask(count, logits.device)
+        logits = logits.masked_fill(later, -torch.inf)
         return torch.log_softmax(logits, dim=0)
 
 
@@ -80,7 +84,8 @@ class ParentModel(LatentModel):
         return self.log_prior(pairs.shape[-1]) + pairs
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        return self.log_prior(prefix.shape[1])[:, -1:] + self.child_scores(prefix)
+        prior = self.log_prior(prefix.shape[1])[:, -1:]
+        return prior + self.child_scores(prefix)
 
     def prior(self) -> Tensor:
         return self.log_prior(self.task.length - 1)
@@ -97,13 +102,17 @@ class TiedParentModel(ParentModel):
         table = self.embedding.weight
         x, at = embed_unique(table, parents)
         y = self.transition(x)
-        log_z = log_normalisers(y.unflatten(1, (-1, x.shape[1])), table)  # N R
-        by_type = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
-        return by_type @ table[targets].transpose(1, 2) - at(log_z).flatten(1)[..., None]
+        # By distinct token (N) and type (R); `at` copies rows to the positions.
+        by_type = y.unflatten(1, (-1, x.shape[1]))
+        log_z = log_normalisers(by_type, table)
+        y = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
+        logits = y @ table[targets].transpose(1, 2)
+        return logits - at(log_z).flatten(1)[..., None]
 
     def child_scores(self, parents: Tensor) -> Float[Tensor, "B AR V"]:
-        y = self.transition(self.embedding(parents)).unflatten(2, (-1, self.config.width))
-        return torch.log_softmax(y.flatten(1, 2) @ self.embedding.weight.T, dim=-1)
+        y = self.transition(self.embedding(parents))
+        y = y.unflatten(2, (-1, self.config.width)).flatten(1, 2)
+        return torch.log_softmax(y @ self.embedding.weight.T, dim=-1)
 
 
 @model(
@@ -138,8 +147,10 @@ class LatentParentUniform(TiedParentModel):
         table = self.embedding.weight
         allowed = earlier_mask(count, table.device)
         if self.config.window is not None:
+            # Rows are parents: the lower triangle drops those more than W tokens before the child.
             allowed = allowed.tril(self.config.window - 1)
-        prior = table.new_zeros(count, count).masked_fill(~allowed, -torch.inf)
+        prior = table.new_zeros(count, count)
+        prior = prior.masked_fill(~allowed, -torch.inf)
         return torch.log_softmax(prior, dim=0)
 
 
@@ -205,7 +216,8 @@ class LatentParentTyped(TiedParentModel):
         if config.arcs is Arcs.SHARED:
             positions = (1, 1)
         self.alignment = Alignment(length)
-        self.set_drawn(config.types, types=(config.types, *positions))
+        shape = (config.types, *positions)
+        self.set_drawn(config.types, types=shape)
 
     @property
     def unused(self) -> int:
@@ -213,14 +225,17 @@ class LatentParentTyped(TiedParentModel):
         length = self.types.shape[-1]
         if length == 1:
             return 0
-        return len(self.types) * (length**2 - length * (length - 1) // 2)
+        used = length * (length - 1) // 2
+        return len(self.types) * (length**2 - used)
 
     def log_prior(self, count: int) -> Tensor:
         parents = super().log_prior(count)
         types = torch.log_softmax(self.types, dim=0)
         if self.config.arcs is Arcs.POSITIONAL:
             types = types[:, :count, 1 : count + 1]
-        return (parents[:, None] + types.transpose(0, 1)).flatten(0, 1)
+        # The pair (a, r) is numbered a · R + r.
+        pairs = parents[:, None] + types.transpose(0, 1)
+        return pairs.flatten(0, 1)
 
 
 @model(
@@ -257,16 +272,16 @@ class AlignedAggregateMarkov(ParentModel):
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
         scores = self.words.token_log_probs(targets, self.embedding.weight)
-        return log_mixture(self._class_probs(parents), scores.transpose(1, 2))
+        classes = self._class_probs(parents)
+        return log_mixture(classes, scores.transpose(1, 2))
 
     def child_scores(self, parents: Tensor) -> Tensor:
-        return log_mixture(
-            self._class_probs(parents),
-            self.words.log_prob_table(self.embedding.weight),
-        )
+        words = self.words.log_prob_table(self.embedding.weight)
+        return log_mixture(self._class_probs(parents), words)
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
-        return torch.softmax(self.gate(self.embedding(parents)), dim=-1)
+        logits = self.gate(self.embedding(parents))
+        return torch.softmax(logits, dim=-1)
 
 
 @model(
@@ -310,37 +325,49 @@ class TwoParentAggregateMarkov(LatentModel):
     def unused(self) -> int:
         """Logits that no score depends on: a parent not before t, t = 0, the pair of t = 1."""
         count = len(self.pairs)
-        return count**3 - ((count - 1) * count * (2 * count - 1) // 6 - 1)
+        # Child t + 1 has t² pairs; the one pair of t = 1 has probability 1.
+        used = (count - 1) * count * (2 * count - 1) // 6 - 1
+        return count**3 - used
 
     def joint(self, tokens: Tensor) -> Tensor:
-        classes = self._classes(tokens[:, :-1], self._log_prior(tokens.shape[1] - 1))
+        prior = self._log_prior(tokens.shape[1] - 1)
+        classes = self._classes(tokens[:, :-1], prior)
         scores = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
+        # Scaled by the most probable class, the sum of a rare token does not underflow to 0.
         top = scores.detach().amax(dim=-1, keepdim=True)
-        scaled = (classes * (scores - top).exp()[:, None]).sum(-1)  # B j t
-        joint = log_floored(scaled) + top.squeeze(-1)[:, None]
-        return joint.masked_fill(~earlier_mask(scaled.shape[-1], scaled.device), -torch.inf)
+        scaled = (scores - top).exp()[:, None]
+        summed = (classes * scaled).sum(-1)  # B j t
+        joint = log_floored(summed) + top.squeeze(-1)[:, None]
+        later = ~earlier_mask(summed.shape[-1], summed.device)
+        return joint.masked_fill(later, -torch.inf)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         prior = self._log_prior(prefix.shape[1])[..., -1:]
         classes = self._classes(prefix, prior).squeeze(2)
-        return log_mixture(classes, self.words.log_prob_table(self.embedding.weight))
+        words = self.words.log_prob_table(self.embedding.weight)
+        return log_mixture(classes, words)
 
     def prior(self) -> Tensor:
-        return torch.logsumexp(self._log_prior(self.task.length - 1), dim=0)
+        pairs = self._log_prior(self.task.length - 1)
+        return torch.logsumexp(pairs, dim=0)
 
     def _log_prior(self, count: int) -> Float[Tensor, "i j t"]:
         """Return log P(i, j | t), which is −∞ unless both parents are before t."""
         self.require_length(count + 1)
         before = earlier_mask(count, self.pairs.device)
         logits = self.pairs[:count, :count, 1 : count + 1]
-        logits = logits.masked_fill(~(before[:, None] & before), -torch.inf)
-        return torch.log_softmax(logits.flatten(0, 1), dim=0).unflatten(0, (count, count))
+        both_before = before[:, None] & before
+        logits = logits.masked_fill(~both_before, -torch.inf)
+        # One softmax over all pairs of parents.
+        pairs = torch.log_softmax(logits.flatten(0, 1), dim=0)
+        return pairs.unflatten(0, (count, count))
 
     def _classes(
         self, parents: Tensor, log_prior: Float[Tensor, "i j t"]
     ) -> Float[Tensor, "B j t K"]:
         """Return P(j, z | t), the sum of P(i, j, z | t) over the first parent i."""
         x = self.embedding(parents)
-        logits = self.first(x)[:, :, None] + self.second(x)[:, None]  # B i j K
-        classes = torch.softmax(logits, dim=-1)
+        first = self.first(x)[:, :, None]
+        second = self.second(x)[:, None]
+        classes = torch.softmax(first + second, dim=-1)  # B i j K
         return torch.einsum("ijt,bijk->bjtk", log_prior.exp(), classes)

@@ -37,9 +37,9 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice, FloatRange, IntRange
+from lmzoo.base.search_space import Choice
 from lmzoo.blocks.feature_model import FeatureModel
-from lmzoo.blocks.layers import Linear
+from lmzoo.blocks.layers import Dropout, Layers, Linear, Width
 from lmzoo.cells.attention import MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
@@ -74,9 +74,9 @@ class ModernDecoder(FeatureModel):
     class Config(MemoryConfig):
         """Sizes, cuts and parts of the memory."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        width: Width = 32
         """Embedding size E."""
-        layers: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        layers: Layers = 2
         """Number D of layers."""
         heads: Annotated[int, Choice((2, 4, 8))] = Field(4, ge=1)
         groups: int = Field(2, ge=1)
@@ -85,7 +85,7 @@ class ModernDecoder(FeatureModel):
         """Positions that a position attends to, itself included."""
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
         emission: Annotated[Any, EMISSIONS] = "vector"
-        dropout: Annotated[float, FloatRange(0.0, 0.3)] = Field(0.0, ge=0, lt=1)
+        dropout: Dropout = 0.0
         """Dropout rate of token vectors and residuals, in training."""
 
         @model_validator(mode="after")
@@ -115,18 +115,21 @@ class ModernDecoder(FeatureModel):
         for layer, cache in zip(self.blocks, state, strict=True):
             x, new = layer(x, cache)
             caches.append(new)
-        return self.emission.dense(self.norm(x)[:, 0], self.output_table), tuple(caches)
+        scores = self.emission.dense(self.norm(x)[:, 0], self.output_table)
+        return scores, tuple(caches)
 
     @property
     def state_size(self) -> int | None:
         c = self.config
+        # Without a window every position is kept: there is no fixed size.
         if Cut.WINDOW in c.cuts:
             return None
         layer = cast("ModernLayer", self.blocks[0])
         past = 0
         if Cut.CONVOLUTION not in c.cuts:
             past = (WINDOW - 1) * c.width
-        return c.layers * (layer.position_size * (c.window - 1) + past)
+        kept = layer.position_size * (c.window - 1)
+        return c.layers * (kept + past)
 
 
 class ModernLayer(SoftmaxAttention):
@@ -142,17 +145,23 @@ class ModernLayer(SoftmaxAttention):
             self.conv = None
         else:
             self.conv = nn.Parameter(taps((width, WINDOW)))
+        groups = config.groups
+        if Cut.GROUPS in cuts:
+            groups = config.heads
+        window = config.window
+        if Cut.WINDOW in cuts:
+            window = 0
         self.add_maps(
             width,
             config.heads,
-            config.heads if Cut.GROUPS in cuts else config.groups,
-            0 if Cut.WINDOW in cuts else config.window,
+            groups,
+            window,
             config.memory,
             rotated=Cut.ROTATION not in cuts,
         )
         self.dropout = nn.Dropout(config.dropout)
         if Cut.FEED_FORWARD not in cuts:
-            units = -(-8 * width // 3)
+            units = -(-8 * width // 3)  # ⌈8E/3⌉: as many weights as a part of 4E without a gate
             self.forward_norm = _norm(config)
             self.gate = Linear(width, units, bias=False)
             if Cut.GATE in cuts:
@@ -172,7 +181,10 @@ class ModernLayer(SoftmaxAttention):
         self, x: Float[Tensor, "B t E"], cache: Cache | None
     ) -> tuple[Float[Tensor, "B t E"], Cache]:
         """Process t positions after those of the cache; return the outputs and the new cache."""
-        past, window = ((), None) if cache is None else cache
+        past: State = ()
+        window = None
+        if cache is not None:
+            past, window = cache
         u, window = self._convolve(self.norm(x), window)
         y, past = self.attention(u, past)
         h = x + self.dropout(y)

@@ -14,7 +14,7 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.latent import ComponentModel, LatentModel
-from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
+from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable, Window
 from lmzoo.blocks.log_weights import LogWeights, Weighting
 from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import Task, model
@@ -22,7 +22,6 @@ from lmzoo.emissions.mixture import Components
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 from lmzoo.functional.tied_softmax import log_normalisers
-from lmzoo.types import Embeddings
 
 
 @model(
@@ -47,7 +46,7 @@ class NgramLogBilinear(FeatureModel):
     class Config(EmbeddingConfig):
         """Embedding and window."""
 
-        window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
+        window: Window = 5
         """Number W of context tokens; the model is a (W+1)-gram."""
 
     def __init__(self, config: Config, task: Task) -> None:
@@ -85,7 +84,7 @@ class MarkovMLP(FeatureModel):
     class Config(EmbeddingConfig):
         """Embedding, window and network."""
 
-        window: Annotated[int, IntRange(1, 8)] = Field(4, ge=1)
+        window: Window = 4
         """Number τ of context tokens."""
         hidden: Annotated[int, IntRange(16, 512, log=True)] = Field(64, ge=1)
         """Units per hidden layer."""
@@ -99,24 +98,16 @@ class MarkovMLP(FeatureModel):
         width = config.width
         std = config.embedding_std
         super().__init__(config, task, std)
-        sizes = [
-            config.window * width,
-            *[config.hidden] * config.depth,
-            width,
-        ]
+        hidden = [config.hidden] * config.depth
+        sizes = [config.window * width, *hidden, width]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
-        if config.tied:
-            self.output = None
-        else:
+        if not config.tied:
             self.output = EmbeddingTable(task.vocab, width, std)
         self.context_length = config.window
 
-    @property
-    def output_table(self) -> Embeddings:
-        return self.scaled((self.embedding if self.output is None else self.output).weight)
-
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        y = previous_vectors(self.embedding(tokens), self.config.window).flatten(2)
+        context = previous_vectors(self.embedding(tokens), self.config.window)
+        y = context.flatten(2)
         activate = getattr(torch.nn.functional, self.config.activation)
         *hidden, last = self.layers
         for layer in hidden:
@@ -145,18 +136,22 @@ class VectorMixture(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         table = self.embedding.weight
-        y = self.predict_vectors(tokens[:, :-1])
-        windows = previous_vectors(tokens[:, :-1, None], self.config.window, pad=-1.0)
+        sources = tokens[:, :-1]
+        y = self.predict_vectors(sources)
+        # Equal windows have equal normalisers, the dearest part: each is computed once.
+        windows = previous_vectors(sources[..., None], self.config.window, pad=-1.0)
         first, index = unique_rows(windows.flatten(0, 1).squeeze(2))
-        log_z = log_normalisers(y.flatten(1, 2)[:, first], table)[:, index]
+        distinct = y.flatten(1, 2)[:, first]
+        log_z = log_normalisers(distinct, table)[:, index]
         logits = (y * table[tokens[:, 1:]]).sum(-1)
         scores = logits - log_z.unflatten(1, y.shape[1:3])
         return self.weights()[:, None] + scores.transpose(0, 1)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        y = self.predict_vectors(prefix)[:, :, -1].transpose(0, 1)
-        logits = y @ self.embedding.weight.T
-        return self.weights()[:, None] + torch.log_softmax(logits, dim=-1)
+        y = self.predict_vectors(prefix)[:, :, -1]
+        logits = y.transpose(0, 1) @ self.embedding.weight.T
+        scores = torch.log_softmax(logits, dim=-1)
+        return self.weights()[:, None] + scores
 
     def prior(self) -> Tensor:
         return self.weights()
@@ -200,17 +195,21 @@ class PermutationLogBilinear(VectorMixture):
         width = config.width
         window = config.window
         orders = torch.tensor(list(permutations(range(window))))
+        # They follow from the window: a checkpoint does not need them.
         self.register_buffer("orders", orders, persistent=False)
         self.transition = nn.Linear(window * width, width)
         self.weights = LogWeights(len(orders), config.weights)
 
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the lag at each position of the window, such as "2 1 3", for each permutation."""
-        return tuple(" ".join(str(lag + 1) for lag in order) for order in self.orders.tolist())
+        names = []
+        for order in self.orders.tolist():
+            names.append(" ".join(str(lag + 1) for lag in order))
+        return tuple(names)
 
     def predict_vectors(self, tokens: Tensor) -> Tensor:
         context = previous_vectors(self.embedding(tokens), self.config.window)
-        maps = self.transition.weight.unflatten(1, (self.config.window, -1))  # E W E
+        maps = self.transition.weight.unflatten(1, (self.config.window, -1))
         # W² products W_j c_i serve all W! permutations: each permutation sums W of them.
         terms = torch.einsum("ejd,btid->jibte", maps, context)
         chosen = (terms[j, order] for j, order in enumerate(self.orders.unbind(1)))
@@ -241,7 +240,7 @@ class LogBilinearMixture(VectorMixture):
     class Config(EmbeddingConfig):
         """Embedding, window, number of components and their weights."""
 
-        window: Annotated[int, IntRange(1, 8)] = Field(5, ge=1)
+        window: Window = 5
         """Number W of context tokens."""
         components: Annotated[int, IntRange(1, 16, log=True)] = Field(3, ge=1)
         """Number K of components. Each computes a softmax over the vocabulary per token."""
@@ -275,34 +274,39 @@ class BigramMixture(LatentModel):
     def joint(self, tokens: Tensor) -> Tensor:
         targets = tokens[:, 1:]
         table = self.embedding.weight
+        # A bigram depends on the last token only: each distinct token is mapped once.
         x, at = embed_unique(table, tokens[:, :-1])
         y = self._transition_vectors(x)
         log_z = log_normalisers(y, table)
         y = at(y.flatten(1)).unflatten(2, y.shape[1:])
-        bigrams = (y * table[targets][:, :, None]).sum(-1) - at(log_z)
-        scores = torch.cat([self.unigram()[targets][..., None], bigrams], dim=-1)
+        logits = (y * table[targets][:, :, None]).sum(-1)
+        bigrams = logits - at(log_z)
+        unigram = self.unigram()[targets]
+        scores = torch.cat([unigram[..., None], bigrams], dim=-1)
         return (self.weights() + scores).transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         bigrams = self._dense(self.embedding(prefix[:, -1]))
         unigram = self.unigram().expand(len(bigrams), 1, -1)
-        return self.weights()[:, None] + torch.cat([unigram, bigrams], dim=1)
+        scores = torch.cat([unigram, bigrams], dim=1)
+        return self.weights()[:, None] + scores
 
     def prior(self) -> Tensor:
         return self.weights()
 
     def unigram(self) -> Float[Tensor, "V"]:
         """Return log Q."""
-        return self._dense(self.embedding.weight.new_ones(1, self.config.width))[0, 0]
+        # The first bigram after the vector 1, which stands for "no token".
+        ones = self.embedding.weight.new_ones(1, self.config.width)
+        return self._dense(ones)[0, 0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
-        return torch.log_softmax(
-            self._transition_vectors(x) @ self.embedding.weight.T,
-            dim=-1,
-        )
+        logits = self._transition_vectors(x) @ self.embedding.weight.T
+        return torch.log_softmax(logits, dim=-1)
 
     def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
-        return self.transition(x).unflatten(1, (self.config.components, -1))
+        y = self.transition(x)
+        return y.unflatten(1, (self.config.components, -1))
 
 
 @model(
@@ -369,11 +373,10 @@ class InterpolatedBigram(BigramMixture):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        is_free = config.unigram is Unigram.FREE
-        self.register_parameter(
-            "free",
-            nn.Parameter(torch.empty(task.vocab)) if is_free else None,
-        )
+        free = None
+        if config.unigram is Unigram.FREE:
+            free = nn.Parameter(torch.empty(task.vocab))
+        self.register_parameter("free", free)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

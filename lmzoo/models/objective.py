@@ -55,14 +55,17 @@ def mask_tokens(
 
     Devlin et al. 2019 (arXiv:1810.04805), 3.1 and A.1.
     """
-    predicted = eligible & (torch.rand(eligible.shape, device=eligible.device) < select)
-    fate = torch.rand(eligible.shape, device=eligible.device)
+    shape = tokens.shape
+    device = tokens.device
+    predicted = eligible & (torch.rand(shape, device=device) < select)
+    fate = torch.rand(shape, device=device)
+    # One draw of fate decides: [0, hide) hides, [hide, hide + swap) swaps, the rest stays.
     swapped = predicted & (fate >= hide) & (fate < hide + swap)
-    random = torch.randint(vocab, tokens.shape, device=tokens.device)
+    random = torch.randint(vocab, shape, device=device)
     return Masking(
-        torch.where(swapped, random, tokens),
-        predicted & (fate < hide),
-        predicted,
+        tokens=torch.where(swapped, random, tokens),
+        hidden=predicted & (fate < hide),
+        predicted=predicted,
     )
 
 
@@ -135,6 +138,7 @@ class MaskedLM(LanguageModel):
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: Any = transformer_layers(config, std=spread)
+        # Post-norm blocks end with a norm of their own.
         if config.norm is NormPosition.PRE:
             self.final_norm = nn.LayerNorm(width)
         else:
@@ -143,11 +147,8 @@ class MaskedLM(LanguageModel):
         self.latent = self.emission.latent
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.emission.log_prob(
-            self.masked_features(tokens, lengths),
-            tokens[:, 1:],
-            self.embedding.weight,
-        )
+        y = self.masked_features(tokens, lengths)
+        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         c = self.config
@@ -160,25 +161,31 @@ class MaskedLM(LanguageModel):
             swap=c.swap,
         )
         y = self.encode(masking.tokens, lengths, masking.hidden)[:, 1:]
-        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight) / c.select
-        return mask_scores(scores * masking.predicted[:, 1:], lengths)
+        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        # Divided by the probability of selection, every token counts once in expectation.
+        scores = scores / c.select * masking.predicted[:, 1:]
+        return mask_scores(scores, lengths)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
+        # The token after the prefix is a pad that the mask hides.
         tokens = nn.functional.pad(prefix, (0, 1))
-        lengths = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
-        last = _only(tokens.shape[1] - 1, tokens)
-        y = self.encode(tokens, lengths, last)[:, -1]
+        size = tokens.shape[1]
+        lengths = torch.full((len(tokens),), size, device=tokens.device)
+        hidden = _only(size - 1, tokens)
+        y = self.encode(tokens, lengths, hidden)[:, -1]
         return self.emission.dense(y, self.embedding.weight)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self.masked_features(tokens, lengths)
-        joint = self.emission.joint(y, tokens[:, 1:], self.embedding.weight)
+        table = self.embedding.weight
+        joint = self.emission.joint(y, tokens[:, 1:], table)
         return torch.softmax(joint, dim=-1).mT
 
     def masked_features(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1 E"]:
         """Return y_t with only s_t hidden, for t = 1..T-1: one pass of the encoder per t."""
+        # A loop, not one large batch: T encodings at once would take T times the memory.
         features = []
         for t in range(1, tokens.shape[1]):
             y = self.encode(tokens, lengths, _only(t, tokens))
@@ -187,14 +194,12 @@ class MaskedLM(LanguageModel):
 
     def encode(self, tokens: Tokens, lengths: Lengths, hidden: Mask) -> Float[Tensor, "B T E"]:
         """Return y of every position; every position attends to all tokens but pads."""
-        x = torch.where(
-            hidden[..., None],
-            self.mask.weight[0],
-            self.embedding(tokens),
-        )
+        embedded = self.embedding(tokens)
+        x = torch.where(hidden[..., None], self.mask.weight[0], embedded)
         x = self.dropout(self.place(x))
         count = tokens.shape[1]
-        mask = length_mask(lengths, count)[:, None].expand(-1, count, -1)
+        mask = length_mask(lengths, count)[:, None]
+        mask = mask.expand(-1, count, -1)
         for block in self.blocks:
             x = block(x, mask=mask)
         if self.final_norm is None:
@@ -204,7 +209,8 @@ class MaskedLM(LanguageModel):
 
 def _only(t: int, tokens: Tokens) -> Mask:
     """Return the mask of the batch that is True at position t only."""
-    return (torch.arange(tokens.shape[1], device=tokens.device) == t).expand_as(tokens)
+    position = torch.arange(tokens.shape[1], device=tokens.device)
+    return (position == t).expand_as(tokens)
 
 
 Contrast = StrEnum("Contrast", "NCE NEGATIVE_SAMPLING")
@@ -224,7 +230,8 @@ def contrastive_objective(
     has a gradient that tends to that of the likelihood as k grows. Negative sampling takes s = c,
     as if k q were 1; its optimum is c = log p̃ / (k q).
     """
-    return logsigmoid(data) + logsigmoid(-noise).sum(-1)
+    rejected = logsigmoid(-noise).sum(-1)
+    return logsigmoid(data) + rejected
 
 
 @model(
@@ -279,7 +286,11 @@ class NoiseContrastive(EmbeddedModel):
     def reset_parameters(self) -> None:
         """Set b and log Z such that Σ_v e^c is about 1."""
         log_vocab = math.log(self.task.vocab)
-        nn.init.constant_(self.bias, 0.0 if self.config.learned_log_z else -log_vocab)
+        bias = -log_vocab
+        # Either b or log Z makes Σ_v e^c about 1 at the start, not both.
+        if self.config.learned_log_z:
+            bias = 0.0
+        nn.init.constant_(self.bias, bias)
         if self.log_z is not None:
             nn.init.constant_(self.log_z, log_vocab)
 
@@ -291,36 +302,44 @@ class NoiseContrastive(EmbeddedModel):
         return self.cell.state_size
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        dense = torch.log_softmax(self.unnormalised_scores(tokens[:, :-1]), dim=-1)
+        scores = self.unnormalised_scores(tokens[:, :-1])
+        dense = torch.log_softmax(scores, dim=-1)
         return dense.gather(-1, tokens[:, 1:, None])[..., 0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return torch.log_softmax(self.unnormalised_scores(prefix)[:, -1], dim=-1)
+        scores = self.unnormalised_scores(prefix)[:, -1]
+        return torch.log_softmax(scores, dim=-1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return stack.begin([self.cell], self._start(batch)[:, None])
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         h, state = stack.advance([self.cell], self.embedding(token), state)
-        return torch.log_softmax(self._vocabulary_scores(h[:, 0]), dim=-1), state
+        scores = self._vocabulary_scores(h[:, 0])
+        return torch.log_softmax(scores, dim=-1), state
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        # An evaluation must not change the noise that the training draws from.
         if self.training:
             self.noise.update(tokens, scored_mask(tokens, lengths))
         data = tokens[:, 1:]
         h = self._hidden_states(tokens[:, :-1])
         noise = self.noise.draw((*data.shape, self.config.negatives))
+        # The data token first, then its noise tokens: one product for all of them.
         both = torch.cat([data[..., None], noise], dim=-1)
         products = self.embedding(both) @ h[..., None]
         s = products[..., 0] + self._biases()[both]
         if self.config.contrast is Contrast.NCE:
-            s = s - math.log(self.config.negatives) - self.noise.log_q(s)[both]
-        return mask_scores(contrastive_objective(s[..., 0], s[..., 1:]), lengths)
+            log_q = self.noise.log_q(s)[both]
+            s = s - math.log(self.config.negatives) - log_q
+        scores = contrastive_objective(s[..., 0], s[..., 1:])
+        return mask_scores(scores, lengths)
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
         """Return the mean and standard deviation of log Σ_v e^c over the scored tokens."""
-        log_z = self.unnormalised_scores(tokens[:, :-1]).logsumexp(-1)
-        log_z = log_z[scored_mask(tokens, lengths)[:, 1:]]
+        scores = self.unnormalised_scores(tokens[:, :-1])
+        scored = scored_mask(tokens, lengths)[:, 1:]
+        log_z = scores.logsumexp(-1)[scored]
         return {
             "log Z": log_z.mean().item(),
             "spread of log Z": log_z.std(correction=0).item(),
@@ -328,7 +347,8 @@ class NoiseContrastive(EmbeddedModel):
 
     def unnormalised_scores(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:
         """Return c(v, h) of every token v after each position."""
-        return self._vocabulary_scores(self._hidden_states(tokens))
+        h = self._hidden_states(tokens)
+        return self._vocabulary_scores(h)
 
     def _vocabulary_scores(self, h: Float[Tensor, "*N E"]) -> Float[Tensor, "*N V"]:
         return h @ self.embedding.weight.T + self._biases()
@@ -337,7 +357,8 @@ class NoiseContrastive(EmbeddedModel):
         return self.cell.scan(self.embedding(tokens), self._start(len(tokens)))
 
     def _start(self, batch: int) -> Float[Tensor, "B S"]:
-        return self.bias.new_ones(batch, self.cell.num_state_vectors * self.config.width)
+        vectors = self.cell.num_state_vectors
+        return self.bias.new_ones(batch, vectors * self.config.width)
 
     def _biases(self) -> Float[Tensor, "V"]:
         if self.log_z is None:

@@ -9,15 +9,12 @@ is a column of W_2, so the columns of W_2 act as input embeddings. The input and
 not tied: this is the untied baseline of the rows with a tied softmax.
 """
 
-from typing import Annotated
-
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import IntRange
+from lmzoo.blocks.layers import Width
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 
 
@@ -34,12 +31,13 @@ class OneHotRecurrent(LanguageModel):
     class Config:
         """State size."""
 
-        width: Annotated[int, IntRange(8, 256, log=True)] = Field(32, ge=2)
+        width: Width = 32
         """State size H. The embedding size is V."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.read = nn.Linear(task.vocab, config.width)
+        # The bias of `read` is enough: two would be one.
         self.carry = nn.Linear(config.width, config.width, bias=False)
         self.write = nn.Linear(config.width, task.vocab)
 
@@ -53,13 +51,16 @@ class OneHotRecurrent(LanguageModel):
         return dense.gather(-1, tokens[:, 1:, None])[..., 0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return torch.log_softmax(self.write(self._states(prefix)[:, -1]), dim=-1)
+        h = self._states(prefix)[:, -1]
+        return torch.log_softmax(self.write(h), dim=-1)
 
     def _states(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t H"]:
-        states = [self._start(len(tokens))]
+        h = self._start(len(tokens))
+        states = []
         for x in self._columns(tokens).unbind(1):
-            states.append(self._step(x, states[-1]))
-        return torch.stack(states[1:], dim=1)
+            h = self._step(x, h)
+            states.append(h)
+        return torch.stack(states, dim=1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self._start(batch)
@@ -70,7 +71,8 @@ class OneHotRecurrent(LanguageModel):
 
     def _columns(self, tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
         """Return W_2 x + b without building the one-hot vectors x."""
-        return nn.functional.embedding(tokens, self.read.weight.T) + self.read.bias
+        columns = nn.functional.embedding(tokens, self.read.weight.T)
+        return columns + self.read.bias
 
     def _step(self, column: Float[Tensor, "B H"], h: Float[Tensor, "B H"]) -> Tensor:
         return torch.tanh(column + self.carry(h))

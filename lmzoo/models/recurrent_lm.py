@@ -30,7 +30,8 @@ def drop_features(x: Float[Tensor, "*N B T E"], rate: float) -> Float[Tensor, "*
     All positions, and the axes before B, share it (Gal & Ghahramani 2016, arXiv:1512.05287).
     """
     batch, _, width = x.shape[-3:]
-    return x * nn.functional.dropout(x.new_ones(batch, 1, width), rate)
+    mask = x.new_ones(batch, 1, width)
+    return x * nn.functional.dropout(mask, rate)
 
 
 Dropout = Annotated[
@@ -113,6 +114,7 @@ class RecurrentLM(StartMixture):
         self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         layers = range(config.num_layers)
         cells = [CELLS.build(config.cell, config.width, task.length) for _ in layers]
+        # Under its own name, so that models of one layer keep the names of their weights.
         self.cell = cells[0]
         self.upper = nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
@@ -147,7 +149,10 @@ class RecurrentLM(StartMixture):
         return [cell.num_state_vectors * cell.width for cell in self._cells]
 
     def _table(self) -> Tensor:
-        return self.scaled((self.embedding if self.head is None else self.head).weight)
+        table = self.embedding
+        if self.head is not None:
+            table = self.head
+        return self.scaled(table.weight)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         y = self.outputs_by_start(tokens[:, :-1], drop=self.training)
@@ -161,8 +166,11 @@ class RecurrentLM(StartMixture):
         dense = self.emission.dense(y, self._table())
         if self.starts is None:
             return dense[0].argmax(-1)
-        weights = start_posterior(self.starts.log_weights(), self._scores_by_start(y, tokens))
-        return torch.logsumexp(weights[..., None] + dense, dim=0).argmax(-1)
+        scores = self._scores_by_start(y, tokens)
+        # What a token says of the start counts for the tokens after it only.
+        weights = start_posterior(self.starts.log_weights(), scores)
+        mixed = torch.logsumexp(weights[..., None] + dense, dim=0)
+        return mixed.argmax(-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return P(z_t | s_t, s_<t) = Σ_i P(i | s_<=t) P(z_t | s_t, s_<t, h_0 = w_i)."""
@@ -172,8 +180,10 @@ class RecurrentLM(StartMixture):
         joint = self.emission.joint(y, tokens[:, 1:], self._table())  # W B T-1 K
         if self.starts is not None:
             scores = torch.logsumexp(joint, dim=-1)
-            joint = joint + start_posterior(self.starts.log_weights(), scores)[..., None]
-        return torch.softmax(torch.logsumexp(joint, dim=0), dim=-1).mT
+            weights = start_posterior(self.starts.log_weights(), scores)
+            joint = joint + weights[..., None]
+        mixed = torch.logsumexp(joint, dim=0)
+        return torch.softmax(mixed, dim=-1).mT
 
     def _scores_by_start(
         self, y: Float[Tensor, "W B t _"], tokens: Tensor
@@ -185,10 +195,17 @@ class RecurrentLM(StartMixture):
         c = self.config
         count = self._num_starts
         begin = self._begin_vectors(len(tokens))
-        into, out = (c.dropout_input, c.dropout_output) if drop else (0.0, 0.0)
+        into = 0.0
+        out = 0.0
+        if drop:
+            into = c.dropout_input
+            out = c.dropout_output
         x = self._inputs(tokens)
         if into:
-            x = drop_features(x.vectors() if isinstance(x, TokenInputs) else x, into)
+            if isinstance(x, TokenInputs):
+                x = x.vectors()  # a mask differs between positions of one token
+            x = drop_features(x, into)
+        # All initial states run as one batch, the state as the outer index.
         if count > 1:
             if isinstance(x, TokenInputs):
                 x = x.repeated(count)
@@ -197,7 +214,8 @@ class RecurrentLM(StartMixture):
         h = self.cell.scan(x, begin[0])
         for cell, start in zip(self._cells[1:], begin[1:], strict=True):
             if into:  # the initial states share the mask of their sequence
-                h = drop_features(h.unflatten(0, (count, -1)), into).flatten(0, 1)
+                by_start = h.unflatten(0, (count, -1))
+                h = drop_features(by_start, into).flatten(0, 1)
             h = cell.scan(h, start)
         y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
         if out:
@@ -212,20 +230,20 @@ class RecurrentLM(StartMixture):
         per_entry = tokens.numel() > self.task.vocab and uses_kernels()
         if norm.over_time or not per_entry:
             return normalise_sequence(self.embedding(tokens), norm)
-        return TokenInputs(tokens, normalise_vectors(self.embedding.weight, norm))
+        table = normalise_vectors(self.embedding.weight, norm)
+        return TokenInputs(tokens, table)
 
     def _begin_vectors(self, batch: int) -> tuple[Float[Tensor, "WB S"], ...]:
         """Return the initial vectors of each cell, for all initial states and sequences."""
         start = self._start_vectors()
+        # One row for each pair of initial state and sequence, in the order of `repeat`.
         start = start[:, None].expand(-1, batch, -1).flatten(0, 1)
         return start.split(self._start_sizes, dim=-1)
 
     @property
     def _cells(self) -> list[Cell]:
-        return [
-            self.cell,
-            *(cast("Cell", layer) for layer in self.upper),
-        ]
+        upper = [cast("Cell", layer) for layer in self.upper]
+        return [self.cell, *upper]
 
     @property
     def _num_starts(self) -> int:
@@ -236,9 +254,12 @@ class RecurrentLM(StartMixture):
         return self.starts.log_weights()
 
     def _start_vectors(self) -> Float[Tensor, "W S"]:
-        if self.starts is None:
-            zero = self.cell.zero_start
-            start = self.config.start
-            value = {Start.ZEROS: zero, Start.ONES: zero + 1}.get(start, 1.0)
-            return self.embedding.weight.new_full((1, sum(self._start_sizes)), value)
-        return self.cell.constrain_start(self.starts.vectors)
+        if self.starts is not None:
+            return self.cell.constrain_start(self.starts.vectors)
+        value = 1.0
+        match self.config.start:
+            case Start.ZEROS:
+                value = self.cell.zero_start
+            case Start.ONES:
+                value = self.cell.zero_start + 1
+        return self.embedding.weight.new_full((1, sum(self._start_sizes)), value)

@@ -30,11 +30,13 @@ def encode(
 
     h_i, s_i = cell(x_i, s_{i-1})        i = 1..n, s_0 a state of ones
     """
-    state = cell.initial_state(x.new_ones(len(x), cell.num_state_vectors * cell.width))
+    start = x.new_ones(len(x), cell.num_state_vectors * cell.width)
+    state = cell.initial_state(start)
     outputs = []
     for i, projected in enumerate(cell.project(x).unbind(1)):
         h, next_state = cell.step(projected, state)
         kept = []
+        # A shorter source keeps the state of its last token while the others go on.
         for new, old in zip(next_state, state, strict=True):
             other_axes = [1] * (new.dim() - 1)  # a state may be a matrix
             is_real = (i < lengths).view(-1, *other_axes)
@@ -48,8 +50,10 @@ def encode_backward(
     cell: Cell, x: Float[Tensor, "B S E"], lengths: Lengths
 ) -> tuple[Float[Tensor, "B S H"], State]:
     """Encode from the last token to the first; outputs are at the positions of their tokens."""
-    order = reversed_order(lengths, x.shape[1])[..., None].expand_as(x)
+    order = reversed_order(lengths, x.shape[1])
+    order = order[..., None].expand_as(x)
     outputs, state = encode(cell, x.gather(1, order), lengths)
+    # Reversing twice restores the order.
     return outputs.gather(1, order), state
 
 
@@ -88,6 +92,7 @@ class RecurrentSeq2Seq(FeatureModel):
         width = config.width
         std = config.embedding_std
         super().__init__(config, task, std)
+        # Their vocabularies differ: two languages, or symbols and their classes.
         self.source_embedding = EmbeddingTable(task.source_vocab, width, std)
         self.encoder = CELLS.build(config.cell, width, task.source_length)
         self.decoder = CELLS.build(config.cell, width, task.length)
@@ -121,6 +126,7 @@ class RecurrentSeq2Seq(FeatureModel):
         source, source_lengths = sources
         state = self.start(source, source_lengths)
         outputs = []
+        # Step by step: with attention, the input of a step depends on the output of the last one.
         for x in self.embedding(tokens).unbind(1):
             h, state = self.step(x, state)
             outputs.append(h)
@@ -133,7 +139,8 @@ class RecurrentSeq2Seq(FeatureModel):
         self, state: DecodingState, token: Tensor
     ) -> tuple[Float[Tensor, "B V"], DecodingState]:
         h, state = self.step(self.embedding(token), state)
-        return self.emission.dense(h, self.embedding.weight), state
+        scores = self.emission.dense(h, self.embedding.weight)
+        return scores, state
 
 
 @model(
@@ -154,7 +161,9 @@ class Seq2Seq(RecurrentSeq2Seq):
     """
 
     def start(self, source: Tensor, source_lengths: Tensor) -> State:
-        return encode(self.encoder, self.source_embedding(source), source_lengths)[1]
+        x = self.source_embedding(source)
+        _, state = encode(self.encoder, x, source_lengths)
+        return state
 
     def step(self, x: Tensor, state: State) -> tuple[Tensor, State]:
         return self.decoder.advance(x, state)
@@ -209,6 +218,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         @model_validator(mode="after")
         def _reads_two_vectors(self) -> Any:
             name = CELLS.name_of(self.cell)
+            # The GRU with a misprinted reset multiplies its inputs: no sum of two maps.
             misprint = getattr(self.cell, "reset", "") == "input"
             if not self.folded and (name not in ("rnn", "lstm", "gru") or misprint):
                 raise UserError(
@@ -224,7 +234,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
             self.join = nn.Linear(2 * width, width, bias=False)
         else:
             self.join = None
-        if not config.folded:
+            # As many columns as the gates read: what `project` returns for one vector.
             columns = self.decoder.project(torch.zeros(1, 1, width)).shape[-1]
             self.read = nn.Linear(width, columns, bias=False)
         self.backward_encoder = None
@@ -240,21 +250,20 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         width = self.config.width
         if size is None:
             return None
-        return size + width + self.task.source_length * (width + 1)
+        source = self.task.source_length * (width + 1)
+        return size + width + source
 
     def start(self, source: Source, source_lengths: Lengths) -> AttentionState:
         mask = length_mask(source_lengths, source.shape[1])
         x = self.source_embedding(source)
         h, cell = encode(self.encoder, x, source_lengths)
         if self.backward_encoder is None or self.fold is None:
-            return AttentionState(h, mask, last_output(h, source_lengths), cell)
+            last = last_output(h, source_lengths)
+            return AttentionState(h, mask, last, cell)
+        # The state of the encoder that read the source last to first: it ends at its first token.
         back, cell = encode_backward(self.backward_encoder, x, source_lengths)
-        return AttentionState(
-            self.fold(torch.cat([h, back], dim=-1)),
-            mask,
-            back[:, 0],
-            cell,
-        )
+        both = self.fold(torch.cat([h, back], dim=-1))
+        return AttentionState(both, mask, back[:, 0], cell)
 
     def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
         h_att, _ = self.attend(state)
@@ -262,14 +271,17 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
             joined = self.join(torch.cat([x, h_att], dim=-1))
             h, cell = self.decoder.advance(joined, state.cell)
         else:
-            projected = self.decoder.project(x[:, None])[:, 0] + self.read(h_att)
+            # The sum of two maps of x and h_att: the columns of one map of [x ; h_att].
+            projected = self.decoder.project(x[:, None])[:, 0]
+            projected = projected + self.read(h_att)
             h, cell = self.decoder.step(projected, state.cell)
         return h, state._replace(h=h, cell=cell)
 
     def attend(self, state: AttentionState) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B S"]]:
         """Return the attention output h_att and the weights p."""
         logits = torch.einsum("bh,bsh->bs", state.h, state.source)
-        p = torch.softmax(logits.masked_fill(~state.mask, -torch.inf), dim=-1)
+        logits = logits.masked_fill(~state.mask, -torch.inf)
+        p = torch.softmax(logits, dim=-1)
         return torch.einsum("bs,bsh->bh", p, state.source), p
 
     def attention_maps(
@@ -279,6 +291,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         state = self.start(source, source_lengths)
         weights = []
         for x in self.embedding(tokens).unbind(1):
+            # The weights before the step: they make the h_att that it reads.
             weights.append(self.attend(state)[1])
             _, state = self.step(x, state)
         return torch.stack(weights, dim=1)[None, :, None]

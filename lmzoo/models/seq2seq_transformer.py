@@ -43,17 +43,14 @@ class EncoderDecoder(nn.Module):
     def __init__(self, config: TransformerConfig) -> None:
         super().__init__()
         width = config.width
-        pre = config.norm is NormPosition.PRE
         self.encoder = transformer_layers(config)
         self.decoder: Any = transformer_layers(config, CrossBlock)
-        if pre:
+        self.encoder_norm = None
+        self.decoder_norm = None
+        # Post-norm blocks end with a norm of their own.
+        if config.norm is NormPosition.PRE:
             self.encoder_norm = nn.LayerNorm(width)
-        else:
-            self.encoder_norm = None
-        if pre:
             self.decoder_norm = nn.LayerNorm(width)
-        else:
-            self.decoder_norm = None
 
     def encode(self, x: Float[Tensor, "B S E"], lengths: Lengths) -> Float[Tensor, "B S E"]:
         """Return m. Its vectors at pads are undefined and are not attended to."""
@@ -83,6 +80,7 @@ class EncoderDecoder(nn.Module):
     def begin(self, memory: Float[Tensor, "B S E"], lengths: Lengths) -> TransformerState:
         """Return the decoding state before the first position."""
         mask = length_mask(lengths, memory.shape[1])[:, None]
+        # Once for all steps: the source does not change while the target is decoded.
         source = tuple(block.attention.keys_and_values(memory) for block in self.decoder)
         return TransformerState(source, mask, (None,) * len(source))
 
@@ -91,7 +89,8 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "B 1 E"], TransformerState]:
         """Decode one more position: return y and the new state."""
         target = []
-        for block, source, before in zip(self.decoder, state.source, state.target, strict=True):
+        caches = zip(self.decoder, state.source, state.target, strict=True)
+        for block, source, before in caches:
             u, after = block.advance_over(source, u, before, state.mask)
             target.append(after)
         y = u
@@ -140,23 +139,24 @@ class TransformerEncoderDecoder(FeatureModel):
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         source, source_lengths = sources
         u = self.dropout(self.place(self.embedding(tokens)))
-        return self.body.decode(u, self._encode(source, source_lengths), source_lengths)
+        memory = self._encode(source, source_lengths)
+        return self.body.decode(u, memory, source_lengths)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         source, lengths = self.conditioning_inputs(sources)
-        return 0, self.body.begin(self._encode(source, lengths), lengths)
+        memory = self._encode(source, lengths)
+        return 0, self.body.begin(memory, lengths)
 
     def advance(
         self, state: DecodingState, token: Tensor
     ) -> tuple[Float[Tensor, "B V"], DecodingState]:
         position, body_state = state
-        u = self.dropout(self.place(self.embedding(token)[:, None], position))
-        y, body_state = self.body.advance(u, body_state)
-        return self.emission.dense(y[:, 0], self.embedding.weight), (
-            position + 1,
-            body_state,
-        )
+        x = self.place(self.embedding(token)[:, None], position)
+        y, body_state = self.body.advance(self.dropout(x), body_state)
+        scores = self.emission.dense(y[:, 0], self.embedding.weight)
+        return scores, (position + 1, body_state)
 
     def _encode(self, source: Source, lengths: Lengths) -> Float[Tensor, "B S E"]:
-        x = self.dropout(self.source_place(self.source_embedding(source)))
+        x = self.source_place(self.source_embedding(source))
+        x = self.dropout(x)
         return self.body.encode(x, lengths)

@@ -59,7 +59,9 @@ class InducedAttention(nn.Module):
         self.spread = AttentionBlock(width, attention, dropout=dropout, std=std)
 
     def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
-        return self.spread(x[:, :, None], self.prefix_summaries(x))[:, :, 0]
+        summaries = self.prefix_summaries(x)
+        # Each position is a query of its own with a memory of its own: (B, t, 1, E).
+        return self.spread(x[:, :, None], summaries)[:, :, 0]
 
     def advance(
         self, x: Float[Tensor, "B 1 E"], cache: KeysAndValues | None
@@ -67,15 +69,19 @@ class InducedAttention(nn.Module):
         """Process the next position of the causal form; return its output and the new cache."""
         cache = self.gather.attention.keys_and_values(x, cache)
         points = self.points.vectors.expand(len(x), -1, -1)
-        return self.spread(x, self.gather(points, cache)), cache
+        summaries = self.gather(points, cache)
+        return self.spread(x, summaries), cache
 
     def prefix_summaries(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T m E"]:
         """Return I_t, the m summaries of x_0..x_t, for every t."""
         t = x.shape[1]
         count = len(self.points.vectors)
-        points = self.points.vectors.repeat(t, 1).expand(len(x), -1, -1)
+        # Each prefix has queries of its own: t · m of them, masked by position.
+        points = self.points.vectors.repeat(t, 1)
+        points = points.expand(len(x), -1, -1)
         mask = causal_mask(t, x.device).repeat_interleave(count, dim=0)
-        return self.gather(points, x, mask).unflatten(1, (t, count))
+        summaries = self.gather(points, x, mask)
+        return summaries.unflatten(1, (t, count))
 
 
 @model(
@@ -110,6 +116,7 @@ class SetTransformerCausal(AttentionModel):
     def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
         mask = causal_mask(x.shape[1], x.device)
         for block in self.blocks:
+            # The mask is part of `InducedAttention`.
             if self.config.points:
                 x = block(x)
             else:
@@ -125,18 +132,16 @@ class SetTransformerCausal(AttentionModel):
         new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
             layer = cast("InducedAttention | AttentionBlock", block)
-            x, kept = layer.advance(x, None if cache is None else cache[number])
+            before = None
+            if cache is not None:
+                before = cache[number]
+            x, kept = layer.advance(x, before)
             new.append(kept)
         return x, tuple(new)
 
     def _block(self) -> nn.Module:
         c = self.config
+        options = {"dropout": c.dropout, "std": c.spread}
         if c.points:
-            return InducedAttention(
-                c.width,
-                c.points,
-                c.attention,
-                dropout=c.dropout,
-                std=c.spread,
-            )
-        return AttentionBlock(c.width, c.attention, dropout=c.dropout, std=c.spread)
+            return InducedAttention(c.width, c.points, c.attention, **options)
+        return AttentionBlock(c.width, c.attention, **options)

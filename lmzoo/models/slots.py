@@ -29,7 +29,7 @@ from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.softmax_attention import causal_mask
 
 BLOCK = 8
-"""Number of targets per block of `chained_pointers`."""
+"""Number of targets per block of `chained_pointers`. More take more memory, fewer more calls."""
 
 
 def lag_pointer(
@@ -43,7 +43,8 @@ def lag_pointer(
 
 def unused_lags(sources: int) -> int:
     """Return how many of S x S lag logits have no effect: j ≥ t, and the only source of t = 1."""
-    return sources**2 - (sources * (sources + 1) // 2 - 1)
+    used = sources * (sources + 1) // 2 - 1
+    return sources**2 - used
 
 
 def chained_pointers(
@@ -64,9 +65,11 @@ def chained_pointers(
     blocks = []
     for low in range(0, sources, BLOCK):
         high = min(low + BLOCK, sources)
-        pointers = [first[:, low:high, :high]]
+        pointer = first[:, low:high, :high]
+        pointers = [pointer]
         for score in scores:
-            pointers.append(_chain_step(pointers[-1], score[:, :high, :high], low))
+            pointer = _chain_step(pointer, score[:, :high, :high], low)
+            pointers.append(pointer)
         # The targets of this block see no source from `high` on.
         block = torch.stack(pointers, dim=1)
         blocks.append(nn.functional.pad(block, (0, sources - high)))
@@ -80,19 +83,25 @@ def _chain_step(
 ) -> Float[Tensor, "B b S"]:
     """Move the pointers of a block's targets once; the last target sees all S sources."""
     in_block = score[:, :, low:]
-    visible = causal_mask(score.shape[-1], score.device)[low:, None, low:]
+    visible = causal_mask(score.shape[-1], score.device)
+    visible = visible[low:, None, low:]
     # Subtracting the maximum over what target t sees keeps the sum at least 1. Masking by
     # multiplication avoids exp(−∞), which is about thirty times slower on a CPU.
     peak = in_block.detach().cummax(-1).values.mT[..., None]
-    weights = ((in_block[:, None] - peak) * visible).exp() * visible
+    shifted = (in_block[:, None] - peak) * visible
+    weights = shifted.exp() * visible
     total = weights.sum(-1)
     if low == 0:
-        return ((pointer / total)[:, :, None] @ weights)[:, :, 0]
-    before = torch.logsumexp(score[:, :, :low], dim=-1)
+        scaled = (pointer / total)[:, :, None]
+        return (scaled @ weights)[:, :, 0]
+    # `share` is the part of a softmax over all sources that falls before the block.
+    score_before = score[:, :, :low]
+    before = torch.logsumexp(score_before, dim=-1)
     share = torch.sigmoid(before[:, None] - peak[..., 0] - total.log())
-    to_before = (pointer * share) @ score[:, :, :low].softmax(-1)
-    to_block = (pointer * (1 - share) / total)[:, :, None] @ weights
-    return torch.cat([to_before, to_block[:, :, 0]], dim=-1)
+    to_before = (pointer * share) @ score_before.softmax(-1)
+    scaled = (pointer * (1 - share) / total)[:, :, None]
+    to_block = (scaled @ weights)[:, :, 0]
+    return torch.cat([to_before, to_block], dim=-1)
 
 
 @config
@@ -133,10 +142,10 @@ class SlotModel(EmbeddedModel):
         super().__init__(config, task)
         self.components = Components(config.components, config.width, config.norm, scaled=True)
         self.gate = nn.Linear(gate_width, config.components)
-        self.set_drawn(
-            task.length,
-            lags=(config.slots, task.length - 1, task.length - 1),
-        )
+        # The last token is no source and the first no target: T − 1 of each.
+        sources = task.length - 1
+        self.set_drawn(task.length, lags=(config.slots, sources, sources))
+        # A bias would cancel in the softmax over sources.
         self.appeal = nn.Linear(config.width, appeals, bias=False)
 
     @abstractmethod
@@ -152,20 +161,26 @@ class SlotModel(EmbeddedModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         scores = self.components.token_log_probs(tokens[:, 1:], self.embedding.weight)
-        return torch.logsumexp(self.log_components(tokens[:, :-1]) + scores, dim=-1)
+        components = self.log_components(tokens[:, :-1])
+        return torch.logsumexp(components + scores, dim=-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         words = self.components.log_prob_table(self.embedding.weight)
-        return exact_log_mixture(self.log_components(prefix)[:, -1], words).clamp_max(0)
+        components = self.log_components(prefix)[:, -1]
+        # Rounding may leave a probability just above 1.
+        return exact_log_mixture(components, words).clamp_max(0)
 
     def log_components(self, sources: Tensor) -> Float[Tensor, "B S K"]:
         """Return log P(z | s_0..s_j) of the token after each source position j."""
-        slots = self.source_pointers(sources) @ self.source_vectors(sources)[:, None]
-        return torch.log_softmax(self.gate(self.read(slots)), dim=-1)
+        vectors = self.source_vectors(sources)[:, None]
+        slots = self.source_pointers(sources) @ vectors
+        logits = self.gate(self.read(slots))
+        return torch.log_softmax(logits, dim=-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Float[Tensor, "B S S"]:
         """Return p_1(source | target), which does not depend on s_t (mean field)."""
-        return self.source_pointers(tokens[:, :-1])[:, 0].mT
+        first = self.source_pointers(tokens[:, :-1])[:, 0]
+        return first.mT
 
     def source_pointers(self, sources: Tensor) -> Float[Tensor, "B N S S"]:
         """Return `pointers` of these tokens, no more than the task has."""
@@ -197,12 +212,8 @@ class SlotNgram(SlotModel):
     """
 
     def __init__(self, config: SlotConfig, task: Task) -> None:
-        super().__init__(
-            config,
-            task,
-            config.slots * config.width,
-            appeals=config.slots,
-        )
+        gate_width = config.slots * config.width
+        super().__init__(config, task, gate_width, appeals=config.slots)
 
     @property
     def unused(self) -> int:
@@ -264,16 +275,13 @@ class ChainSlotNgram(SlotModel):
     def __init__(self, config: Config, task: Task) -> None:
         width = config.width
         has_lstm = config.reader is Reader.LSTM
-        super().__init__(
-            config,
-            task,
-            width if has_lstm else config.slots * width,
-            appeals=1,
-        )
+        gate_width = config.slots * width
+        if has_lstm:
+            gate_width = width
+        super().__init__(config, task, gate_width, appeals=1)
         self.moves = nn.Linear(width, (config.slots - 1) * width)
         """M_2..M_M, stacked along the output axis."""
-        emits = config.affinity is Affinity.EMISSION
-        if emits:
+        if config.affinity is Affinity.EMISSION:
             self.affinity = nn.Linear(width, config.components)
         else:
             self.affinity = None
@@ -292,11 +300,10 @@ class ChainSlotNgram(SlotModel):
         lags = self.lags[:, :size, :size]
         first = lag_pointer(lags[0], self.appeal(vectors)[..., 0])
         moved = self.moves(vectors).unflatten(-1, (-1, self.config.width))
+        # The move first: (N, B, S, E), as the chain walks from move to move.
         moved = normalise_vectors(moved, self.config.norm).movedim(2, 0)
-        return chained_pointers(
-            first,
-            self._affinities(moved, tokens, vectors) + lags[1:, None],
-        )
+        scores = self._affinities(moved, tokens, vectors)
+        return chained_pointers(first, scores + lags[1:, None])
 
     def _affinities(
         self,
@@ -308,18 +315,22 @@ class ChainSlotNgram(SlotModel):
         if self.affinity is None:
             return moved @ vectors.mT
         scores = self.components.token_log_probs(tokens, self.embedding.weight)
-        return log_mixture(torch.softmax(self.affinity(moved), dim=-1), scores.mT)
+        selected = torch.softmax(self.affinity(moved), dim=-1)
+        return log_mixture(selected, scores.mT)
 
     def read(self, slots: Tensor) -> Tensor:
         if self.reader is None:
             return super().read(slots)
+        # The LSTM reads the slots of one target as a sequence.
         by_target = slots.transpose(1, 2)
         x = by_target.flatten(0, 1)
         start = x.new_ones(len(x), 2 * self.config.width)
         h = self.reader.scan(x, start)[:, -1]
-        return normalise_vectors(h.unflatten(0, by_target.shape[:2]), self.config.norm)
+        h = h.unflatten(0, by_target.shape[:2])
+        return normalise_vectors(h, self.config.norm)
 
     def prior(self) -> Float[Tensor, "S S"]:
         """Return log softmax_{j<t} Λ_1[t, j], the first pointer without token scores."""
         lags = self.lags[0]
-        return lag_pointer(lags, lags.new_zeros(len(lags))).log().mT
+        no_scores = lags.new_zeros(len(lags))
+        return lag_pointer(lags, no_scores).log().mT

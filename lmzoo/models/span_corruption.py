@@ -42,10 +42,8 @@ Ids = Int[Tensor, "B N"]
 def sample_spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
     """Return m of positions 1..t, drawn with the uniform numbers u."""
     first = u[..., 0] < density
-    return torch.stack(
-        [first, *_continue_chain(first, u[..., 1:], density, mean)],
-        dim=-1,
-    )
+    rest = _continue_chain(first, u[..., 1:], density, mean)
+    return torch.stack([first, *rest], dim=-1)
 
 
 def sample_spans_around(
@@ -55,6 +53,7 @@ def sample_spans_around(
 
     A two-state chain is reversible, so it continues to the left with the same probabilities.
     """
+    # The number u[at] is not used: its position is hidden for certain.
     hidden = torch.ones_like(u[..., at], dtype=torch.bool)
     before = _continue_chain(hidden, u[..., :at].flip(-1), density, mean)
     after = _continue_chain(hidden, u[..., at + 1 :], density, mean)
@@ -68,6 +67,7 @@ def _continue_chain(
     mean: float,
 ) -> list[Bool[Tensor, "*N"]]:
     """Return the k states of the chain after the state `masked`."""
+    # The share of hidden positions is p if as many spans begin as end.
     p_begin = density / (mean * (1 - density))
     p_stay = 1 - 1 / mean
     states = []
@@ -79,14 +79,17 @@ def _continue_chain(
 
 def span_starts(masked: Mask) -> Mask:
     """Return the mask of the first token of each span."""
-    return masked & ~nn.functional.pad(masked, (1, 0))[:, :-1]
+    previous = nn.functional.pad(masked, (1, 0))[:, :-1]
+    return masked & ~previous
 
 
 def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple[Ids, Lengths]:
     """Return the source sequence, pads last, and its lengths."""
     first = span_starts(masked)
+    # Of each span only its first token is kept, as a sentinel.
     kept = (first | ~masked) & length_mask(lengths, tokens.shape[1])
-    ids = torch.where(first, vocab + first.cumsum(1) - 1, tokens)
+    sentinel = vocab + first.cumsum(1) - 1
+    ids = torch.where(first, sentinel, tokens)
     place = kept.cumsum(1) - 1
     source = _scatter(ids, kept, place, tokens.shape[1])
     return source, kept.sum(1)
@@ -95,13 +98,16 @@ def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple
 def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Tensor, "B T"]]:
     """Return the target sequence, pads last, and the position of each hidden token in it."""
     first = span_starts(masked)
-    position = (masked.long() + first.long()).cumsum(1) - 1
-    most = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
-    count = most
+    # A span takes one place more than it has tokens: its sentinel stands before it.
+    places = masked.long() + first.long()
+    position = places.cumsum(1) - 1
+    count = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
     if not needs_fixed_shapes(tokens):
         count = max(2, int(position.max()) + 1)
     spans = _scatter(tokens, masked, position, count)
-    sentinels = _scatter(vocab + first.cumsum(1) - 1, first, position - 1, count)
+    sentinel = vocab + first.cumsum(1) - 1
+    sentinels = _scatter(sentinel, first, position - 1, count)
+    # The two fill different places, and PAD is 0.
     return spans + sentinels, position
 
 
@@ -109,8 +115,10 @@ def _scatter(
     ids: Ids, chosen: Mask, position: Int[Tensor, "B T"], count: int
 ) -> Int[Tensor, "B n"]:
     """Return sequences of `count` ids: the chosen ids at their positions, pads elsewhere."""
+    # One column more than needed takes what is not chosen.
     out = ids.new_full((len(ids), count + 1), PAD)
-    return out.scatter(1, torch.where(chosen, position, count), ids)[:, :count]
+    position = torch.where(chosen, position, count)
+    return out.scatter(1, position, ids)[:, :count]
 
 
 @model(
@@ -160,6 +168,7 @@ class SpanCorruption(LanguageModel):
         super().__init__(config, task)
         width = config.width
         self.embedding = EmbeddingTable(task.vocab, width, None)
+        # Two spans are at least one token apart: no sequence has more.
         self.sentinels = EmbeddingTable(task.length // 2, width, None)
         self.place = PositionalEncoding(config.positions, width, 2 * task.length, None)
         self.dropout = nn.Dropout(config.dropout)
@@ -173,20 +182,20 @@ class SpanCorruption(LanguageModel):
         count = tokens.shape[1] - 1
         if self.training:
             u = fresh_uniforms((len(tokens), count), weight)
-            masked = self._span_mask(sample_spans(u, c.density, c.span), lengths)
+            drawn = sample_spans(u, c.density, c.span)
+            masked = self._span_mask(drawn, lengths)
             return self.score_hidden(tokens, lengths, masked) / c.density
         # Always draw for the longest sequence, so that padding does not change the draws.
-        u = shared_uniforms(
-            (c.samples, self.task.length - 1, self.task.length - 1),
-            weight,
-        )
+        longest = self.task.length - 1
+        u = shared_uniforms((c.samples, longest, longest), weight)
         scores = []
         for at in range(count):
-            samples = [
-                self.score_hidden(tokens, lengths, self._span_mask(drawn, lengths))
-                for drawn in sample_spans_around(at, u[:, at, :count], c.density, c.span)
-            ]
-            scores.append(torch.stack(samples)[:, :, at].mean(0))
+            samples = []
+            for drawn in sample_spans_around(at, u[:, at, :count], c.density, c.span):
+                masked = self._span_mask(drawn, lengths)
+                hidden = self.score_hidden(tokens, lengths, masked)
+                samples.append(hidden[:, at])
+            scores.append(torch.stack(samples).mean(0))
         return torch.stack(scores, dim=1)
 
     def score_hidden(
@@ -197,13 +206,16 @@ class SpanCorruption(LanguageModel):
         source, source_lengths = corrupt(tokens, lengths, masked, vocab)
         target, position = span_targets(tokens, masked, vocab)
         y = self._outputs(target[:, :-1], source, source_lengths)
+        # A sentinel has no row in the emission: its score is computed for token 0, and not used.
         scored = torch.where(target < vocab, target, 0)[:, 1:]
         scores = self.emission.log_prob(y, scored, self.embedding.weight)
-        scores = scores.gather(1, (position - 1).clamp_min(0)[:, 1:])
+        index = (position - 1).clamp_min(0)[:, 1:]
+        scores = scores.gather(1, index)
         return torch.where(masked[:, 1:], scores, 0.0)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         self.require_length(prefix.shape[1] + 1)
+        # A first sentinel after the prefix: what it hides is the next token.
         source = nn.functional.pad(prefix, (0, 1), value=self.task.vocab)
         lengths = torch.full((len(source),), source.shape[1], device=source.device)
         y = self._outputs(source[:, -1:], source, lengths)
@@ -211,6 +223,7 @@ class SpanCorruption(LanguageModel):
 
     def _span_mask(self, drawn: Bool[Tensor, "*B t"], lengths: Lengths) -> Mask:
         """Return the hidden positions of each sequence, without `<start>` and pads."""
+        # `drawn` begins with position 1; `<start>` is never hidden.
         masked = nn.functional.pad(drawn, (1, 0))
         return masked & length_mask(lengths, masked.shape[-1])
 
@@ -220,4 +233,5 @@ class SpanCorruption(LanguageModel):
 
     def _inputs(self, ids: Ids) -> Float[Tensor, "B N E"]:
         table = torch.cat([self.embedding.weight, self.sentinels.weight])
-        return self.dropout(self.place(nn.functional.embedding(ids, table)))
+        x = nn.functional.embedding(ids, table)
+        return self.dropout(self.place(x))

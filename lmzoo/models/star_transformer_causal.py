@@ -45,7 +45,8 @@ class Update(nn.Module):
         memory: Float[Tensor, "*N M E"] | KeysAndValues,
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
-        return self.norm(torch.relu(self.attention(x, memory, mask)))
+        y = self.attention(x, memory, mask)
+        return self.norm(torch.relu(y))
 
 
 class StarCache(NamedTuple):
@@ -89,22 +90,26 @@ class StarTransformerCausal(AttentionModel):
         h = x
         # The relay of a prefix starts from the mean of its tokens; half precision would lose count.
         total = single(x).cumsum(1)
-        r = (total / (position + 1)[:, None]).to(x.dtype)
+        mean = total / (position + 1)[:, None]
+        r = mean.to(x.dtype)
+        # The relay of i attends to itself and to the satellites of its prefix.
         itself = position[:, None] == position
         prefix = causal_mask(count, x.device)
         for layer, satellite in enumerate(self.satellites):
             left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
             context = [left, h, x]
             if self.config.relay:
-                context = [left, h, x, r]
+                context.append(r)
             # The first token has no left neighbour.
             number = torch.arange(len(context), device=x.device)
             mask = position[:, None, None] + number > 0
             memory = torch.stack(context, dim=2)
+            # Each position is a query of its own with a memory of its own: (B, t, 1, E).
             h = satellite(h[:, :, None], memory, mask)[:, :, 0]
             if layer < len(self.relays):
                 mask = torch.cat([itself, prefix], dim=1)
-                r = self.relays[layer](r, torch.cat([r, h], dim=1), mask)
+                memory = torch.cat([r, h], dim=1)
+                r = self.relays[layer](r, memory, mask)
         return h
 
     def next_feature(
@@ -117,18 +122,17 @@ class StarTransformerCausal(AttentionModel):
             total = single(x)
         else:
             total = cache.total + x
-        r = (total / (position + 1)).to(x.dtype)
+        mean = total / (position + 1)
+        r = mean.to(x.dtype)
         h = x
         left = []
         satellites = []
         for layer, satellite in enumerate(self.satellites):
-            context = []
+            context = [h, x]
             if cache is not None:
-                context = [cache.left[layer]]
+                context = [cache.left[layer], h, x]
             if self.config.relay:
-                context += [h, x, r]
-            else:
-                context += [h, x]
+                context.append(r)
             left.append(h)
             h = satellite(h, torch.cat(context, dim=1))
             if layer < len(self.relays):
@@ -136,9 +140,9 @@ class StarTransformerCausal(AttentionModel):
                 earlier = None
                 if cache is not None:
                     earlier = cache.satellites[layer]
-                satellites.append(relay.attention.keys_and_values(h, earlier))
-                r = relay(
-                    r,
-                    relay.attention.keys_and_values(r, satellites[-1]),
-                )
+                # Satellites are kept for the next positions; the relay belongs to this one only.
+                kept = relay.attention.keys_and_values(h, earlier)
+                satellites.append(kept)
+                memory = relay.attention.keys_and_values(r, kept)
+                r = relay(r, memory)
         return h, StarCache(total, tuple(left), tuple(satellites))

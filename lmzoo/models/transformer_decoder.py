@@ -1,6 +1,5 @@
 """The Transformer decoder, and rows that are one with some fields set."""
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import torch
@@ -51,8 +50,13 @@ class TransformerDecoder(AttentionModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        residual = config.spread and config.spread / (2 * config.layers) ** 0.5
-        self.blocks: Any = transformer_layers(config, std=config.spread, output_std=residual)
+        std = config.spread
+        residual = None
+        if std is not None:
+            # 2D maps write into the residual stream: their sum keeps the variance of one.
+            residual = std / (2 * config.layers) ** 0.5
+        self.blocks: Any = transformer_layers(config, std=std, output_std=residual)
+        # Post-norm blocks end with a norm of their own.
         if config.norm is NormPosition.PRE:
             self.final_norm = nn.LayerNorm(config.width)
         else:
@@ -62,9 +66,7 @@ class TransformerDecoder(AttentionModel):
         mask = self._mask(x)
         for block in self.blocks:
             x = block(x, mask=mask)
-        if self.final_norm is None:
-            return x
-        return self.final_norm(x)
+        return self._finish(x)
 
     def next_feature(
         self,
@@ -75,22 +77,30 @@ class TransformerDecoder(AttentionModel):
         window = self.config.window
         new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
-            x, kept = block.advance(x, None if cache is None else cache[number])
+            before = None
+            if cache is not None:
+                before = cache[number]
+            x, kept = block.advance(x, before)
             if window:  # the next position reads the last window − 1 of these
-                first = max(0, kept[0].shape[-2] - window + 1)
-                kept = (
-                    kept[0][..., first:, :],
-                    kept[1][..., first:, :],
-                )
+                keys, values = kept
+                first = max(0, keys.shape[-2] - window + 1)
+                kept = (keys[..., first:, :], values[..., first:, :])
             new.append(kept)
-        return x if self.final_norm is None else self.final_norm(x), tuple(new)
+        return self._finish(x), tuple(new)
+
+    def _finish(self, x: Tensor) -> Tensor:
+        if self.final_norm is None:
+            return x
+        return self.final_norm(x)
 
     @property
     def state_size(self) -> int | None:
         c = self.config
         if not c.window:
             return None
-        keys = c.attention.heads * -(-c.width // c.attention.heads)
+        # A head has ⌈E / heads⌉ channels.
+        heads = c.attention.heads
+        keys = heads * -(-c.width // heads)
         return c.layers * 2 * keys * (c.window - 1)
 
     def attention_maps(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "layers B heads t t"]:
@@ -105,12 +115,3 @@ class TransformerDecoder(AttentionModel):
 
     def _mask(self, x: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
         return causal_mask(x.shape[1], x.device, self.config.window)
-
-
-_PRE: Mapping[str, Any] = {"norm": "pre"}
-_GPT: Mapping[str, Any] = {
-    **_PRE,
-    "positions": "learned",
-    "activation": "gelu",
-    "spread": 0.02,
-}

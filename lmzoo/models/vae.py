@@ -87,7 +87,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         h = self.encode_sentence(tokens, lengths)
         z = self.sample_posterior(h, self._noise(h))
         scores = self.reconstruction(tokens, lengths, z, h)
-        return scores.mean(0) - share_over_tokens(self.kl(h), lengths)
+        kl = share_over_tokens(self.kl(h), lengths)
+        return scores.mean(0) - kl
 
     def reconstruction(
         self,
@@ -105,10 +106,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return not self.leaks
 
     def outputs_by_start(self, tokens: Tensor) -> Tensor:
-        return self.outputs(
-            tokens,
-            self._prior_draws()[:, None].expand(-1, len(tokens), -1),
-        )
+        z = self._prior_draws()[:, None]
+        return self.outputs(tokens, z.expand(-1, len(tokens), -1))
 
     def begin_samples(
         self,
@@ -116,11 +115,15 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         *sources: Tensor,
         generator: torch.Generator | None = None,
     ) -> DecodingState:
+        # A normaliser over time reads the whole prefix again at each step: the slow way.
         if self.config.norm is Norm.TIME_STD:
             return super().begin_samples(batch, *sources)
-        u = fresh_uniforms((batch, *self.noise_shape), self.embedding.weight, generator)
+        shape = (batch, *self.noise_shape)
+        u = fresh_uniforms(shape, self.embedding.weight, generator)
         start = self._starts_from(self.sample_prior(u))
-        return MixtureState(stack.begin(self._cells, start[:, None]), None, None, None)
+        state = stack.begin(self._cells, start[:, None])
+        # One draw for each sentence: there is no mixture to weigh.
+        return MixtureState(state, None, None, None)
 
     def iw_bound(
         self,
@@ -130,7 +133,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         h: Float[Tensor, "B E"],
     ) -> Float[Tensor, "B"]:
         """Return the importance-weighted bound on each sequence's log P, from draws z of q."""
-        scores = self.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]
+        scored = scored_mask(tokens, lengths)[:, 1:]
+        scores = self.decode(tokens, z) * scored
         return importance_bound(scores.sum(-1) + self.log_ratio(z, h))
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
@@ -141,13 +145,14 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         """
         h = self.encode_sentence(tokens, lengths)
         mean, std = self.moments(h)
-        u = fresh_uniforms((BOUND_SAMPLES, len(h), *self.noise_shape), h)
-        z = self.sample_posterior(h, u)
+        shape = (BOUND_SAMPLES, len(h), *self.noise_shape)
+        z = self.sample_posterior(h, fresh_uniforms(shape, h))
         bound = self.iw_bound(tokens, lengths, z, h)
+        spread = mean.std(0, correction=0)
         return {
             "KL": self.kl(h).mean().item(),
             "active units": float(active_units(mean)),
-            "spread of posterior means": mean.std(0, correction=0).mean().item(),
+            "spread of posterior means": spread.mean().item(),
             "posterior standard deviation": std.mean().item(),
             f"bound of {BOUND_SAMPLES} samples": -bound.mean().item(),
         }
@@ -155,7 +160,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
     def _prior_draws(self) -> Float[Tensor, "S E"]:
         """Return the draws z ~ p, which are the same for all prefixes."""
         shape = (self.config.samples, *self.noise_shape)
-        return self.sample_prior(shared_uniforms(shape, self.embedding.weight))
+        u = shared_uniforms(shape, self.embedding.weight)
+        return self.sample_prior(u)
 
     @property
     def _cells(self) -> list[Cell]:
@@ -166,20 +172,25 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return self.config.samples
 
     def _starts_from(self, z: Float[Tensor, "S E"]) -> Float[Tensor, "S _"]:
-        return self.cell.constrain_start(z).repeat(1, self.cell.num_state_vectors)
+        start = self.cell.constrain_start(z)
+        return start.repeat(1, self.cell.num_state_vectors)
 
     def _start_vectors(self) -> Tensor:
         return self._starts_from(self._prior_draws())
 
     def _start_log_weights(self) -> Float[Tensor, "S"]:
-        return self.embedding.weight.new_zeros(self.config.samples).log_softmax(0)
+        weights = self.embedding.weight.new_zeros(self.config.samples)
+        return weights.log_softmax(0)
 
     def _noise(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "S ..."]:
+        shape = self.noise_shape
         if self.training:
-            return fresh_uniforms((self.training_samples, len(h), *self.noise_shape), h)
-        return shared_uniforms((self.config.samples, 1, *self.noise_shape), h)
+            return fresh_uniforms((self.training_samples, len(h), *shape), h)
+        # The same noise for all sequences: a score does not depend on the batch.
+        return shared_uniforms((self.config.samples, 1, *shape), h)
 
 
 def share_over_tokens(total: Float[Tensor, "*S B"], lengths: Lengths) -> Float[Tensor, "*S B 1"]:
     """Divide a number of each sequence equally among its scored tokens."""
-    return (total / (lengths - 1).clamp_min(1))[..., None]
+    count = (lengths - 1).clamp_min(1)
+    return (total / count)[..., None]

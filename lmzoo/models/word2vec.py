@@ -12,7 +12,7 @@ from torch.nn.functional import logsigmoid, pad
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
-from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
+from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable, Window
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
@@ -23,7 +23,7 @@ from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
 class WordVectorConfig(EmbeddingConfig):
     """Embedding, window, noise and regularisation."""
 
-    window: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+    window: Window = 2
     """Largest distance of a context token, to either side."""
     negatives: Annotated[int, IntRange(1, 16)] = Field(5, ge=0)
     """Number R of noise tokens per token of the data."""
@@ -51,7 +51,8 @@ class Windows:
     def inner_products(self) -> Float[Tensor, "B N C"]:
         """Return c_x · w_y of every pair."""
         word = self.w[self.words][..., None]
-        return (self.c[self.contexts] @ word)[..., 0]
+        products = self.c[self.contexts] @ word
+        return products[..., 0]
 
 
 class WordVectors(LanguageModel):
@@ -78,6 +79,7 @@ class WordVectors(LanguageModel):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         self.word = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        # A token is scored as a context by another vector than as a centre.
         self.context = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.noise = NoiseDistribution(task.vocab, config.noise_exponent)
 
@@ -95,7 +97,8 @@ class WordVectors(LanguageModel):
 
     def positive_term(self, windows: Windows) -> Float[Tensor, "B N"]:
         """Return Σ_x log σ(c_x · w_y) of each centre token."""
-        return (logsigmoid(windows.inner_products()) * windows.mask).sum(-1)
+        accepted = logsigmoid(windows.inner_products())
+        return (accepted * windows.mask).sum(-1)
 
     def pool_contexts(self, contexts: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
         """Return the vector that the softmax form multiplies with every w."""
@@ -104,9 +107,11 @@ class WordVectors(LanguageModel):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         windows = self.windows(tokens, lengths)
         q = self.noise.log_q(windows.w).exp()
-        return self._penalised_positive_term(windows) + self.expected_noise_term(windows, q)
+        noise = self.expected_noise_term(windows, q)
+        return self._penalised_positive_term(windows) + noise
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
+        # An evaluation must not change the noise that the training draws from.
         if self.training:
             self.noise.update(tokens, self.noise_mask(tokens, lengths))
         windows = self.windows(tokens, lengths)
@@ -114,9 +119,11 @@ class WordVectors(LanguageModel):
         return mask_scores(terms, lengths)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        contexts = self._clip_norms(self.context)[prefix[:, -self.config.window :]]
+        nearest = prefix[:, -self.config.window :]
+        contexts = self._clip_norms(self.context)[nearest]
         pooled = self.pool_contexts(contexts)
-        return torch.log_softmax(pooled @ self._clip_norms(self.word).T, dim=-1)
+        logits = pooled @ self._clip_norms(self.word).T
+        return torch.log_softmax(logits, dim=-1)
 
     def windows(self, tokens: Tokens, lengths: Lengths) -> Windows:
         """Return the context window of each scored token."""
@@ -124,6 +131,7 @@ class WordVectors(LanguageModel):
         real = length_mask(lengths, tokens.shape[1])
 
         def neighbours(x: Tensor) -> Tensor:
+            # k tokens to either side and the centre, which is left out below.
             window = pad(x, (k, k)).unfold(1, 2 * k + 1, 1)
             window = window[:, 1:]  # `<start>` is no centre
             before = window[..., :k]
@@ -145,7 +153,8 @@ class WordVectors(LanguageModel):
         c = windows.c.square().sum(-1)
         pairs = w[windows.words][..., None] + c[windows.contexts]
         squares = pairs * windows.mask
-        return self.positive_term(windows) - self.config.l2 / 2 * squares.sum(-1)
+        penalty = self.config.l2 / 2 * squares.sum(-1)
+        return self.positive_term(windows) - penalty
 
     def _clip_norms(self, table: EmbeddingTable) -> Embeddings:
         """Return the vectors of the table, scaled to at most `max_norm`."""
@@ -153,6 +162,7 @@ class WordVectors(LanguageModel):
         if limit is None:
             return table.weight
         norms = torch.linalg.vector_norm(table.weight, dim=-1, keepdim=True)
+        # Shorter vectors are divided by the limit, too, and so stay as they are.
         return table.weight * (limit / norms.clamp_min(limit))
 
 
@@ -164,7 +174,9 @@ def expected_log_rejection(
 ) -> Float[Tensor, "*N"]:
     """Return Σ_v q_v log σ(−table_i · others_v) for each i of `ids`, computed per distinct i."""
     distinct, index = ids.unique(return_inverse=True)
-    return (logsigmoid(-(table[distinct] @ others.T)) @ q)[index]
+    products = table[distinct] @ others.T
+    rejected = logsigmoid(-products) @ q
+    return rejected[index]
 
 
 @model(

@@ -39,7 +39,11 @@ from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_pa
 from lmzoo.train.recipe import TO_AN_END, Recipe
 from lmzoo.train.trainer import Training, fit
 
-ZEROED, MEAN, OTHER, TRAINED = WAYS = ("zero", "mean", "other", "trained")
+ZEROED = "zero"
+MEAN = "mean"
+OTHER = "other"
+TRAINED = "trained"
+WAYS = (ZEROED, MEAN, OTHER, TRAINED)
 NO_ACTIVATION = "no activation: it is not what weights of its own or a submodule compute"
 BATCH = 500
 TOLERANCE = 1e-4
@@ -83,7 +87,8 @@ class Cut:
             if self is not WHOLE:
                 apply_cut(model, self.label)
             return model
-        model = build_model(self.config, subject.model.task, subject.seed, subject.recipe)
+        task = subject.model.task
+        model = build_model(self.config, task, subject.seed, subject.recipe)
         model.to(device_of(subject.model))
         self.left.load(model, subject.model.state_dict())
         return model
@@ -94,21 +99,23 @@ WHOLE = Cut("nothing")
 
 def config_cut(variant: Variant, subject: Subject, corpus: Corpus) -> Cut:
     """Return a cut of a config; a `UserError` says that the model cannot be built."""
-    whole, without = (
-        build_model(config, corpus.task, 0, subject.recipe)
-        for config in (subject.model.config, variant.config)
-    )
+    task = corpus.task
+    whole = build_model(subject.model.config, task, 0, subject.recipe)
+    without = build_model(variant.config, task, 0, subject.recipe)
     left = inherited(whole, without)
     cut = Cut(variant.label, variant.config, left)
     if left.own:
         reason = f"the cut has weights of its own: {', '.join(left.own)}"
-        return replace(cut, missing=dict.fromkeys((ZEROED, MEAN, OTHER), reason))
+        missing = dict.fromkeys((ZEROED, MEAN, OTHER), reason)
+        return replace(cut, missing=missing)
     return _with_part(cut, Part(left.removed), subject, corpus)
 
 
 def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
     """Return the cuts of a model without named ones: parameters and submodules."""
-    batch = gather_batch(corpus.test, next(_equal_lengths(corpus.test))[:8])
+    # Eight sequences are enough to find the modules: their outputs have shapes, not meanings.
+    rows = next(_equal_lengths(corpus.test))
+    batch = gather_batch(corpus.test, rows[:8])
     weights = dict(subject.model.named_parameters())
     found = []
     for cut in cuts(subject.model, batch.tokens, batch.lengths, *batch.sources):
@@ -117,16 +124,19 @@ def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
         if kind == ZERO:
             part = Part(module=path)
         elif path in weights:
-            part = Part({path: torch.ones_like(weights[path], dtype=torch.bool)})
+            everything = torch.ones_like(weights[path], dtype=torch.bool)
+            part = Part({path: everything})
         found.append(_with_part(Cut(cut.name), part, subject, corpus))
     return found
 
 
 def _with_part(cut: Cut, part: Part, subject: Subject, corpus: Corpus) -> Cut:
     """Return a cut with its part, if it is an activation; else with the reason."""
-    if _is_cut(subject.model, cut.applied(subject), part, corpus.test):
+    without = cut.applied(subject)
+    if _is_cut(subject.model, without, part, corpus.test):
         return replace(cut, part=part)
-    return replace(cut, missing=dict.fromkeys((MEAN, OTHER), NO_ACTIVATION))
+    missing = dict.fromkeys((MEAN, OTHER), NO_ACTIVATION)
+    return replace(cut, missing=missing)
 
 
 @torch.no_grad()
@@ -137,6 +147,7 @@ def _is_cut(whole: LanguageModel, cut: LanguageModel, part: Part, data: Sequence
     inputs = batch.tokens, batch.lengths, *batch.sources
     whole.eval()
     cut.eval()
+    # Kernels compute whole recurrences: their activations cannot be replaced.
     with without_kernels():
         with seen(whole, at_zero(part), part.module):
             at_zero_scores = whole.log_prob(*inputs)
@@ -154,19 +165,21 @@ def losses(
     if way in cut.missing:
         return [None] * len(subjects)
     if way in (MEAN, OTHER):
-        return [_part_loss(own, cut.part, way, corpus) for own in subjects]
-    trainings = [_training(cut, own) for own in subjects]
+        return [_part_loss(subject, cut.part, way, corpus) for subject in subjects]
+    trainings = [_training(cut, subject) for subject in subjects]
     if way == TRAINED:
         _train_on(cut, trainings, replace(corpus, train=extra))
     found: list[float | None] = []
     for training in trainings:
-        with guest(training.model):
-            found.append(evaluate(training.model, corpus.test).token)
+        model = training.model
+        with guest(model):
+            found.append(evaluate(model, corpus.test).token)
     return found
 
 
 def _training(cut: Cut, subject: Subject) -> Training:
     """Return the training of a cut model that starts from the weights of the whole one."""
+    # The weights are trained: there is nothing to warm up.
     recipe = replace(subject.recipe, warmup=0)
     if recipe.schedule in TO_AN_END:
         recipe = replace(recipe, schedule_epochs=1)
@@ -176,15 +189,16 @@ def _training(cut: Cut, subject: Subject) -> Training:
 def _train_on(cut: Cut, trainings: Sequence[Training], corpus: Corpus) -> None:
     """Train for one epoch, as a pack if that is possible and pays."""
     first = trainings[0]
+    config = first.model.config
     has_config = cut.left is not None or cut is WHOLE  # a hook is in no pack
     keys = {pack_key(t.model.config, t.recipe) for t in trainings}
     is_pack = len(trainings) > 1 and has_config and len(keys) == 1
-    pays = is_pack and packing_pays(first.model.config, first.recipe, corpus.task)
+    pays = is_pack and packing_pays(config, first.recipe, corpus.task)
     if pays and not reason_not_packable(first.model):
         KeptTrainers().train_epoch(trainings, corpus)
         return
     for training in trainings:
-        [_] = fit(training, corpus, 1)
+        list(fit(training, corpus, 1))
 
 
 def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:
@@ -192,22 +206,27 @@ def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:
     data = corpus.train.for_epoch(0)
     count = min(batch, len(data)) * steps
     generator = torch.Generator().manual_seed(0)
-    passes = -(-count // len(data))
-    rows = torch.cat([torch.randperm(len(data), generator=generator) for _ in range(passes)])
-    return gather_batch(data, rows[:count], trim=False)
+    passes = -(-count // len(data))  # rounded up
+    orders = [torch.randperm(len(data), generator=generator) for _ in range(passes)]
+    rows = torch.cat(orders)[:count]
+    return gather_batch(data, rows, trim=False)
 
 
 def _part_loss(subject: Subject, part: Part, way: str, corpus: Corpus) -> float:
     """Return the loss of a model with a part at its mean, or as on another sequence."""
-    model, test = subject.model, corpus.test
+    model = subject.model
+    test = corpus.test
     total = 0.0
     with guest(model), evaluating(model), without_kernels(), torch.no_grad():
-        if part.module not in subject.means:
-            subject.means[part.module] = _means(model, part, corpus.train.for_epoch(0))
+        means = subject.means.get(part.module)
+        if means is None:
+            means = _means(model, part, corpus.train.for_epoch(0))
+            subject.means[part.module] = means
         for rows in _equal_lengths(test):
             if way == MEAN:
-                see = at_mean(part, subject.means[part.module])
+                see = at_mean(part, means)
             else:
+                # Rolled by one: each sequence gets the activations of the one before it.
                 recorded = Recorded()
                 _nll(model, gather_batch(test, rows.roll(1)), recorded, part)
                 see = at_other(part, recorded)
@@ -233,4 +252,5 @@ def _nll(model: LanguageModel, batch: Sequences, see: See, part: Part) -> float:
 def _equal_lengths(data: Sequences) -> Iterator[Tensor]:
     """Yield the rows of sequences of one length, so that no activation is that of padding."""
     for length in data.lengths.unique():
-        yield from (data.lengths == length).nonzero().flatten().split(BATCH)
+        rows = (data.lengths == length).nonzero().flatten()
+        yield from rows.split(BATCH)

@@ -38,7 +38,8 @@ from lmzoo.lab.store.saved_run import OtherRunError
 from lmzoo.train.pack_layout import STEP, VALUES
 from lmzoo.train.trainer import Training, numbered
 
-BEST, LAYOUTS = "best", "layouts"
+BEST = "best"
+LAYOUTS = "layouts"
 DTYPES = {"float32": "F32", "float64": "F64", "int64": "I64"}
 """Types of arrays, as numpy and as safetensors name them."""
 
@@ -52,24 +53,33 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
     A thread may call it during the next epoch.
     """
     matrices: dict[str, Any] = {}
-    numbers, layouts = dict[int, int](), list[Any]()
+    numbers: dict[int, int] = {}
+    layouts: list[Any] = []
     best: dict[str, list[Any]] = {}
     runs = []
     for run, training, records in members:
         row = training.row
         assert row is not None
+        # Members of one trainer share their arrays: these are written once.
         key = id(row.matrices)
         if key not in numbers:
             numbers[key] = len(layouts)
             layouts.append(row.layout.places())
-            matrices |= {f"{numbers[key]}.{name}": m for name, m in row.matrices.items()}
+            for name, matrix in row.matrices.items():
+                matrices[f"{numbers[key]}.{name}"] = matrix
         stack = numbers[key]
         rows = {f"{stack}.{name}": row.index for name in row.matrices}
+        # Weights of the best epoch that are those of the last one are in the stack already.
         if training.best_epoch not in (0, training.epoch):
             values = best.setdefault(f"{stack}.{BEST}", [])
             rows[f"{stack}.{BEST}"] = len(values)
             values.append(training.best_values(row.layout))
-        state = {"stack": stack, "names": row.names, "records": records, **training.progress()}
+        state = {
+            "stack": stack,
+            "names": row.names,
+            "records": records,
+            **training.progress(),
+        }
         runs.append({RUN: run, "rows": rows, STATE: state})
     return partial(_encode, matrices, best, {RUNS: runs, LAYOUTS: layouts})
 
@@ -77,12 +87,16 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
 def _encode(
     matrices: dict[str, Any], best: dict[str, list[Any]], metadata: dict[str, Any], number: int
 ) -> list[Buffer]:
-    stacked = {**matrices, **{name: np.stack(rows) for name, rows in best.items()}}
-    arrays = {
-        name: Array(DTYPES[m.dtype.name], m.shape, np.ascontiguousarray(m).data.cast("B"))
-        for name, m in stacked.items()
-    }
-    return encode(arrays, {k: json.dumps(v) for k, v in {**metadata, NUMBER: number}.items()})
+    stacked = dict(matrices)
+    for name, rows in best.items():
+        stacked[name] = np.stack(rows)
+    arrays = {}
+    for name, matrix in stacked.items():
+        content = np.ascontiguousarray(matrix).data.cast("B")
+        arrays[name] = Array(DTYPES[matrix.dtype.name], matrix.shape, content)
+    # The header of a file has texts only.
+    texts = {key: json.dumps(value) for key, value in metadata.items()}
+    return encode(arrays, {**texts, NUMBER: json.dumps(number)})
 
 
 def read_rows(data: bytes) -> dict[str, Any]:
@@ -94,32 +108,47 @@ def read_rows(data: bytes) -> dict[str, Any]:
     state: dict[str, Any] = json.loads(metadata[STATE])
     layout = json.loads(metadata[LAYOUTS])[state.pop("stack")]
     kinds = {key: _named(key, array, layout) for key, array in arrays.items()}
-    names, (loss, epoch) = state.pop("names"), state.pop("best")
+    names = state.pop("names")
+    loss, epoch = state.pop("best")
+    # A member may lack parameters of the layout: those that its cuts take away.
     weights = {name: kinds[VALUES][name] for name in names}
-    own = kinds.get(BEST, weights if epoch else {})
+    best = kinds.get(BEST)
+    if best is None and epoch:
+        best = weights  # the last epoch is the best one
+    best_weights = {}
+    if best is not None:
+        best_weights = {name: best[name] for name in names if name in best}
     groups = numbered(state.pop("groups"), len(names))
     for group in groups:
-        group |= {key: tuple(x) for key, x in group.items() if key == "betas"}
+        if "betas" in group:
+            group["betas"] = tuple(group["betas"])  # JSON has lists only
     keys = [key for key in kinds if key not in (VALUES, BEST)]
+    moments = {}
+    if keys:
+        for number, name in enumerate(names):
+            moments[number] = {key: kinds[key][name] for key in keys}
     return {
         **state,
         RUN: metadata[RUN],
         "weights": weights,
-        "optimiser": {
-            "state": {i: {k: kinds[k][n] for k in keys} for i, n in enumerate(names) if keys},
-            "param_groups": groups,
-        },
+        "optimiser": {"state": moments, "param_groups": groups},
         "parameters": names,
-        "best": {"loss": loss, "epoch": epoch, "weights": {n: own[n] for n in names if n in own}},
+        "best": {"loss": loss, "epoch": epoch, "weights": best_weights},
     }
 
 
 def _named(key: str, array: Array, layout: Sequence[Any]) -> dict[str, Tensor]:
-    dtype = next(name for name, short in DTYPES.items() if short == array.dtype)
-    row = torch.from_numpy(np.frombuffer(array.data, dtype).copy())
-    if key == STEP:
-        return {name: row[i].clone() for i, (name, *_) in enumerate(layout)}
-    return {n: row[i : i + math.prod(shape)].view(shape).clone() for n, shape, i in layout}
+    dtypes = {short: name for name, short in DTYPES.items()}
+    # A copy: the bytes of the file cannot be written to.
+    row = torch.from_numpy(np.frombuffer(array.data, dtypes[array.dtype]).copy())
+    found = {}
+    for i, (name, shape, begin) in enumerate(layout):
+        if key == STEP:  # one number for each parameter
+            found[name] = row[i].clone()
+        else:
+            numbers = row[begin : begin + math.prod(shape)]
+            found[name] = numbers.view(shape).clone()
+    return found
 
 
 State = dict[str, Any]
@@ -128,7 +157,9 @@ State = dict[str, Any]
 def checkpoint_bytes(state: State) -> bytes:
     """Return the checkpoint file of a state from `Training.dump`."""
     file = io.BytesIO()
-    optimiser = state["optimiser"] and _flatten_optimiser(state["optimiser"])
+    optimiser = state["optimiser"]
+    if optimiser:
+        optimiser = _flatten_optimiser(optimiser)
     torch.save({**state, "optimiser": optimiser}, file)
     return file.getvalue()
 
@@ -140,10 +171,16 @@ def read_checkpoint(data: bytes, run: str = "") -> State:
     file raises errors of various types. torch ignores the checksums of its own archive and would
     load a flipped bit, so they are verified here.
     """
-    state = _load(data) if data[:2] == b"PK" else read_rows(data)
+    if data[:2] == b"PK":  # a ZIP archive: the format of torch
+        state = _load(data)
+    else:
+        state = read_rows(data)
     if run and state.get(RUN) != run:
         raise OtherRunError(f"it belongs to run {state.get(RUN)}, not {run}")
-    return {**state, "optimiser": state["optimiser"] and _unflatten_optimiser(state["optimiser"])}
+    optimiser = state["optimiser"]
+    if optimiser:
+        optimiser = _unflatten_optimiser(optimiser)
+    return {**state, "optimiser": optimiser}
 
 
 def _load(data: bytes) -> State:
@@ -157,15 +194,20 @@ def _load(data: bytes) -> State:
 
 def _flatten_optimiser(optimiser: State) -> State:
     """Concatenate all state tensors; return the state unchanged if their dtypes differ."""
-    state = optimiser["state"]
-    values = [(p, key, value) for p in state for key, value in state[p].items()]
-    dtypes = {value.dtype if isinstance(value, Tensor) else None for *_, value in values}
-    if len(dtypes) != 1 or None in dtypes:
+    values = []
+    places = []
+    for parameter, numbers in optimiser["state"].items():
+        for key, value in numbers.items():
+            if not isinstance(value, Tensor):
+                return optimiser
+            values.append(value)
+            places.append((parameter, key, list(value.shape)))
+    if len({value.dtype for value in values}) != 1:
         return optimiser
     return {
         "param_groups": optimiser["param_groups"],
-        "numbers": torch.cat([value.flatten().cpu() for *_, value in values]),
-        "places": json.dumps([(p, key, list(value.shape)) for p, key, value in values]),
+        "numbers": torch.cat([value.flatten().cpu() for value in values]),
+        "places": json.dumps(places),
     }
 
 
@@ -173,8 +215,10 @@ def _unflatten_optimiser(optimiser: State) -> State:
     if "places" not in optimiser:
         return optimiser
     places = json.loads(optimiser["places"])
-    parts = optimiser["numbers"].split([math.prod(shape) for *_, shape in places])
+    sizes = [math.prod(shape) for *_, shape in places]
+    parts = optimiser["numbers"].split(sizes)
     state: dict[int, State] = {}
-    for (p, key, shape), part in zip(places, parts, strict=True):
-        state.setdefault(p, {})[key] = part.view(shape).clone()
+    for (parameter, key, shape), part in zip(places, parts, strict=True):
+        # A copy: a view would keep the numbers of all parameters in memory.
+        state.setdefault(parameter, {})[key] = part.view(shape).clone()
     return {"state": state, "param_groups": optimiser["param_groups"]}

@@ -51,6 +51,7 @@ _LOCK = threading.RLock()
 
 def load_estimate(model: LanguageModel, corpus: Corpus) -> Estimate:
     """Load the estimate on a corpus into a closed-form model, and return it."""
+    # While one thread fits, others that need the same estimate wait for it.
     with _LOCK:
         found = _ESTIMATES.get(_key(model, corpus))
         if found is None:
@@ -75,18 +76,26 @@ def evaluate_test(model: LanguageModel, corpus: Corpus) -> Losses:
 def _add(model: LanguageModel, corpus: Corpus) -> Estimate:
     start = time.perf_counter()
     part = corpus.train.to(device_of(model))
-    tokens, lengths = part.tokens, part.lengths
+    tokens = part.tokens
+    lengths = part.lengths
     if _reads_text(model, corpus):
         assert isinstance(part, Blocks)
         assert part.stream is not None
-        tokens = nn.functional.pad(part.stream.long()[None], (1, 0), value=START)
+        tokens = _started(part.stream)[None]
         lengths = lengths.new_tensor([tokens.shape[1]])
-    model.fit_closed_form(tokens, lengths, lambda: _evaluate(model, corpus, corpus.valid).token)
+
+    def valid_loss() -> float:
+        return _evaluate(model, corpus, corpus.valid).token
+
+    model.fit_closed_form(tokens, lengths, valid_loss)
     train = _evaluate(model, corpus, corpus.train).token
     seconds = time.perf_counter() - start
-    valid = _evaluate(model, corpus, corpus.valid) if math.isfinite(train) else None
+    valid = None
+    if math.isfinite(train):
+        valid = _evaluate(model, corpus, corpus.valid)
     tables = {name: table.clone() for name, table in model.state_dict().items()}
-    estimate = _ESTIMATES[_key(model, corpus)] = Estimate(tables, train, valid, seconds)
+    estimate = Estimate(tables, train, valid, seconds)
+    _ESTIMATES[_key(model, corpus)] = estimate
     while len(_ESTIMATES) > CAPACITY:
         _ESTIMATES.popitem(last=False)
     return estimate
@@ -94,23 +103,33 @@ def _add(model: LanguageModel, corpus: Corpus) -> Estimate:
 
 def _reads_text(model: LanguageModel, corpus: Corpus) -> bool:
     """Whether the model reads the splits of this corpus as one sequence each."""
-    return getattr(model.config, "stream", False) and isinstance(corpus.train, Blocks)
+    wants_text = getattr(model.config, "stream", False)
+    return wants_text and isinstance(corpus.train, Blocks)
+
+
+def _started(text: Tensor) -> Tensor:
+    """Return a text after `<start>`."""
+    return nn.functional.pad(text.long(), (1, 0), value=START)
 
 
 @torch.no_grad()
 def _evaluate(model: LanguageModel, corpus: Corpus, part: Sequences) -> Losses:
     if not _reads_text(model, corpus) or isinstance(part, Blocks):
         return evaluate(model, part)
-    text = nn.functional.pad(scored_text(part).to(device_of(model)).long(), (1, 0), value=START)
-    past, scores = model.context_length or 0, []
+    text = _started(scored_text(part).to(device_of(model)))
+    past = model.context_length or 0
+    scores = []
     for begin in range(0, len(text) - 1, CHUNK):
+        # A chunk begins with the tokens that the model reads before its first scored one.
         first = max(0, begin + 1 - max(1, past))
         chunk = text[None, first : begin + 1 + CHUNK]
-        values = model.log_prob(chunk, chunk.new_tensor([chunk.shape[1]]))[0]
+        length = chunk.new_tensor([chunk.shape[1]])
+        values = model.log_prob(chunk, length)[0]
         scores.append(values[begin + 1 - first :].double().cpu())
     return text_losses(part, torch.cat(scores))
 
 
 def _key(model: LanguageModel, corpus: Corpus) -> tuple[str, str, str]:
-    config = f"{MODELS.dump(model.config)} of {model.task} in {torch.get_default_dtype()}"
-    return config, corpus.fingerprint, str(device_of(model))
+    config = MODELS.dump(model.config)
+    described = f"{config} of {model.task} in {torch.get_default_dtype()}"
+    return described, corpus.fingerprint, str(device_of(model))

@@ -34,20 +34,19 @@ class Variant:
     @property
     def fields(self) -> dict[str, list[str]]:
         """The cuts by the path of their field, as a point of a study sets them."""
-        return {
-            f"{path}{CUTS}": sorted(map(str, part.cuts))
-            for path, part in _parts(self.config).items()
-            if part.cuts
-        }
+        found = {}
+        for path, part in _parts(self.config).items():
+            if part.cuts:
+                found[f"{path}{CUTS}"] = sorted(map(str, part.cuts))
+        return found
 
 
 def variants(config: Any, *, pairs: bool = False) -> Iterator[Variant | str]:
     """Yield the model with each cut, and with each pair; a text says why one is refused."""
-    single = [
-        (path, cut)
-        for path, part in _parts(config).items()
-        for cut in option_sets(type(part))[CUTS]
-    ]
+    single = []
+    for path, part in _parts(config).items():
+        for cut in option_sets(type(part))[CUTS]:
+            single.append((path, cut))
     sets = [{own} for own in single]
     if pairs:
         sets += map(set, itertools.combinations(single, 2))
@@ -56,7 +55,8 @@ def variants(config: Any, *, pairs: bool = False) -> Iterator[Variant | str]:
         try:
             changed = _with_cuts(config, chosen)
         except UserError as error:
-            yield f"{numbered([cut for _, cut in chosen])}: {error}"
+            names = numbered([cut for _, cut in chosen])
+            yield f"{names}: {error}"
             continue
         # A cut that the model has, and two names of one function, change nothing more.
         if _key(changed) not in known:
@@ -68,7 +68,8 @@ def differs_in_cuts(one: Any, other: Any) -> bool:
     """Return whether two models differ in their cuts only."""
     if _key(one) == _key(other):
         return False
-    return _key(_set_cuts(one, {})) == _key(_set_cuts(other, {}))
+    uncut = _key(_set_cuts(one, {}))
+    return uncut == _key(_set_cuts(other, {}))
 
 
 def _key(config: Any) -> str:
@@ -95,9 +96,11 @@ def _label(config: Any) -> str:
     """Return "cut carry (6) + write (7)", in a stack "cut layer 3: carry (6)"."""
     names = []
     for path, part in _parts(config).items():
-        layers = [f"layer {name}: " for name in path.split(".") if name.isdecimal()]
-        if part.cuts:
-            names.append("".join(layers) + numbered(part.cuts).replace(", ", " + "))
+        if not part.cuts:
+            continue
+        numbers = [name for name in path.split(".") if name.isdecimal()]
+        layers = "".join(f"layer {number}: " for number in numbers)
+        names.append(layers + numbered(part.cuts).replace(", ", " + "))
     return f"cut {' + '.join(names)}"
 
 
@@ -110,9 +113,10 @@ def _with_cuts(config: Any, chosen: set[tuple[str, Any]]) -> Any:
 
 def _set_cuts(config: Any, cuts: Mapping[str, set[Any]]) -> Any:
     """Return a model with these cuts of its parts, and no others."""
-    settings = {
-        f"model.{path}{CUTS}": sorted(map(str, cuts.get(path, ()))) for path in _parts(config)
-    }
+    settings = {}
+    for path in _parts(config):
+        chosen = cuts.get(path, ())
+        settings[f"model.{path}{CUTS}"] = sorted(map(str, chosen))
     return zoo.change(config, nest_settings(settings, "model"))
 
 
@@ -131,14 +135,16 @@ class Inherited:
         """Give a cut model the weights of a trained one; its own ones stay as they are."""
         state = cut.state_dict()
         for name, places in self.kept.items():
-            state[name] = trained[name].flatten()[places].view_as(state[name])
+            found = trained[name].flatten()[places]
+            state[name] = found.view_as(state[name])
         cut.load_state_dict(state)
 
 
 def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
     """Return what a cut model has of the weights of a whole one; both lose their weights."""
     before = _numbered_weights(whole)
-    kept, own = dict[str, Tensor](), list[str]()
+    kept: dict[str, Tensor] = {}
+    own: list[str] = []
     removed = {name: torch.ones(len(x), dtype=torch.bool) for name, x in before.items()}
     for name, numbers in _numbered_weights(cut).items():
         places = None
@@ -149,8 +155,10 @@ def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
             continue
         kept[name] = places
         removed[name][places] = False
-    shapes = {name: x.shape for name, x in whole.state_dict().items()}
-    gone = {name: x.view(shapes[name]) for name, x in removed.items() if bool(x.any())}
+    gone = {}
+    for name, values in whole.state_dict().items():
+        if bool(removed[name].any()):
+            gone[name] = removed[name].view(values.shape)
     return Inherited(kept, tuple(own), gone)
 
 
@@ -160,10 +168,12 @@ def _places(whole: Tensor, part: Tensor) -> Tensor | None:
         return torch.arange(len(whole))
     order = whole.argsort()
     ascending = whole[order]
-    if len(whole) == 0 or not bool((ascending[1:] > ascending[:-1]).all()):
+    # Equal numbers have no place of their own: those of a buffer, or of a weight that is constant.
+    distinct = ascending[1:] > ascending[:-1]
+    if len(whole) == 0 or not bool(distinct.all()):
         return None
-    found = torch.searchsorted(ascending, part).clamp(max=len(whole) - 1)
-    places = order[found]
+    found = torch.searchsorted(ascending, part)
+    places = order[found.clamp(max=len(whole) - 1)]
     if whole[places].equal(part):
         return places
     return None
@@ -174,6 +184,7 @@ def _numbered_weights(model: LanguageModel) -> dict[str, Tensor]:
     """Return the flat weights of a model, each filled with numbers that are all different."""
 
     def numbers(name: str, shape: torch.Size | tuple[int, ...]) -> Tensor:
+        # From 1: a cut may fill with zeros what it takes away.
         count = torch.Size(shape).numel()
         return torch.arange(1.0, count + 1).view(shape)
 

@@ -43,6 +43,7 @@ class Losses:
 
     @property
     def perplexity(self) -> float:
+        # The exponential of more overflows.
         return math.exp(min(self.token, 700.0))
 
     @property
@@ -65,6 +66,7 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     """Return the losses on all sequences; sums are taken in double precision."""
     nll = torch.empty(len(part), dtype=torch.float64, device=CPU)
     part = part.to(device_of(model))
+    # Sorted by length: a batch has little padding.
     order = part.lengths.argsort(stable=True)
     for rows in order.split(batch):
         sequences = gather_batch(part, rows, trim=not model.leaks)
@@ -73,7 +75,9 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
         if sequences.scored is not None:
             scores = scores.where(sequences.scored, 0.0)
         nll[rows.cpu()] = -scores.double().sum(1).cpu()
-    right = count_right(model, part, model.most_probable) if part.is_task else None
+    right = None
+    if part.is_task:
+        right = count_right(model, part, model.most_probable)
     return compute_losses(nll, part.counts, right)
 
 
@@ -88,13 +92,16 @@ def count_right(
     assert part.scored is not None
     model.require_next_token()
     right = torch.empty(len(part), dtype=torch.int64, device=CPU)
-    size = max(1, min(500, MAX_PROBABILITIES // (model.task.length * model.task.vocab)))
-    for rows in part.lengths.argsort(stable=True).split(size):
+    numbers = model.task.length * model.task.vocab  # of the distributions of one sequence
+    size = max(1, min(500, MAX_PROBABILITIES // numbers))
+    order = part.lengths.argsort(stable=True)
+    for rows in order.split(size):
         batch = gather_batch(part, rows)
         with device_scope(model):
             best = most_probable(batch.tokens, batch.lengths, *batch.sources)
         assert batch.scored is not None
-        hits = (best == batch.tokens[:, 1:]) & batch.scored[:, 1:]
+        scored = batch.scored[:, 1:]
+        hits = (best == batch.tokens[:, 1:]) & scored
         right[rows.cpu()] = hits.sum(1).cpu()
     return right
 
@@ -108,10 +115,16 @@ def compute_losses(
     """
     n = counts.cpu().double()
     total = n.sum()
-    found = Losses(float(nll.sum() / total), float((nll / n).mean()), int(total), nll)
+    found = Losses(
+        token=float(nll.sum() / total),
+        sentence=float((nll / n).mean()),
+        tokens=int(total),
+        nll=nll,
+    )
     if right is None:
         return found
-    share, whole = float(right.sum() / n.sum()), float((right == n).double().mean())
+    share = float(right.sum() / n.sum())
+    whole = float((right == n).double().mean())
     return replace(found, accuracy=share, sequence_accuracy=whole)
 
 
@@ -119,7 +132,8 @@ def text_losses(part: Sequences, scores: Tensor) -> Losses:
     """Return the losses of evaluation windows from log P of each scored token of their text."""
     counts = part.counts.cpu()
     window = torch.arange(len(counts)).repeat_interleave(counts)
-    nll = torch.zeros(len(counts), dtype=torch.float64).index_add_(0, window, -scores)
+    nll = torch.zeros(len(counts), dtype=torch.float64)
+    nll = nll.index_add_(0, window, -scores)
     return compute_losses(nll, counts)
 
 
@@ -127,6 +141,7 @@ def text_losses(part: Sequences, scores: Tensor) -> Losses:
 @in_evaluation
 def model_report(model: LanguageModel, corpus: Corpus) -> dict[str, float]:
     """Return the `report` of a model on validation sequences; {} for most models."""
-    rows = torch.arange(min(REPORT_SEQUENCES, len(corpus.valid)))
-    batch = gather_batch(corpus.valid, rows, trim=not model.leaks).to(device_of(model))
+    count = min(REPORT_SEQUENCES, len(corpus.valid))
+    batch = gather_batch(corpus.valid, torch.arange(count), trim=not model.leaks)
+    batch = batch.to(device_of(model))
     return model.report(batch.tokens, batch.lengths, *batch.sources)

@@ -30,7 +30,9 @@ def matrix_flops(model: LanguageModel, task: Task) -> int:
     They are counted in a batch of about `TOKENS` tokens, all words of which occur in turn. Its
     sequences have the length of the task if the state of the model grows.
     """
-    length = task.length if model.state_size is None else min(task.length, LONG)
+    length = task.length
+    if model.state_size is not None:
+        length = min(length, LONG)
     columns = _batch(length, task.vocab)
     batch = len(columns[0])
     if task.source_length and task.source_vocab:
@@ -41,9 +43,12 @@ def matrix_flops(model: LanguageModel, task: Task) -> int:
 
 
 def _batch(length: int, vocab: int, batch: int | None = None) -> list[torch.Tensor]:
-    batch = batch or -(-TOKENS // length)
+    if batch is None:
+        batch = -(-TOKENS // length)  # rounded up
+    # All words but the first ids, which have meanings of their own (`<start>`, `<end>`).
     words = max(vocab - UNKNOWN - 1, 1)
-    tokens = torch.arange(batch * length) % words + min(UNKNOWN + 1, vocab - 1)
+    tokens = torch.arange(batch * length) % words
+    tokens = tokens + min(UNKNOWN + 1, vocab - 1)
     return [tokens.view(batch, length), torch.full((batch,), length)]
 
 
@@ -61,6 +66,7 @@ class _FlopCounter(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
-        if formula := flop_registry.get(func.overloadpacket):
+        formula = flop_registry.get(func.overloadpacket)
+        if formula:
             self.flops += formula(*args, **kwargs, out_val=result)
         return result

@@ -50,7 +50,10 @@ class KeptTrainers:
         Members may start at different epochs. After each epoch, the trainings that took part are
         yielded; each has a new `record`.
         """
-        while active := [t for t in trainings if t.epoch < epochs and not t.diverged]:
+        while True:
+            active = [t for t in trainings if t.epoch < epochs and not t.diverged]
+            if not active:
+                return
             self.train_epoch(active, corpus)
             yield active
 
@@ -59,14 +62,15 @@ class KeptTrainers:
 
         None of the members may have diverged.
         """
+        first = trainings[0]
         keys = {pack_key(t.model.config, t.recipe) for t in trainings}
         assert len(keys) == 1, f"the pack members have {len(keys)} different pack keys"
         if corpus.valid.scored is not None:
-            trainings[0].model.require_next_token()
+            first.model.require_next_token()
         retain_freed_memory()
         start = time.perf_counter()
-        with guest(trainings[0].model, trainings[0].recipe.precision):
-            with device_scope(trainings[0].model):  # only here: it slows every torch call
+        with guest(first.model, first.recipe.precision):
+            with device_scope(first.model):  # only here: it slows every torch call
                 trainer = self._get(trainings)
             means = trainer.train_epoch(corpus.train)
             seconds = (time.perf_counter() - start) / len(trainings)
@@ -75,7 +79,9 @@ class KeptTrainers:
         tokens = corpus.train.num_scored
         for training, mean, losses in zip(trainings, means, valid, strict=True):
             training.epoch += 1
-            finite = losses if math.isfinite(mean) else None
+            finite = None
+            if math.isfinite(mean):
+                finite = losses
             record = epoch_record(training, mean, finite, seconds, tokens)
             training.add_record(record)
         return [t.record for t in trainings]
@@ -85,11 +91,14 @@ class KeptTrainers:
 
         [] if no kept trainer serves them: then each model is evaluated alone.
         """
-        with guest(trainings[0].model, trainings[0].recipe.precision):
-            trainer = self._find(trainings) if _may_share(trainings) else None
+        first = trainings[0]
+        with guest(first.model, first.recipe.precision):
+            trainer = None
+            if _may_share(trainings):
+                trainer = self._find(trainings)
             if trainer is None:
                 return []
-            with device_scope(trainings[0].model):
+            with device_scope(first.model):
                 trainer.replace(trainings)
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
@@ -101,14 +110,17 @@ class KeptTrainers:
             self._own.clear()
             return
         own = _key(trainings)
-        self._shared = {key: kept for key, kept in self._shared.items() if [*key[:-1]] != own}
+        for key in [*self._shared]:
+            if [*key[:-1]] == own:  # the last part is the number of rows
+                del self._shared[key]
         for training in trainings:
             self._own.pop(training, None)
 
     def _get(self, trainings: Sequence[Training]) -> PackedTrainer:
         """Return a kept trainer for these members, or a new one."""
         if _may_share(trainings):
-            if (trainer := self._find(trainings)) is not None:
+            trainer = self._find(trainings)
+            if trainer is not None:
                 if trainer.stacked.belongs_to(trainings):
                     trainer.stacked.read()
                 else:
@@ -116,8 +128,10 @@ class KeptTrainers:
                 return trainer
             trainer = PackedTrainer(trainings, rows_for(len(trainings)))
             while len(self._shared) >= MAX_TRAINERS:
-                del self._shared[next(iter(self._shared))]
-            self._shared[*_key(trainings), len(trainer.stacked.values)] = trainer
+                oldest = next(iter(self._shared))
+                del self._shared[oldest]
+            rows = len(trainer.stacked.values)
+            self._shared[(*_key(trainings), rows)] = trainer
             return trainer
         known = self._own.get(trainings[0])
         if known is not None and known.stacked.belongs_to(trainings):
@@ -132,11 +146,15 @@ class KeptTrainers:
 
     def _find(self, trainings: Sequence[Training]) -> PackedTrainer | None:
         """Return the shared trainer with the fewest rows that are enough; None if there is none."""
-        key, count = _key(trainings), len(trainings)
-        known = (rows for *other, rows in self._shared if other == key)
-        fitting = [rows for rows in known if count <= rows < ROWS_PER_MEMBER * count]
+        key = _key(trainings)
+        count = len(trainings)
+        fitting = []
+        for *other, rows in self._shared:
+            if other == key and count <= rows < ROWS_PER_MEMBER * count:
+                fitting.append(rows)
         if not fitting:
             return None
+        # Moved to the end: the dictionary is in the order of use.
         name = (*key, min(fitting))
         self._shared[name] = self._shared.pop(name)
         return self._shared[name]
@@ -156,4 +174,5 @@ def _may_share(trainings: Sequence[Training]) -> bool:
 def _key(trainings: Sequence[Training]) -> list[Any]:
     """Return what the steps of a pack depend on, besides numbers in its memory."""
     first = trainings[0]
-    return [pack_key(first.model.config, first.recipe), first.model.task, torch.get_default_dtype()]
+    structure = pack_key(first.model.config, first.recipe)
+    return [structure, first.model.task, torch.get_default_dtype()]

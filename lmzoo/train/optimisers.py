@@ -66,7 +66,9 @@ from lmzoo.kernels.guest import forked_generators
 from lmzoo.models.recurrent_lm import RecurrentLM
 from lmzoo.train.recipe import DecayOn, Optimiser, Parametrisation, Recipe
 
-MATRICES, TABLES, OTHERS = "matrices", "tables", "others"
+MATRICES = "matrices"
+TABLES = "tables"
+OTHERS = "others"
 TAPS = ("conv", "canon")
 """Begins of the names of the taps of depthwise convolutions."""
 
@@ -77,10 +79,12 @@ def roles(model: nn.Module) -> dict[str, str]:
     for name, parameter in model.named_parameters():
         path, _, leaf = name.rpartition(".")
         owner = model.get_submodule(path)
-        linear = isinstance(owner, nn.Linear | Weights) and not leaf.startswith(TAPS)
-        found[name] = MATRICES if linear and decays(parameter) else OTHERS
+        found[name] = OTHERS
         if isinstance(owner, nn.Embedding):
             found[name] = TABLES
+        is_map = isinstance(owner, nn.Linear | Weights) and not leaf.startswith(TAPS)
+        if is_map and decays(parameter):
+            found[name] = MATRICES
     return found
 
 
@@ -90,35 +94,46 @@ def parameter_groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
     Of a group, `scale` is the share of the rate, and `muon` says that Muon updates it; both are
     left out where they are 1 and False.
     """
-    own, factors = roles(model), rate_factors(recipe, model)
+    own = roles(model)
+    factors = rate_factors(recipe, model)
+    only_matrices = recipe.weight_decay_on is DecayOn.MATRICES
     groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         muon = recipe.optimiser is Optimiser.MUON and own[name] == MATRICES
-        fixed = recipe.weight_decay_on is DecayOn.MATRICES and not decays(parameter)
-        groups.setdefault((fixed, not muon, factors[name]), []).append(parameter)
-    return [
-        {
-            "params": parameters,
-            **({"weight_decay": 0.0} if fixed else {}),
-            **({"scale": scale} if scale != 1 else {}),
-            **({} if adam else {"muon": True}),
-        }
-        for (fixed, adam, scale), parameters in sorted(groups.items(), key=lambda item: item[0][:2])
-    ]
+        fixed = only_matrices and not decays(parameter)
+        key = (fixed, not muon, factors[name])
+        groups.setdefault(key, []).append(parameter)
+    found = []
+    # By the first two only: groups of other shares stay in the order of the model.
+    for key in sorted(groups, key=lambda key: key[:2]):
+        fixed, adam, scale = key
+        group: dict[str, Any] = {"params": groups[key]}
+        if fixed:
+            group["weight_decay"] = 0.0
+        if scale != 1:
+            group["scale"] = scale
+        if not adam:
+            group["muon"] = True
+        found.append(group)
+    return found
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: Any) -> None:
     """Give each group its share of a rate, a number or a tensor."""
     for group in optimiser.param_groups:
-        group["lr"] = rate * group["scale"] if "scale" in group else rate
+        group["lr"] = rate
+        if "scale" in group:
+            group["lr"] = rate * group["scale"]
 
 
 def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
     """Return the share of the rate of each parameter by name."""
     own = roles(model)
     shares = {
-        MATRICES: recipe.rate_matrices, TABLES: recipe.rate_tables, OTHERS: recipe.rate_others,
-    }  # fmt: skip
+        MATRICES: recipe.rate_matrices,
+        TABLES: recipe.rate_tables,
+        OTHERS: recipe.rate_others,
+    }
     factors = {name: shares[role] for name, role in own.items()}
     if recipe.parametrisation is Parametrisation.STANDARD or not own:
         return factors
@@ -127,11 +142,14 @@ def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
     for name, parameter in model.named_parameters():
         if own[name] != MATRICES:
             continue
-        (m, n), (m0, n0) = parameter.shape[-2:], base[name][-2:]
+        m, n = parameter.shape[-2:]
+        m0, n0 = base[name][-2:]
         factor = n0 / n
         if recipe.optimiser is Optimiser.MUON:
             factor = math.sqrt(m * n0 / (m0 * n) * max(m0, n0) / max(m, n))
-        factors[name] *= factor * (math.sqrt(m0 / m) if _is_query(name) else 1)
+        if _is_query(name):
+            factor *= math.sqrt(m0 / m)
+        factors[name] *= factor
     return factors
 
 
@@ -161,9 +179,11 @@ def build_model(config: Any, task: Task, seed: int, recipe: Recipe) -> LanguageM
         for name, parameter in model.named_parameters():
             if _is_query(name):
                 parameter.mul_(math.sqrt(base[name][-2] / parameter.shape[-2]))
-        std = getattr(model.config, "embedding_std", None)
-        for table in (m for m in model.modules() if isinstance(m, nn.Embedding) and std is None):
-            table.weight.mul_(math.sqrt(model.config.width / recipe.base_width))
+        # A deviation that the config sets stays; the default is 1/√E, and becomes 1/√E₀.
+        if getattr(model.config, "embedding_std", None) is None:
+            for table in model.modules():
+                if isinstance(table, nn.Embedding):
+                    table.weight.mul_(math.sqrt(model.config.width / recipe.base_width))
     return model
 
 
@@ -175,14 +195,15 @@ def _base_shapes(recipe: Recipe, model: LanguageModel) -> Mapping[str, torch.Siz
     config = dataclasses.replace(model.config, width=recipe.base_width)
     with forked_generators():
         base = type(model)(config, model.task)
-    return {name: parameter.shape for name, parameter in base.named_parameters()}
+        return {name: parameter.shape for name, parameter in base.named_parameters()}
 
 
 MOMENTUM = 0.95
-ALPHA, EPS = 0.99, 0.01
+ALPHA = 0.99
+EPS = 0.01
 """The decay of RMSprop's squares, and what is added to their root."""
 ADAM_EPS = 1e-8
-NEWTON_SCHULZ = 3.4445, -4.7750, 2.0315
+NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 """a, b and c."""
 
 
@@ -193,36 +214,48 @@ def make_optimiser(
     groups: Any = parameters
     if isinstance(parameters, nn.Module):
         groups = parameter_groups(recipe, parameters)
-    lr, decay, betas = recipe.lr, recipe.weight_decay, (0.9, recipe.beta2)
-    if recipe.optimiser is Optimiser.RMSPROP:
-        return RMSprop(groups, lr=lr, alpha=ALPHA, eps=EPS, weight_decay=decay)
-    if recipe.optimiser is Optimiser.SGD:
-        return SGD(groups, lr=lr, weight_decay=decay)
+    common = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    match recipe.optimiser:
+        case Optimiser.RMSPROP:
+            return RMSprop(groups, alpha=ALPHA, eps=EPS, **common)
+        case Optimiser.SGD:
+            return SGD(groups, **common)
     kinds = {Optimiser.ADAM: Adam, Optimiser.ADAMW: AdamW, Optimiser.MUON: Muon}
-    return kinds[recipe.optimiser](groups, lr=lr, betas=betas, weight_decay=decay, fused=True)
+    kind = kinds[recipe.optimiser]
+    return kind(groups, betas=(0.9, recipe.beta2), fused=True, **common)
 
 
 def orthogonalise(x: Float[Tensor, "*N m n"]) -> Float[Tensor, "*N m n"]:
     """Return O(x) of each matrix; 0 of 0."""
+    # X Xᵀ is the smaller square if X has more columns than rows.
     tall = x.shape[-2] > x.shape[-1]
-    y = x.mT if tall else x
-    y = y / torch.linalg.matrix_norm(y, keepdim=True).clamp(min=1e-7)
+    y = x
+    if tall:
+        y = x.mT
+    # Singular values above 1 would grow; the clamp keeps 0 of 0.
+    norm = torch.linalg.matrix_norm(y, keepdim=True)
+    y = y / norm.clamp(min=1e-7)
     a, b, c = NEWTON_SCHULZ
     for _ in range(5):
         gram = y @ y.mT
         y = a * y + (b * gram + c * gram @ gram) @ y
-    return y.mT if tall else y
+    if tall:
+        return y.mT
+    return y
 
 
 def muon_direction(g: Float[Tensor, "*N m n"], b: Float[Tensor, "*N m n"]) -> Tensor:
     """Return 0.2 √max(m, n) U from the gradient and its mean after this step."""
-    return 0.2 * max(g.shape[-2:]) ** 0.5 * orthogonalise(g.lerp(b, MOMENTUM))
+    mean = g.lerp(b, MOMENTUM)
+    return 0.2 * max(g.shape[-2:]) ** 0.5 * orthogonalise(mean)
 
 
 def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:
     """Return a subclass with the unwrapped methods; its steps are not differentiable."""
     names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-    methods: dict[str, Any] = {name: inspect.unwrap(getattr(cls, name)) for name in names}
+    methods: dict[str, Any] = {}
+    for name in names:
+        methods[name] = inspect.unwrap(getattr(cls, name))
     methods["step"] = torch.no_grad()(inspect.unwrap(cls.step))
     return type(cls.__name__, (cls,), methods)
 
@@ -242,22 +275,24 @@ class Muon(AdamW):
     @torch.no_grad()
     def step(self) -> None:
         """Update all parameters that have a gradient."""
-        matrices = [
-            (group, p, p.grad)
-            for group in self.param_groups
-            for p in (group["params"] if "muon" in group else ())
-            if p.grad is not None
-        ]
-        for _, p, _ in matrices:
-            p.grad = None  # AdamW leaves it alone
+        matrices = []
+        for group in self.param_groups:
+            if "muon" not in group:
+                continue
+            for p in group["params"]:
+                if p.grad is not None:
+                    matrices.append((group, p, p.grad))
+                    p.grad = None  # AdamW leaves it alone
         super().step()
         for group, p, gradient in matrices:
             p.grad = gradient
             state = self.state[p]
             if not state:
                 state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
-                state |= {key: torch.zeros_like(p) for key in ("exp_avg", "exp_avg_sq")}
+                state["exp_avg"] = torch.zeros_like(p)
+                state["exp_avg_sq"] = torch.zeros_like(p)
             state["step"] += 1
             state["exp_avg"].lerp_(gradient, 1 - MOMENTUM)
             p.mul_(1 - group["lr"] * group["weight_decay"])
-            p.sub_(group["lr"] * muon_direction(gradient, state["exp_avg"]))
+            direction = muon_direction(gradient, state["exp_avg"])
+            p.sub_(group["lr"] * direction)

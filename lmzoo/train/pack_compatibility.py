@@ -32,8 +32,15 @@ from lmzoo.kernels.guest import forked_generators
 from lmzoo.train.recipe import DecayOn, Recipe
 
 MEMBER_FIELDS = (
-    *("lr", "clip", "weight_decay", "init"),
-    *("warmup", "schedule", "schedule_epochs", "final_lr", "cooldown"),
+    "lr",
+    "clip",
+    "weight_decay",
+    "init",
+    "warmup",
+    "schedule",
+    "schedule_epochs",
+    "final_lr",
+    "cooldown",
 )
 """Fields of a recipe in which pack members may differ."""
 
@@ -48,16 +55,21 @@ def uncut_config(config: Any) -> Any:
 
     The config of a part defines these cuts by a method `uncut`.
     """
-    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    parts = {k: uncut_config(v) for k, v in fields.items() if dataclasses.is_dataclass(v)}
-    parts |= {
-        k: tuple(map(uncut_config, v))
-        for k, v in fields.items()
-        if isinstance(v, tuple) and v and all(map(dataclasses.is_dataclass, v))
-    }
-    if any(parts[k] != fields[k] for k in parts):
-        config = dataclasses.replace(config, **parts)
-    return config.uncut() if hasattr(config, "uncut") else config
+    changed = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        part = value
+        if dataclasses.is_dataclass(value):
+            part = uncut_config(value)
+        elif isinstance(value, tuple) and all(map(dataclasses.is_dataclass, value)):
+            part = tuple(map(uncut_config, value))
+        if part != value:
+            changed[field.name] = part
+    if changed:
+        config = dataclasses.replace(config, **changed)
+    if hasattr(config, "uncut"):
+        return config.uncut()
+    return config
 
 
 def template_model(model: LanguageModel) -> LanguageModel:
@@ -74,7 +86,9 @@ def pack_key(model: Any, recipe: Recipe) -> str:
 
     Cached, because every epoch of a pack computes the keys of all members, 0.1 ms each.
     """
-    structure = {k: v for k, v in to_dict(recipe).items() if k not in MEMBER_FIELDS}
+    structure = to_dict(recipe)
+    for field in MEMBER_FIELDS:
+        structure.pop(field, None)
     structure.setdefault("weight_decay_on", DecayOn.MATRICES)  # members may have no decay
     uncut = uncut_config(model)
     kind = f"{type(uncut).__module__}.{type(uncut).__qualname__}"
@@ -85,8 +99,11 @@ def packing_pays(model: Any, recipe: Recipe, task: Task) -> bool:
     """Whether runs of this size are faster in a pack; a fixed rule, equal on every machine."""
     width = getattr(model, "width", 1)
     activations = recipe.batch * task.length * width
-    kinds = {CELLS[name].Config: CELLS[name] for name in CELLS}
-    limit = kinds.get(type(getattr(model, "cell", None)), Cell).pack_limit
+    limit = Cell.pack_limit
+    own = type(getattr(model, "cell", None))
+    for name in CELLS:
+        if CELLS[name].Config is own:
+            limit = CELLS[name].pack_limit
     return activations <= limit and task.vocab * width <= MAX_TABLE
 
 
@@ -98,7 +115,7 @@ def reason_not_packable(model: LanguageModel) -> str:
     """
     if model.closed_form:
         return "it is fitted in closed form, so there are no steps to share"
-    if not all(parameter.requires_grad for parameter in model.parameters()):
+    if any(not parameter.requires_grad for parameter in model.parameters()):
         return "some of its parameters are frozen"
     with forked_generators() as set_seed, without_kernels():
         template = template_model(model)
@@ -115,8 +132,10 @@ def reason_not_packable(model: LanguageModel) -> str:
 
 def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
     """Return why `vmap` cannot run the model, or ''."""
-    buffers = {name: value.clone() for name, value in template.named_buffers()}
-    parameters = {name: p.detach().expand(2, *p.shape) for name, p in template.named_parameters()}
+    before = {name: value.clone() for name, value in template.named_buffers()}
+    parameters = {}
+    for name, parameter in template.named_parameters():
+        parameters[name] = parameter.detach().expand(2, *parameter.shape)
     stacked = [column.expand(2, *column.shape) for column in batch]
     try:
         with warnings.catch_warnings():
@@ -125,8 +144,9 @@ def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
     except (RuntimeError, ValueError, NotImplementedError, UserWarning) as error:
         message = str(error).strip().splitlines()[0]
         return f"torch.func.vmap cannot run it: {message}"
-    if any(not buffers[name].equal(value) for name, value in template.named_buffers()):
-        return "it keeps running statistics"
+    for name, value in template.named_buffers():
+        if not before[name].equal(value):
+            return "it keeps running statistics"
     return ""
 
 
@@ -136,19 +156,19 @@ def make_functional(template: LanguageModel, method: str = "objective") -> Any:
     Faster than `torch.func.functional_call`, which searches all submodules at every call; here the
     owner of each parameter is found once.
     """
+    slots = []
     names = {parameter: name for name, parameter in template.named_parameters()}
-    slots = [
-        (module._parameters, key, parameter)
-        for module in template.modules()
-        for key, parameter in module._parameters.items()
-        if parameter is not None
-    ]
+    for module in template.modules():
+        for key, parameter in module._parameters.items():
+            if parameter is not None:
+                slots.append((module._parameters, key, parameter))
 
     def call(parameters: Mapping[str, Tensor], *batch: Tensor) -> Tensor:
         for owner, key, original in slots:
             owner[key] = cast("Parameter", parameters[names[original]])
         try:
             return getattr(template, method)(*batch)
+        # Also after an error: the template keeps its own parameters.
         finally:
             for owner, key, original in slots:
                 owner[key] = original
@@ -158,14 +178,16 @@ def make_functional(template: LanguageModel, method: str = "objective") -> Any:
 
 def example_batch(task: Task, size: int, length: int, *, conditional: bool) -> tuple[Tensor, ...]:
     """Return a batch of `size` sequences, the last one shorter, with sources if conditional."""
+    # Tokens that are not special, after `<start>`.
     tokens = torch.full((size, length), min(START, task.vocab - 1))
     tokens[:, 1:] = task.vocab - 1
     lengths = torch.full((size,), length)
     lengths[-1] = min(length, 2)
     if not conditional:
         return tokens, lengths
-    source = torch.full((size, max(1, task.source_length)), task.source_vocab - 1)
-    return tokens, lengths, source, torch.full((size,), source.shape[1])
+    width = max(1, task.source_length)
+    source = torch.full((size, width), task.source_vocab - 1)
+    return tokens, lengths, source, torch.full((size,), width)
 
 
 def member_bytes(model: LanguageModel, batch: int) -> int:
@@ -186,4 +208,5 @@ def member_bytes(model: LanguageModel, batch: int) -> int:
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor):
         objective = template.objective(*columns)
     del objective  # only here: freed storage could give its address to another tensor
-    return COPIES * sum(p.nbytes for p in template.parameters()) + sum(saved.values())
+    parameters = sum(p.nbytes for p in template.parameters())
+    return COPIES * parameters + sum(saved.values())

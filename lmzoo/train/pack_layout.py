@@ -7,7 +7,6 @@ To copy the state of all members, on the device or to the host, is then one oper
 of number, not one for each tensor.
 """
 
-import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,8 @@ from lmzoo.kernels.device import CPU
 
 ALIGN = 16
 """Every parameter starts at a multiple of this number of elements: a cache line."""
-VALUES, STEP = "values", "step"
+VALUES = "values"
+STEP = "step"
 """The weights; the steps of the optimiser, of which each parameter has its own number."""
 
 
@@ -30,17 +30,23 @@ class Layout:
 
     def __init__(self, template: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in template.named_parameters()}
-        self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
-        begins = itertools.accumulate(self.widths, initial=0)
-        self._places = {
-            name: (p.shape, torch.empty(p.shape, device="meta").stride(), begin)
-            for (name, p), begin in zip(template.named_parameters(), begins, strict=False)
-        }
+        self.widths = []
+        self._places = {}
+        begin = 0
+        for name, shape in self.shapes.items():
+            strides = torch.empty(shape, device="meta").stride()
+            self._places[name] = (shape, strides, begin)
+            width = -(-shape.numel() // ALIGN) * ALIGN  # rounded up
+            self.widths.append(width)
+            begin += width
         """Shape, strides and first column of each parameter."""
 
     def places(self) -> list[tuple[str, list[int], int]]:
         """Return name, shape and first column of each parameter."""
-        return [(name, [*shape], begin) for name, (shape, _, begin) in self._places.items()]
+        found = []
+        for name, (shape, _, begin) in self._places.items():
+            found.append((name, [*shape], begin))
+        return found
 
     @property
     def length(self) -> int:
@@ -50,28 +56,32 @@ class Layout:
     def views(self, matrix: Float[Tensor, "P N"]) -> dict[str, Tensor]:
         """Return a view (P, *shape) of the matrix for each parameter, by its name."""
         columns = matrix.split(self.widths, dim=1)
-        return {
-            name: column[:, : math.prod(shape)].view(-1, *shape)
-            for (name, shape), column in zip(self.shapes.items(), columns, strict=True)
-        }
+        found = {}
+        for (name, shape), column in zip(self.shapes.items(), columns, strict=True):
+            numbers = column[:, : math.prod(shape)]
+            found[name] = numbers.view(-1, *shape)
+        return found
 
     def columns(self, names: Sequence[Collection[str]]) -> Bool[Tensor, "P N"]:
         """Return which columns belong to parameters of these names, for each member."""
-        has = torch.tensor([[name in own for name in self.shapes] for own in names], device=CPU)
-        return has.repeat_interleave(torch.tensor(self.widths, device=CPU), dim=1)
+        has = [[name in own for name in self.shapes] for own in names]
+        widths = torch.tensor(self.widths, device=CPU)
+        return torch.tensor(has, device=CPU).repeat_interleave(widths, dim=1)
 
     def split(self, key: str, matrix: Tensor) -> dict[str, tuple[Tensor, ...]]:
         """Return the tensors of each parameter, one for each member; steps have one column each."""
         if key == STEP:
-            parts = zip(self.shapes, matrix.unbind(1), strict=True)
-            return {name: column.unbind() for name, column in parts}
-        return {name: view.unbind() for name, view in self.views(matrix).items()}
+            views = dict(zip(self.shapes, matrix.unbind(1), strict=True))
+        else:
+            views = self.views(matrix)
+        return {name: view.unbind() for name, view in views.items()}
 
     def named(self, key: str, row: Any) -> dict[str, Tensor]:
         """Return views of one row, an array of the host, by the parameters' names."""
         numbers = torch.from_numpy(row)
         if key == STEP:
             return dict(zip(self.shapes, numbers.unbind(), strict=True))
+        # By strides, not by slices: one call for each parameter.
         return {n: numbers.as_strided(*place) for n, place in self._places.items()}
 
     def pieces(self, tensors: Mapping[str, Tensor], zeros: Float[Tensor, "N"]) -> list[Tensor]:
@@ -112,10 +122,14 @@ class Row:
 
     def optimiser_state(self) -> dict[int, dict[str, Tensor]]:
         """Return the state of each parameter by its number, views of the arrays of the host."""
-        rows = {k: m[self.index] for k, m in self.matrices.items() if k != VALUES}
-        kinds = {k: self.layout.named(k, row) for k, row in rows.items()}
-        names = self.names if kinds else []
-        return {i: {k: kinds[k][n] for k in kinds} for i, n in enumerate(names)}
+        found: dict[int, dict[str, Tensor]] = {}
+        for key, matrix in self.matrices.items():
+            if key == VALUES:
+                continue
+            numbers = self.layout.named(key, matrix[self.index])
+            for i, name in enumerate(self.names):
+                found.setdefault(i, {})[key] = numbers[name]
+        return found
 
 
 @dataclass(frozen=True)
@@ -130,4 +144,10 @@ class HostRow:
     def weights(self) -> dict[str, Tensor]:
         """Return the state of the model: views of the row."""
         own = self.layout.named(VALUES, self.values)
-        return {n: own[n] if n in own else self.buffers[n].clone() for n in self.state}
+        found = {}
+        for name in self.state:
+            if name in own:
+                found[name] = own[name]
+            else:
+                found[name] = self.buffers[name].clone()
+        return found

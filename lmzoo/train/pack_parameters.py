@@ -62,16 +62,19 @@ class Decays:
     """The weight decay of each row, and the columns on which it acts, the same for all rows."""
 
     def __init__(self, values: Float[Tensor, "P N"], columns: Bool[Tensor, "N"]) -> None:
-        self.rows, self.columns = values.new_zeros(len(values)), columns.to(values)
+        self.rows = values.new_zeros(len(values))
+        self.columns = columns.to(values)
         self.any = False
 
     def set(self, decays: Sequence[float]) -> None:
+        # Known to the host: whether there is decay decides which operations a step has.
         self.any = any(decays)
         self.rows.copy_(self.rows.new_tensor(decays))
 
     def each(self, rates: Float[Tensor, "P"] | float = 1.0) -> Float[Tensor, "P N"]:
         """Return the decay of every number, multiplied by rates."""
-        return (rates * self.rows)[:, None] * self.columns
+        by_row = rates * self.rows
+        return by_row[:, None] * self.columns
 
 
 class StackedOptimiser:
@@ -86,11 +89,16 @@ class StackedOptimiser:
         matrices: Callable[[Float[Tensor, "P N"]], list[Float[Tensor, "P m n"]]] | None = None,
     ) -> None:
         """`scales` are shares of the rate, `matrices` returns views of what Muon updates."""
-        self._kind, self._betas = recipe.optimiser, (0.9, recipe.beta2)
+        self._kind = recipe.optimiser
+        self._betas = (0.9, recipe.beta2)
         self._decoupled = recipe.optimiser in (Optimiser.ADAMW, Optimiser.MUON)
-        self._values, self._decays = values, decays
-        self._scales, self._matrices, self._new = scales, matrices, None
+        self._values = values
+        self._decays = decays
+        self._scales = scales
+        self._matrices = matrices
+        self._new = None
         if matrices is not None:
+            # 1 − β₁ of each number: matrices of Muon have a mean of their own.
             self._new = torch.full_like(values, 1 - self._betas[0])
             for own in matrices(self._new):
                 own.fill_(1 - MOMENTUM)
@@ -109,7 +117,8 @@ class StackedOptimiser:
         values = self._values
         rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
         norms = torch.linalg.vector_norm(gradients, dim=1)
-        g = gradients * (clips.to(values) / (norms + 1e-6)).clamp(max=1.0)[:, None]
+        factors = (clips.to(values) / (norms + 1e-6)).clamp(max=1.0)
+        g = gradients * factors[:, None]
         if self._kind in KEYS:
             self._step_without_moments(rates, g)
         else:
@@ -120,7 +129,8 @@ class StackedOptimiser:
         change = rates[:, None] * g
         if self._kind is Optimiser.RMSPROP:
             self.state["step"] += 1
-            v = self.state["square_avg"].mul_(ALPHA).addcmul_(g, g, value=1 - ALPHA)
+            v = self.state["square_avg"]
+            v.mul_(ALPHA).addcmul_(g, g, value=1 - ALPHA)
             change /= v.sqrt().add_(EPS)
         self._values -= change
 
@@ -129,23 +139,37 @@ class StackedOptimiser:
         counts, m, v = self.state.values()
         beta1, beta2 = self._betas
         counts += 1
+        # In double: β₂^n of many steps has few digits in float32, and 1 − β₂ at n = 1.
         steps = counts.double()
-        scales = 1 if self._scales is None else self._scales
+        scales = 1
+        if self._scales is not None:
+            scales = self._scales
         if self._decoupled:
             x *= 1 - self._decays.each(rates) * scales
         else:
             g = torch.addcmul(g, x, self._decays.each())
-        m.lerp_(g, 1 - beta1 if self._new is None else self._new)
+        new = 1 - beta1
+        if self._new is not None:
+            new = self._new
+        m.lerp_(g, new)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         scale = (1 - beta2**steps).rsqrt().to(v.dtype)
         rate = (rates / (1 - beta1**steps)).to(m.dtype)
         change = rate[:, None] * m / (v.sqrt() * scale[:, None] + ADAM_EPS)
         if self._matrices is not None:
-            for own in self._matrices(v):
-                own.zero_()
-            for own, *sources in zip(*map(self._matrices, (change, g, m)), strict=True):
-                own.copy_(rates.view(-1, *[1] * (own.dim() - 1)) * muon_direction(*sources))
+            self._step_matrices(rates, change, g)
         x -= change * scales
+
+    def _step_matrices(self, rates: Tensor, change: Tensor, g: Tensor) -> None:
+        """Replace the change of the matrices by that of Muon; their second moment stays 0."""
+        assert self._matrices is not None
+        m = self.state["exp_avg"]
+        for second in self._matrices(self.state["exp_avg_sq"]):
+            second.zero_()
+        triples = zip(*map(self._matrices, (change, g, m)), strict=True)
+        for own, gradient, mean in triples:
+            ones = [1] * (own.dim() - 1)
+            own.copy_(rates.view(-1, *ones) * muon_direction(gradient, mean))
 
 
 class StackedParameters:
@@ -171,12 +195,16 @@ class StackedParameters:
         self._blank = self.values.new_zeros(self.layout.length)
         self._gradient_views = list(self.layout.views(self.gradients).values())
         self._set_members(trainings)
+        # Without a mask no operation of a step multiplies by ones.
         has_all = all(len(own) == len(self.layout.shapes) for own in self._parameters)
-        self.mask = None if has_all and rows is None else self._make_mask()
+        self.mask = None
         """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
+        if not has_all or rows is not None:
+            self.mask = self._make_mask()
         all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in trainings)
         decaying = {name for name, p in template.named_parameters() if all_decay or decays(p)}
-        self.decays = Decays(self.values, self.layout.columns([decaying])[0])
+        columns = self.layout.columns([decaying])[0]
+        self.decays = Decays(self.values, columns)
         self.decays.set(self._weight_decays)
         recipe = trainings[0].recipe
         grouping = self._grouping(recipe, template)
@@ -188,15 +216,19 @@ class StackedParameters:
     @property
     def trainings(self) -> list[Training]:
         """The trainings, which the caller must keep alive."""
-        trainings = [training for ref in self._trainings if (training := ref()) is not None]
-        assert len(trainings) == len(self._trainings), "a pack member was deleted"
-        return trainings
+        found = []
+        for reference in self._trainings:
+            training = reference()
+            assert training is not None, "a pack member was deleted"
+            found.append(training)
+        return found
 
     @property
     def row_trainings(self) -> list[Training]:
         """The training of each row; that of an idle row is the first one."""
         trainings = self.trainings
-        return [*trainings, *[trainings[0]] * (len(self.values) - len(trainings))]
+        idle = len(self.values) - len(trainings)
+        return trainings + [trainings[0]] * idle
 
     def replace(self, trainings: Sequence[Training]) -> None:
         """Give the rows to other trainings; all tensors stay at their addresses."""
@@ -208,7 +240,7 @@ class StackedParameters:
 
     def belongs_to(self, trainings: Sequence[Training]) -> bool:
         """Whether the rows are those of these trainings, in this order."""
-        own = [ref() for ref in self._trainings]
+        own = [reference() for reference in self._trainings]
         return len(own) == len(trainings) and all(map(operator.is_, own, trainings))
 
     def differentiate(self, losses: Float[Tensor, "P"], *, accumulate: bool) -> None:
@@ -220,16 +252,22 @@ class StackedParameters:
             self._join(gradients)
         else:
             # One call for all tensors; separate calls would take several times as long.
-            together: Any = torch._foreach_add_ if accumulate else torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+            together: Any = torch._foreach_copy_  # pyright: ignore[reportPrivateImportUsage]
+            if accumulate:
+                together = torch._foreach_add_  # pyright: ignore[reportPrivateImportUsage]
             together(self._gradient_views, list(gradients))
         if self.mask is not None:
             self.gradients *= self.mask
 
     def _join(self, gradients: Sequence[Tensor]) -> None:
         """Write all gradients by one launch; a copy of each would be a launch per parameter."""
-        columns = [gradient.reshape(len(gradient), -1) for gradient in gradients]
-        pairs = zip(columns, self.layout.widths, strict=True)
-        parts = [part for c, w in pairs for part in (c, self._zeros[:, : w - c.shape[1]])]
+        parts = []
+        for gradient, width in zip(gradients, self.layout.widths, strict=True):
+            columns = gradient.reshape(len(gradient), -1)
+            parts.append(columns)
+            padding = width - columns.shape[1]
+            if padding:
+                parts.append(self._zeros[:, :padding])
         torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
 
     @torch.no_grad()
@@ -237,11 +275,16 @@ class StackedParameters:
         """Copy weights and optimiser state from the trainings, into the addresses of recordings."""
         self.values.copy_(self._gather(VALUES))
         # All parameters of a training have made the same number of steps, or none has state yet.
-        states = [
-            t.optimiser.state.get(next(iter(own.values())), {}) if t.optimiser else {}
-            for t, own in zip(self.row_trainings, self._parameters, strict=True)
-        ]
-        known = next((state for state in states if state), {})
+        states = []
+        known = {}
+        for training, own in zip(self.row_trainings, self._parameters, strict=True):
+            state = {}
+            if training.optimiser:
+                first = next(iter(own.values()))
+                state = training.optimiser.state.get(first, {})
+            states.append(state)
+            if not known:
+                known = state
         if not known:
             for numbers in self.optimiser.state.values():
                 numbers.zero_()  # the trainings were reset to their start
@@ -268,18 +311,25 @@ class StackedParameters:
             set_rate(training.optimiser, rate)
         numbers = {VALUES: self.values.detach(), **self.optimiser.state}
         if STEP in numbers:  # SGD has no state
-            numbers[STEP] = numbers[STEP][:, None].expand(-1, len(self.layout.shapes))
-        given = [training.row for training in trainings]
-        if not self._given or any(map(operator.is_not, given, self._given)):
-            # Members that left keep the rows that they have.
-            self._own = {key: m[: len(trainings)].clone() for key, m in numbers.items()}
-            self._give_rows(trainings)
-        else:
+            # torch counts the steps of each parameter.
+            steps = numbers[STEP][:, None]
+            numbers[STEP] = steps.expand(-1, len(self.layout.shapes))
+        count = len(trainings)
+        if self._hold_given_rows(trainings):
             for key, matrix in numbers.items():
-                self._own[key].copy_(matrix[: len(trainings)])
+                self._own[key].copy_(matrix[:count])
+        else:
+            # Members that left keep the rows that they have.
+            self._own = {key: matrix[:count].clone() for key, matrix in numbers.items()}
+            self._give_rows(trainings)
         host = {key: to_host(matrix).numpy() for key, matrix in self._own.items()}
         for row in self._given:
             row.matrices = host
+
+    def _hold_given_rows(self, trainings: Sequence[Training]) -> bool:
+        """Whether the tensors of the trainings are still views of the rows that they were given."""
+        held = [training.row for training in trainings]
+        return bool(self._given) and all(map(operator.is_, held, self._given))
 
     def _give_rows(self, trainings: Sequence[Training]) -> None:
         """Make weights and optimiser state of the trainings views of the rows of `_own`."""
@@ -292,19 +342,31 @@ class StackedParameters:
             for name, weight in self._parameters[p].items():
                 weight.data = parts[VALUES][name][p]
                 if keys:
-                    training.optimiser.state[weight] = {key: parts[key][name][p] for key in keys}
-            numbers = {key: rows[key][p] for key in rows}
-            names, state = [*training.parameters], training.model.state_dict()
+                    state = {key: parts[key][name][p] for key in keys}
+                    training.optimiser.state[weight] = state
+            own = {key: rows[key][p] for key in rows}
+            state = training.model.state_dict()
             buffers = {n: v.clone() for n, v in state.items() if n not in self.layout.shapes}
-            training.row = Row(self.layout, numbers, names, [*state], buffers, {}, p)
-            self._given.append(training.row)
+            row = Row(
+                layout=self.layout,
+                numbers=own,
+                names=[*training.parameters],
+                state=[*state],
+                buffers=buffers,
+                matrices={},
+                index=p,
+            )
+            training.row = row
+            self._given.append(row)
 
     def _gather(self, key: str) -> Float[Tensor, "P N"]:
         """Return the rows of the trainings, 0 where a training has no such number."""
-        given = [training.row for training in self.trainings]
-        if self._given and all(map(operator.is_, given, self._given)):
-            own, idle = self._own[key], len(self.values) - len(given)
-            return torch.cat([own, own[:1].expand(idle, -1)])  # the trainings' tensors are views
+        trainings = self.trainings
+        if self._hold_given_rows(trainings):
+            # The trainings' tensors are views of `_own`: no copy of each is needed.
+            own = self._own[key]
+            idle = len(self.values) - len(trainings)
+            return torch.cat([own, own[:1].expand(idle, -1)])
         pieces = []
         for training, own in zip(self.row_trainings, self._parameters, strict=True):
             row = training.row
@@ -315,7 +377,11 @@ class StackedParameters:
             if key != VALUES:
                 assert training.optimiser is not None
                 states = training.optimiser.state
-                found = {n: states[w][key] for n, w in own.items() if key in states.get(w, {})}
+                found = {}
+                for name, weight in own.items():
+                    state = states.get(weight, {})
+                    if key in state:
+                        found[name] = state[key]
             pieces += self.layout.pieces(found, self._blank)
         return torch.cat(pieces).view(len(self.values), -1)
 
@@ -333,7 +399,8 @@ class StackedParameters:
 
     def _grouping(self, recipe: Recipe, template: nn.Module) -> tuple[Any, Any]:
         """Return the shares of the rate, and a function to views of what Muon updates, or None."""
-        factors, own = rate_factors(recipe, template), roles(template)
+        factors = rate_factors(recipe, template)
+        own = roles(template)
         scales = None
         if any(factor != 1 for factor in factors.values()):
             widths = torch.tensor(self.layout.widths, device=CPU)
@@ -342,14 +409,21 @@ class StackedParameters:
         if recipe.optimiser is not Optimiser.MUON:
             return scales, None
         names = [name for name, role in own.items() if role == MATRICES]
-        return scales, lambda rows: list(map(self.layout.views(rows).__getitem__, names))
+
+        def matrices(rows: Float[Tensor, "P N"]) -> list[Tensor]:
+            views = self.layout.views(rows)
+            return [views[name] for name in names]
+
+        return scales, matrices
 
     def _make_mask(self) -> Float[Tensor, "P N"]:
-        return self.layout.columns(self._parameters).to(self.values)
+        has = self.layout.columns(self._parameters)
+        return has.to(self.values)
 
 
 def to_host(tensor: Tensor) -> Tensor:
     """Return a copy in the memory of the host: in pinned memory, to which a GPU copies fastest."""
     if tensor.device == CPU:
         return tensor.clone()
-    return torch.empty_like(tensor, device=CPU, pin_memory=True).copy_(tensor)
+    pinned = torch.empty_like(tensor, device=CPU, pin_memory=True)
+    return pinned.copy_(tensor)

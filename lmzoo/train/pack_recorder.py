@@ -96,13 +96,18 @@ class MemoryTrace:
         """Return the address of the allocation that contains the buffer, or None."""
         if isinstance(buffer, Tensor):
             start = buffer.untyped_storage().data_ptr()
-            return start if start in self._allocations else None
+            if start in self._allocations:
+                return start
+            return None
         address = _address(buffer)
         i = bisect.bisect_right(self._addresses, address) - 1
         if i < 0 or not buffer.size:
             return None
         start = self._addresses[i]
-        return start if address < start + self._allocations[start].size else None
+        end = start + self._allocations[start].size
+        if address < end:
+            return start
+        return None
 
     def plan(self) -> tuple[dict[int, int], int]:
         """Return the offset of each allocation, by its address, and the size of the block."""
@@ -120,14 +125,21 @@ def plan_offsets(lifetimes: Sequence[tuple[int, int, int]]) -> tuple[list[int], 
     offsets = [0] * len(lifetimes)
     live: list[tuple[int, int, int]] = []  # (offset, end, last call), sorted by offset
     size = 0
-    for i in sorted(range(len(lifetimes)), key=lambda i: lifetimes[i][1]):
+    by_first_call = sorted(range(len(lifetimes)), key=lambda i: lifetimes[i][1])
+    for i in by_first_call:
         length, first, last = lifetimes[i]
-        length = -(-length // ALIGN) * ALIGN
+        length = -(-length // ALIGN) * ALIGN  # rounded up
         live = [entry for entry in live if entry[2] >= first]
-        ends = [0, *(end for _, end, _ in live)]
-        gaps = [(begin - end, end) for end, (begin, *_) in zip(ends, live, strict=False)]
-        fitting = [gap for gap in gaps if gap[0] >= length]
-        offsets[i] = min(fitting)[1] if fitting else ends[-1]
+        best: tuple[int, int] | None = None  # (size, begin) of the smallest gap that is enough
+        end = 0
+        for begin, next_end, _ in live:
+            gap = (begin - end, end)
+            if gap[0] >= length and (best is None or gap < best):
+                best = gap
+            end = next_end
+        offsets[i] = end
+        if best is not None:
+            offsets[i] = best[1]
         bisect.insort(live, (offsets[i], offsets[i] + length, last))
         size = max(size, offsets[i] + length)
     return offsets, size
@@ -137,7 +149,8 @@ class MemoryBlock:
     """One block of memory that holds the intermediate results of a replayed step."""
 
     def __init__(self, size: int) -> None:
-        self.size, self._block = size, torch.empty(size, dtype=torch.uint8)
+        self.size = size
+        self._block = torch.empty(size, dtype=torch.uint8)
         self._bytes = self._block.numpy()
 
     def relocate(self, buffer: Any, trace: MemoryTrace, offsets: dict[int, int]) -> Any:
@@ -167,7 +180,9 @@ MAX_UNUSED = 1 << 30
 MAX_BLOCK = 1 << 25
 """Blocks up to this many bytes come from the heap; glibc accepts no larger value."""
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
+"""Numbers of glibc's malloc.h."""
 
 
 def retain_freed_memory() -> bool:
@@ -176,7 +191,8 @@ def retain_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc; on Windows CDLL(None) fails
         return False
-    return bool(mallopt(_TRIM_THRESHOLD, MAX_UNUSED)) and bool(mallopt(_MMAP_THRESHOLD, MAX_BLOCK))
+    trims = mallopt(_TRIM_THRESHOLD, MAX_UNUSED)
+    return bool(trims) and bool(mallopt(_MMAP_THRESHOLD, MAX_BLOCK))
 
 
 aten: Any = torch.ops.aten
@@ -195,7 +211,10 @@ class Operation:
     def __init__(
         self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> None:
-        self.op, self.args, self.kwargs, self.result = op, args, kwargs, result
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+        self.result = result
         self.inputs = leaves((args, kwargs), Tensor)
         """All tensors among the arguments."""
         self.outputs = leaves(result, Tensor)
@@ -206,30 +225,36 @@ class Operation:
         """Whether a replay needs this call; False for views and for uninitialised tensors."""
         if _mutates(self.op):
             return True
+        if _name(self.op) in EMPTY:
+            return False
         storages = {tensor.untyped_storage().data_ptr() for tensor in self.inputs}
-        views = all(tensor.untyped_storage().data_ptr() in storages for tensor in self.outputs)
-        return not views and _name(self.op) not in EMPTY
+        own = [tensor.untyped_storage().data_ptr() for tensor in self.outputs]
+        return not storages.issuperset(own)
 
     def relocated(self, relocate: Callable[[Any], Any]) -> "Operation":
         """Return the operation with `relocate` applied to every tensor."""
-        trees = (self.args, self.kwargs, self.result)
-        return Operation(self.op, *(tree_map_only(Tensor, relocate, tree) for tree in trees))
+        args = tree_map_only(Tensor, relocate, self.args)
+        kwargs = tree_map_only(Tensor, relocate, self.kwargs)
+        result = tree_map_only(Tensor, relocate, self.result)
+        return Operation(self.op, args, kwargs, result)
 
     def replay_function(self) -> Callable[[], object]:
         """Return a function that performs the operation again and writes into `outputs`."""
-        outputs, name = self.outputs, _name(self.op)
+        outputs = self.outputs
+        name = _name(self.op)
         if _mutates(self.op):
             return functools.partial(self.op, *self.args, **self.kwargs)
         if name in FILLED:
             return functools.partial(aten.fill_.Scalar, outputs[0], FILLED[name])
         if name in COPIED:
             return functools.partial(aten.copy_.default, outputs[0], self.args[0])
-        if variant := _out_variant(self.op):
+        variant = _out_variant(self.op)
+        if variant is not None and len(variant[1]) == len(outputs):
             op, out_names = variant
-            if len(out_names) == len(outputs):
-                kwargs = {key: value for key, value in self.kwargs.items() if key not in FACTORY}
-                out_kwargs = dict(zip(out_names, outputs, strict=True))
-                return functools.partial(op, *self.args, **kwargs, **out_kwargs)
+            kwargs = {key: value for key, value in self.kwargs.items() if key not in FACTORY}
+            kwargs |= dict(zip(out_names, outputs, strict=True))
+            return functools.partial(op, *self.args, **kwargs)
+        # Without such a variant the result is computed anew, and copied.
         return self._compute_and_copy
 
     def _compute_and_copy(self) -> None:
@@ -247,7 +272,9 @@ def leaves(tree: Any, kind: type[T]) -> list[T]:
 def returns_views(op: OpOverload) -> bool:
     """Whether every result is a view of an argument, so that no memory is read or written."""
     returns = op._schema.returns
-    return bool(returns) and all(value.alias_info for value in returns) and not _mutates(op)
+    if not returns or _mutates(op):
+        return False
+    return all(value.alias_info for value in returns)
 
 
 @functools.cache
@@ -263,22 +290,26 @@ def _mutates(op: OpOverload) -> bool:
 @functools.cache
 def _out_variant(op: OpOverload) -> tuple[OpOverload, list[str]] | None:
     """Return the overload that writes to given tensors, and the names of these arguments."""
-    required = [
-        (arg.name, str(arg.type)) for arg in op._schema.arguments if arg.name not in FACTORY
-    ]
+    own = [arg for arg in op._schema.arguments if arg.name not in FACTORY]
+    required = _signature(own)
     for overload in op.overloadpacket.overloads():
         variant = getattr(op.overloadpacket, overload)
-        out_names = [arg.name for arg in variant._schema.arguments if arg.is_out]
-        inputs = [arg for arg in variant._schema.arguments if not arg.is_out]
-        accepted = [(arg.name, str(arg.type)) for arg in inputs]
+        arguments = variant._schema.arguments
+        out_names = [arg.name for arg in arguments if arg.is_out]
+        inputs = [arg for arg in arguments if not arg.is_out]
+        # Arguments that the operation does not have must have a default.
         extra = [arg for arg in inputs if (arg.name, str(arg.type)) not in required]
         if (
             out_names
-            and all(arg in accepted for arg in required)
+            and required <= _signature(inputs)
             and all(arg.has_default_value() for arg in extra)
         ):
             return variant, out_names
     return None
+
+
+def _signature(arguments: Sequence[Any]) -> set[tuple[str, str]]:
+    return {(arg.name, str(arg.type)) for arg in arguments}
 
 
 REASONS = {
@@ -307,9 +338,9 @@ class OperationRecorder(Recorder):
         offsets, size = trace.plan()
         if self._block is None or self._block.size < size:
             self._block = MemoryBlock(HEADROOM * size)
-        calls = recording.replay_functions(
-            functools.partial(self._block.relocate, trace=trace, offsets=offsets)
-        )
+        relocate = functools.partial(self._block.relocate, trace=trace, offsets=offsets)
+        calls = recording.replay_functions(relocate)
+        # References of the recording would count as alive.
         recording.calls.clear()
         if trace.any_alive():
             raise RecordingError("it keeps a result of one step for the next")
@@ -337,12 +368,15 @@ class _Recording(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
+        kwargs = kwargs or {}
         if returns_views(func):
-            return func(*args, **(kwargs or {}))
-        if (reason := _reason(func)) and not _is_integer_index(func, args):
-            self.reason = self.reason or f"{func} {reason}"
-        result = func(*args, **(kwargs or {}))
-        call = Operation(func, args, kwargs or {}, result)
+            return func(*args, **kwargs)
+        reason = _reason(func)
+        # The first reason is kept: it is logged.
+        if reason and not self.reason and not _is_integer_index(func, args):
+            self.reason = f"{func} {reason}"
+        result = func(*args, **kwargs)
+        call = Operation(func, args, kwargs, result)
         for tensor in call.inputs:
             self.trace.add_use(tensor, len(self.calls))
         for tensor in call.outputs:
@@ -370,15 +404,19 @@ class _Recording(TorchDispatchMode):
 
 @functools.cache
 def _reason(op: OpOverload) -> str:
-    return next((reason for tag, reason in REASONS.items() if tag in op.tags), "")
+    for tag, reason in REASONS.items():
+        if tag in op.tags:
+            return reason
+    return ""
 
 
 def _is_integer_index(op: OpOverload, args: Any) -> bool:
     """True for `aten.index` with integer indices: the shape of its result is fixed."""
     if op is not torch.ops.aten.index.Tensor:
         return False
-    masks = (torch.bool, torch.uint8)
-    return not any(isinstance(index, Tensor) and index.dtype in masks for index in args[1])
+    masks = (torch.bool, torch.uint8)  # an index of zeros and ones is a mask, too
+    indices = [index for index in args[1] if isinstance(index, Tensor)]
+    return all(index.dtype not in masks for index in indices)
 
 
 def _run_kernel(kernel: Kernel, args: tuple[Any, ...]) -> None:

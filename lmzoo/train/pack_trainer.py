@@ -47,7 +47,9 @@ class PackedEvaluation:
     def __init__(
         self, stacked: StackedParameters, template: LanguageModel, device: torch.device
     ) -> None:
-        self._stacked, self._template, self._device = stacked, template, device
+        self._stacked = stacked
+        self._template = template
+        self._device = device
         self._score = make_functional(template, "log_prob")
         self._nll = torch.empty(0, device=device)
         self._stepper = self._new_stepper()
@@ -57,23 +59,24 @@ class PackedEvaluation:
         self._template.eval()
         count = len(self._stacked.trainings)
         if self._nll.shape[-1] < room:
-            shape = len(self._stacked.values), room
+            shape = (len(self._stacked.values), room)
             self._nll = torch.empty(shape, dtype=torch.float64, device=self._device)
             self._stepper = self._new_stepper()  # a recorded step writes to the previous memory
-        few, trim = self._stepper.few_shapes, not self._template.leaks
+        few = self._stepper.few_shapes
         size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(self._nll))
         order = [*part.lengths.cpu().argsort(stable=True).split(size)]
         if few:
             # The last sequence is repeated up to this size; it gets the same score again.
             order = [torch.cat([rows, rows[-1:].expand(size - len(rows))]) for rows in order]
+        trim = not self._template.leaks
         batches = iter_batches(part, order, self._device, trim=trim, few_widths=few)
         for rows, batch in zip(order, batches, strict=True):
-            columns = batch.scored, batch.tokens, batch.lengths, *batch.sources
+            columns = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
             self._stepper.run_step(self._step, (rows.to(self._device), *columns))
         nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
         counts = part.counts.cpu()
-        pairs = zip(nll, self._count_right(part, count), strict=True)
-        return [compute_losses(member, counts, right) for member, right in pairs]
+        right = self._count_right(part, count)
+        return [compute_losses(own, counts, hits) for own, hits in zip(nll, right, strict=True)]
 
     @torch.no_grad()
     def _step(
@@ -84,7 +87,9 @@ class PackedEvaluation:
         lengths: Int[Tensor, "B"],
         *sources: Tensor,
     ) -> None:
-        score = vmap(self._score, in_dims=(0, *[None] * (2 + len(sources))))
+        # All members read the same batch: only the weights have an axis of members.
+        shared = [None] * (2 + len(sources))
+        score = vmap(self._score, in_dims=(0, *shared))
         with device_scope(self._template):
             scores = score(self._stacked.weights, tokens, lengths, *sources)
         if scored is not None:
@@ -99,9 +104,12 @@ class PackedEvaluation:
         """Return `count_right` of every member, one by one; None unless the part is a task."""
         if not part.is_task:
             return [None] * count
-        call, own = make_functional(self._template, "most_probable"), self._stacked.weights
-        members = ({name: weight[p] for name, weight in own.items()} for p in range(count))
-        return [count_right(self._template, part, partial(call, weights)) for weights in members]
+        call = make_functional(self._template, "most_probable")
+        found: list[Tensor | None] = []
+        for p in range(count):
+            weights = {name: weight[p] for name, weight in self._stacked.weights.items()}
+            found.append(count_right(self._template, part, partial(call, weights)))
+        return found
 
 
 class _Batches(NamedTuple):
@@ -147,18 +155,24 @@ class PackedTrainer:
         self.template.train()
         self.total.zero_()
         self.stacked.gradients.zero_()
-        trainings, all_rows = self.stacked.trainings, self.stacked.row_trainings
+        trainings = self.stacked.trainings
+        all_rows = self.stacked.row_trainings
         members = [(t.seed, t.epoch) for t in all_rows]
-        batches, self._ahead = self._ahead, None
+        batches = self._ahead
+        self._ahead = None
+        # Batches were made for this epoch only if the members and the data are the same.
         if batches is None or batches.data is not data or batches.members != members:
             batches = self._batches(data, members)
-        rates = list(zip(*(t.epoch_rates(batches.steps) for t in all_rows), strict=True))
+        by_row = [t.epoch_rates(batches.steps) for t in all_rows]
+        rates = [*zip(*by_row, strict=True)]  # of each step, one rate per row
         self.stepper.run_epoch(self.step, rates, batches.columns)
         if self.stepper.few_shapes:
-            self._ahead = self._batches(data, [(seed, epoch + 1) for seed, epoch in members])
+            following = [(seed, epoch + 1) for seed, epoch in members]
+            self._ahead = self._batches(data, following)
         self.stacked.rates = rates[-1]
         self._steps = batches.steps
-        return (-self.total / data.num_scored).tolist()[: len(trainings)]
+        means = -self.total / data.num_scored
+        return means.tolist()[: len(trainings)]
 
     def evaluate(self, part: Sequences, corpus: Corpus) -> list[Losses]:
         """Return the losses of every member on a split of the corpus for evaluation."""
@@ -176,16 +190,22 @@ class PackedTrainer:
             training.steps += self._steps
 
     def _batches(self, data: Sequences, members: Sequence[tuple[int, int]]) -> _Batches:
-        trim, few = not self.template.leaks, self.stepper.few_shapes
+        few = self.stepper.few_shapes
         part, batches = pack_batches(data, self.recipe.batch, members, full=few)
         masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
+        # The batches of all members as one batch, which is unflattened below.
         order = [rows.flatten() for rows, _ in batches]
+        trim = not self.template.leaks
         gathered = iter_batches(part, order, self.device, trim=trim, few_widths=few)
 
         def columns() -> Iterator[tuple[Tensor | None, ...]]:
             for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
-                own = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
-                yield mask, *(c if c is None else c.unflatten(0, rows.shape) for c in own)
+                found = [mask]
+                for column in (batch.scored, batch.tokens, batch.lengths, *batch.sources):
+                    if column is not None:
+                        column = column.unflatten(0, rows.shape)
+                    found.append(column)
+                yield tuple(found)
 
         return _Batches(data, members, len(batches), columns())
 
@@ -202,8 +222,10 @@ class PackedTrainer:
         with device_scope(self.template):
             objective = self._objective(self.stacked.weights, tokens, lengths, *sources)
             if mask is not None:
-                objective, lengths = objective.where(mask[..., None], 0.0), lengths.where(mask, 1)
-                scored = scored if scored is None else scored & mask[..., None]
+                objective = objective.where(mask[..., None], 0.0)
+                lengths = lengths.where(mask, 1)  # no scored token
+                if scored is not None:
+                    scored = scored & mask[..., None]
             objective, counts = restrict(objective, lengths, scored)
             losses = compute_loss(objective, counts, self.recipe.loss)
             self.stacked.differentiate(losses, accumulate=self._accumulates)
@@ -211,7 +233,8 @@ class PackedTrainer:
             self._update(rates)
 
     def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
-        stacked, most = self.stacked, self.recipe.clip_value
+        stacked = self.stacked
+        most = self.recipe.clip_value
         if most is not None:
             stacked.gradients.clamp_(-most, most)
         if not self._accumulates:
@@ -219,5 +242,7 @@ class PackedTrainer:
             return
         # Gradients are clipped before further ones are added.
         norms = torch.linalg.vector_norm(stacked.gradients, dim=1)
-        stacked.gradients *= (self._clips / (norms + 1e-6)).clamp(max=1.0)[:, None]
-        stacked.optimiser.step(rates, torch.full_like(self._clips, math.inf), stacked.gradients)
+        factors = (self._clips / (norms + 1e-6)).clamp(max=1.0)
+        stacked.gradients *= factors[:, None]
+        no_clips = torch.full_like(self._clips, math.inf)
+        stacked.optimiser.step(rates, no_clips, stacked.gradients)

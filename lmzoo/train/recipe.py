@@ -117,16 +117,18 @@ class Recipe:
 
     @model_validator(mode="after")
     def _one_recipe_without_decay(self) -> "Recipe":
-        on = (self.weight_decay_on or DecayOn.MATRICES) if self.weight_decay else None
+        on = None
+        if self.weight_decay:
+            on = self.weight_decay_on or DecayOn.MATRICES
         object.__setattr__(self, "weight_decay_on", on)
         return self
 
     @model_validator(mode="after")
     def _check_groups(self) -> "Recipe":
         """A pack updates by group with Adam and Muon only, one step at a time."""
-        grouped = self.parametrisation is Parametrisation.MUP
-        shares = self.rate_matrices, self.rate_tables, self.rate_others
-        grouped |= shares != (1, 1, 1) or self.optimiser is Optimiser.MUON
+        mup = self.parametrisation is Parametrisation.MUP
+        shares = (self.rate_matrices, self.rate_tables, self.rate_others)
+        grouped = mup or shares != (1, 1, 1) or self.optimiser is Optimiser.MUON
         if grouped and self.optimiser in (Optimiser.RMSPROP, Optimiser.SGD):
             raise UserError(
                 f"optimiser={self.optimiser} has one rate for all parameters; set it to adam, "
@@ -136,9 +138,9 @@ class Recipe:
             raise UserError(
                 "accumulate=epoch has one rate and update for all parameters; set it to step"
             )
-        if self.base_width != 32 and self.parametrisation is not Parametrisation.MUP:
+        if self.base_width != 32 and not mup:
             raise UserError(f"base_width={self.base_width} needs parametrisation=mup")
-        if self.init != "default" and self.parametrisation is Parametrisation.MUP:
+        if self.init != "default" and mup:
             raise UserError(f"init={self.init}: parametrisation=mup has draws of its own; drop one")
         return self
 
@@ -200,6 +202,7 @@ class Recipe:
                 f"recipe.warmup={self.warmup} steps are no less than the schedule of "
                 f"{self.schedule_epochs} epochs of {steps_per_epoch} steps; lower the warm-up"
             )
+        # Past its end, the schedule stays at its last value.
         x = min(1.0, (step - self.warmup) / steps)
         if self.schedule is Schedule.COSINE:
             fall = (1 + math.cos(math.pi * x)) / 2

@@ -69,8 +69,10 @@ def identity_config(
     `known` are the fields of the model and the code of model and corpus, if they are at hand.
     """
     floor = corpus.floor
-    fields, code = known or (MODELS.dump(model), parts_code(model, corpus_config))
-    config = {
+    if known is None:
+        known = (MODELS.dump(model), parts_code(model, corpus_config))
+    fields, code = known
+    config: dict[str, Any] = {
         "schema": SCHEMA,
         "numerics": NUMERICS,
         "model": fields,
@@ -81,9 +83,13 @@ def identity_config(
         "length": corpus.task.length,
         "seed": seed,
         "unit": corpus.unit,
-        "floor": {"token": floor.token, "sentence": floor.sentence} if floor else None,
-        **({} if corpus.ceiling is None else {"ceiling": corpus.ceiling}),
+        "floor": None,
     }
+    if floor:
+        config["floor"] = {"token": floor.token, "sentence": floor.sentence}
+    # Left out, not None: configs of runs before there were ceilings keep their identity.
+    if corpus.ceiling is not None:
+        config["ceiling"] = corpus.ceiling
     if code:
         config[USER_CODE] = code.facts
     with guest():  # with its number of threads
@@ -97,8 +103,10 @@ def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
     A `UserError` says that a part is defined in no file.
     """
     name = corpus_config["name"]
-    corpus = {CORPORA[name].__module__} if name in CORPORA else set[str]()
-    return user_code(part_modules(model) | corpus, loaded=True)
+    modules = part_modules(model)
+    if name in CORPORA:
+        modules = modules | {CORPORA[name].__module__}
+    return user_code(modules, loaded=True)
 
 
 def model_facts(config: Mapping[str, Any], task: Task, *, known: bool = False) -> dict[str, Any]:
@@ -106,7 +114,7 @@ def model_facts(config: Mapping[str, Any], task: Task, *, known: bool = False) -
 
     Building and auditing it takes about 0.1 s. With `known` {} if they are not computed yet.
     """
-    key = json.dumps(config["model"], sort_keys=True), task
+    key = (json.dumps(config["model"], sort_keys=True), task)
     if key not in _FACTS and not known:
         _FACTS[key] = _compute_facts(config["model"], task)
     return _FACTS.get(key, {})
@@ -145,7 +153,8 @@ class Run(SavedRun):
         **options: Any,
     ) -> None:
         """Open the run, which is trained on a corpus and device; `options` are of `SavedRun`."""
-        self.corpus, self._device = corpus, device
+        self.corpus = corpus
+        self._device = device
         self._own_modules = config.get(USER_CODE, {}).get("modules", {})
         self.known_losses: Losses | None = None
         """The test losses of the best weights, if another trainer has computed them."""
@@ -166,35 +175,40 @@ class Run(SavedRun):
 
     def test(self) -> Losses:
         """Score the test split by the best weights, unless their losses are known."""
-        model, recipe = self.training.model, self.training.recipe
+        model = self.training.model
         current = copies(model.state_dict())
         model.load_state_dict(self.training.best_weights)
-        with guest(model, recipe.precision):
+        with guest(model, self.training.recipe.precision):
             facts = model_report(model, self.corpus)
-            losses = self.known_losses or evaluate_test(model, self.corpus)
+            losses = self.known_losses
+            if losses is None:
+                losses = evaluate_test(model, self.corpus)
         losses = replace(losses, report=facts)
+        # The training may go on: it continues from its last weights, not from the best ones.
         model.load_state_dict(current)
-        self._append(
-            {
-                "event": "test",
-                "epoch": self.epoch,
-                "best_epoch": self.training.best_epoch,
-                "token": losses.token,
-                "sentence": losses.sentence,
-                **losses.accuracies,
-                **({"report": facts} if facts else {}),
-                "tokens": losses.tokens,
-                "sequences": len(self.corpus.test),
-                **(self.corpus.test_size._asdict() if self.corpus.test_size else {}),
-            }
-        )
+        event: Record = {
+            "event": "test",
+            "epoch": self.epoch,
+            "best_epoch": self.training.best_epoch,
+            "token": losses.token,
+            "sentence": losses.sentence,
+            **losses.accuracies,
+        }
+        if facts:
+            event["report"] = facts
+        event["tokens"] = losses.tokens
+        event["sequences"] = len(self.corpus.test)
+        if self.corpus.test_size:
+            event |= self.corpus.test_size._asdict()
+        self._append(event)
         return losses
 
     def environment(self) -> dict[str, Any]:
         """Return the environment, with what the parts of the user import and name."""
         if not self._own_modules:
             return environment()
-        return environment(sys.modules, user_code(self._own_modules).files.values())
+        files = user_code(self._own_modules).files.values()
+        return environment(sys.modules, files)
 
     def _append_end(self, epoch: int, status: str, reason: str) -> None:
         """Append the end of the run, after the files that the parts of the user have read."""
@@ -207,18 +221,22 @@ class Run(SavedRun):
 
     def _new_training(self, config: Mapping[str, Any]) -> Training:
         recipe = stored_recipe(config["recipe"])
-        model = build_model(MODELS.parse(config["model"]), self.corpus.task, config["seed"], recipe)
+        seed = config["seed"]
+        model = build_model(MODELS.parse(config["model"]), self.corpus.task, seed, recipe)
         # Weights are drawn on the CPU, so that a seed gives the same weights on every device.
-        return Training(model.to(self._device), recipe, config["seed"])
+        return Training(model.to(self._device), recipe, seed)
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes]:
-        make, more = self.training.snapshot(), {"records": records, RUN: self.identity}
+        make = self.training.snapshot()
+        more = {"records": records, RUN: self.identity}
 
         def write() -> bytes:
             return checkpoint_bytes({**make(), **more})
 
         # The state of a pack member is a copy, so it is written while the next epoch is trained.
-        return write if self.training.row else partial(bytes, write())
+        if self.training.row:
+            return write
+        return partial(bytes, write())
 
     def _load(self, data: bytes) -> list[Record]:
         state = read_checkpoint(data, self.identity)

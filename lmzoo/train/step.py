@@ -17,21 +17,28 @@ class Step:
     def __init__(
         self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
     ) -> None:
-        self.model, self.recipe, self.optimiser = model, recipe, optimiser
+        self.model = model
+        self.recipe = recipe
+        self.optimiser = optimiser
         device = device_of(model)
         self.total = torch.zeros((), dtype=torch.float64, device=device)
         """The objective, summed over all tokens of the epoch so far."""
         self._accumulates = recipe.accumulate is Accumulate.EPOCH
+        # The step of torch's SGD reads its learning rate as a number, which a recording would keep.
         self.stepper = Stepper(
-            optimiser, device, model.name, accumulates=self._accumulates,
+            optimiser,
+            device,
+            model.name,
+            accumulates=self._accumulates,
             records=not isinstance(optimiser, SGD),
-        )  # fmt: skip
+        )
 
     def begin_epoch(self) -> None:
         """Reset the sum of the objective and the gradients."""
         self.total.zero_()
         # A recorded step adds to the gradients at the addresses that it was recorded with.
-        self.optimiser.zero_grad(set_to_none=not (self._accumulates and self.stepper.replays))
+        keep = self._accumulates and self.stepper.replays
+        self.optimiser.zero_grad(set_to_none=not keep)
 
     def __call__(
         self,
@@ -47,12 +54,14 @@ class Step:
         with device_scope(self.model):
             objective = self.model.objective(tokens, lengths, *sources)
             objective, counts = restrict(objective, lengths, scored)
-            compute_loss(objective, counts, self.recipe.loss).backward()
+            loss = compute_loss(objective, counts, self.recipe.loss)
+            loss.backward()
         self.total += objective.detach().double().sum()
+        parameters = self.model.parameters
         if self.recipe.clip_value is not None:
-            torch.nn.utils.clip_grad_value_(self.model.parameters(), self.recipe.clip_value)
+            torch.nn.utils.clip_grad_value_(parameters(), self.recipe.clip_value)
         if self.recipe.clip is not None:
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip)
+            torch.nn.utils.clip_grad_norm_(parameters(), self.recipe.clip)
         set_rate(self.optimiser, rate)
         self.optimiser.step()
 
@@ -75,7 +84,8 @@ def compute_loss(
 
     Sequences without a scored token do not count.
     """
-    log_p, n = objective.sum(-1), counts
+    log_p = objective.sum(-1)
     if weighting is Weighting.TOKEN:
-        return log_p.sum(-1) / -n.sum(-1)  # the sign is on the side without a gradient
-    return -(log_p / n.clamp(min=1)).sum(-1) / (n > 0).sum(-1)
+        return log_p.sum(-1) / -counts.sum(-1)  # the sign is on the side without a gradient
+    means = log_p / counts.clamp(min=1)
+    return -means.sum(-1) / (counts > 0).sum(-1)

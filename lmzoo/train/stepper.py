@@ -84,12 +84,14 @@ class CudaGraphs(Recorder):
     runs_while_recording = False
 
     def __init__(self, device: torch.device) -> None:
-        self._device, self._stream = device, torch.cuda.Stream(device)
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
 
     def run(self, work: Work) -> str:
         """Run the work on the side stream; return where it synchronises with the device, or ''."""
-        current, mode = torch.cuda.current_stream(self._device), torch.cuda.get_sync_debug_mode()
+        current = torch.cuda.current_stream(self._device)
+        mode = torch.cuda.get_sync_debug_mode()
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream), synchronisations() as places:
             torch.cuda.set_sync_debug_mode("warn")
@@ -98,7 +100,9 @@ class CudaGraphs(Recorder):
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
         current.wait_stream(self._stream)
-        return f"it synchronises with the device at {places[0]}" if places else ""
+        if places:
+            return f"it synchronises with the device at {places[0]}"
+        return ""
 
     def record(self, work: Work) -> Work:
         """Capture the work as a CUDA graph without performing it; return the graph's replay."""
@@ -132,14 +136,17 @@ def synchronisations() -> Iterator[list[str]]:
         text = str(message)
         if "synchronizing CUDA operation" in text:
             # The warning names the innermost frame, which is torch's own inside a device scope.
-            own = [f for f in traceback.extract_stack()[:-1] if not f.filename.startswith(OTHERS)]
-            places.append(f"{Path(own[-1].filename).name}:{own[-1].lineno}")
+            frames = traceback.extract_stack()[:-1]
+            own = [frame for frame in frames if not frame.filename.startswith(OTHERS)]
+            last = own[-1]
+            places.append(f"{Path(last.filename).name}:{last.lineno}")
         elif "without CUDA graph capture" not in text:  # expected: the work is not yet captured
             before(message, *args, **options)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        before, warnings.showwarning = warnings.showwarning, show
+        before = warnings.showwarning
+        warnings.showwarning = show
         yield places
 
 
@@ -153,7 +160,9 @@ _cuda_graphs = functools.cache(CudaGraphs)
 
 def device_recorder(device: torch.device) -> Recorder | None:
     """Return the recorder that works for every model on this device; None if there is none."""
-    return _cuda_graphs(device) if device.type == "cuda" else None
+    if device.type == "cuda":
+        return _cuda_graphs(device)
+    return None
 
 
 class Stepper:
@@ -175,9 +184,13 @@ class Stepper:
         recorded; not if a step reads a state that the step before left. `name` is for the log.
         Without an optimiser of torch, all that a step changes stays at its addresses.
         """
-        self._optimiser, self._device, self._name = optimiser, device, name
+        self._optimiser = optimiser
+        self._device = device
+        self._name = name
         self._accumulates = accumulates
-        self._recorder = (device_recorder(device) or fallback) if records else None
+        self._recorder = None
+        if records:
+            self._recorder = device_recorder(device) or fallback
         self._recordings: dict[Any, tuple[Sequence[Column], Work]] = {}
         self._warmups: Counter[Any] = Counter()
         self._recorded_addresses: list[int] = []
@@ -226,6 +239,7 @@ class Stepper:
                 self._warm_up(self._recorder, shape, lambda: step(*columns))
                 return
             performed = self._recorder.runs_while_recording
+            # Buffers of its own: the next batch is copied into them.
             inputs = [None if column is None else column.clone() for column in columns]
             try:
                 replay = self._recorder.record(lambda: step(*inputs))
@@ -249,8 +263,9 @@ class Stepper:
         generator_state = torch.get_rng_state()
         reason = recorder.run(work)
         self._warmups[shape] += 1
-        if not generator_state.equal(torch.get_rng_state()):
-            reason = reason or "it draws from the CPU's random generator"
+        draws = not generator_state.equal(torch.get_rng_state())
+        if draws and not reason:
+            reason = "it draws from the CPU's random generator"
         if reason and self._warmups[shape] == recorder.warmup_steps:
             self._stop_recording(reason)
 
@@ -262,25 +277,31 @@ class Stepper:
         """Return the addresses of all tensors that a step changes and the next step reads."""
         if self._optimiser is None:
             return []
-        state = self._optimiser.state
-        weights = [weight for group in self._optimiser.param_groups for weight in group["params"]]
-        states = [value for weight in weights for value in state.get(weight, {}).values()]
-        gradients = [w.grad for w in weights if self._accumulates and w.grad is not None]
-        return [tensor.data_ptr() for tensor in (*weights, *states, *gradients)]
+        changed: list[Tensor] = []
+        for group in self._optimiser.param_groups:
+            for weight in group["params"]:
+                changed.append(weight)
+                changed += self._optimiser.state.get(weight, {}).values()
+                # Gradients that do not accumulate are new tensors at every step.
+                if self._accumulates and weight.grad is not None:
+                    changed.append(weight.grad)
+        return [tensor.data_ptr() for tensor in changed]
 
 
 @contextlib.contextmanager
 def capturable(optimiser: torch.optim.Optimizer | None) -> Iterator[None]:
     """Make the optimiser `capturable` inside the context: it then counts steps on the device."""
-    groups = optimiser.param_groups if optimiser else []
-    for group in groups:
+    if optimiser is None:
+        yield
+        return
+    for group in optimiser.param_groups:
         group["capturable"] = True
         for weight in group["params"]:
-            state = optimiser.state.get(weight, {}) if optimiser else {}
+            state = optimiser.state.get(weight, {})
             if "step" in state:
                 state["step"] = state["step"].to(weight.device)
     try:
         yield
     finally:
-        for group in groups:  # checkpoints contain the value False
+        for group in optimiser.param_groups:  # checkpoints contain the value False
             group["capturable"] = False

@@ -51,6 +51,7 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
         )
     recipe = stored_recipe(config.get("recipe", {}))
     model = build_model(model_config, corpus.task, 0, recipe)
+    # The order of the errors matters: each is a case of the next one.
     try:
         state = read_checkpoint(folder.checkpoint.read_bytes(), config.get("run", ""))
         model.load_state_dict(state["best"]["weights"])
@@ -100,7 +101,8 @@ def read_model_config(folder: RunFolder) -> Any:
     config = folder.config
     if config is None:
         raise UserError(f"{folder.path} is not the folder of a run")
-    if missing := [name for name in ("model", "corpus", "fingerprint") if name not in config]:
+    missing = [name for name in ("model", "corpus", "fingerprint") if name not in config]
+    if missing:
         raise UserError(
             f"{folder.path}/{CONFIG} has no {missing[0]!r}: it is damaged or of another version; "
             "delete the file and train the run again"
@@ -113,7 +115,8 @@ def read_model_config(folder: RunFolder) -> Any:
             f"{NUMERICS}; use the version of lmzoo that trained it"
         )
     model = MODELS.parse(config["model"])
-    if changed := _read_otherwise(config["model"], MODELS.dump(model)):
+    changed = _read_otherwise(config["model"], MODELS.dump(model))
+    if changed:
         raise UserError(
             f"{folder.path}: this version reads the settings {changed} as others, for which its "
             "weights are wrong; use the version of lmzoo that trained it"
@@ -125,10 +128,14 @@ def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the stored fields that have another value now; lists are cuts of equal functions."""
     changed = []
     for name in stored.keys() & now.keys():
-        if isinstance(stored[name], Mapping) and isinstance(now[name], Mapping):
-            changed += [part for part in [_read_otherwise(stored[name], now[name])] if part]
-        elif not isinstance(now[name], list | Mapping) and stored[name] != now[name]:
-            changed.append(f"{name}={stored[name]}")
+        before = stored[name]
+        value = now[name]
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            part = _read_otherwise(before, value)
+            if part:
+                changed.append(part)
+        elif not isinstance(value, list | Mapping) and before != value:
+            changed.append(f"{name}={before}")
     return ", ".join(sorted(changed))
 
 

@@ -11,7 +11,6 @@ interrupted (on one machine, with the same number of threads).
 """
 
 import dataclasses
-import itertools
 import math
 import socket
 import time
@@ -42,12 +41,18 @@ class Training:
     def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
         """Start a training on the model's device, which must compute in the recipe's precision."""
         check_precision(recipe.precision, device_of(model))
-        self.model, self.recipe, self.seed = model, recipe, seed
+        self.model = model
+        self.recipe = recipe
+        self.seed = seed
         self.epoch = 0
         self.steps = 0
-        self.optimiser = None if model.closed_form else make_optimiser(recipe, model)
-        self.step = Step(model, recipe, self.optimiser) if self.optimiser else None
-        self.best_loss, self.best_epoch = math.inf, 0
+        self.optimiser = None
+        self.step = None
+        if not model.closed_form:
+            self.optimiser = make_optimiser(recipe, model)
+            self.step = Step(model, recipe, self.optimiser)
+        self.best_loss = math.inf
+        self.best_epoch = 0
         self._best: dict[str, Tensor] | HostRow = {}
         self.record: Record = {}
         """The record of the last epoch."""
@@ -67,33 +72,42 @@ class Training:
 
         After an epoch in a pack another thread may call it later: it reads copies.
         """
-        state, best = self.progress(), self._best
-        groups, (loss, epoch) = state.pop("groups"), state.pop("best")
+        # All that the next epoch changes is read now; `make` reads copies only.
+        state = self.progress()
+        best = self._best
+        groups = state.pop("groups")
+        loss, epoch = state.pop("best")
         names = [*self.parameters]
         last_is_best = 0 < self.epoch == epoch
-        row = self.row and dataclasses.replace(self.row)  # the next epoch gives it other matrices
+        row = None
+        if self.row:
+            row = dataclasses.replace(self.row)  # the next epoch gives it other matrices
 
         def make() -> dict[str, Any]:
-            best_weights = best.weights() if isinstance(best, HostRow) else best
+            best_weights = best
+            if isinstance(best, HostRow):
+                best_weights = best.weights()
             if row is None:
-                weights, optimiser = self.model.state_dict(), self.optimiser
-                optimiser = optimiser and optimiser.state_dict()
+                weights = self.model.state_dict()
+                optimiser = None
+                if self.optimiser:
+                    optimiser = self.optimiser.state_dict()
             else:
-                weights = best_weights if last_is_best else row.best().weights()
+                weights = best_weights
+                if not last_is_best:
+                    weights = row.best().weights()
                 optimiser = {
                     "state": row.optimiser_state(),
                     "param_groups": numbered(groups, len(row.names)),
                 }
+            if last_is_best:
+                best_weights = weights
             return {
                 **state,
                 "weights": weights,
                 "optimiser": optimiser,
                 "parameters": names,
-                "best": {
-                    "loss": loss,
-                    "epoch": epoch,
-                    "weights": weights if last_is_best else best_weights,
-                },
+                "best": {"loss": loss, "epoch": epoch, "weights": best_weights},
             }
 
         return make
@@ -102,24 +116,35 @@ class Training:
     def parameters(self) -> dict[str, nn.Parameter]:
         """The parameters by name, in the order in which the optimiser numbers them."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
-        groups = self.optimiser.param_groups if self.optimiser else []
-        return {names[id(p)]: p for group in groups for p in group["params"]}
+        found = {}
+        for group in self._groups:
+            for parameter in group["params"]:
+                found[names[id(parameter)]] = parameter
+        return found
+
+    @property
+    def _groups(self) -> list[dict[str, Any]]:
+        if self.optimiser is None:
+            return []
+        return self.optimiser.param_groups
 
     def progress(self) -> dict[str, Any]:
         """Return the state without its tensors, as plain values: of a group, its size."""
-        groups = self.optimiser.param_groups if self.optimiser else []
+        groups = [{**group, "params": len(group["params"])} for group in self._groups]
         return {
             "epoch": self.epoch,
             "steps": self.steps,
             "record": self.record,
-            "groups": [{**group, "params": len(group["params"])} for group in groups],
+            "groups": groups,
             "best": (self.best_loss, self.best_epoch),
         }
 
     @property
     def best_weights(self) -> dict[str, Tensor]:
         """The weights after the best epoch; {} before the first one."""
-        return self._best.weights() if isinstance(self._best, HostRow) else self._best
+        if isinstance(self._best, HostRow):
+            return self._best.weights()
+        return self._best
 
     def best_values(self, layout: Layout) -> Any:
         """Return the weights after the best epoch as a row of this layout, in the host's memory."""
@@ -127,17 +152,21 @@ class Training:
         if isinstance(best, HostRow) and best.layout.shapes == layout.shapes:
             return best.values
         weights = {name: value.cpu() for name, value in self.best_weights.items()}
-        return torch.cat(layout.pieces(weights, torch.zeros(layout.length, device=CPU))).numpy()
+        zeros = torch.zeros(layout.length, device=CPU)
+        return torch.cat(layout.pieces(weights, zeros)).numpy()
 
     def load(self, state: dict[str, Any]) -> None:
         """Restore the state that `dump` returned."""
         self.leave_pack()
-        self.epoch, self.steps, self.record = state["epoch"], state["steps"], state["record"]
+        self.epoch = state["epoch"]
+        self.steps = state["steps"]
+        self.record = state["record"]
         self.model.load_state_dict(state["weights"])
         if self.optimiser:
             self.optimiser.load_state_dict(self._regrouped(state))
         best = state["best"]
-        self.best_loss, self.best_epoch = best["loss"], best["epoch"]
+        self.best_loss = best["loss"]
+        self.best_epoch = best["epoch"]
         self._best = copies(best["weights"])
 
     def _regrouped(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -152,7 +181,10 @@ class Training:
         saved = state["optimiser"]["state"]
         before = state.get("parameters", names)  # missing in earlier versions
         numbers = {name: number for number, name in enumerate(names)}
-        moved = {numbers[name]: saved[i] for i, name in enumerate(before) if i in saved}
+        moved = {}
+        for i, name in enumerate(before):
+            if i in saved:
+                moved[numbers[name]] = saved[i]
         return {"state": moved, "param_groups": own}
 
     def add_record(self, record: Record) -> None:
@@ -160,8 +192,12 @@ class Training:
         self.record = record
         loss = record["valid_token"]
         if loss is not None and loss < self.best_loss:
-            self.best_loss, self.best_epoch = loss, self.epoch
-            self._best = self.row.best() if self.row else copies(self.model.state_dict())
+            self.best_loss = loss
+            self.best_epoch = self.epoch
+            if self.row:
+                self._best = self.row.best()
+            else:
+                self._best = copies(self.model.state_dict())
 
     def leave_pack(self) -> None:
         """Give weights and optimiser state memory of their own again."""
@@ -171,12 +207,14 @@ class Training:
         assert self.optimiser is not None
         for weight in self.model.parameters():
             weight.data = weight.data.clone()
+            # Tensors of a pack are views of rows, whose memory other members share.
             state = self.optimiser.state.get(weight, {})
-            state.update({key: value.clone() for key, value in state.items()})
+            state.update(copies(state))
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
         first = self.steps + 1
+        # The usual case, and the only one that needs no length of the schedule.
         if self.recipe.schedule is Schedule.CONSTANT and first > self.recipe.warmup:
             return [self.recipe.lr] * steps
         return [self.recipe.learning_rate(first + i, steps) for i in range(steps)]
@@ -197,12 +235,13 @@ def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, 
 
     Groups of earlier versions have no sizes: there is one, of all `count` parameters.
     """
-    sizes = [group.get("params", count) for group in groups]
-    ends = itertools.accumulate(sizes)
-    return [
-        {**group, "params": [*range(end - size, end)]}
-        for group, size, end in zip(groups, sizes, ends, strict=True)
-    ]
+    found = []
+    begin = 0
+    for group in groups:
+        end = begin + group.get("params", count)
+        found.append({**group, "params": [*range(begin, end)]})
+        begin = end
+    return found
 
 
 def fit(training: Training, corpus: Corpus, epochs: int) -> Iterator[Record]:
@@ -226,7 +265,9 @@ def _next_record(training: Training, corpus: Corpus, epochs: int) -> Record:
     """Train for one epoch, or fit a model in closed form, and return its record."""
     if training.model.closed_form:
         estimate = load_estimate(training.model, corpus)
-        train, valid, seconds = estimate.train, estimate.valid, estimate.seconds
+        train = estimate.train
+        valid = estimate.valid
+        seconds = estimate.seconds
         training.epoch = epochs
         tokens = corpus.train.num_scored
     else:
@@ -234,7 +275,9 @@ def _next_record(training: Training, corpus: Corpus, epochs: int) -> Record:
         train, tokens = _train_epoch(training, corpus.train)
         training.epoch += 1
         seconds = time.perf_counter() - start
-        valid = evaluate(training.model, corpus.valid) if math.isfinite(train) else None
+        valid = None
+        if math.isfinite(train):
+            valid = evaluate(training.model, corpus.valid)
     record = epoch_record(training, train, valid, seconds, tokens)
     training.add_record(record)
     return record
@@ -242,16 +285,21 @@ def _next_record(training: Training, corpus: Corpus, epochs: int) -> Record:
 
 def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     """Train for one epoch: (mean negative objective per token over its steps, number of tokens)."""
-    model, recipe, step = training.model, training.recipe, training.step
+    model = training.model
+    recipe = training.recipe
+    step = training.step
     assert step is not None
     training.leave_pack()
     model.train()
     step.begin_epoch()
-    data, few = data.for_epoch(training.epoch), step.stepper.few_shapes
+    data = data.for_epoch(training.epoch)
+    few = step.stepper.few_shapes
     order = epoch_batches(data.lengths, recipe.batch, seed=training.seed, epoch=training.epoch)
+    # A model that leaks reads its padding: every batch then has the full length.
     batches = iter_batches(data, order, device_of(model), trim=not model.leaks, few_widths=few)
     rates = training.epoch_rates(len(order))
     columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
+    # A seed of its own for each epoch: a training that is continued draws the same noise.
     with forked_generators(device_of(model)) as set_seed:
         set_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
@@ -267,15 +315,21 @@ def epoch_record(
 
     `train` is in nats per token; `tokens` were scored in `seconds` of training.
     """
-    if valid is not None and not math.isfinite(valid.token):
-        valid = None
-    return {
+    record: Record = {
         "event": "epoch",
         "epoch": training.epoch,
-        "train_token": train if math.isfinite(train) else None,
-        "valid_token": valid.token if valid else None,
-        "valid_sentence": valid.sentence if valid else None,
-        **({f"valid_{name}": share for name, share in valid.accuracies.items()} if valid else {}),
+        "train_token": None,
+        "valid_token": None,
+        "valid_sentence": None,
+    }
+    if math.isfinite(train):
+        record["train_token"] = train
+    if valid is not None and math.isfinite(valid.token):
+        record["valid_token"] = valid.token
+        record["valid_sentence"] = valid.sentence
+        for name, share in valid.accuracies.items():
+            record[f"valid_{name}"] = share
+    return record | {
         "seconds": round(seconds, 4),
         "tokens_per_second": round(tokens / seconds),
         "host": socket.gethostname(),
