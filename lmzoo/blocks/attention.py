@@ -19,7 +19,6 @@ Vaswani et al. 2017 (arXiv:1706.03762); Henry et al. 2020 (arXiv:2010.04245). So
 
 import math
 from enum import StrEnum
-from typing import Annotated
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,8 +26,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import OptionalName, config
-from lmzoo.base.search_space import Choice
 from lmzoo.blocks.layers import Linear
+from lmzoo.cells.base import Heads
 from lmzoo.functional.softmax_attention import weighted_values
 
 KeysAndValues = tuple[Tensor, Tensor]
@@ -53,7 +52,7 @@ class Attention(nn.Module):
     class Config:
         """Number of heads, normalisation and temperature."""
 
-        heads: Annotated[int, Choice((1, 2, 4, 8))] = Field(4, ge=1)
+        heads: Heads = 4
         normed: Normed = Normed.NONE
         temperature: float | None = Field(None, gt=0)
         """τ, the factor of q · k; None selects the default of `normed`."""
@@ -82,11 +81,9 @@ class Attention(nn.Module):
         self.value = Linear(width, inner, std)
         self.output = Linear(inner, width, output_std or std)
         self.dropout = dropout
-        is_hard = config.pick is Pick.ARGMAX
-        if is_hard:
+        self.estimated_gradient = ""
+        if config.pick is Pick.ARGMAX:
             self.estimated_gradient = "straight-through, of hard attention"
-        else:
-            self.estimated_gradient = ""
         default = {Normed.NONE: size**-0.5, Normed.KEY: 1.0, Normed.BOTH: size**0.5}
         self._temperature = config.temperature or default[config.normed]
         log_temperature = None
@@ -107,20 +104,25 @@ class Attention(nn.Module):
         mask: Bool[Tensor, "*S Q M"] | None = None,
     ) -> Float[Tensor, "*N Q E"]:
         """Return the attention output for a memory, or for its keys and values."""
-        k, v = memory if isinstance(memory, tuple) else self.keys_and_values(memory)
+        if not isinstance(memory, tuple):
+            memory = self.keys_and_values(memory)
+        k, v = memory
         q = self.scaled_queries(x)
         dropout = 0.0
+        # torch's function drops weights also in evaluation: it does not know the mode.
         if self.training:
             dropout = self.dropout
         if self.config.pick is Pick.MEAN:
             head_mask = None
             if mask is not None:
                 head_mask = mask.unsqueeze(-3)
+            # The queries have their factor τ already.
             o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
         else:
             weights = self.attention_weights(masked_logits(q, k, mask))
             o = nn.functional.dropout(weights, dropout) @ v
-        return self.output(o.transpose(-3, -2).flatten(-2))
+        joined = o.transpose(-3, -2).flatten(-2)
+        return self.output(joined)
 
     def keys_and_values(
         self,
@@ -170,7 +172,8 @@ class Attention(nn.Module):
         return nn.functional.normalize(k, dim=-1)
 
     def _heads(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
-        return x.unflatten(-1, (self.config.heads, -1)).transpose(-3, -2)
+        by_head = x.unflatten(-1, (self.config.heads, -1))
+        return by_head.transpose(-3, -2)
 
 
 def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:

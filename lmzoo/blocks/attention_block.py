@@ -81,7 +81,11 @@ class AttentionBlock(nn.Module):
             output_std=output_std,
         )
         self.feed_forward = FeedForward(
-            width, 4 * width, activation, std=std, output_std=output_std
+            width,
+            4 * width,
+            activation,
+            std=std,
+            output_std=output_std,
         )
         self.attention_norm = nn.LayerNorm(width)
         self.feed_forward_norm = nn.LayerNorm(width)
@@ -96,7 +100,9 @@ class AttentionBlock(nn.Module):
         """Return y; a memory may be given by its keys and values."""
 
         def attend(x: Tensor) -> Tensor:
-            return self.attention(x, x if memory is None else memory, mask)
+            if memory is None:
+                return self.attention(x, x, mask)
+            return self.attention(x, memory, mask)
 
         h = self._residual(x, attend, self.attention_norm)
         return self._residual(h, self.feed_forward, self.feed_forward_norm)
@@ -113,7 +119,8 @@ class AttentionBlock(nn.Module):
         h = x + self.dropout(self.attention(memory, cache))
         if not pre:
             h = self.attention_norm(h)
-        return self._residual(h, self.feed_forward, self.feed_forward_norm), cache
+        y = self._residual(h, self.feed_forward, self.feed_forward_norm)
+        return y, cache
 
     def weights(
         self,
@@ -123,7 +130,8 @@ class AttentionBlock(nn.Module):
         """Return the self-attention weights α of every head."""
         if self.norm_position is NormPosition.PRE:
             x = self.attention_norm(x)
-        return self.attention.attention_weights(self.attention.logits(x, x, mask))
+        logits = self.attention.logits(x, x, mask)
+        return self.attention.attention_weights(logits)
 
     def _residual(
         self,

@@ -47,7 +47,9 @@ class LatentModel(EmbeddedModel):
         return torch.logsumexp(self.joint(tokens), dim=1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return torch.logsumexp(self.next_joint(prefix), dim=1).clamp_max(0)
+        scores = torch.logsumexp(self.next_joint(prefix), dim=1)
+        # Rounding may leave a probability just above 1.
+        return scores.clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.softmax(self.joint(tokens), dim=1)
@@ -74,7 +76,8 @@ class ComponentModel(EmbeddedModel):
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         weights = self.log_weights(prefix)[:, -1]
-        return exact_log_mixture(weights, self.words.log_prob_table(self.table)).clamp_max(0)
+        words = self.words.log_prob_table(self.table)
+        return exact_log_mixture(weights, words).clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         return torch.softmax(self.joint(tokens), dim=-1).transpose(1, 2)

@@ -33,7 +33,10 @@ class InitialStates(DrawnModule):
     def __init__(self, count: int, width: int) -> None:
         super().__init__()
         self.set_drawn(count, Undecayed, vectors=(count, width))
-        self.set_drawn(count, logits=(count,) if count > 1 else None)
+        shape = None
+        if count > 1:  # the weight of one state is 1
+            shape = (count,)
+        self.set_drawn(count, logits=shape)
 
     def log_weights(self) -> Float[Tensor, "W"]:
         """Return log ω, the log mixing weights."""

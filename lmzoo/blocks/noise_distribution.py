@@ -26,6 +26,7 @@ class NoiseDistribution(nn.Module):
 
     def update(self, tokens: Int[Tensor, "*N"], counted: Bool[Tensor, "*N"]) -> None:
         """Add the tokens where `counted` is true; no shape depends on the values."""
+        # Added as 0 where they are not counted.
         self.counts.scatter_add_(0, tokens.flatten(), counted.flatten().long())
 
     def log_q(self, like: Tensor) -> Float[Tensor, "V"]:

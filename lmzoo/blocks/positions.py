@@ -37,14 +37,12 @@ class PositionalEncoding(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = kind
+        self.table = None
+        self.fold = None
         if kind is Positions.LEARNED:
             self.table = EmbeddingTable(length, width, std)
-        else:
-            self.table = None
-        if kind is Positions.CONCAT:
+        elif kind is Positions.CONCAT:
             self.fold = Linear(2 * width, width, std)
-        else:
-            self.fold = None
 
     @property
     def per_position(self) -> int:
@@ -69,6 +67,7 @@ class PositionalEncoding(nn.Module):
                     "use positions=add"
                 )
             return x + self.table.weight[first : first + t]
+        # Computed in float64, then rounded once.
         encoding = sinusoids(t, width, first).to(x)
         if self.fold is None:
             return width**0.5 * x + encoding

@@ -72,7 +72,8 @@ class StartMixture(LanguageModel):
         # The score of the last column is not read: the posterior at a token is that before it.
         padded = nn.functional.pad(scores, (0, 1))
         weights = start_posterior(self._start_log_weights(), padded)
-        return torch.logsumexp(weights[:, :, -1:] + dense, dim=0).clamp_max(0)
+        mixed = torch.logsumexp(weights[:, :, -1:] + dense, dim=0)
+        return mixed.clamp_max(0)
 
     @property
     def state_size(self) -> int | None:
@@ -88,7 +89,9 @@ class StartMixture(LanguageModel):
         if count > 1:
             size += count * (1 + width)
         # Mean and squared deviations of the inputs. Their number is not counted: it is no float.
-        return size + (2 * width if norm is Norm.TIME_STD_CAUSAL else 0)
+        if norm is Norm.TIME_STD_CAUSAL:
+            size += 2 * width
+        return size
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states

@@ -30,6 +30,7 @@ def embed_unique(
     Where no shape may depend on the tokens, N is B t or V.
     """
     if needs_fixed_shapes(tokens):
+        # As few vectors as can be known without reading the tokens.
         if len(table) < tokens.numel():
             return table, lambda rows: torch.nn.functional.embedding(tokens, rows)
         return table[tokens].flatten(0, 1), lambda rows: rows.unflatten(0, tokens.shape)

@@ -85,13 +85,12 @@ class HammingEmission(Emission):
 
     def __init__(self, config: Config, width: int, norm: Norm) -> None:
         super().__init__(config, width, norm)
-        self.context = nn.Linear(width, config.groups * config.size)
+        numbers = config.groups * config.size
+        self.context = nn.Linear(width, numbers)
         self.register_parameter("free", None)
-        linear = config.codes is Codes.LINEAR
-        if linear:
-            self.codes = nn.Linear(width, config.groups * config.size, bias=False)
-        else:
-            self.codes = None
+        self.codes = None
+        if config.codes is Codes.LINEAR:
+            self.codes = nn.Linear(width, numbers, bias=False)
         bias = None
         if config.biased:
             bias = nn.Parameter(torch.empty(config.groups))
@@ -101,11 +100,10 @@ class HammingEmission(Emission):
 
     def reset_parameters(self) -> None:
         """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
-        l1 = self.config.aggregate in (
-            Aggregate.SIGMOID_L1,
-            Aggregate.CODE_L1,
-        )
-        nn.init.constant_(self.log_scale, math.log(4) if l1 else 0.0)
+        log_beta = 0.0
+        if self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1):
+            log_beta = math.log(4)
+        nn.init.constant_(self.log_scale, log_beta)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         if self.free is not None:
@@ -113,7 +111,8 @@ class HammingEmission(Emission):
 
     def own_tokens(self, vocab: int) -> None:
         if self.codes is None:
-            self.free = nn.Parameter(torch.empty(vocab, self.config.groups * self.config.size))
+            numbers = self.context.out_features
+            self.free = nn.Parameter(torch.empty(vocab, numbers))
             self.reset_parameters()
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
@@ -135,7 +134,8 @@ class HammingEmission(Emission):
     def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""
         if self.config.aggregate is Aggregate.SUM:
-            return self.log_scale.exp() * (self.context(y) @ self.token_codes(table).T)
+            products = self.context(y) @ self.token_codes(table).T
+            return self.log_scale.exp() * products
         if self.config.aggregate is Aggregate.CODE_L1:
             q = self.context(y).sigmoid()
             codes = self.token_codes(table).sigmoid()

@@ -39,11 +39,10 @@ class Components(DrawnModule):
         nn.Module.__init__(self)
         self.norm = norm
         self.set_drawn(max(1, count), means=(count, width))
-        self.set_drawn(
-            max(1, count),
-            Undecayed,
-            log_scale=(count, 1) if scaled else None,
-        )
+        shape = None
+        if scaled:
+            shape = (count, 1)
+        self.set_drawn(max(1, count), Undecayed, log_scale=shape)
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
@@ -62,14 +61,17 @@ class Components(DrawnModule):
     ) -> Float[Tensor, "B T K"]:
         """Return log P(target | z) for every z."""
         if self.prefers_table(targets, table):
-            return nn.functional.embedding(targets, self.transposed_log_prob_table(table))
+            scores = self.transposed_log_prob_table(table)
+            return nn.functional.embedding(targets, scores)
         vectors = self.vectors()
         embedded = nn.functional.embedding(targets, table)
-        return nn.functional.linear(embedded, vectors, -log_normalisers(vectors, table))
+        log_z = log_normalisers(vectors, table)
+        return nn.functional.linear(embedded, vectors, -log_z)
 
     def prefers_table(self, targets: Int[Tensor, "B T"], table: Embeddings) -> bool:
         """Return True if it is cheaper to score the whole vocabulary and look the targets up."""
-        return len(table) <= targets.numel() and len(table) * len(self.means) <= NAIVE_LIMIT
+        is_small = len(table) * len(self.means) <= NAIVE_LIMIT
+        return is_small and len(table) <= targets.numel()
 
     def transposed_log_prob_table(self, table: Embeddings) -> Float[Tensor, "V K"]:
         """Return log P(v | z) for every v and z."""

@@ -20,6 +20,7 @@ def convolve(
     steps = x.shape[1]
     window = torch.cat([past, x], dim=1)
     shifted = []
+    # Not a product with a Toeplitz matrix: taps are few, and channels do not mix.
     for j, tap in enumerate(taps.unbind(-1)):
         shifted.append(window[:, j : j + steps] * tap)
     mixed = torch.stack(shifted).sum(0)

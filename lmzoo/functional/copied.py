@@ -26,9 +26,9 @@ def copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module, computed)
     except Exception as error:
-        lazy = any(map(is_lazy, (*module.parameters(), *module.buffers())))
         hint = "give it a __deepcopy__"
-        if lazy:
+        values = (*module.parameters(), *module.buffers())
+        if any(map(is_lazy, values)):
             hint = "call the lazy module once before"
         text = describe_error(error).partition(". ")[0]
         raise UserError(f"the module cannot be copied ({text}); {hint}") from error
@@ -37,4 +37,7 @@ def copied(module: nn.Module) -> nn.Module:
 def trained_weights(module: nn.Module) -> list[nn.Parameter]:
     """Return the weights that are trained, all real ones if none is; a frozen one may be a mask."""
     own = [p for p in module.parameters() if not is_lazy(p)]
-    return [p for p in own if p.requires_grad] or [p for p in own if p.is_floating_point()]
+    trained = [p for p in own if p.requires_grad]
+    if trained:
+        return trained
+    return [p for p in own if p.is_floating_point()]

@@ -28,7 +28,8 @@ def mix_starts(
     log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]
 ) -> Float[Tensor, "B T"]:
     """Return log P(s_t | s_<t) from the scores L under each initial state."""
-    return torch.logsumexp(start_posterior(log_weights, scores) + scores, dim=0)
+    weights = start_posterior(log_weights, scores)
+    return torch.logsumexp(weights + scores, dim=0)
 
 
 def mix_next(
@@ -44,4 +45,6 @@ def mix_next(
     """
     evidence = evidence + scores
     weights = torch.log_softmax(log_weights + evidence, dim=-1)
-    return torch.logsumexp(weights[..., None] + next_scores, dim=1).clamp_max(0), evidence
+    mixed = torch.logsumexp(weights[..., None] + next_scores, dim=1)
+    # Rounding may leave a probability just above 1.
+    return mixed.clamp_max(0), evidence

@@ -54,7 +54,8 @@ def inside(
     chart: Chart = [pad(log_leaves, (len(log_rules), 0))]
 
     def compute(width: int, spans: slice) -> Tensor:
-        return log_bilinear(*splits(chart, chart, width, spans), log_rules)
+        left, right = splits(chart, chart, width, spans)
+        return log_bilinear(left, right, log_rules)
 
     for width in range(2, log_leaves.shape[1] + 1):
         spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
@@ -113,18 +114,23 @@ def compute_spans(
     batch, words, _ = leaves
     count = words - width + 1
     per_span = batch * symbols * max(width - 1, symbols)
+    # All splits of all spans, n³/6, and what the product with the rules needs.
     total = batch * symbols * words**2 * (words + 3 * symbols) // 6
     if total <= limit:
         return compute(width, slice(0, count))
     size = max(1, limit // per_span)
-    chunks = [slice(i, min(i + size, count)) for i in range(0, count, size)]
+    # Nothing is drawn, so that no state of a generator has to be kept.
     checkpointed = partial(
         checkpoint,
         compute,
         use_reentrant=False,
         preserve_rng_state=False,
     )
-    return torch.cat([checkpointed(width, chunk) for chunk in chunks], dim=1)
+    parts = []
+    for first in range(0, count, size):
+        chunk = slice(first, min(first + size, count))
+        parts.append(checkpointed(width, chunk))
+    return torch.cat(parts, dim=1)
 
 
 def pad(x: Tensor, sides: tuple[int, int]) -> Tensor:
@@ -154,10 +160,12 @@ def prefix_chart(
     """Return log ψ of all spans, in the layout of the inside chart."""
     closure, leaf = left_corner_closure(log_rules)
     words, classes = log_leaves.shape[1:]
-    prefix: Chart = [torch.cat([_log_linear(log_leaves, leaf), log_leaves], dim=-1)]
+    leaves = _log_linear(log_leaves, leaf)
+    prefix: Chart = [torch.cat([leaves, log_leaves], dim=-1)]
 
     def compute(width: int, spans: slice) -> Tensor:
-        return log_bilinear(*splits(chart, prefix, width, spans), log_rules)
+        left, right = splits(chart, prefix, width, spans)
+        return log_bilinear(left, right, log_rules)
 
     for width in range(2, words + 1):
         spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
@@ -177,17 +185,19 @@ def next_class_log_prob(
     """
     closure, leaf = left_corner_closure(log_rules)
     batch, words, classes = like.shape
+    # log of one-hot: 0 at the class, −∞ elsewhere.
     one_hot = torch.eye(classes, dtype=like.dtype, device=like.device)
     one_hot = one_hot.log().expand(batch, -1, -1)
     column = [torch.cat([_log_linear(one_hot, leaf), one_hot], dim=-1)]
     for i in reversed(range(words)):
-        left = torch.stack(
-            [chart[k - i - 1][:, i] for k in range(i + 1, words + 1)],
-            dim=1,
-        )
+        spans = []
+        for k in range(i + 1, words + 1):
+            spans.append(chart[k - i - 1][:, i])
+        left = torch.stack(spans, dim=1)
         left = left[:, None].expand(-1, classes, -1, -1)
         span = log_bilinear(left, torch.stack(column, dim=2), log_rules)
-        column.insert(0, pad(_log_linear(span, closure), (0, classes)))
+        closed = _log_linear(span, closure)
+        column.insert(0, pad(closed, (0, classes)))
     return column[0]
 
 
@@ -196,4 +206,5 @@ def _log_linear(
 ) -> Float[Tensor, "*N J"]:
     """Return log(W exp(log_x)) for a small W without near-zero rows."""
     top = log_x.detach().amax(-1, keepdim=True)
-    return safe_log((log_x - top).exp() @ weights.T) + top
+    product = (log_x - top).exp() @ weights.T
+    return safe_log(product) + top

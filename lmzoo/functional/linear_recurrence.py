@@ -15,6 +15,7 @@ they do not overflow where |a_t| <= 1.
 Martin & Cundy 2018 (arXiv:1709.04057). The gradients are derived here.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -63,7 +64,8 @@ def doubling_recurrence(
 
 
 def _has_kernels(b: Tensor) -> bool:
-    return has_gpu_kernels(b) or (b.device.type == "cpu" and b.dtype in KERNEL_DTYPES)
+    on_cpu = b.device.type == "cpu" and b.dtype in KERNEL_DTYPES
+    return on_cpu or has_gpu_kernels(b)
 
 
 class _Recurrence(CustomFunction):
@@ -74,17 +76,14 @@ class _Recurrence(CustomFunction):
         if has_gpu_kernels(b):
             from lmzoo.kernels.gpu import linear_recurrence as gpu
 
-            h = gpu.forward(*_tensor_rows(a, b), *_tensor_rows(start, axes=1))
-            return h.view(b.shape)
+            a, b_rows = _tensor_rows([a, b])
+            (start,) = _tensor_rows([start], axes=1)
+            return gpu.forward(a, b_rows, start).view(b.shape)
         from lmzoo.kernels.cpu import linear_recurrence as kernels
 
         h = b.new_empty(b.shape)
-        run_kernel(
-            kernels.forward,
-            *_rows(a, b),
-            *_rows(start, axes=1),
-            *_rows(h),
-        )
+        arrays = _rows([a, b]) + _rows([start], axes=1) + _rows([h])
+        run_kernel(kernels.forward, *arrays)
         return h
 
     @staticmethod
@@ -105,7 +104,9 @@ class _RecurrenceBackward(Backward):
         if has_gpu_kernels(h):
             from lmzoo.kernels.gpu import linear_recurrence as gpu
 
-            da, db, dstart = gpu.backward(*_tensor_rows(g, a, h), *_tensor_rows(start, axes=1))
+            g, a, rows = _tensor_rows([g, a, h])
+            (first,) = _tensor_rows([start], axes=1)
+            da, db, dstart = gpu.backward(g, a, rows, first)
             return (
                 da.view(h.shape),
                 db.view(h.shape),
@@ -116,24 +117,24 @@ class _RecurrenceBackward(Backward):
         da = h.new_empty(h.shape)
         db = h.new_empty(h.shape)
         dstart = h.new_empty(start.shape)
-        starts = _rows(start, axes=1)
-        run_kernel(
-            kernels.backward,
-            *_rows(g, a, h),
-            *starts,
-            *_rows(da, db),
-            *_rows(dstart, axes=1),
-        )
+        arrays = _rows([g, a, h]) + _rows([start], axes=1)
+        arrays += _rows([da, db]) + _rows([dstart], axes=1)
+        run_kernel(kernels.backward, *arrays)
         return da, db, dstart
 
 
-def _rows(*tensors: Tensor, axes: int = 2) -> list[Any]:
+def _rows(tensors: Sequence[Tensor], axes: int = 2) -> list[Any]:
     """Return arrays whose leading axes are one; those of contiguous tensors share their memory."""
-    return [tensor.numpy() for tensor in _tensor_rows(*tensors, axes=axes)]
+    return [tensor.numpy() for tensor in _tensor_rows(tensors, axes=axes)]
 
 
-def _tensor_rows(*tensors: Tensor, axes: int = 2) -> list[Tensor]:
-    return [
-        tensor.flatten(0, -axes - 1) if tensor.dim() > axes else tensor[None]
-        for tensor in (tensor.detach().resolve_conj().contiguous() for tensor in tensors)
-    ]
+def _tensor_rows(tensors: Sequence[Tensor], axes: int = 2) -> list[Tensor]:
+    found = []
+    for tensor in tensors:
+        # A conjugate is a flag of the view, which a kernel would not see.
+        rows = tensor.detach().resolve_conj().contiguous()
+        if rows.dim() > axes:
+            found.append(rows.flatten(0, -axes - 1))
+        else:
+            found.append(rows[None])
+    return found

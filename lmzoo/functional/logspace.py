@@ -28,7 +28,8 @@ def log_mixture(
     """Return the log of the mixtures of exp(b) with weights `p`, whose rows sum to at most one."""
     # The shift cancels in the result, and so does its gradient.
     top = b.detach().amax(dim=-2, keepdim=True)
-    return log_floored(p @ (b - top).exp()) + top
+    mixed = p @ (b - top).exp()
+    return log_floored(mixed) + top
 
 
 def exact_log_mixture(
@@ -46,16 +47,17 @@ def exact_log_mixture(
     low = (mixed.detach() - top).exp() < MIN_SUM
     if not bool(low.any()):
         return mixed
-    *lead, row, column = low.nonzero(as_tuple=True)
-    weights = log_p.expand(*low.shape[:-1], -1)
-    columns = b.mT.expand(*low.shape[:-2], -1, -1)
+    # Each low entry is a sum over K terms: `at` are its leading axes, i and j its row and column.
+    places = low.nonzero(as_tuple=True)
+    lead = low.shape[:-2]
+    weights = log_p.expand((*lead, *log_p.shape[-2:]))
+    columns = b.mT.expand((*lead, *b.mT.shape[-2:]))
     size = max(1, TERMS // b.shape[-2])
-    indices = [index.split(size) for index in (*lead, row, column)]
     exact = []
-    for *at, i, j in zip(*indices, strict=True):
+    for *at, i, j in zip(*(index.split(size) for index in places), strict=True):
         terms = weights[(*at, i)] + columns[(*at, j)]
         exact.append(torch.logsumexp(terms, dim=-1))
-    return mixed.index_put((*lead, row, column), torch.cat(exact).to(mixed.dtype))
+    return mixed.index_put(places, torch.cat(exact).to(mixed.dtype))
 
 
 def log_floored(p: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -66,4 +68,6 @@ def log_floored(p: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 def safe_log(x: Tensor) -> Tensor:
     """Return log x, and −∞ at 0 with gradient 0 instead of NaN."""
     positive = x > 0
-    return torch.where(positive, x, 1.0).log().masked_fill(~positive, -torch.inf)
+    # The inner `where` keeps the gradient finite, the fill gives the value.
+    logs = torch.where(positive, x, 1.0).log()
+    return logs.masked_fill(~positive, -torch.inf)

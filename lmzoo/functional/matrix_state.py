@@ -45,7 +45,12 @@ class Update(NamedTuple):
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
         """Apply a function to every coefficient that is present."""
-        return Update(*(None if part is None else change(part) for part in self))  # type: ignore[arg-type]
+        changed: list[Any] = []
+        for part in self:
+            if part is not None:
+                part = change(part)
+            changed.append(part)
+        return Update(*changed)
 
 
 def stacked(steps: Sequence[Update]) -> Update:
@@ -63,7 +68,8 @@ def matrix_step(
         u = (update.probe[..., None] * state).sum(-2)
         decayed = decayed - update.erase[..., None] * u[..., None, :]
     state = decayed + update.key[..., None] * update.value[..., None, :]
-    return (update.query[..., None] * state).sum(-2), state
+    o = (update.query[..., None] * state).sum(-2)
+    return o, state
 
 
 def matrix_scan(
@@ -73,10 +79,14 @@ def matrix_scan(
     parts = [part.to(state.dtype) for part in update if part is not None]
     with without_autocast(state):
         if has_kernels(state) or has_gpu_kernels(state):
-            return _Scan.apply(*parts[:4], state, len(parts) > 4, *parts[4:])[:2]
+            # The number of tensors is not known to autograd: p and r come last.
+            erases = len(parts) > 4
+            return _Scan.apply(*parts[:4], state, erases, *parts[4:])[:2]
+        update = Update(*parts)
         outputs = []
-        for t in range(parts[0].shape[1]):
-            o, state = matrix_step(Update(*(part[:, t] for part in parts)), state)
+        for t in range(update.value.shape[1]):
+            now = update.each(lambda part, t=t: part[:, t])
+            o, state = matrix_step(now, state)
             outputs.append(o)
         return torch.stack(outputs, dim=1), state
 
@@ -88,8 +98,8 @@ class _Scan(CustomFunction):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        inputs = *args[:5], *args[6:]
-        _, _, v, _, start = inputs[:5]
+        inputs = (*args[:5], *args[6:])
+        _, _, v, _, start = args[:5]
         if not has_kernels(start):
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
@@ -98,7 +108,8 @@ class _Scan(CustomFunction):
 
         o = v.new_empty(v.shape)
         end = v.new_empty(start.shape)
-        run_kernel(kernels.forward, *_kernel_inputs(*inputs), *_rows(o, end))
+        arrays = _kernel_inputs(*inputs) + _rows(o, end)
+        run_kernel(kernels.forward, *arrays)
         return o, end
 
     @staticmethod
@@ -108,7 +119,7 @@ class _Scan(CustomFunction):
         count = 0
         if erases:
             count = 2
-        inputs = q, k, v, log_w, start, *others[:count]
+        inputs = (q, k, v, log_w, start, *others[:count])
         saved = others[count:]
         if g is None:
             g = torch.zeros_like(v)
@@ -117,35 +128,28 @@ class _Scan(CustomFunction):
         if saved:
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
-            return _by_gpu(
-                gpu_kernels.backward,
-                start.shape[:-3],
-                g,
-                g_end,
-                *saved,
-                *inputs,
-            )
+            tensors = (g, g_end, *saved, *inputs)
+            return _by_gpu(gpu_kernels.backward, start.shape[:-3], *tensors)
         from lmzoo.kernels.cpu import matrix_state as kernels
 
         gradients = [tensor.new_empty(tensor.shape) for tensor in inputs]
-        arrays = [*_rows(g, g_end), *_kernel_inputs(*inputs), *_kernel_inputs(*gradients)]
+        arrays = _rows(g, g_end) + _kernel_inputs(*inputs) + _kernel_inputs(*gradients)
         run_kernel(kernels.backward, *arrays)
         return tuple(gradients)
 
 
 def _by_gpu(kernel: Any, lead: torch.Size, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Call a kernel, for which the leading axes are one."""
-    outputs = kernel(*(tensor.flatten(0, len(lead) - 1) for tensor in tensors))
-    return tuple(output.unflatten(0, lead) for output in outputs)
+    flat = [tensor.flatten(0, len(lead) - 1) for tensor in tensors]
+    return tuple(output.unflatten(0, lead) for output in kernel(*flat))
 
 
 def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:
     """Return the arrays that a kernel reads; without p and r arrays without elements."""
-    if len(rest) > 4:
-        absent = []
-    else:
-        absent = [q.new_empty(0, 0, 0, 0)] * 2
+    absent = []
     # Kernels take all arrays; arrays without elements say that nothing is erased.
+    if len(rest) == 4:
+        absent = [q.new_empty(0, 0, 0, 0)] * 2
     return _rows(q, *rest, *absent)
 
 

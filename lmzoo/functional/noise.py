@@ -26,14 +26,10 @@ def fresh_uniforms(
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "..."]:
     """Return independent U(0, 1), at least in float32; by default from the global generator."""
-    if generator is None:
-        return _clamp(torch.rand(shape, dtype=_dtype(like), device=like.device))
-    u = torch.rand(
-        shape,
-        dtype=_dtype(like),
-        device=generator.device,
-        generator=generator,
-    )
+    device = like.device
+    if generator is not None:
+        device = generator.device
+    u = torch.rand(shape, dtype=_dtype(like), device=device, generator=generator)
     return _clamp(u.to(like.device))
 
 
@@ -50,7 +46,8 @@ def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."
     )
     stratum = draw().argsort(dim=0)
     within = draw()
-    return _clamp(((stratum + within) / shape[0]).to(like.device, _dtype(like)))
+    u = (stratum + within) / shape[0]
+    return _clamp(u.to(like.device, _dtype(like)))
 
 
 def normal(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -58,15 +58,18 @@ def project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, 
 def rms_norm(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
     """Return x / √(Σ x² / E + 1e-5)."""
     if has_gpu_kernels(x):
-        return _Project.apply(x, x.shape[-1] ** 0.5, 1e-5 * x.shape[-1])[0]
-    return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+        width = x.shape[-1]
+        return _Project.apply(x, width**0.5, 1e-5 * width)[0]
+    mean_square = x.square().mean(-1, keepdim=True)
+    return x * torch.rsqrt(mean_square + 1e-5)
 
 
 def unit(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
     """Return x / √(Σ x² + 1e-6); 0 stays 0."""
     if has_gpu_kernels(x):
         return _Project.apply(x, 1.0, 1e-6)[0]
-    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+    square = x.square().sum(-1, keepdim=True)
+    return x * torch.rsqrt(square + 1e-6)
 
 
 class _Project(CustomFunction):
@@ -89,7 +92,8 @@ class _Project(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         if upstream[0] is None:
             return None, None, None
-        return _ProjectBackward.apply(upstream[0], *ctx.saved_tensors, ctx.radius), None, None
+        gradient = _ProjectBackward.apply(upstream[0], *ctx.saved_tensors, ctx.radius)
+        return gradient, None, None
 
 
 class _ProjectBackward(Backward):
@@ -129,7 +133,8 @@ class Norm(OptionalName):
         if not isinstance(value, str) or value not in NORMALISERS:
             return super()._missing_(value)
         member = str.__new__(cls, value)
-        member._name_ = member._value_ = value
+        member._name_ = value
+        member._value_ = value
         return member
 
     @property
@@ -157,7 +162,10 @@ def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N
     if norm.part is not None:
         return norm.part(x)
     if norm in (Norm.L2, Norm.RMS):
-        return project_to_sphere(x, 1.0 if norm is Norm.L2 else x.shape[-1] ** 0.5)
+        radius = 1.0
+        if norm is Norm.RMS:
+            radius = x.shape[-1] ** 0.5
+        return project_to_sphere(x, radius)
     eps = 1e-5
     if norm is Norm.TIME_STD:
         eps = 1e-10
@@ -169,7 +177,8 @@ def normalise_sequence(x: Float[Tensor, "B T E"], norm: Norm) -> Float[Tensor, "
     if norm is Norm.TIME_STD:
         return x / (x.std(dim=1, keepdim=True) + 1e-10)
     if norm is Norm.TIME_STD_CAUSAL:
-        return x / (_prefix_std(single(x)) + 1e-5).to(x.dtype)
+        std = _prefix_std(single(x))
+        return x / (std + 1e-5).to(x.dtype)
     return normalise_vectors(x, norm)
 
 
@@ -191,6 +200,7 @@ def normalise_next(
         mean = single(x)
         return x / (1 + 1e-5), (1, mean, torch.zeros_like(mean))
     n, mean, squares = moments
+    # Welford's update: no sum of squares minus a square of sums, which would cancel.
     new_mean = mean + (x - mean) / (n + 1)
     squares = squares + ((x - mean) * (x - new_mean)).clamp_min(0)
     std = (squares / n).clamp_min(1e-20).sqrt()

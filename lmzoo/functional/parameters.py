@@ -85,13 +85,15 @@ def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
 
 def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
     """Draw each matrix of a stack by itself; torch reads a third axis as a convolution kernel."""
-    for matrix in weight.view(-1, *weight.shape[-2:]).unbind():
+    matrices = weight.view(-1, *weight.shape[-2:])
+    for matrix in matrices.unbind():
         draw(matrix)
 
 
 def uniform(shape: tuple[int, ...], fan_in: float) -> Tensor:
     """Return a tensor drawn uniformly from ±1/√fan_in, torch's default for a linear layer."""
-    return torch.empty(shape).uniform_(-1, 1) / fan_in**0.5
+    unit = torch.empty(shape).uniform_(-1, 1)
+    return unit / fan_in**0.5
 
 
 def draw_uniform(weight: Tensor, fan_in: float) -> None:
@@ -113,8 +115,11 @@ class DrawnModule(nn.Module):
     ) -> None:
         """Make parameters that are drawn from U(n); without a shape a parameter is None."""
         for name, shape in shapes.items():
-            self.register_parameter(name, None if shape is None else kind(uniform(shape, n)))
-            if shape is not None:
+            if shape is None:
+                self.register_parameter(name, None)
+            else:
+                self.register_parameter(name, kind(uniform(shape, n)))
+                # A new mapping: the first one belongs to the class.
                 self._fans = {**self._fans, name: n}
 
     def reset_parameters(self) -> None:

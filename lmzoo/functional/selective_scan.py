@@ -47,14 +47,23 @@ def selective_scan(
 
 
 def naive_selective_scan(
-    x: Tensor, delta: Tensor, rate: Tensor, b: Tensor, c: Tensor, start: Tensor, *, signed: bool
+    x: Tensor,
+    delta: Tensor,
+    rate: Tensor,
+    b: Tensor,
+    c: Tensor,
+    start: Tensor,
+    *,
+    signed: bool,
 ) -> tuple[Tensor, Tensor]:
     """Compute `selective_scan` in torch operations."""
     decay = torch.exp(-rate * delta[..., None, :])
     if signed:
         decay = 2 * decay - 1
     written = b[..., None] * (delta * x)[..., None, :]
-    states = linear_recurrence(decay.flatten(-2), written.flatten(-2), start.flatten(-2))
+    # States and channels as one axis: the recurrence is elementwise.
+    flat = written.flatten(-2)
+    states = linear_recurrence(decay.flatten(-2), flat, start.flatten(-2))
     states = states.view(written.shape)
     y = (c[..., None, :] @ states)[..., 0, :]
     return y, states[:, -1]
@@ -83,7 +92,8 @@ class _Scan(CustomFunction):
 
         y = x.new_empty(x.shape)
         end = x.new_empty(start.shape)
-        run_kernel(kernels.forward, *as_arrays(*inputs, y, end))
+        arrays = as_arrays(*inputs, y, end)
+        run_kernel(kernels.forward, *arrays)
         return y, end
 
     @staticmethod
@@ -104,6 +114,12 @@ class _Scan(CustomFunction):
         if g_end is None:
             g_end = torch.zeros_like(start)
         # The kernel adds to the gradient of A, and writes the others.
-        gradients = [x.new_zeros(y.shape) if y is rate else x.new_empty(y.shape) for y in inputs]
-        run_kernel(kernels.backward, *as_arrays(g, g_end, *inputs, *gradients))
+        gradients = []
+        for own in inputs:
+            if own is rate:
+                gradients.append(x.new_zeros(own.shape))
+            else:
+                gradients.append(x.new_empty(own.shape))
+        arrays = as_arrays(g, g_end, *inputs, *gradients)
+        run_kernel(kernels.backward, *arrays)
         return tuple(gradients)

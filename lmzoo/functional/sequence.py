@@ -27,10 +27,10 @@ def previous_vectors(
     """Return the last `count` vectors c_1 .. c_count at each position, the nearest first."""
     padded = torch.nn.functional.pad(x, (0, 0, count - 1, 0), value=pad)
     length = x.shape[1]
-    return torch.stack(
-        [padded[:, j : j + length] for j in reversed(range(count))],
-        dim=2,
-    )
+    shifted = []
+    for j in reversed(range(count)):
+        shifted.append(padded[:, j : j + length])
+    return torch.stack(shifted, dim=2)
 
 
 def reversed_order(lengths: Lengths, count: int) -> Int[Tensor, "B {count}"]:
@@ -45,4 +45,5 @@ def reversed_positions(
     """Return the position to read at each of `count` steps; this permutation is its own inverse."""
     t = torch.arange(count, device=lengths.device)
     last = lengths[:, None] - int(keep_last)
-    return torch.where((t >= 1) & (t < last), last - t, t)
+    inside = (t >= 1) & (t < last)
+    return torch.where(inside, last - t, t)

@@ -41,15 +41,18 @@ def attend(
     if log_forget is not None:
         # log Π_{j<s≤i} f_s is a difference of two sums from the start.
         total = single(log_forget).cumsum(-1)
-        logits = logits + total[..., -q.shape[-2] :, None] - total[..., None, :]
+        rows = q.shape[-2]
+        logits = logits + total[..., -rows:, None] - total[..., None, :]
     if stick:
-        return _stick_breaking(single(logits), mask).to(v.dtype) @ v
+        weights = _stick_breaking(single(logits), mask)
+        return weights.to(v.dtype) @ v
     logits = logits.masked_fill(~mask, -torch.inf)
     if sink is None:
-        return torch.softmax(logits, dim=-1).to(v.dtype) @ v
-    column = sink[:, None, None].expand(*logits.shape[:-1], 1)
-    # The sink takes a share of the softmax and has no value.
-    weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1]
+        weights = torch.softmax(logits, dim=-1)
+    else:
+        column = sink[:, None, None].expand((*logits.shape[:-1], 1))
+        # The sink takes a share of the softmax and has no value.
+        weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1]
     return weights.to(v.dtype) @ v
 
 
@@ -61,7 +64,9 @@ def _stick_breaking(
     earlier = mask.tril(count - rows - 1)
     rest = nn.functional.logsigmoid(-logits).masked_fill(~earlier, 0.0)
     later = rest.flip(-1).cumsum(-1).flip(-1) - rest  # Σ over s with j < s < i
-    return (nn.functional.logsigmoid(logits) + later).exp().masked_fill(~earlier, 0.0)
+    # Products of many factors below 1 underflow: sums of logarithms do not.
+    log_weights = nn.functional.logsigmoid(logits) + later
+    return log_weights.exp().masked_fill(~earlier, 0.0)
 
 
 def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
@@ -79,13 +84,15 @@ def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"
     """
     steps, size = z.shape[-2:]
     position = torch.arange(first, first + steps, dtype=torch.float64, device=z.device)
+    # In float64: a position times a frequency loses its fraction in float32.
     even = torch.arange(0, size, 2, dtype=torch.float64, device=z.device)
     angle = position[:, None] / 10000 ** (even / size)
     cos = angle.cos().to(z.dtype)
     sin = angle.sin().to(z.dtype)
     a = z[..., ::2]
     b = z[..., 1::2]
-    return torch.stack([a * cos - b * sin, a * sin + b * cos], dim=-1).flatten(-2)
+    turned = [a * cos - b * sin, a * sin + b * cos]
+    return torch.stack(turned, dim=-1).flatten(-2)
 
 
 def causal_mask(
@@ -101,7 +108,10 @@ def causal_mask(
     `last` ones only. D layers with a window read the last D (window − 1) + 1 positions.
     """
     j = torch.arange(count, device=device)
-    back = (j if last is None else j[count - last :])[:, None] - j
+    rows = j
+    if last is not None:
+        rows = j[count - last :]
+    back = rows[:, None] - j
     if window:
         return (back >= 0) & (back < window)
     return back >= 0

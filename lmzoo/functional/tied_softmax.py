@@ -37,12 +37,16 @@ def log_normalisers(
 ) -> Float[Tensor, "*N"]:
     """Return log Σ_v exp(table_v · y) for every vector of `y`."""
     on_gpu = _fits_gpu(y)
-    is_small = y.shape[:-1].numel() * len(table) <= (0 if on_gpu else naive_limit)
+    limit = naive_limit
+    if on_gpu:
+        limit = 0
+    is_small = y.shape[:-1].numel() * len(table) <= limit
     if is_small or not (on_gpu or has_product_kernels(y)):
         return torch.logsumexp(y @ table.T, dim=-1)
     rows = y.reshape(-1, y.shape[-1])
     none = torch.empty(0, dtype=torch.int64, device=y.device)
-    return _TiedSoftmax.apply(rows, table, none)[0].view(y.shape[:-1])
+    log_z = _TiedSoftmax.apply(rows, table, none)[0]
+    return log_z.view(y.shape[:-1])
 
 
 def tied_log_prob(
@@ -57,7 +61,8 @@ def tied_log_prob(
     if not (_fits_gpu(y) or has_product_kernels(y)):
         return naive_tied_log_prob(y, table, tokens)
     rows = y.reshape(-1, y.shape[-1])
-    return _TiedSoftmax.apply(rows, table, tokens.reshape(-1))[0].view(tokens.shape)
+    log_p = _TiedSoftmax.apply(rows, table, tokens.reshape(-1))[0]
+    return log_p.view(tokens.shape)
 
 
 def naive_tied_log_prob(
@@ -66,7 +71,8 @@ def naive_tied_log_prob(
     tokens: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
     """Compute `tied_log_prob` in torch operations."""
-    return (y * table[tokens]).sum(-1) - log_normalisers(y, table)
+    logits = (y * table[tokens]).sum(-1)
+    return logits - log_normalisers(y, table)
 
 
 def _fits_gpu(y: Tensor) -> bool:
@@ -96,7 +102,9 @@ class _TiedSoftmax(CustomFunction):
 
         log_p = y.new_empty(y.shape[:2])
         log_z = y.new_empty(y.shape[:2])
-        if not run_kernel(kernels.forward, *as_arrays(y, table, tokens, log_p, log_z)):
+        arrays = as_arrays(y, table, tokens, log_p, log_z)
+        # False: a kernel cannot raise an error, and would read other memory.
+        if not run_kernel(kernels.forward, *arrays):
             last = table.shape[1] - 1
             least = tokens.min()
             most = tokens.max()
@@ -112,12 +120,9 @@ class _TiedSoftmax(CustomFunction):
             return gpu_kernels.backward(g, y, *tensors)
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
-        gradients = (
-            y.new_empty(y.shape),
-            tensors[0].new_zeros(tensors[0].shape),
-        )
-        run_kernel(
-            kernels.backward,
-            *as_arrays(g, y, *tensors[:-1], *gradients),
-        )
+        table = tensors[0]
+        # The kernel adds to the gradient of the table.
+        gradients = (y.new_empty(y.shape), table.new_zeros(table.shape))
+        arrays = as_arrays(g, y, *tensors[:-1], *gradients)
+        run_kernel(kernels.backward, *arrays)
         return gradients

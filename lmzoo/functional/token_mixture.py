@@ -49,7 +49,8 @@ def naive_mixture_log_prob(
     """Compute `mixture_log_prob` in torch operations."""
     a = gate_logits(y, weight, bias)
     scores = torch.nn.functional.embedding(tokens, s)
-    return torch.logsumexp(torch.log_softmax(a, dim=-1) + scores, dim=-1)
+    log_gate = torch.log_softmax(a, dim=-1)
+    return torch.logsumexp(log_gate + scores, dim=-1)
 
 
 def gate_logits(
@@ -60,7 +61,7 @@ def gate_logits(
     """Return W y + b by one product; in packed training more axes would give one per sequence."""
     rows = y.reshape(-1, y.shape[-1])
     logits = torch.nn.functional.linear(rows, weight, bias)
-    return logits.view(*y.shape[:-1], len(weight))
+    return logits.view((*y.shape[:-1], len(weight)))
 
 
 class _Mixture(CustomFunction):

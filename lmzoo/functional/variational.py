@@ -32,7 +32,8 @@ def gaussian_log_density(
 ) -> Float[Tensor, "*S"]:
     """Return log N(z; μ, β^{-2}), summed over channels."""
     square = (log_beta.exp() * (z - mean)).square()
-    return (log_beta - 0.5 * math.log(2 * math.pi) - 0.5 * square).sum(-1)
+    constant = log_beta - 0.5 * math.log(2 * math.pi)
+    return (constant - 0.5 * square).sum(-1)
 
 
 def gaussian_kl(

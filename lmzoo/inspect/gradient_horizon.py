@@ -11,6 +11,8 @@ The gradient of a weight is a sum over steps and need not vanish, as the last st
 Source: Hochreiter 1991; Bengio et al. 1994; S3, S4.
 """
 
+from itertools import chain
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -39,8 +41,11 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
         """Copy a part of the state, whose gradient is wanted if it has floating-point numbers."""
         if not part.is_floating_point():
             return part
-        leaves[-1].append(part + 0 if part.requires_grad else (part + 0).requires_grad_())
-        return leaves[-1][-1]
+        own = part + 0
+        if not own.requires_grad:
+            own.requires_grad_()
+        leaves[-1].append(own)
+        return own
 
     for token in tokens[:, :-1].unbind(1):
         scores, state = model.advance(state, token)
@@ -50,11 +55,14 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
             raise refusal
     loss = -scores.gather(1, tokens[:, -1:]).sum()
     leaves.pop()  # the copy of h_t is made after its scores, so the loss does not depend on it
-    every = [leaf for step in leaves for leaf in step]
+    every = list(chain.from_iterable(leaves))
     gradients = iter(torch.autograd.grad(loss, every, materialize_grads=True))
     norms = []
     for step in leaves:
-        squares = [next(gradients).flatten(1).square().sum(1) for _ in step]
+        # The square of the norm in the whole state is the sum over its tensors.
+        squares = []
+        for _ in step:
+            squares.append(next(gradients).flatten(1).square().sum(1))
         norm = torch.stack(squares).sum(0).sqrt()
         norms.append(norm.mean())
     return torch.stack(norms[::-1])

@@ -65,7 +65,10 @@ class _Products(TorchFunctionMode):
     def __init__(self, model: nn.Module, see: See) -> None:
         super().__init__()
         self._see = see
-        self._names = {p.untyped_storage().data_ptr(): name for name, p in model.named_parameters()}
+        # By memory, not by identity: a cell multiplies with views of its weights.
+        self._names = {}
+        for name, parameter in model.named_parameters():
+            self._names[parameter.untyped_storage().data_ptr()] = name
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -77,6 +80,7 @@ class _Products(TorchFunctionMode):
                 bias = args[2]
             else:
                 bias = named.get("bias")
+            # Without the bias: it is a weight of its own.
             product = self._seen(func(args[0], args[1]), args[1], -1)
             if bias is None:
                 return product
@@ -100,7 +104,8 @@ def seen(model: nn.Module, see: See, module: str = "") -> Iterator[None]:
 
     def replace(own: nn.Module, inputs: Any, output: Any) -> Any:
         if isinstance(output, tuple):
-            return (see(Place(module), output[0]), *output[1:])
+            first, *others = output
+            return (see(Place(module), first), *others)
         return see(Place(module), output)
 
     hook = None
@@ -149,7 +154,11 @@ def at_zero(part: Part) -> See:
 
 def at_mean(part: Part, means: Means) -> See:
     """Return a function that puts a part to its mean."""
-    return _replaced(part, lambda place, value: means.of(place).to(value).expand_as(value))
+
+    def mean(place: Place, value: Tensor) -> Tensor:
+        return means.of(place).to(value).expand_as(value)
+
+    return _replaced(part, mean)
 
 
 def at_other(part: Part, recorded: Recorded) -> See:

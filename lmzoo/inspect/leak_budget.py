@@ -44,6 +44,7 @@ def leak_budget(part: Sequences, vocab: int) -> LeakBudget:
     counts = torch.zeros(len(part), vocab, dtype=torch.float64)
     counts.scatter_add_(1, part.tokens, real.double())
     n = counts.sum(1)
+    # log Γ(n + 1) is log n!, also of large n.
     orders = torch.lgamma(n + 1) - torch.lgamma(counts + 1).sum(1)
     return LeakBudget(
         unigram=entropy(counts.sum(0)),
@@ -60,7 +61,8 @@ def entropy(weights: Float[Tensor, "V"]) -> float:
 
 def uniform_bag_floor(symbols: int, n: int) -> float:
     """Return the exact floor of n independent uniform tokens."""
-    return bag_floor(torch.full((symbols,), 1.0 / symbols, dtype=torch.float64), n)
+    p = torch.full((symbols,), 1.0 / symbols, dtype=torch.float64)
+    return bag_floor(p, n)
 
 
 def bag_floor(p: Float[Tensor, "V"], n: int) -> float:
@@ -71,5 +73,7 @@ def bag_floor(p: Float[Tensor, "V"], n: int) -> float:
     c = torch.arange(n + 1, dtype=torch.float64)
     choose = math.lgamma(n + 1) - torch.lgamma(c + 1) - torch.lgamma(n - c + 1)
     q = p.double()[:, None]
-    binomial = (choose + torch.special.xlogy(c, q) + torch.special.xlogy(n - c, 1 - q)).exp()
-    return (math.lgamma(n + 1) - float((binomial * torch.lgamma(c + 1)).sum())) / n
+    # xlogy: 0 · log 0 is 0 at counts of 0 and n.
+    log_binomial = choose + torch.special.xlogy(c, q) + torch.special.xlogy(n - c, 1 - q)
+    log_factorials = log_binomial.exp() * torch.lgamma(c + 1)
+    return (math.lgamma(n + 1) - float(log_factorials.sum())) / n

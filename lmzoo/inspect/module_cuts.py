@@ -34,7 +34,9 @@ from lmzoo.base.arguments import called, text
 from lmzoo.base.errors import UserError, describe_error, near
 from lmzoo.functional.copied import copied, trained_weights
 
-HOLD, ZERO, IDENTITY = "hold", "zero", "identity"
+HOLD = "hold"
+ZERO = "zero"
+IDENTITY = "identity"
 GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
 """Gates that a recurrent layer of torch stacks in each of its parameters."""
 MOST_PARTS = 8
@@ -95,12 +97,12 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
             output = _outputs(changed, inputs)
         if output is None or _equal(output, whole):
             continue
-        same = next((i for i, (other, _) in enumerate(found) if _equal(output, other)), None)
-        if same is None:
-            found.append((output, ModuleCut(name)))
+        for i, (other, cut) in enumerate(found):
+            if _equal(output, other):
+                found[i] = (other, ModuleCut(cut.name, (*cut.aliases, name)))
+                break
         else:
-            other, cut = found[same]
-            found[same] = other, ModuleCut(cut.name, (*cut.aliases, name))
+            found.append((output, ModuleCut(name)))
     return [cut for _, cut in found]
 
 
@@ -113,8 +115,11 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
             with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
                 generic(*inputs)  # it is called once more, and an error is said then
         for parameter in trained_weights(generic):
-            real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
-            real += SPREAD * torch.randn(real.shape, generator=generator).to(real)
+            numbers = parameter
+            if parameter.is_complex():
+                numbers = torch.view_as_real(parameter)
+            noise = torch.randn(numbers.shape, generator=generator)
+            numbers += SPREAD * noise.to(numbers)
     return generic
 
 
@@ -130,12 +135,15 @@ def apply_cut(module: nn.Module, name: str) -> str:
         raise UserError(f"{module!r:.60} is no torch module; give the module, then the cut")
     kind, _, path = text("name", name).partition(" ")
     part = PART.fullmatch(path)
+    whole = path
+    if part:
+        whole = part["path"]
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()  # code that is compiled already has no hook
     weights = dict(module.named_parameters(remove_duplicate=False))  # shared ones have two names
     modules = dict(module.named_modules(remove_duplicate=False))
-    if kind == HOLD and (part["path"] if part else path) in weights:
-        _hold(module, path, part)
+    if kind == HOLD and whole in weights:
+        _hold(module, whole, part)
     elif kind in (ZERO, IDENTITY) and path and path in modules:
         own = modules[path]
         if kind == ZERO:
@@ -153,14 +161,20 @@ def apply_cut(module: nn.Module, name: str) -> str:
 
 
 def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
-    parameter = module.get_parameter(part["path"] if part else path)
+    parameter = module.get_parameter(path)
     if isinstance(parameter, UninitializedParameter):
         raise UserError(f"{path!r} has no shape before the first call; call the lazy module once")
-    index, parts = (int(part["part"]), int(part["parts"])) if part else (1, 1)
-    rows = len(parameter) if parameter.dim() else 1
+    index = 1
+    parts = 1
+    if part is not None:
+        index = int(part["part"])
+        parts = int(part["parts"])
+    rows = 1
+    if parameter.dim():
+        rows = len(parameter)
     if not 1 <= index <= parts or rows % parts:
         raise UserError(
-            f"no part {index} of {parts} of {path.partition('[')[0]!r}, which has {rows} rows; "
+            f"no part {index} of {parts} of {path!r}, which has {rows} rows; "
             "give one of as many equal parts"
         )
     if part is None:
@@ -169,10 +183,9 @@ def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
         mask = torch.ones_like(parameter)
         mask.chunk(parts)[index - 1].zero_()
         parameter.register_hook(lambda gradient: gradient * mask)
-    whole = part["path"] if part else path
-    owner, _, name = whole.rpartition(".")
+    owner, _, name = path.rpartition(".")
     # Its owner may be called alone, or never: attention reads weights of its submodules.
-    for own, way in {module: whole, module.get_submodule(owner): name}.items():
+    for own, way in {module: path, module.get_submodule(owner): name}.items():
         zero = partial(_zero, path=way, index=index, parts=parts)
         own.register_forward_pre_hook(zero)
         zero(own, ())
@@ -181,15 +194,18 @@ def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
 def _zero(module: nn.Module, inputs: Any, *, path: str, index: int, parts: int) -> None:
     """Set a part of a parameter to zero before a forward pass, whatever wrote it since the last."""
     values = attrgetter(path)(module).data  # a graph that has the parameter can be used after it
-    (values.chunk(parts)[index - 1] if parts > 1 else values).zero_()
+    if parts > 1:
+        values = values.chunk(parts)[index - 1]
+    values.zero_()
 
 
 def _names(module: nn.Module) -> Iterator[str]:
     """Yield all cuts that may be possible: parameters first, then modules from the inside out."""
     for path, _ in module.named_parameters():
         yield f"{HOLD} {path}"
-        owner = module.get_submodule(path.rpartition(".")[0])
-        for parts in _parts(owner, path.rpartition(".")[2], module.get_parameter(path)):
+        owner_path, _, own_name = path.rpartition(".")
+        owner = module.get_submodule(owner_path)
+        for parts in _parts(owner, own_name, module.get_parameter(path)):
             for part in range(1, parts + 1):
                 yield f"{HOLD} {path}[{part}/{parts}]"
     for path, _ in reversed([*module.named_modules()]):
@@ -205,13 +221,20 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     A single matrix in a module without submodules is a projection, which is one thing.
     """
     if type(owner) in GATES:
-        return [] if name.startswith("weight_hr") else [GATES[type(owner)]]
+        if name.startswith("weight_hr"):  # a projection of the whole state
+            return []
+        return [GATES[type(owner)]]
     matrices = [p for p in owner.parameters(recurse=False) if p.dim() == 2 and p.shape[1] > 1]
-    if not parameter.dim() or (len(matrices) < 2 and not any(owner.children())):
+    is_projection = len(matrices) < 2 and not any(owner.children())
+    if not parameter.dim() or is_projection:
         return []
     rows = len(parameter)
-    counts = {rows // p.shape[1] for p in matrices if len(p) == rows and rows % p.shape[1] == 0}
-    return sorted(count for count in counts if 2 <= count <= MOST_PARTS)
+    counts = set()
+    for matrix in matrices:
+        count, rest = divmod(rows, matrix.shape[1])
+        if len(matrix) == rows and not rest and 2 <= count <= MOST_PARTS:
+            counts.add(count)
+    return sorted(counts)
 
 
 def _pass_through(module: nn.Module, name: str) -> None:
@@ -220,16 +243,28 @@ def _pass_through(module: nn.Module, name: str) -> None:
 
     def keep(module: nn.Module, inputs: Any, named: dict[str, Any]) -> Any:
         own = [*inputs, *named.values()]
-        given[:] = [x for x in own if isinstance(x, Tensor)][:1]
-        own = [x.clone() if given and x is given[0] else x for x in own]
-        return tuple(own[: len(inputs)]), dict(zip(named, own[len(inputs) :], strict=True))
+        given.clear()
+        for i, value in enumerate(own):
+            if not isinstance(value, Tensor):
+                continue
+            if not given:
+                given.append(value)
+            if value is given[0]:
+                own[i] = value.clone()
+        count = len(inputs)
+        return tuple(own[:count]), dict(zip(named, own[count:], strict=True))
 
     def identity(module: nn.Module, inputs: Any, output: Any) -> Any:
-        own = output[0] if isinstance(output, tuple) else output
-        forms = [(x.shape, x.dtype) for x in (*given, own) if isinstance(x, Tensor)]
+        first = output
+        others = None
+        if isinstance(output, tuple):
+            first, *others = output
+        forms = [(x.shape, x.dtype) for x in (*given, first) if isinstance(x, Tensor)]
         if len(forms) < 2 or forms[0] != forms[1]:
             raise UserError(f"{name!r} is no cut: its output has not the form of its first input")
-        return (given.pop(), *output[1:]) if isinstance(output, tuple) else given.pop()
+        if others is None:
+            return given.pop()
+        return (given.pop(), *others)
 
     module.register_forward_pre_hook(keep, with_kwargs=True)
     module.register_forward_hook(identity)
@@ -252,17 +287,24 @@ def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tenso
     with torch.random.fork_rng(devices=[]), eager:
         torch.default_generator.manual_seed(seed)
         output = module(*inputs)
-    tensors = [torch.view_as_real(x) if x.is_complex() else x for x in _tensors(output)]
-    tensors = [x for x in tensors if x.is_floating_point()]
-    if not any(x.requires_grad for x in tensors):
+    tensors = []
+    for tensor in _tensors(output):
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        if tensor.is_floating_point():
+            tensors.append(tensor)
+    if not any(tensor.requires_grad for tensor in tensors):
         return None
-    numbers = torch.cat([x.double().flatten() for x in tensors])
-    factors = torch.randn(numbers.shape, generator=torch.Generator().manual_seed(0)).to(numbers)
+    numbers = torch.cat([tensor.double().flatten() for tensor in tensors])
+    generator = torch.Generator().manual_seed(0)
+    factors = torch.randn(numbers.shape, generator=generator).to(numbers)
     module.zero_grad()
     (numbers @ factors).backward()  # a reentrant checkpoint has no `torch.autograd.grad`
     is_learned = any(p.grad is not None and bool(p.grad.any()) for p in module.parameters())
     module.zero_grad()
-    return numbers.detach() if is_learned and bool(numbers.isfinite().all()) else None
+    if is_learned and bool(numbers.isfinite().all()):
+        return numbers.detach()
+    return None
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -22,16 +22,16 @@ def heat_map(
     title: str = "",
 ) -> alt.Chart:
     """Return a heat map of values in [0, 1]; `chart.save("map.png")` writes it."""
-    cells = [
-        {"column": column, "row": row, "p": value}
-        for row, values in zip(rows, probability.tolist(), strict=True)
-        for column, value in zip(columns, values, strict=True)
-    ]
+    cells = []
+    for row, values in zip(rows, probability.tolist(), strict=True):
+        for column, value in zip(columns, values, strict=True):
+            cells.append({"column": column, "row": row, "p": value})
     colour = alt.Color("p:Q", title="probability")
     colour = colour.scale(type="sqrt", domain=[0, 1], range=COLOURS, interpolate="rgb")
     chart = alt.Chart(alt.InlineData(values=cells), title=title).mark_rect()
-    return chart.encode(
+    chart = chart.encode(
         x=alt.X("column:O", sort=list(columns), title=None),
         y=alt.Y("row:O", sort=list(rows), title=None),
         color=colour,
-    ).properties(width={"step": CELL}, height={"step": CELL})
+    )
+    return chart.properties(width={"step": CELL}, height={"step": CELL})

@@ -88,6 +88,7 @@ def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -
         raise UserError(
             f"the model scores sentences of 1 to {model.task.length - 1} tokens, got {len(ids) - 1}"
         )
+    # A count-based model has no parameters.
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
     row = torch.tensor([list(ids)], device=device)
     with evaluating(model):
@@ -110,6 +111,7 @@ def prior(model: LanguageModel) -> Prior | None:
             probability = probability[None]
         else:
             probability = probability[:, None]
+    # The tokens are not known: a name has the position only.
     tokens = ["<start>", *[""] * (model.task.length - 2)]
     names = value_names(model, probability.shape[1], tokens)
     return Prior(model.latent, tuple(name.strip() for name in names), probability)
@@ -165,11 +167,14 @@ def attention_maps(
         row = torch.tensor([list(ids[:-1])])
         weight = model.attention_maps(row, *sources)[:, 0]
     if model.attention_memory == "source":
-        axes = "predicted token", "source token"
+        axes = ("predicted token", "source token")
         looking = number_tokens(tokens[1:], start=1)
-        return AttentionMaps(axes, looking, number_tokens(source_tokens, start=1), weight)
-    looking = number_tokens(tokens[:-1])
-    return AttentionMaps(("token that looks", "token looked at"), looking, looking, weight)
+        looked_at = number_tokens(source_tokens, start=1)
+    else:
+        axes = ("token that looks", "token looked at")
+        looking = number_tokens(tokens[:-1])
+        looked_at = looking
+    return AttentionMaps(axes, looking, looked_at, weight)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ Law = Callable[[LanguageModel], None]
 
 def laws_of(module: object) -> tuple[Law, ...]:
     """Return all laws that a module defines."""
-    return tuple(law for name, law in vars(module).items() if name.startswith("law_"))
+    found = vars(module).items()
+    return tuple(law for name, law in found if name.startswith("law_"))
 
 
 LEFT_TO_RIGHT = (
@@ -33,17 +34,18 @@ LEFT_TO_RIGHT = (
 
 def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
     """Return the laws that models of this class must obey."""
-    common = (*laws_of(every_model), extremes.law_runs_in_half_precision)
+    found = [*laws_of(every_model), extremes.law_runs_in_half_precision]
     if model.objective is not LanguageModel.objective:
-        common = (*common, *laws_of(objectives))
-    if model.score is Score.OBJECTIVE:  # its loss has no known minimum
-        return tuple(law for law in common if law is not every_model.law_overfits_one_sequence)
-    common = (*common, extremes.law_no_log_probability_exceeds_zero)
+        found += laws_of(objectives)
+    if model.score is Score.OBJECTIVE:
+        found.remove(every_model.law_overfits_one_sequence)  # its loss has no known minimum
+        return tuple(found)
+    found.append(extremes.law_no_log_probability_exceeds_zero)
     if model.score not in (Score.EXACT, Score.CONDITIONAL):
-        return common
-    laws = (*laws_of(density), extremes.law_large_weights_agree, *common)
+        return tuple(found)
+    found = [*laws_of(density), extremes.law_large_weights_agree, *found]
     if model.score is Score.CONDITIONAL:
-        laws = (*laws, *laws_of(conditional))
-    if model.causal:
-        return laws
-    return tuple(law for law in laws if law not in LEFT_TO_RIGHT)
+        found += laws_of(conditional)
+    if not model.causal:
+        found = [law for law in found if law not in LEFT_TO_RIGHT]
+    return tuple(found)

@@ -39,7 +39,7 @@ from lmzoo.laws.tiny import TASK, batch, new_model
 
 LONGEST = 1025
 """Longest audited sequences. The cost of attention grows with the square of the length."""
-LENGTHS = 131, 302
+LENGTHS = (131, 302)
 """Lengths at which leaks of a function or module are sought, too: above chunks of 128 and 256."""
 SIZES = r".*(chunk|window|block|segment|span|context).*"
 """Names of numbers at which a model may change."""
@@ -60,11 +60,12 @@ class Audit:
     @property
     def faults(self) -> tuple[str, ...]:
         """A message for each deviation above the tolerance; empty for a valid model."""
-        found = (
-            PROBES[name].fault.format(value)
-            for name, value in self.deviations.items()
-            if value is not None and not value <= self.tolerance * PROBES[name].slack
-        )
+        found = []
+        for name, value in self.deviations.items():
+            probe = PROBES[name]
+            # A NaN is a fault, too: no comparison with it is true.
+            if value is not None and not value <= self.tolerance * probe.slack:
+                found.append(probe.fault.format(value))
         return (*found, *self.wrong_gradients)
 
 
@@ -96,8 +97,10 @@ def audit(
     Raises:
         UserError: A function or module cannot be audited.
     """
-    vocab = None if vocab is None else whole("vocab", vocab, 1)
-    length = None if length is None else whole("length", length, 1)
+    if vocab is not None:
+        vocab = whole("vocab", vocab, 1)
+    if length is not None:
+        length = whole("length", length, 1)
     seed = whole("seed", seed)
     if isinstance(model, str):
         model = zoo.config(model)
@@ -122,32 +125,31 @@ def audit(
     found = measure(model_subject(noisy), seed)
     if built.score in (Score.EXACT, Score.CONDITIONAL) and not built.causal:
         tiny = model_subject(disturbed(build(task=TASK)))
-        found = replace(found, deviations={**found.deviations, "total": Probes(tiny).total()})
+        found = _with(found, total=Probes(tiny).total())
     if gradients:
-        found = _with_gradients(found, noisy, dict(backward.zoo_losses(noisy, seed)))
+        losses = dict(backward.zoo_losses(noisy, seed))
+        found = _with_gradients(found, noisy, losses)
     return found
 
 
+def _with(found: Audit, **deviations: float) -> Audit:
+    return replace(found, deviations={**found.deviations, **deviations})
+
+
 def _outside(
-    model: Any, vocab: int | None, length: int | None, *, logits: bool, gradients: bool, seed: int
+    model: Any,
+    vocab: int | None,
+    length: int | None,
+    *,
+    logits: bool,
+    gradients: bool,
+    seed: int,
 ) -> Audit:
     subject = subject_of(model, vocab, length or LENGTH, logits=logits)
     found = measure(subject, seed)
-    most = subject.length if subject.length < LENGTH else LONGEST  # of its positions
-    longer = [T for T in sorted({*LENGTHS, *_named_sizes(model)}) if most >= T and not length]
-    for T in longer if found.deviations["future"] is not None else ():
-        try:
-            worst, seen = sought_leaks(replace(subject, length=T), seed)
-        except UserError as error:
-            notes = (*found.notes, f"no leak was sought at length {T}: {error}")
-            found = replace(found, notes=notes)
-            break
-        worst = max(worst, found.deviations["future"] or 0.0)
-        part = (
-            f"at length {T}, leaks were sought from {seen} of {T - 1} positions, for lack of time"
-        )
-        notes = (*found.notes, *([part] if seen < T - 1 else []))
-        found = replace(found, deviations={**found.deviations, "future": worst}, notes=notes)
+    # A length that is given is the only one. Without the probe there is nothing to repeat.
+    if not length and found.deviations["future"] is not None:
+        found = _at_longer_lengths(found, model, subject, seed)
     if not gradients:
         return found
     if not isinstance(model, nn.Module):
@@ -157,13 +159,40 @@ def _outside(
     return _with_gradients(found, run.model, cases)
 
 
+def _at_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int) -> Audit:
+    """Return the audit with the leaks that longer sequences show."""
+    most = LONGEST
+    if subject.length < LENGTH:
+        most = subject.length  # it has no more positions
+    worst = found.deviations["future"] or 0.0
+    notes = [*found.notes]
+    for T in sorted({*LENGTHS, *_named_sizes(model)}):
+        if most < T:
+            break
+        try:
+            deviation, seen = sought_leaks(replace(subject, length=T), seed)
+        except UserError as error:
+            notes.append(f"no leak was sought at length {T}: {error}")
+            break
+        worst = max(worst, deviation)
+        if seen < T - 1:
+            notes.append(
+                f"at length {T}, leaks were sought from {seen} of {T - 1} positions, "
+                "for lack of time"
+            )
+    return replace(_with(found, future=worst), notes=tuple(notes))
+
+
 def _named_sizes(model: Any) -> list[int]:
     """Return twice each chunk, window or block that a model names, and a little more."""
-    parts = [*model.modules()] if isinstance(model, nn.Module) else [model]
-    named = [pair for part in parts for pair in getattr(part, "__dict__", {}).items()]
-    named += getattr(getattr(model, "config", None), "__dict__", {}).items()
-    named += ((name, p.default) for part in parts for name, p in parameters_of(
-        getattr(part, "forward", part)).items())  # fmt: skip
+    parts = [model]
+    if isinstance(model, nn.Module):
+        parts = [*model.modules()]
+    named = [*getattr(getattr(model, "config", None), "__dict__", {}).items()]
+    for part in parts:
+        named += getattr(part, "__dict__", {}).items()
+        for name, parameter in parameters_of(getattr(part, "forward", part)).items():
+            named.append((name, parameter.default))
     sizes = [value for name, value in named if re.fullmatch(SIZES, name) and type(value) is int]
     return [2 * size + 2 for size in sizes if 1 < size <= LONGEST // 2 - 1]
 
@@ -171,23 +200,27 @@ def _named_sizes(model: Any) -> list[int]:
 def _with_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> Audit:
     parameters, fixed = backward.trained_parameters(module)
     if not parameters:
-        return replace(found, notes=(*found.notes, "no parameter is trained: it has no gradient"))
+        notes = (*found.notes, "no parameter is trained: it has no gradient")
+        return replace(found, notes=notes)
     deviations, faults = backward.compare_gradients(parameters, losses, fixed)
-    estimates = filter(None, (getattr(own, "estimated_gradient", "") for own in module.modules()))
-    said = ", ".join(dict.fromkeys(map(str, estimates)))
+    found = replace(found, gradients=deviations)
+    estimates = [getattr(own, "estimated_gradient", "") for own in module.modules()]
+    said = ", ".join(dict.fromkeys(str(estimate) for estimate in estimates if estimate))
     if faults and said:
         notes = (*found.notes, f"the gradient is an estimate on purpose: {said}")
-        return replace(found, gradients=deviations, notes=notes)
-    return replace(found, gradients=deviations, wrong_gradients=tuple(faults))
+        return replace(found, notes=notes)
+    return replace(found, wrong_gradients=tuple(faults))
 
 
 def measure(subject: Subject, seed: int = 0) -> Audit:
     """Run the probes that apply to a subject."""
     probes = Probes(subject, seed)
-    names = subject.probes
-    found = dict.fromkeys(PROBES, None) | {n: probes.again() for n in names if n == "again"}
-    if found["again"] is None or found["again"] <= subject.tolerance:
-        found |= {name: getattr(probes, name)() for name in names if name != "again"}
+    found: dict[str, float | None] = dict.fromkeys(PROBES)
+    for name in subject.probes:
+        found[name] = getattr(probes, name)()
+        # What differs between equal calls differs in all other probes.
+        if name == "again" and not found[name] <= subject.tolerance:
+            break
     return Audit(found, subject.length, subject.tolerance, subject.notes)
 
 
@@ -197,12 +230,14 @@ def audit_verdict(config: Any, task: Task) -> str:
     Cached per process, by the configuration and what the audit uses of the task.
     """
     used = replace(task, vocab=TASK.vocab, source_vocab=TASK.source_vocab)
-    return _cached_verdict(json.dumps(MODELS.dump(config), sort_keys=True), used)
+    text = json.dumps(MODELS.dump(config), sort_keys=True)
+    return _cached_verdict(text, used)
 
 
 @functools.cache
 def _cached_verdict(config: str, task: Task) -> str:
-    return "; ".join(audit(MODELS.parse(json.loads(config)), task=task).faults)
+    model = MODELS.parse(json.loads(config))
+    return "; ".join(audit(model, task=task).faults)
 
 
 def with_published_norm(config: Any) -> Any | None:
@@ -217,4 +252,6 @@ def with_published_norm(config: Any) -> Any | None:
         leaking = from_dict(type(config), {**to_dict(config), "norm": Norm.TIME_STD})
     except UserError:
         return None
-    return leaking if zoo.build(leaking, TASK).leaks else None
+    if zoo.build(leaking, TASK).leaks:
+        return leaking
+    return None

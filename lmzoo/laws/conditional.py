@@ -22,8 +22,9 @@ def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
     """Given any source of any length, the probabilities of all targets sum to one."""
     targets, lengths = every_sequence(model.task)
     for source, n in zip(*sources(model.task, 4, seed=1), strict=True):
-        inputs = source.expand(len(targets), -1), n.expand(len(targets))
-        total = log_prob(model, targets, lengths, *inputs).double().sum(1).exp().sum()
+        inputs = (source.expand(len(targets), -1), n.expand(len(targets)))
+        scores = log_prob(model, targets, lengths, *inputs).double()
+        total = scores.sum(1).exp().sum()
         name = f"total probability given {n} source tokens"
         assert_close(total, torch.ones_like(total), CLOSE, name)
 

@@ -24,6 +24,7 @@ def law_sums_to_one(model: LanguageModel) -> None:
 
 def law_causal(model: LanguageModel) -> None:
     """No score depends on a later token, and Σ_v P(v) = 1 at every position."""
+    # At its own length, and at one with chunks of up to 64 tokens.
     for length in (model.task.length, LENGTH):
         obey(model, "future", "itself", length=length)
 
@@ -33,7 +34,8 @@ def law_next_is_a_distribution(model: LanguageModel) -> None:
     tokens, _ = batch(model.task)
     for t in range(1, model.task.length):
         dense = next_log_prob(model, tokens[:, :t])
-        assert dense.shape == (len(tokens), model.task.vocab), f"next_log_prob: {dense.shape}"
+        shape = (len(tokens), model.task.vocab)
+        assert dense.shape == shape, f"next_log_prob: {dense.shape}"
         total = dense.exp().sum(1)
         assert_close(total, torch.ones_like(total), CLOSE, f"next_log_prob after {t} tokens")
         alone = next_log_prob(model, tokens[:1, :t])

@@ -87,7 +87,8 @@ def law_every_parameter_learns(model: LanguageModel) -> None:
     for near in (copy.deepcopy(model).double(), disturbed(model)):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            training_loss(near.train(), *batch(model.task, count=16)).backward()
+            objective = training_loss(near.train(), *batch(model.task, count=16))
+            objective.backward()
         for name, parameter in near.named_parameters():
             if not parameter.requires_grad:
                 unmoved.discard(name)
@@ -112,7 +113,8 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
     task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
     model = new_model(model, seed=0, task=task).train()
     alternating = itertools.cycle((task.vocab - 1, task.vocab - 2))
-    tokens = torch.tensor([[START, *itertools.islice(alternating, task.length - 1)]])
+    words = itertools.islice(alternating, task.length - 1)
+    tokens = torch.tensor([[START, *words]])
     lengths = torch.tensor([task.length])
     p = (task.length // 2) / (task.length - 1)
     entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
@@ -133,8 +135,11 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
             optimizer.step()
             losses.append(step_loss.item())
         # At this rate the loss may jump once after it has reached 0: the best of five steps counts.
-        last = min(loss(model.eval(), tokens, lengths).item(), *losses[-4:])
-    assert last - entropy <= (1 - share) * max(first - entropy, entropy), (
+        final = loss(model.eval(), tokens, lengths).item()
+        last = min(final, *losses[-4:])
+    # Where the first loss is below the entropy, the entropy itself is the distance.
+    distance = max(first - entropy, entropy)
+    assert last - entropy <= (1 - share) * distance, (
         f"{steps} steps take the loss from {first:.3f} to {last:.3f}, entropy {entropy:.3f}"
     )
 
@@ -152,7 +157,8 @@ def law_checkpoint_is_exact(model: LanguageModel) -> None:
 
 def law_seed_decides_the_weights(model: LanguageModel) -> None:
     """Every weight is drawn by its module's reset_parameters, from the seed and nothing else."""
-    weights, others = (_weights(new_model(model, seed=seed)) for seed in (0, 1))
+    weights = _weights(new_model(model, seed=0))
+    others = _weights(new_model(model, seed=1))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(11)
         before = torch.get_rng_state()
@@ -205,7 +211,8 @@ def law_computes_on_its_device(model: LanguageModel) -> None:
     model.to(device).train()
     with device:
         try:
-            model.objective(*(column.to(device) for column in columns)).sum().backward()
+            inputs = [column.to(device) for column in columns]
+            model.objective(*inputs).sum().backward()
         except NotImplementedError:
             return
         except RuntimeError as error:
@@ -213,7 +220,8 @@ def law_computes_on_its_device(model: LanguageModel) -> None:
                 return
             raise AssertionError(str(error)) from error
     for name, parameter in model.named_parameters():
-        assert parameter.grad is None or parameter.grad.device == device, f"gradient of {name}"
+        gradient = parameter.grad
+        assert gradient is None or gradient.device == device, f"gradient of {name}"
 
 
 def _weights(model: LanguageModel) -> dict[str, Tensor]:
@@ -223,14 +231,17 @@ def _weights(model: LanguageModel) -> dict[str, Tensor]:
 def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for key, value in fields.items():
         if isinstance(value, Mapping):
-            yield from ((key, *rest) for rest in _field_paths(value))
+            for rest in _field_paths(value):
+                yield (key, *rest)
         else:
             yield (key,)
 
 
 def _replaced(fields: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
     key, *rest = path
-    return {**fields, key: _replaced(fields[key], tuple(rest), value) if rest else value}
+    if rest:
+        value = _replaced(fields[key], tuple(rest), value)
+    return {**fields, key: value}
 
 
 def law_state_has_the_declared_size(model: LanguageModel) -> None:
@@ -248,8 +259,11 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     with torch.no_grad():
         for token in tokens[:, :-1].unbind(1):
             _, state = model.advance(state, token)
-            tensors = [part for part in tree_leaves(state) if isinstance(part, Tensor)]
-            sizes.append(sum(part[0].numel() for part in tensors))
+            size = 0
+            for part in tree_leaves(state):
+                if isinstance(part, Tensor):
+                    size += part[0].numel()
+            sizes.append(size)
     declared = model.state_size
     window = model.context_length
     found = f"state_size is {declared}; after each token the state has {sizes} numbers"
@@ -269,7 +283,9 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
         return
     model = new_model(model, 0, dataclasses.replace(model.task, length=WINDOW))
     tokens, lengths = every_sequence(model.task)
-    inputs = tokens, lengths, *(sources(model.task, len(tokens)) if model.conditional else ())
+    inputs = (tokens, lengths)
+    if model.conditional:
+        inputs += sources(model.task, len(tokens))
     used: dict[str, Tensor] = {}
     for seed in range(DRAWS):
         drawn = new_model(model, seed).double().train()

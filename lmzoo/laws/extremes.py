@@ -38,7 +38,8 @@ def law_large_weights_agree(model: LanguageModel) -> None:
             allowed = CLOSE * (1 + scores.abs().max())
             for t in range(1, model.task.length):
                 dense = next_log_prob(model, tokens[:, :t])
-                gap = (dense.gather(1, tokens[:, t : t + 1])[:, 0] - scores[:, t]).abs()
+                chosen = dense.gather(1, tokens[:, t : t + 1])[:, 0]
+                gap = (chosen - scores[:, t]).abs()
                 name = f"weights x {factor:g}: score at {t}"
                 assert (gap <= allowed).all(), f"{name} differs by {gap.max():.3g} nats"
 
@@ -63,9 +64,10 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
     except (NotImplementedError, RuntimeError, TypeError) as error:
         raise AssertionError(f"does not run under autocast: {error}") from error
     assert after.dtype == torch.float32, f"scores are {after.dtype}"
-    totals = before.sum(), after.sum()
-    gap = (totals[1] - totals[0]).abs()
-    assert gap <= HALF * totals[0].abs(), f"totals: {totals[0]:.4g} in float32, {totals[1]:.4g}"
+    expected = before.sum()
+    total = after.sum()
+    gap = (total - expected).abs()
+    assert gap <= HALF * expected.abs(), f"totals: {expected:.4g} in float32, {total:.4g}"
 
 
 @contextlib.contextmanager

@@ -104,12 +104,13 @@ def compare_gradients(
         deviation = partial(_deviation, parameters, loss, gradients)
         directions = [_directions(gradients, fixed, seed) for seed in (0, 1)]
         deviations[case] = max(deviation(own)[0] for own in directions)
-        if not deviations[case] <= 1:
+        if not deviations[case] <= 1:  # a NaN is a fault, too
             alone = {name: deviation({name: d}) for name, d in directions[0].items()}
             name = max(alone, key=lambda own: alone[own][0])
+            _, slope, quotient = alone[name]
             faults.append(
-                f"gradient: the backward pass of {name} gives {alone[name][1]:.4g}, a difference "
-                f"quotient {alone[name][2]:.4g} ({case})"
+                f"gradient: the backward pass of {name} gives {slope:.4g}, a difference "
+                f"quotient {quotient:.4g} ({case})"
             )
     return deviations, faults
 
@@ -117,11 +118,13 @@ def compare_gradients(
 def _gradients(parameters: Mapping[str, Tensor], loss: Loss) -> dict[str, Tensor]:
     own = [*parameters.values()]
     with torch.enable_grad():
-        found = torch.autograd.grad(loss(), own, allow_unused=True)
-    return {
-        name: _real(torch.zeros_like(p) if g is None else g.to_dense()).detach()
-        for (name, p), g in zip(parameters.items(), found, strict=True)
-    }
+        gradients = torch.autograd.grad(loss(), own, allow_unused=True)
+    found = {}
+    for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
+        if gradient is None:
+            gradient = torch.zeros_like(parameter)
+        found[name] = _real(gradient.to_dense()).detach()
+    return found
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -134,17 +137,21 @@ def _directions(
     gradients: Mapping[str, Tensor], fixed: Mapping[str, Tensor], seed: int
 ) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    largest = max(float(g.norm()) for g in gradients.values()) or 1.0
+    largest = max(float(gradient.norm()) for gradient in gradients.values())
+    if not largest:
+        largest = 1.0
     found = {}
     for name, gradient in gradients.items():
         noise = torch.randn(gradient.shape, generator=generator, dtype=torch.float64).to(gradient)
         size = float(gradient.norm())
-        unit = noise / noise.norm() + (gradient / size if size else 0.0)
+        unit = noise / noise.norm()
+        if size:
+            unit = unit + gradient / size
+        # As long as the largest gradient, in parameters with a small one at most STRETCH times it.
         own = unit * largest / max(size, largest / STRETCH)
         if name in fixed:
-            found[name] = own.masked_fill(fixed[name], 0.0)
-        else:
-            found[name] = own
+            own = own.masked_fill(fixed[name], 0.0)
+        found[name] = own
     return found
 
 
@@ -172,6 +179,7 @@ def _deviation(
     slope = math.fsum(parts)
     size = sum(map(abs, parts))
     here = at(0.0)
+    # Steps that are too small to change anything but the rounding.
     noise = max(abs(at(step) - here - step * slope) for step in (1e-12, -1e-12, 3e-12))
     best = (math.inf, slope, math.nan)
     before = math.inf
@@ -182,7 +190,7 @@ def _deviation(
         tolerance = TOLERANCE + NOISE * noise / (step * scale)
         if tolerance < BLIND or step == STEPS[-1]:
             found = abs(slope - quotient) / scale / tolerance
-            if found == found:
+            if not math.isnan(found):
                 best = min(best, (found, slope, quotient))
             if best[0] <= 1 or abs(quotient - before) < abs(quotient - slope) / 100:
                 break  # right; or two quotients say the same
@@ -192,20 +200,23 @@ def _deviation(
 
 def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the parameters that are trained, and masks of those entries that are not."""
-    found: dict[str, Tensor] = {
-        name: p
-        for name, p in module.named_parameters()
-        if p.requires_grad and (p.is_floating_point() or p.is_complex()) and p.numel()
-    }
-    names = {id(p): name for name, p in found.items()}
+    found: dict[str, Tensor] = {}
+    for name, parameter in module.named_parameters():
+        is_number = parameter.is_floating_point() or parameter.is_complex()
+        if parameter.requires_grad and is_number and parameter.numel():
+            found[name] = parameter
+    names = {id(parameter): name for name, parameter in found.items()}
     fixed: dict[str, Tensor] = {}
     for own in module.modules():
         if not isinstance(own, nn.Embedding | nn.EmbeddingBag) or id(own.weight) not in names:
             continue
-        whole = own.scale_grad_by_freq or own.max_norm is not None
-        if own.padding_idx is not None or whole:
-            mask = torch.zeros(own.weight.shape, dtype=torch.bool)
-            mask[slice(None) if whole else own.padding_idx] = True
+        mask = torch.zeros(own.weight.shape, dtype=torch.bool)
+        if own.padding_idx is not None:
+            mask[own.padding_idx] = True
+        # These change the gradient, or the weights themselves, on purpose.
+        if own.scale_grad_by_freq or own.max_norm is not None:
+            mask[:] = True
+        if mask.any():
             fixed[names[id(own.weight)]] = mask
     return found, fixed
 
@@ -221,7 +232,9 @@ def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
                 source = default_source(model, len(own.tokens))
                 objective = model.objective(own.tokens, own.lengths, *source)
             scored = scored_mask(own.tokens, own.lengths)
-            return _weighted(objective, scored if scored.shape == objective.shape else None)
+            if scored.shape != objective.shape:
+                return _weighted(objective, None)
+            return _weighted(objective, scored)
 
         yield own.name, loss
 
@@ -229,22 +242,29 @@ def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
 def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[tuple[str, Loss]]:
     """Yield the cases of a module and a random sum of its outputs in each."""
     given = parameters_of(run.model.forward)
-    name = next((name for name in PACKED if name in given), None)
+    name = None
+    for argument in PACKED:
+        if name is None and argument in given:
+            name = argument
     masked = "attention_mask" in given and not run.takes_lengths
     ragged = masked or run.takes_lengths
     found = batches(vocab, length, ragged=ragged, packed=bool(name), seed=seed)
+    # Tokens of the shortest batch: a warm-up need not cost much.
     run.warm_up(found[2].tokens, found[2].lengths, WARM_UP)
     for own in found:
 
         def loss(own: Batch = own) -> Tensor:
             real = torch.arange(own.tokens.shape[1]) < own.lengths[:, None]
-            options: dict[str, Any] = {"attention_mask": real.long()} if masked else {}
+            options: dict[str, Any] = {}
+            if masked:
+                options["attention_mask"] = real.long()
             if own.packed is not None and name:
                 options[name] = own.packed
-            outputs = outputs_of(
-                run.raw(own.tokens, own.lengths, training=True, noise=seed, **options)
-            )
-            return _weighted(outputs, real if real.shape == outputs.shape[:2] else None)
+            returned = run.raw(own.tokens, own.lengths, training=True, noise=seed, **options)
+            outputs = outputs_of(returned)
+            if real.shape != outputs.shape[:2]:
+                return _weighted(outputs, None)
+            return _weighted(outputs, real)
 
         yield own.name, loss
 
@@ -255,6 +275,8 @@ def _weighted(outputs: Tensor, real: Tensor | None) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     weights = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
     if real is not None:
-        weights = weights * real.reshape(*real.shape, *[1] * (values.dim() - 2))
+        ones = [1] * (values.dim() - 2)
+        weights = weights * real.reshape(*real.shape, *ones)
+    # An output that is not counted may be infinite: 0 · ∞ is no number.
     terms = values * weights
     return terms.masked_fill(weights == 0, 0.0).double().sum()

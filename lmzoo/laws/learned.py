@@ -27,14 +27,18 @@ class Learned(NamedTuple):
 def learned(config: Any, task: Task, length: int = 9) -> Learned:
     """Return what learns of a model with noise on its weights; longer sequences take longer."""
     used = replace(
-        task, vocab=TASK.vocab, source_vocab=TASK.source_vocab, length=min(task.length, length)
+        task,
+        vocab=TASK.vocab,
+        source_vocab=TASK.source_vocab,
+        length=min(task.length, length),
     )
     return _learned(json.dumps(MODELS.dump(config), sort_keys=True), used)
 
 
 @functools.cache
 def _learned(config: str, task: Task) -> Learned:
-    model = disturbed(zoo.build(MODELS.parse(json.loads(config)), task, seed=0)).train()
+    built = zoo.build(MODELS.parse(json.loads(config)), task, seed=0)
+    model = disturbed(built).train()
     if model.closed_form:
         return Learned(frozenset(), config)
     with without_kernels(), torch.random.fork_rng(devices=[]):

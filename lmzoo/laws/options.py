@@ -29,7 +29,10 @@ UNPROMISED = {
 
 def unpromised(label: str) -> str:
     """Return why a case does not obey every law, or ""."""
-    return next((why for case, why in UNPROMISED.items() if re.search(case, label)), "")
+    for case, why in UNPROMISED.items():
+        if re.search(case, label):
+            return why
+    return ""
 
 
 def option_values(config: type) -> dict[str, list[Any]]:
@@ -40,17 +43,22 @@ def option_values(config: type) -> dict[str, list[Any]]:
         for kind in _kinds(hint):
             values += _values(kind)
             if hasattr(kind, "__pydantic_fields__"):
-                nested = option_values(kind)
-                found |= {f"{name}.{path}": own for path, own in nested.items()}
-        if values:
-            found[name] = [value for i, value in enumerate(values) if value not in values[:i]]
+                for path, own in option_values(kind).items():
+                    found[f"{name}.{path}"] = own
+        distinct = []
+        for value in values:
+            if value not in distinct:
+                distinct.append(value)
+        if distinct:
+            found[name] = distinct
     return found
 
 
 def one_at_a_time(config: type) -> Iterator[Case]:
     """Yield each value of each option."""
     for path, values in option_values(config).items():
-        yield from (_case(path, value) for value in values)
+        for value in values:
+            yield _case(path, value)
 
 
 def pairs(config: type) -> Iterator[Case]:
@@ -62,7 +70,8 @@ def pairs(config: type) -> Iterator[Case]:
             yield f"{first}, {second}", overlay(one, other)
     for path, values in option_values(config).items():
         sets = [value for value in values if isinstance(value, list)]
-        yield from (_case(path, one + other) for one, other in itertools.combinations(sets, 2))
+        for one, other in itertools.combinations(sets, 2):
+            yield _case(path, one + other)
 
 
 def cases(config: type, accept: Callable[[dict[str, Any]], Any]) -> tuple[list[Case], list[Case]]:
@@ -71,8 +80,9 @@ def cases(config: type, accept: Callable[[dict[str, Any]], Any]) -> tuple[list[C
     `accept` returns what the fields of a case make, or raises a `UserError`.
     """
     seen = [accept({})]
-    found: tuple[list[Case], list[Case]] = [], []
-    for kind, every in zip(found, (one_at_a_time(config), pairs(config)), strict=True):
+    found = []
+    for every in (one_at_a_time(config), pairs(config)):
+        kind: list[Case] = []
         for label, fields in every:
             try:
                 made = accept(fields)
@@ -81,7 +91,9 @@ def cases(config: type, accept: Callable[[dict[str, Any]], Any]) -> tuple[list[C
             if made not in seen:
                 seen.append(made)
                 kind.append((label, fields))
-    return found
+        found.append(kind)
+    single, double = found
+    return single, double
 
 
 def some(found: list[Case], count: int, seed: int = 0) -> list[Case]:
@@ -116,7 +128,8 @@ def _values(kind: Any) -> list[Any]:
     if get_origin(kind) is Literal:
         return [getattr(value, "value", value) for value in get_args(kind)]
     if get_origin(kind) is frozenset:
-        return [[value] for part in get_args(kind) for value in _values(part)]
+        parts = [part for enum_type in get_args(kind) for part in _values(enum_type)]
+        return [[part] for part in parts]
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return [member.value for member in kind]
     return []

@@ -70,7 +70,8 @@ PROBES = {
         "numbers that no seed fixes; nothing else was probed",
     ),
     "future": Probe(
-        "later token", "leak: a score changes by {:.2g} nats when a later token changes"
+        "later token",
+        "leak: a score changes by {:.2g} nats when a later token changes",
     ),
     "itself": Probe(
         "own token",
@@ -78,11 +79,13 @@ PROBES = {
         "{:.2g}; scores depend on their own token, or are not normalised",
     ),
     "total": Probe(
-        "total", "the sum of the probabilities of all sequences differs from 1 by {:.2g}"
+        "total",
+        "the sum of the probabilities of all sequences differs from 1 by {:.2g}",
     ),
     "pads": Probe("padding", "a score changes by {:.2g} nats when the padding changes"),
     "mates": Probe(
-        "batch", "leak: a score changes by {:.2g} nats when the other sequences of the batch change"
+        "batch",
+        "leak: a score changes by {:.2g} nats when the other sequences of the batch change",
     ),
     "steps": Probe(
         "step by step",
@@ -133,7 +136,7 @@ class Probes:
 
     def again(self) -> float:
         """Call the model twice."""
-        rows = self.tokens[:2], self.lengths[:2]
+        rows = (self.tokens[:2], self.lengths[:2])
         modes = [False]
         if self.subject.trains:
             modes.append(True)
@@ -156,7 +159,8 @@ class Probes:
     def _pairs(self, *, training: bool) -> Iterator[tuple[list[int], list[Tensor]]]:
         """Yield positions, and the outputs of two batches that differ from these positions on."""
         for v in range(1, min(self.subject.vocab, 3)):
-            yield self.cuts, [self._with(own, training=training) for own in (0, v)]
+            pair = [self._with(token, training=training) for token in (0, v)]
+            yield self.cuts, pair
         if self.subject.length > 2:
             yield from self._drawn_pairs(training=training)
 
@@ -172,9 +176,10 @@ class Probes:
         count = len(self.cuts)
         generator = torch.Generator().manual_seed(self.seed)
         places = torch.randperm(T - 2, generator=generator)
+        # The special tokens first, from `<end>` down: a leak often shows at them.
         special = torch.arange(8, -2, -1) % V
         tokens = torch.cat([special, torch.randperm(V, generator=generator)])
-        rounds = -(-max(len(tokens), T) // count)
+        rounds = -(-max(len(tokens), T) // count)  # rounded up
         most = ROUNDS
         if V <= 3:
             most = 1
@@ -190,8 +195,11 @@ class Probes:
             other[rows, cuts] = tokens[(numbers + 2) % len(tokens)]
             kept = torch.arange(T) < cuts[:, None]
             longer = lengths.maximum(cuts + 1)
-            pair = [known.where(kept, later) for later in (one, other)]
-            yield cuts.tolist(), [self._outputs(x, longer, training=training) for x in pair]
+            pair = []
+            for later in (one, other):
+                changed = known.where(kept, later)
+                pair.append(self._outputs(changed, longer, training=training))
+            yield cuts.tolist(), pair
 
     def itself(self) -> float:
         """Sum the probabilities of all tokens at each position."""
@@ -201,7 +209,8 @@ class Probes:
         """Sum the probabilities of all sequences of the length of the subject, in evaluation."""
         task = Task(vocab=self.subject.vocab, length=self.subject.length)
         scores = self._outputs(*every_sequence(task), training=False)
-        return _deviation(scores.double().sum(1).exp().sum(), torch.ones((), dtype=torch.float64))
+        total = scores.double().sum(1).exp().sum()
+        return _deviation(total, torch.ones_like(total))
 
     def pads(self) -> float:
         """Replace the padding; without noise, also shorten it."""
@@ -217,11 +226,13 @@ class Probes:
                 worst = max(worst, _deviation(after[real], before))
         if self.is_deterministic(training=False):
             before = self._outputs(tokens, lengths, training=False)
+            # A batch of shorter sequences: its padding ends earlier.
             for width in {T // 3 + 2, T // 2 + 1, T - 1} - {1, T}:
                 fits = lengths <= width
-                shown = real[lengths <= width, :width]
+                shown = real[fits, :width]
                 after = self._outputs(tokens[fits, :width], lengths[fits], training=False)
-                worst = max(worst, _deviation(after[shown], before[fits, :width][shown]))
+                expected = before[fits, :width][shown]
+                worst = max(worst, _deviation(after[shown], expected))
         return worst
 
     def mates(self) -> float:
@@ -262,34 +273,35 @@ class Probes:
         """The modes to probe: training mode only if its outputs differ from those in evaluation."""
         if not self.subject.trains:
             return (False,)
-        rows = self.tokens[:2], self.lengths[:2]
-        evaluated, trained = (
-            self.subject.outputs(*rows, training=on, noise=0) for on in (False, True)
-        )
+        rows = (self.tokens[:2], self.lengths[:2])
+        evaluated = self.subject.outputs(*rows, training=False, noise=0)
+        trained = self.subject.outputs(*rows, training=True, noise=0)
         if trained.equal(evaluated):
             return (False,)
         return (False, True)
 
     def is_deterministic(self, *, training: bool) -> bool:
         """Whether the outputs do not depend on the noise."""
-        rows = self.tokens[:2], self.lengths[:2]
-        first, second = (
-            self.subject.outputs(*rows, training=training, noise=noise) for noise in (0, 1)
-        )
+        rows = (self.tokens[:2], self.lengths[:2])
+        first = self.subject.outputs(*rows, training=training, noise=0)
+        second = self.subject.outputs(*rows, training=training, noise=1)
         return first.equal(second)
 
     def _with(self, token: int, *, training: bool) -> Tensor:
         """Return the outputs with this token at position cuts[i] of row i, and others after it."""
-        if (token, training) not in self._continued:
+        # Kept: `future` and `itself` replace the same tokens.
+        key = (token, training)
+        if key not in self._continued:
             rows = torch.arange(len(self.cuts))
-            self._continued[token, training] = self._replace(rows, token, training=training)
-        return self._continued[token, training]
+            self._continued[key] = self._replace(rows, token, training=training)
+        return self._continued[key]
 
     def _replace(self, rows: Tensor, token: int, *, training: bool) -> Tensor:
         cuts = torch.tensor(self.cuts)[rows, None]
         t = torch.arange(self.subject.length)
         later = self._random(len(self.cuts), seed=4 + token)[rows]
-        tokens = self.tokens[rows].where(t < cuts, later).masked_fill(t == cuts, token)
+        tokens = self.tokens[rows].where(t < cuts, later)
+        tokens = tokens.masked_fill(t == cuts, token)
         full = torch.full((len(rows),), self.subject.length)
         return self._outputs(tokens, full, training=training)
 
@@ -297,7 +309,8 @@ class Probes:
         V = self.subject.vocab
         T = self.subject.length
         count = len(self.cuts)
-        rows = torch.arange(count)[:: max(1, min(count, V * T * count // SUMMED))]
+        step = max(1, min(count, V * T * count // SUMMED))
+        rows = torch.arange(count)[::step]
         whole = V <= SAMPLED
         generator = torch.Generator().manual_seed(self.seed)
         if whole:
@@ -315,26 +328,36 @@ class Probes:
                     scores = self._with(v, training=training)
                 else:
                     scores = self._replace(rows, v, training=training)
-                total += scores[torch.arange(len(rows)), torch.tensor(self.cuts)[rows]].exp()
-            yield total if whole else total.clamp_min(1)
+                places = torch.tensor(self.cuts)[rows]
+                total += scores[torch.arange(len(rows)), places].exp()
+            # Of a part of the vocabulary, only a sum above 1 is a fault.
+            if not whole:
+                total = total.clamp_min(1)
+            yield total
 
     def _random(self, rows: int, seed: int) -> Tensor:
         """Return random tokens (B, T) without `<start>`."""
         generator = torch.Generator().manual_seed(derive_seed(self.seed + seed, "probe"))
-        return torch.randint(self.subject.vocab, (rows, self.subject.length), generator=generator)
+        shape = (rows, self.subject.length)
+        return torch.randint(self.subject.vocab, shape, generator=generator)
 
     def _outputs(
-        self, tokens: Tensor, lengths: Tensor, *, training: bool = False, whole: bool = False
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        *,
+        training: bool = False,
+        whole: bool = False,
     ) -> Tensor:
         """Return the outputs, computed in parts unless the batch has to be `whole`."""
         T = tokens.shape[1]
         rows = max(1, min(ATTENDED // T**2, OUTPUTS // (T * self.subject.vocab)))
         if whole:
             rows = len(tokens)
-        parts = zip(tokens.split(rows), lengths.split(rows), strict=True)
-        return torch.cat(
-            [self.subject.outputs(*part, training=training, noise=0) for part in parts]
-        )
+        found = []
+        for part in zip(tokens.split(rows), lengths.split(rows), strict=True):
+            found.append(self.subject.outputs(*part, training=training, noise=0))
+        return torch.cat(found)
 
 
 def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
@@ -345,8 +368,11 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
     """
     T = subject.length
     task = Task(vocab=subject.vocab, length=subject.length)
-    known, later = (batch(task, 1, seed + j)[0] for j in (0, 1))
+    known, _ = batch(task, 1, seed)
+    later, _ = batch(task, 1, seed + 1)
+    # Every token differs from the one it replaces.
     later = later.where(later != known, (known + 1) % subject.vocab)
+    # The likely positions first, for the case that time is short.
     places = torch.tensor(list(dict.fromkeys((*cut_positions(T), *range(1, T)))))
     rows = max(1, min(4 * ATTENDED // T**2, OUTPUTS // (T * subject.vocab)))
     worst = 0.0
@@ -361,8 +387,8 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
         if len(before) != len(cuts):  # the same shape as the changed rows
             before = subject.outputs(known.expand_as(changed), full, training=False, noise=0)
         after = subject.outputs(changed, full, training=False, noise=0)
-        pairs = enumerate(cuts.tolist())
-        worst = max(worst, *(_deviation(after[i, :u], before[i, :u]) for i, u in pairs))
+        for i, u in enumerate(cuts.tolist()):
+            worst = max(worst, _deviation(after[i, :u], before[i, :u]))
         seen += len(cuts)
     return worst, seen
 
@@ -372,9 +398,12 @@ def cut_positions(length: int) -> list[int]:
 
     A complete chunk of any size that is read as a whole contains one of them.
     """
-    powers = [2**k + d for k in range(length.bit_length()) for d in (-1, 0, 1)]
-    eighths = [length * k // 8 for k in range(1, 8)]
-    return sorted({u for u in (*powers, *eighths, length - 2, length - 1) if 1 <= u < length})
+    places = {length - 2, length - 1}
+    for k in range(length.bit_length()):
+        places |= {2**k - 1, 2**k, 2**k + 1}
+    for k in range(1, 8):
+        places.add(length * k // 8)
+    return sorted(place for place in places if 1 <= place < length)
 
 
 def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
@@ -383,7 +412,10 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
     A weight that starts at zero can hide a leak.
     """
     same = task is None or task == model.task
-    model = (copy.deepcopy(model) if same else new_model(model, 0, task)).double()
+    if same:
+        model = copy.deepcopy(model).double()
+    else:
+        model = new_model(model, 0, task).double()
     if model.closed_form and not same:
         model.fit_closed_form(*batch(model.task))
     disturb(model)
@@ -419,9 +451,8 @@ def model_subject(model: LanguageModel) -> Subject:
         yield prefixes
 
     task = model.task
-    return Subject(
-        task.vocab, task.length, partial(log_prob, model), names, other_forms=other_forms
-    )
+    scores = partial(log_prob, model)
+    return Subject(task.vocab, task.length, scores, names, other_forms=other_forms)
 
 
 def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
@@ -437,7 +468,9 @@ def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
 
 def _deviation(actual: Tensor, expected: Tensor) -> float:
     """Return the largest absolute difference; infinity if a value is NaN."""
-    gap = (actual.double() - expected.double()).abs().masked_fill(actual == expected, 0.0)
+    # Equal infinities have no difference.
+    gap = (actual.double() - expected.double()).abs()
+    gap = gap.masked_fill(actual == expected, 0.0)
     if gap.numel():
         return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
     return 0.0

@@ -107,6 +107,7 @@ def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int) -
 def _modes(run: "Runner", tokens: Tensor, vocab: int, *, is_random: bool) -> tuple[bool, list[str]]:
     """Return whether training mode can be compared, and what the table notes."""
     notes = []
+    # Two rows without a token in common.
     other = torch.arange(tokens.numel()).view(tokens.shape) % vocab
     if is_random:
         if run.varies(tokens, other, training=False):
@@ -208,10 +209,14 @@ class Runner:
 
         In evaluation they are its own: a model that keeps state between calls is found.
         """
-        given = (tokens.clone(), lengths)[: 1 + self.takes_lengths]  # a model may change tokens
+        given = (tokens.clone(),)  # a model may change tokens
+        if self.takes_lengths:
+            given = (*given, lengths)
         if self.transformer:
             options = {"use_cache": False, **options}
-        states = random.getstate(), np.random.get_state()
+        # The generators of the caller: what a model draws must not change them.
+        python_state = random.getstate()
+        numpy_state = np.random.get_state()
         kept: Any = contextlib.nullcontext()
         try:
             if isinstance(self.model, nn.Module):
@@ -234,8 +239,8 @@ class Runner:
                 f"{describe_error(error)}"
             ) from error
         finally:
-            random.setstate(states[0])
-            np.random.set_state(states[1])
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
 
     def varies(self, *tokens: Tensor, training: bool) -> bool:
         """Return whether tokens decide how many random numbers are drawn."""
@@ -269,16 +274,22 @@ class Runner:
     def _cached(self, tokens: Tensor) -> Iterator[Tensor]:
         """Yield the outputs of a model that reads the last tokens one by one from its cache."""
         known = parameters_of(self.model.forward)
-        name = next((name for name in CACHES if name in known), None)
-        if name is None:
+        names = [name for name in CACHES if name in known]
+        if not names:
             return
+        name = names[0]
         parts = []
         cache = None
         places = torch.arange(tokens.shape[1]).expand_as(tokens)
-        for at in (slice(-LAST), *(slice(i, i + 1) for i in range(tokens.shape[1])[-LAST:])):
+        count = tokens.shape[1]
+        reads = [slice(-LAST)]
+        for i in range(count - LAST, count):
+            reads.append(slice(i, i + 1))
+        for at in reads:
             part = tokens[:, at]
-            options = {name: cache, "position_ids": places[:, at]}
-            options = {key: value for key, value in options.items() if key in known}
+            options = {name: cache}
+            if "position_ids" in known:
+                options["position_ids"] = places[:, at]
             found = self.raw(part, part, training=False, noise=0, use_cache=True, **options)
             cache = found.get(name)
             if cache is None:
@@ -296,7 +307,9 @@ class Runner:
             if self.logits:
                 values = values.log_softmax(-1)
             total = values.logsumexp(-1, keepdim=True)
-            columns = torch.arange(self.width)[:: max(1, self.width // COLUMNS)]
+            # Some columns and the sum of all: a leak changes both.
+            step = max(1, self.width // COLUMNS)
+            columns = torch.arange(self.width)[::step]
             return torch.cat([values[..., columns], total], dim=-1)
         if values.dim() == 2 and values.shape[1] == tokens.shape[1] - 1:
             return nn.functional.pad(values, (1, 0))
@@ -313,10 +326,9 @@ def restored_buffers(module: nn.Module) -> Iterator[None]:
     """Give a module copies of its buffers; afterwards it has its own."""
     kept = [(own._buffers, dict(own._buffers.items())) for own in module.modules()]
     for own, buffers in kept:
+        # Replaced, not overwritten: those of the module keep their memory.
         for name, buffer in buffers.items():
-            if buffer is None:
-                own[name] = buffer
-            else:
+            if buffer is not None:
                 own[name] = buffer.clone()
     try:
         yield
@@ -405,8 +417,9 @@ def parameters_of(call: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def _needed(call: Callable[..., Any]) -> list[inspect.Parameter]:
-    return [
-        p
-        for p in parameters_of(call).values()
-        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    ]
+    needed = []
+    for parameter in parameters_of(call).values():
+        is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and not is_rest:
+            needed.append(parameter)
+    return needed

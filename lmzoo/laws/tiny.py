@@ -25,13 +25,31 @@ SAME = 1e-6
 CLOSE = 2e-5
 FINE = 1e-10
 
-TASK = Task(vocab=3, length=4, source_vocab=3, source_length=3)
+TASK = Task(
+    vocab=3,
+    length=4,
+    source_vocab=3,
+    source_length=3,
+)
 """Small enough to list all 3³ sequences."""
 
 TINY_SIZES: Mapping[str, float] = {
-    **dict.fromkeys(("code", "depth", "groups", "heads", "layers", "nonterminals", "order"), 2),
-    **dict.fromkeys(("preterminals", "slots", "span", "stride", "window"), 2),
-    **{"components": 3, "density": 0.5, "states": 3, "width": 4},
+    "code": 2,
+    "components": 3,
+    "density": 0.5,
+    "depth": 2,
+    "groups": 2,
+    "heads": 2,
+    "layers": 2,
+    "nonterminals": 2,
+    "order": 2,
+    "preterminals": 2,
+    "slots": 2,
+    "span": 2,
+    "states": 3,
+    "stride": 2,
+    "width": 4,
+    "window": 2,
 }
 """Tiny values of config fields, by field name, for nested configs too."""
 
@@ -52,12 +70,17 @@ def _shrunk(value: Any, size: float | None, sizes: Mapping[str, float]) -> Any:
 
 
 def tiny(
-    name: str, vocab: int = TASK.vocab, length: int = TASK.length, seed: int = 0, **fields: Any
+    name: str,
+    vocab: int = TASK.vocab,
+    length: int = TASK.length,
+    seed: int = 0,
+    **fields: Any,
 ) -> LanguageModel:
     """Return the row's model at tiny size, with `fields` set; closed-form models are fitted."""
     small = shrink(to_dict(zoo.config(name)))
     config = zoo.config(name, **zoo.overlay(small, fields))
-    model = zoo.build(config, replace(TASK, vocab=vocab, length=length), seed)
+    task = replace(TASK, vocab=vocab, length=length)
+    model = zoo.build(config, task, seed)
     if model.closed_form:
         model.fit_closed_form(*batch(model.task, seed=3))
     return model
@@ -94,9 +117,10 @@ def default_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
 
 def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     """Return all V^(T-1) sequences of full length."""
-    rest = torch.cartesian_prod(*[torch.arange(task.vocab)] * (task.length - 1))
-    rest = rest.reshape(-1, task.length - 1)
-    tokens = torch.cat([torch.full((len(rest), 1), START), rest], dim=1)
+    words = [torch.arange(task.vocab)] * (task.length - 1)
+    rest = torch.cartesian_prod(*words).reshape(-1, task.length - 1)
+    start = torch.full((len(rest), 1), START)
+    tokens = torch.cat([start, rest], dim=1)
     return tokens, torch.full((len(rest),), task.length)
 
 
@@ -112,16 +136,20 @@ def log_prob(
 
     A conditional model without a source gets `default_source`.
     """
+    if not source:
+        source = default_source(model, len(tokens))
     model.train(training)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.default_generator.manual_seed(noise)
-        return model.log_prob(tokens, lengths, *(source or default_source(model, len(tokens))))
+        return model.log_prob(tokens, lengths, *source)
 
 
 def next_log_prob(model: LanguageModel, prefix: Tensor, *source: Tensor) -> Tensor:
     """Return the distribution of the next token, in evaluation mode."""
+    if not source:
+        source = default_source(model, len(prefix))
     with torch.no_grad():
-        return model.eval().next_log_prob(prefix, *(source or default_source(model, len(prefix))))
+        return model.eval().next_log_prob(prefix, *source)
 
 
 def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -142,6 +170,7 @@ def new_model(model: LanguageModel, seed: int, task: Task | None = None) -> Lang
         other = type(model)(model.config, task or model.task)
     with torch.no_grad():
         for parameter in other.parameters():
+            # What is not drawn afterwards stays NaN, and fails every law.
             parameter.fill_(torch.nan)
     initialise(other, seed)
     return other

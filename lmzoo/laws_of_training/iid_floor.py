@@ -67,7 +67,8 @@ def iid_floor(
     seed: int = 0,
 ) -> IidFloor:
     """Build a model, train it on independent tokens of `symbols` kinds, and score new ones."""
-    model = zoo.build(config, Task(vocab=symbols + len(SPECIALS), length=length), seed)
+    task = Task(vocab=symbols + len(SPECIALS), length=length)
+    model = zoo.build(config, task, seed)
     batches = _draw_batches(symbols, length, batch, derive_seed(seed, "iid floor", "train"))
     if model.closed_form:
         tokens = torch.cat([next(batches)[0] for _ in range(min(steps, 100))])
@@ -79,8 +80,10 @@ def iid_floor(
             torch.manual_seed(derive_seed(seed, "noise"))
             for _ in range(steps):
                 step(lr, None, *next(batches))
-    test = next(_draw_batches(symbols, length, 2000, derive_seed(seed, "iid floor", "test")))
+    test_seed = derive_seed(seed, "iid floor", "test")
+    test = next(_draw_batches(symbols, length, 2000, test_seed))
     loss = evaluate(model, Sequences(*test)).token
+    # `<start>` is not scored.
     oracle = uniform_bag_floor(symbols, length - 1)
     return IidFloor(loss=loss, floor=math.log(symbols), oracle=oracle, steps=steps)
 

@@ -1,7 +1,7 @@
 """The laws of the parts that a module registers, each as a check that can run by itself."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,9 @@ def checks(module: str) -> Iterator[Check]:
     for name in _own(EMISSIONS, module):
         for norm in Norm:
             build = functools.partial(build_emission, {"name": name}, norm)
-            yield from (Check(f"emission {name}, norm={norm}", law, build) for law in EMISSION_LAWS)
-        for label, config in [(name, {"name": name}), *part_cases(EMISSIONS, name)[0]]:
+            yield from _checks(f"emission {name}, norm={norm}", EMISSION_LAWS, build)
+        single, _ = part_cases(EMISSIONS, name)
+        for label, config in [(name, {"name": name}), *single]:
             yield from _model_checks(f"emission {label} in", "recurrent_lm", emission=config)
     for name in _own(NORMALISERS, module):
         yield from _model_checks(f"normaliser {name} in", "recurrent_lm", norm=name)
@@ -71,7 +72,7 @@ def checks(module: str) -> Iterator[Check]:
                     yield from _model_checks(f"{label}: model", name, **fields)
     for name in _own(CORPORA, module):
         build = functools.partial(CORPORA.build, CORPORA.parse(name), None)
-        yield from (Check(f"corpus {name}", law, build) for law in CORPUS_LAWS)
+        yield from _checks(f"corpus {name}", CORPUS_LAWS, build)
 
 
 def cell_checks(name: str) -> Iterator[Check]:
@@ -85,15 +86,15 @@ def cell_checks(name: str) -> Iterator[Check]:
     one, both = part_cases(CELLS, name)
     for label, config in [(name, {"name": name}), *one]:
         build = functools.partial(disturbed_cell, config)
-        if label != name:
-            laws = CELL_LAWS
-        else:
+        # An option, such as a cut, may remove the inputs or the state.
+        laws = CELL_LAWS
+        if label == name:
             laws = UNCUT_LAWS
-        yield from (Check(f"cell {label}", law, build) for law in laws)
+        yield from _checks(f"cell {label}", laws, build)
         yield from _model_checks(f"cell {label} in", "recurrent_lm", cell=config)
     for label, config in some(both, PAIRS):
         build = functools.partial(disturbed_cell, config)
-        yield from (Check(f"cell {label}", law, build) for law in CELL_LAWS)
+        yield from _checks(f"cell {label}", CELL_LAWS, build)
         build = functools.partial(tiny, "recurrent_lm", cell=config)
         yield Check(f"cell {label} in recurrent_lm", law_every_parameter_learns, build)
     yield from _model_checks(f"cell {name} in", "recurrent_lm", cell={"name": name}, starts=2)
@@ -101,11 +102,15 @@ def cell_checks(name: str) -> Iterator[Check]:
 
 def part_cases(registry: Registry[Any], name: str) -> tuple[list[Case], list[Case]]:
     """Return the configs of a part at each value of each option, and at pairs of values."""
-    found = cases(registry[name].Config, lambda own: registry.parse({"name": name, **own}))
-    one, both = (
-        [(f"{name}, {label}", {"name": name, **fields}) for label, fields in kind] for kind in found
+    single, double = cases(
+        registry[name].Config,
+        lambda own: registry.parse({"name": name, **own}),
     )
-    return one, both
+
+    def named(kind: list[Case]) -> list[Case]:
+        return [(f"{name}, {label}", {"name": name, **fields}) for label, fields in kind]
+
+    return named(single), named(double)
 
 
 def row_cases(name: str) -> tuple[list[Case], list[Case]]:
@@ -114,14 +119,24 @@ def row_cases(name: str) -> tuple[list[Case], list[Case]]:
     return cases(type(config), functools.partial(zoo.change, config))
 
 
+def _checks(part: str, laws: Iterable[Any], build: Callable[[], Any]) -> Iterator[Check]:
+    for law in laws:
+        yield Check(part, law, build)
+
+
 def _model_checks(label: str, row: str, **fields: Any) -> Iterator[Check]:
-    extra = [f"{key}={value}" for key, value in fields.items() if key == "starts"]
-    title = ", ".join([f"{label} {row}", *extra])
+    title = f"{label} {row}"
+    if "starts" in fields:
+        title += f", starts={fields['starts']}"
     build = functools.partial(tiny, row, **fields)
-    for law in laws_for(MODELS[zoo.row(row).model or ""]):
-        yield Check(title, law, build)
+    laws = laws_for(MODELS[zoo.row(row).model or ""])
+    yield from _checks(title, laws, build)
 
 
 def _own(registry: Registry[Any], module: str) -> list[str]:
-    modules = {name: registry[name].__module__ for name in registry}
-    return [name for name, own in modules.items() if f"{own}.".startswith(f"{module}.")]
+    found = []
+    for name in registry:
+        own = registry[name].__module__
+        if f"{own}.".startswith(f"{module}."):  # the module itself, or one below it
+            found.append(name)
+    return found

@@ -45,6 +45,7 @@ class LatentAutoregressive(FeatureModel):
     def state_size(self) -> int | None:
         return self.cell.state_size
 
+    def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         start = self._start(batch)[:, None]
         return stack.begin([self.cell], start)
 
