@@ -217,9 +217,10 @@ def measure(subject: Subject, seed: int = 0) -> Audit:
     probes = Probes(subject, seed)
     found: dict[str, float | None] = dict.fromkeys(PROBES)
     for name in subject.probes:
-        found[name] = getattr(probes, name)()
+        value = getattr(probes, name)()
+        found[name] = value
         # What differs between equal calls differs in all other probes.
-        if name == "again" and not found[name] <= subject.tolerance:
+        if name == "again" and not value <= subject.tolerance:
             break
     return Audit(found, subject.length, subject.tolerance, subject.notes)
 
