@@ -334,8 +334,8 @@ def _said_of_runs(
     if q.seed and known["key"].n_unique() == len(known) > len(variants) > 1:
         yield f"{q.seed} is another one in each run, so it pairs none"
     word = "seed" if q.seed else "row"
-    largest = known["value"].max()
-    if not q.higher_is_better and better(q.metric) is False and largest is not None and largest < 0:
+    is_loss = better(q.metric) is False and not q.higher_is_better
+    if is_loss and len(known) and (known["value"] < 0).all():
         yield f"{q.metric} is negative in each run; of a negated loss, a higher one is better"
     of_epochs = re.sub("_step$", "_epoch", q.metric)
     if of_epochs != q.metric and of_epochs in source.frame.columns:

@@ -6,7 +6,6 @@ label of JSON lines.
 """
 
 import contextlib
-import csv
 import mmap
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,7 @@ from typing import Any
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.texts import (
-    W_AND_B,
-    Source,
-    below_comments,
-    decimal_points,
-    decoded,
-    separator_of,
-)
+from lmzoo.lab.judging.texts import Source, below_comments, decoded, read_csv, separator_of
 
 LARGE = 4_000_000
 """Bytes from which a table is scanned."""
@@ -75,24 +67,17 @@ def _scan(file: Path) -> tuple[pl.LazyFrame | None, str]:
 
 
 def _separator(content: mmap.mmap) -> str:
-    """Return the separator of a table that needs no care to be read, else ""."""
-    head = content[: content.rfind(b"\n", 0, 2**16)]
-    with contextlib.suppress(UserError):
-        text = decoded(head)
-        separator, split = separator_of(below_comments(text))
-        header, *rows = list(csv.reader(split, delimiter=separator))
-        columns = {name: [*own] for name, *own in zip(header, *rows, strict=False)}
+    """Return the separator of a table whose beginning polars reads as `read_csv` does, else ""."""
+    head = content[: content.rfind(b"\n", 0, 2**16) + 1]
+    with contextlib.suppress(UserError, pl.exceptions.PolarsError):
+        separator, _ = separator_of(below_comments(decoded(head)))
+        ours = read_csv(decoded(head))
+        theirs = pl.read_csv(head, separator=separator, infer_schema=False)
         odd = [b"\n\n", b"\n\r\n", b"\n" + head.partition(b"\n")[0] + b"\n"]
         if separator != ",":
             odd.append(b",")
         is_odd = any(content.find(mark) >= 0 for mark in odd)
-        is_whole = "\n".join(split) == text and len(columns) == len(header)
-        if separator in ";\t":
-            marks = decimal_points(columns)
-        else:
-            marks = ({}, [])
-        is_nested = W_AND_B & {*header}
-        if is_whole and not is_odd and not is_nested and "" not in header and not any(marks):
+        if ours.frame.equals(theirs) and not is_odd and not ours.unclear:
             return separator
     return ""
 

@@ -95,8 +95,8 @@ def read_results(path: str | Path, question: Any = None) -> Source:
 def as_source(given: Any, question: Any = None) -> Source:
     """Return the source of a polars or pandas frame, columns, rows or a path."""
     results: Any = given.collect() if isinstance(given, pl.LazyFrame) else given
-    if hasattr(results, "get_dataframe"):  # a ResultGrid of Ray Tune
-        results = results.get_dataframe()
+    if hasattr(results, "experiment_path"):  # a ResultGrid of Ray Tune, which has no states
+        results = results.experiment_path
     if isinstance(results, pl.DataFrame):
         return _of_frame(results)
     is_series = hasattr(results, "dtype") and getattr(results, "ndim", 1) == 1
@@ -264,8 +264,8 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
             row = {k: v for k, v in row.items() if v is not None}
             if split:
                 row = {k if re.fullmatch(STEPS, k) else f"{split}.{k}": v for k, v in row.items()}
-            if step == "training_iteration" and row.get("done") == "False":
-                del row["done"]  # as a function of Ray Tune leaves it
+            if step == "training_iteration" and row.get("done") in ("True", "False"):
+                del row["done"]  # False in the last row of a function of Ray Tune
             trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in ours[RUN]), None)
             if trial in states:
                 ours["status"] = states[trial]

@@ -10,6 +10,7 @@ import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import polars as pl
@@ -114,6 +115,7 @@ def tune(path: Path, last: str = "TERMINATED") -> None:
         run = path / f"train_ab_{i:05}_{i}_seed={s},variant={v}_2026"
         own = {"trial_id": f"ab_{i:05}", "done": False}  # as a function of Ray Tune leaves it
         rows = [own | {"training_iteration": k, "loss": x + 2 - k} for k in (1, 2)]
+        rows[1]["done"] = i % 2 == 0  # as a scheduler ends it
         put(run / "result.json", "\n".join(map(json.dumps, rows)) + "\n")
         put(run / "params.json", json.dumps({"variant": v, "seed": s}))
         status = last if i == len(RUNS) - 1 else "TERMINATED"
@@ -345,7 +347,9 @@ def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path: Path, capfd: A
 
 def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     tune(tmp_path / "t", "ERROR")
-    assert "2 not finished (status 'ERROR')" in heading(tmp_path / "t", by="config.variant")
+    grid = SimpleNamespace(experiment_path=str(tmp_path / "t"))
+    for given in (tmp_path / "t", grid):
+        assert "2 not finished (status 'ERROR')" in heading(given, by="config.variant")
     put(tmp_path / "t" / "experiment_state-1.json", '{"trial_data": {"a": 1}}')
     with pytest.raises(UserError, match="has no states of trials"):
         heading(tmp_path / "t", by="config.variant")
