@@ -331,7 +331,12 @@ def _said_of_runs(
     same = variants.filter((pl.col("runs") > 1) & (pl.col("values") == 1))["variant"]
     if len(same):
         yield f"{', '.join(map(repr, dict.fromkeys(same)))}: {SAME}"
-    if q.seed and known["key"].n_unique() == len(known) > len(variants) > 1:
+    keys = known["key"].unique(maintain_order=True)
+    is_number = keys.str.contains(r"^[+-]?\d+$")
+    others = keys.filter(~is_number).to_list()
+    if q.seed and others and is_number.any():
+        yield f"{q.seed}: not a number, as others are, but counted: {some(others)}"
+    if q.seed and len(keys) == len(known) > len(variants) > 1:
         yield f"{q.seed} is another one in each run, so it pairs none"
     word = "seed" if q.seed else "row"
     is_loss = better(q.metric) is False and not q.higher_is_better

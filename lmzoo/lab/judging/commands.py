@@ -67,6 +67,7 @@ ANSI = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]P^_X].*?(?:\x07|\x1b\\|$)|[ -/]*[0-~])", re.DOTALL
 )
 """Escape sequences of terminals: colours, titles, links."""
+TRACEBACK = re.compile(r"^Traceback \(most .*\n(?:[ \t].*\n)*(.*)", re.MULTILINE)
 NAME_IT = r"name --metric KEY of a JSON line, or --pattern 'loss: (\S+)'"
 
 
@@ -85,45 +86,21 @@ class Metric:
 
         `say` is told what else than a line of JSON, or which longer word, was read.
         """
+        hint = ""
         if self.pattern is not None:
-            printed = f"{out}\n{err}"
-            finds = re.compile(self.pattern, re.MULTILINE).finditer
-            found = [*finds(printed), *finds(with_digits(printed))]  # \\d+ matches no nan
-            last = max(found, key=re.Match.start, default=None)
-            text = last and last[1] and printed[slice(*last.span(1))]
-            where = f"nothing matches --pattern {self.pattern!r}"
-            check_whole(printed, *last.span(1) if last and text else (0, 0))
-            before = last and re.search(r"[\w./-]*$", printed[: last.start()])
-            if last and before and before[0] and re.match(r"\w", last[0]):
-                say(f"--pattern {self.pattern!r} matches inside of {before[0] + last[0]!r}")
+            text = _matched(self.pattern, f"{out}\n{err}", say)
         elif self.name is not None:
-            rows = [flat_row(row) for row in objects(out)]
-            names = dict.fromkeys(name for row in rows for name in row)
-            text = next((row[self.name] for row in reversed(rows) if self.name in row), None)
-            where = f"no JSON line has the key {self.name!r}{near(self.name, names)}"
-            key = self.name.rpartition(".")[2]
-            is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""")
-            own = [line for line in out.split("\n") if is_named.search(line)][-1:]
-            if own and not [*objects(own[0])]:
-                found, kind = loose_object(out, [*is_named.finditer(out)][-1].start())
-                row = flat_row(found)
-                if self.name in row:
-                    say(f"{self.name} is read from {kind}")
-                    return number(row[self.name])
-                raise UserError(f"a line with the key {key!r} is not JSON: {own[0].strip()[:60]!r}")
-            if self.name in names:
-                where = f"{self.name} is null in the last JSON line that has it"
+            text = _named(self.name, out, say)
         else:
-            lines = [line.strip() for line in out.splitlines() if line.strip()]
-            text, where = (lines or [None])[-1], f"it printed nothing; {NAME_IT}"
-        if text is None:
-            raise UserError(where)
+            text = out.strip().rpartition("\n")[2].strip()
+            hint = f"; {NAME_IT}"
+            if not text:
+                raise UserError(f"it printed nothing{hint}")
         try:
             return number(text)
         except ValueError:
             found = f"the metric is {str(text)[:60]!r}, not a number up to {LARGEST:g}"
-            asked = self.pattern is not None or self.name is not None
-            raise UserError(found if asked else f"{found}; {NAME_IT}") from None
+            raise UserError(found + hint) from None
 
 
 @dataclass(frozen=True)
@@ -166,12 +143,13 @@ class Arm:
         A `UserError` has the last line of its stderr, or says that it printed no metric, or that
         its files have changed.
         """
+        name = f"{self.name}, seed {seed}"
         try:
             self._check({})
-            value = self._run(seed, say)
+            value = self._run(seed, lambda text: say(f"{name}: {text}"))
             self._check(self.read_files())
-        except ProgramError as error:
-            raise UserError(f"{self.name}, seed {seed}: {error}") from None
+        except (ProgramError, UserError) as error:
+            raise UserError(f"{name}: {error}") from None
         return value
 
     def _check(self, read: Files) -> None:
@@ -199,15 +177,12 @@ class Arm:
         if code := process.returncode:
             lines = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
             ended = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise UserError(f"{self.name}, seed {seed}: {ended}: {described_output(lines)}")
-        for text in (out, err):
-            if found := re.search(r"^Traceback \(most .*\n(?:[ \t].*\n)*(.*)", text, re.MULTILINE):
-                error = f"printed a traceback ({found[1][:60]}) and ended with exit code 0"
-                say(f"warning: {self.name}, seed {seed}: {error}; what it printed counts")
-        try:
-            return self.metric.read(out, err, lambda text: say(f"{self.name}, seed {seed}: {text}"))
-        except UserError as error:
-            raise UserError(f"{self.name}, seed {seed}: {error}") from None
+            raise UserError(f"{ended}: {described_output(lines)}")
+        found = TRACEBACK.search(f"{out}\n{err}")
+        if found:
+            error = f"printed a traceback ({found[1][:60]}) and ended with exit code 0"
+            say(f"warning: {error}; what it printed counts")
+        return self.metric.read(out, err, say)
 
 
 def _printed(file: IO[bytes]) -> str:
@@ -215,6 +190,44 @@ def _printed(file: IO[bytes]) -> str:
     file.seek(0)
     text = ANSI.sub("", file.read().decode(errors="replace"))
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _matched(pattern: str, printed: str, say: Callable[[str], None]) -> str:
+    """Return the first group of the last match of the pattern, as it was printed."""
+    finds = re.compile(pattern, re.MULTILINE).finditer
+    found = [*finds(printed), *finds(with_digits(printed))]  # \\d+ matches no nan
+    last = max(found, key=re.Match.start, default=None)
+    if last is None or not last[1]:
+        raise UserError(f"nothing matches --pattern {pattern!r}")
+    start, end = last.span(1)
+    check_whole(printed, start, end)
+    *_, word = re.split(r"[^\w./-]", printed[: last.start()])
+    if word and re.match(r"\w", last[0]):
+        say(f"--pattern {pattern!r} matches inside of {word + last[0]!r}")
+    return printed[start:end]
+
+
+def _named(name: str, out: str, say: Callable[[str], None]) -> Any:
+    """Return the value of the key in the last object that has it."""
+    rows = [flat_row(row) for row in objects(out)]
+    values = [row[name] for row in rows if name in row]
+    key = name.rpartition(".")[2]
+    is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""")
+    lines = [line for line in out.split("\n") if is_named.search(line)]
+    if lines and not [*objects(lines[-1])]:
+        *_, last = is_named.finditer(out)
+        found, kind = loose_object(out, last.start())
+        values = [value for own, value in flat_row(found).items() if own == name]
+        if not values:
+            line = lines[-1].strip()[:60]
+            raise UserError(f"a line with the key {key!r} is not JSON: {line!r}")
+        say(f"{name} is read from {kind}")
+    if not values:
+        names = dict.fromkeys(key for row in rows for key in row)
+        raise UserError(f"no JSON line has the key {name!r}{near(name, names)}")
+    if values[-1] is None:
+        raise UserError(f"{name} is null in the last JSON line that has it")
+    return values[-1]
 
 
 RUN_KEYS = frozenset({"arm", "name", "command", "seed", "value", "seconds", "environment", "files"})

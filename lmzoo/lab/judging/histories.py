@@ -102,11 +102,15 @@ def picked_rows(
     last = known.filter(STEP.max().over("run") == STEP)
     notes += _said_of_ends(known, last, q.step, at, key)
     last = last.group_by("run").last().sort("run")
-    if q.best is not None:
-        return _best(rows, known, q, notes)
-    if q.step is not None:
-        notes += _beside_best(known, last, q)
-    return last
+    if q.step is None:
+        return last
+    best = _best(rows, known, q)
+    if q.best is None:
+        notes += _beside_best(last, best, q)
+        return last
+    least, most = best["count"].min(), best["count"].max()
+    notes.append(f"the best row of each run by {q.best} counts, of {least} to {most} rows")
+    return best
 
 
 def _shown(run: Mapping[str, Any], key: str) -> str:
@@ -163,44 +167,34 @@ def _said_of_ends(
         yield f"ended before {at} {latest:g}, and their last value counts: {some(texts)}"
 
 
-def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question", notes: list[str]) -> pl.DataFrame:
-    """Return the row of each run at the step at which a column is best."""
+def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question") -> pl.DataFrame:
+    """Return the row of each run at the step at which a column is best, and of how many rows."""
     is_higher = q.higher_is_better
-    if q.best != q.metric and better(str(q.best)) is not None:
-        is_higher = better(str(q.best))
+    stated = better(q.best or q.metric)
+    if q.best not in (None, q.metric) and stated is not None:
+        is_higher = stated
     best = pl.col("best")
+    at_best = best.arg_min()
     if is_higher:
         at_best = best.arg_max()
-    else:
-        at_best = best.arg_min()
     finite = rows.filter(USABLE & best.is_finite()).group_by("run").agg(
         at=STEP.get(at_best), count=pl.len()
     )  # fmt: skip
     joined = known.join(finite, on="run", how="left", maintain_order="left")
+    joined = joined.with_columns(pl.col("count").fill_null(0))
     found = joined.filter(pl.col("at").fill_null(STEP) == STEP).group_by("run").last().sort("run")
     for run in joined.join(found, on="run", how="anti")[:1].to_dicts():
         raise UserError(
             f"variant {run['variant']!r}, {run['key']} has no {q.metric} at the {q.step} of its "
             f"best {q.best}; log both at one {q.step}"
         )
-    counts = found["count"].fill_null(0)
-    least = counts.min() or 0
-    most = counts.max() or 0
-    notes.append(f"the best row of each run by {q.best} counts, of {least} to {most} rows")
     return found
 
 
-def _beside_best(known: pl.DataFrame, last: pl.DataFrame, q: "Question") -> Iterator[str]:
+def _beside_best(last: pl.DataFrame, best: pl.DataFrame, q: "Question") -> Iterator[str]:
     """Say the means of the last and of the best values, and where a sign turns."""
-    if q.higher_is_better is None:
-        return
-    finite = known.filter(VALUE.is_finite())
-    if q.higher_is_better:
-        best = VALUE.max()
-    else:
-        best = VALUE.min()
     ends = last.filter(VALUE.is_finite()).join(
-        finite.group_by("run").agg(top=best), on="run", maintain_order="left"
+        best.select("run", top="value"), on="run", maintain_order="left"
     )
     means = ends.group_by("variant", maintain_order=True).agg(VALUE.mean(), pl.mean("top"))
     if means["value"].equals(means["top"]):
@@ -208,10 +202,9 @@ def _beside_best(known: pl.DataFrame, last: pl.DataFrame, q: "Question") -> Iter
     rows = means.to_dicts()
     base = next((row for row in rows if row["variant"] == q.reference), rows[0])
     texts = [f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}" for row in rows]
-    turned = [
-        row["variant"]
-        for row in rows
-        if (row["value"] - base["value"]) * (row["top"] - base["top"]) < 0
-    ]
-    turns = f"; the sign of {' and '.join(turned[:SHOWN])} turns" if turned else ""
-    yield f"last values count, not the best ones of runs (--best): {some(texts)}{turns}"
+    said = f"last values count, not the best ones of runs (--best): {some(texts)}"
+    is_turned = (VALUE - base["value"]) * (pl.col("top") - base["top"]) < 0
+    turned = means.filter(is_turned)["variant"]
+    if len(turned):
+        said += f"; the sign of {' and '.join(turned[:SHOWN])} turns"
+    yield said

@@ -20,6 +20,7 @@ YES = WORDS["yes"]
 NO = WORDS["no"]
 NOTHING = WORDS["nothing"]
 SUMMARIES = WORDS["summaries"]
+CHOICES = WORDS["choices"]
 ANY = ".*"
 
 
@@ -59,11 +60,14 @@ def _reasons(
     texts = [text or "" for text in plain(column.unique(maintain_order=True))]
     words = [text.lower() for text in texts]
     given = {*filter(None, words)}
-    rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES]
+    rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES - CHOICES]
+    of_rows = SUMMARIES & given
     if rest and all(rest):
-        reasons = [MEANS if word in SUMMARIES else "" for word in words]
-        if any(reasons):
-            return reasons
+        of_rows = (SUMMARIES | CHOICES) & given
+    elif name not in KNOWN_NAMES["runs"]:
+        of_rows = set()
+    if of_rows:
+        return [MEANS if word in of_rows else "" for word in words]
     read = [] if is_seed or not given else [
         flag for flag in FLAGS
         if (

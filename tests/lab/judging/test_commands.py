@@ -173,7 +173,7 @@ def test_a_traceback_with_exit_code_0_is_said(tmp_path) -> None:
     said: list[str] = []
     arm = Arm("base", f"{sys.executable} t.py {SEEDS} | cat", tmp_path, Metric())
     assert arm.run(7, said.append) == 2
-    assert said[0].startswith("warning: base, seed 7: printed a traceback (ValueError: no gpu)")
+    assert said[0].startswith("base, seed 7: warning: printed a traceback (ValueError: no gpu)")
 
 
 def test_a_run_ends_with_its_process(tmp_path) -> None:
