@@ -4,7 +4,6 @@ Cells of texts stay text. An empty cell or null is a missing value; NaN and infi
 diverged training prints. pandas writes a NaN as an empty cell.
 """
 
-import ast
 import contextlib
 import csv
 import io
@@ -419,16 +418,19 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
 
 def loose_object(text: str, place: int) -> tuple[dict[str, Any], str]:
     """Return the object around a place that is no line of JSON, and what it is; else {} and ""."""
+    for begin in (found.start() for found in re.finditer(r"\{", text[:place])):
+        with contextlib.suppress(ValueError, RecursionError):
+            value, end = json.JSONDecoder().raw_decode(text, begin)
+            lines = text.count("\n", begin, end) + 1
+            if end > place and lines > 1:
+                return value, f"JSON over {lines} lines"
+            if end > place:
+                return value, "JSON behind a prefix"
     for found in re.finditer(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}", text):
-        if not found.start() <= place < found.end():
-            continue
-        lines = found[0].count("\n") + 1
-        kind = "JSON behind a prefix"
-        if lines > 1:
-            kind = f"JSON over {lines} lines"
-        for read, said in ((json_value, kind), (ast.literal_eval, "a dictionary of Python")):
-            with contextlib.suppress(ValueError, SyntaxError, RecursionError):
-                return read(found[0]), said
+        if found.start() <= place < found.end():
+            # YAML has nan and names of Python's values, which are texts.
+            with contextlib.suppress(yaml.YAMLError):
+                return read_yaml(found[0]), "a dictionary of Python"
     return {}, ""
 
 
