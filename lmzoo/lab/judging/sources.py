@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -237,55 +237,78 @@ def _mlflow_runs(path: Path) -> Source | None:
 
 def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Source:
     """Return the rows of files of one kind; `whole`: each folder is a run."""
-    rows: list[dict[str, Row]] = []
-    notes: list[str] = []
-    states = _tune_states(root)
-    kept = _newest(files) if whole else files
-    if copies := len(files) - len(kept):
-        notes.append(f"{copies} {files[0].name} of checkpoints hold a part of their run's history")
-    splits = {} if whole else _splits(files)
+    kept = files
+    splits = _splits(files)
+    if whole:
+        kept = _newest(files)
+        splits = {}
     found = {file: _table_and_settings(file) for file in kept}
-    inner = {tuple(own.frame[RUN]) for own, _ in found.values() if RUN in own.paths}
-    is_run = len(inner) == 1 and len(kept) > 1  # the same names in each file are parts of a run
+    notes = [note for source, _ in found.values() for note in source.notes]
+    copies = len(files) - len(kept)
+    if copies:
+        notes.append(f"{copies} {files[0].name} of checkpoints hold a part of their run's history")
+    names = {tuple(source.frame[RUN]) for source, _ in found.values() if RUN in source.paths}
+    # The same names in each file are parts of its run, such as the splits of the data.
+    is_run = len(names) == 1 and len(kept) > 1
+    states = _tune_states(root)
+    rows: list[dict[str, Row]] = []
     for file, (source, config) in found.items():
         split = splits.get(file, "")
-        place = place_of(file.parent if whole or split else file.with_suffix(""), root)
-        if status := read_settings(file.with_name("run.json")).get("config.status"):  # of Sacred
-            place[""]["status"] = status
-        notes += source.notes
-        own = source.frame.to_dicts() or [{}]
-        if RUN in source.paths and is_run:
-            own = [{f"{row[RUN]}.{k}": v for row in own for k, v in row.items() if k != RUN}]
+        folder = file.parent if whole or split else file.with_suffix("")
+        place = place_of(folder, root)
+        own = _rows_of(source, is_run=is_run)
+        place[""] |= _state_of(file, own[0], states, place[""][RUN])
         for row in own:
             ours = dict(place[""])
-            ours |= {STATE: row.pop(STATE)} if row.get(STATE) else {}
+            if STATE in row:
+                ours[STATE] = row.pop(STATE)
             if RUN in source.paths and not is_run:
                 ours[RUN] += f"/{row.pop(RUN)}"
-            row = {k: v for k, v in row.items() if v is not None}
             if split:
                 row = {k if re.fullmatch(STEPS, k) else f"{split}.{k}": v for k, v in row.items()}
             if step == "training_iteration" and row.get("done") in ("True", "False"):
                 del row["done"]  # False in the last row of a function of Ray Tune
-            trial = row.get("trial_id") or next((t for t in states if f"_{t}_" in ours[RUN]), None)
-            if trial in states:
-                ours["status"] = states[trial]
-            elif file.with_name("error.txt").exists():
-                ours[STATE] = "not finished (error.txt)"
             rest = {k: v for k, v in config.items() if k not in row or not k.startswith("config.")}
-            parts = {"": ours, "file": row, "config": rest, "path": place["path"]}
             if split and len(own) == 1 and rows and rows[-1][""] == ours:
                 rows[-1]["file"] |= row
             else:
-                rows.append(parts)
-    known = {folder for file in files for folder in file.parents}
-    for mark in RUN_MARKS:  # runs that ended before they wrote a result
-        for file in sorted(root.glob(f"**/{mark}")):
-            folder = file.parent.parent if ".hydra" in mark else file.parent
-            if folder not in known:
-                rows.append(place_of(folder, root) | {"config": read_settings(file)})
-    result = source_of(rows, notes=notes)
-    result.step = step if step in result.frame.columns else None
+                rows.append({"": ours, "file": row, "config": rest, "path": place["path"]})
+    result = source_of([*rows, *_without_results(files, root)], notes=notes)
+    if step in result.frame.columns:
+        result.step = step
     return result
+
+
+def _rows_of(source: Source, *, is_run: bool) -> list[Row]:
+    """Return the rows of a file, at least one; named parts of a run are one."""
+    rows = [{k: v for k, v in row.items() if v is not None} for row in source.frame.to_dicts()]
+    if RUN in source.paths and is_run:
+        return [{f"{row[RUN]}.{k}": v for row in rows for k, v in row.items() if k != RUN}]
+    return rows or [{}]
+
+
+def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
+    """Return how a run ended, as Ray Tune or Sacred has written it; empty if neither has."""
+    trials = [row.get("trial_id"), *(trial for trial in states if f"_{trial}_" in run)]
+    known = [states[trial] for trial in trials if trial in states]
+    if known:
+        return {"status": known[0]}
+    if file.with_name("error.txt").exists():
+        return {STATE: "not finished (error.txt)"}
+    status = read_settings(file.with_name("run.json")).get("config.status")
+    return {"status": status} if status else {}
+
+
+def _without_results(files: Sequence[Path], root: Path) -> Iterator[dict[str, Row]]:
+    """Yield the runs that ended before they wrote a result: they have settings alone."""
+    known = {folder for file in files for folder in file.parents}
+    for mark in RUN_MARKS:
+        for file in sorted(root.glob(f"**/{mark}")):
+            folder = file.parent
+            if ".hydra" in mark:
+                folder = folder.parent
+            if folder not in known:
+                yield place_of(folder, root) | {"config": read_settings(file)}
 
 
 def _table_and_settings(file: Path) -> tuple[Source, Row]:
