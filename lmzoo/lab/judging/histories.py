@@ -164,7 +164,7 @@ def _said_of_ends(
     texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early]
     if texts:
         latest = ends["step"].max()
-        yield f"ended before {at} {latest:g}, and their last value counts: {some(texts)}"
+        yield f"stopped before {at} {latest:g}, judged by their last value: {some(texts)}"
 
 
 def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question") -> pl.DataFrame:

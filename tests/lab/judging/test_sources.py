@@ -358,7 +358,7 @@ def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     assert "2 not finished (error.txt)" in heading(tmp_path / "t", by="config.variant")
     boards(tmp_path / "b", 2)
     found = heading(tmp_path / "b", parse=NAMED, reference="base")
-    assert "step 2, and their last value counts: variant 'cand', seed 3 (at 1)" in found
+    assert "step 2, judged by their last value: variant 'cand', seed 3 (at 1)" in found
     mlflow(tmp_path / "f")
     put(tmp_path / "f/0" / f"{0:032x}" / "metrics/loss", "x")
     with pytest.raises(UserError, match=r"0/0+ has a damaged file: .*; delete it"):
