@@ -23,12 +23,14 @@ from lmzoo.cli.common import ModelSettings
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.data import vocabulary
 from lmzoo.data.corpus import CORPORA, corpus_config, describe_data, open_corpus
+from lmzoo.lab.analysis.render import filled
 from lmzoo.lab.cli.tables import AsJson, new_table
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 
 MODEL = "model"
 TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
+SIZES = f"V={TASK.vocab}, T={TASK.length}"
 """The sizes for which parameters are counted."""
 
 
@@ -71,7 +73,7 @@ def list_rows(
     if not console.is_terminal:
         console.width = 500  # a file has room for all columns
     console.print(table)
-    console.print(f"{len(rows)} rows; parameters for V={TASK.vocab}, T={TASK.length}", style="dim")
+    console.print(f"{len(rows)} rows; parameters for {SIZES}", style="dim")
 
 
 def describe(
@@ -84,18 +86,20 @@ def describe(
     With --set model.cell.cuts=[4], the equations of the cell, and what is cut, come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.
     """
     settings = parse_settings(fields or [])
-    show = _show_fields
     if name == "recipe":
+        form = "fields"
         facts = _recipe_facts()
     elif name.partition(":")[0] in CORPORA:
+        form = "fields"
         facts = _corpus_facts(name, settings)
     else:
+        form = "row"
         facts = _description(zoo.row(name), settings)
-        show = _show_row
     if as_json:
         echo(json.dumps(facts, indent=1, default=str))
         return
-    show(facts)
+    config = json.dumps(facts.get("config"), indent=2)
+    echo(filled(Path(__file__).with_name(f"{form}.txt"), **facts, sizes=SIZES, json=config))
 
 
 def _description(row: Row, settings: dict[str, Any]) -> dict[str, Any]:
@@ -107,43 +111,18 @@ def _description(row: Row, settings: dict[str, Any]) -> dict[str, Any]:
         return facts
     config = zoo.config(row.name, **fields)
     model = zoo.build(config, TASK)
-    facts["cell"] = []
+    cell = []
     if settings:
-        facts["cell"] = _changed_cell(config, zoo.config(row.name))
-    facts["state"] = describe_state(model)
-    facts["not_packable"] = reason_not_packable(model)
-    facts["config"] = to_dict(config)
-    facts["search"] = {field: _range(own) for field, own in ranges(type(config)).items()}
-    facts["equations"] = [*equations(config)]
-    return facts
-
-
-def _show_row(facts: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    console.print(f"[bold]{facts['name']}[/] {' '.join(facts['aliases'])}  {facts['summary']}")
-    score = facts["score"] or "—"
-    console.print(f"family {facts['family']}, score {score}, source {facts['source']}")
-    if facts["own_formula"]:
-        console.print(f"own formula of {facts['own_formula']}")
-    if facts["model"] is None:
-        return
-    for line in facts["cell"]:
-        console.print(line, markup=False, soft_wrap=True)
-    unused = ""
-    if facts["unused_parameters"]:
-        unused = f"; no score depends on {facts['unused_parameters']:,} of them"
-    size = f"V={TASK.vocab}, T={TASK.length}{unused}"
-    console.print(f"{facts['parameters']:,} parameters for {size}")
-    console.print(f"state between steps: {facts['state']}")
-    packed = "yes"
-    if facts["not_packable"]:
-        packed = f"no, {facts['not_packable']}"
-    console.print(f"packed training: {packed}")
-    console.print_json(data=facts["config"])
-    for field, search_range in facts["search"].items():
-        console.print(f"search {field}: {search_range}")
-    for text in facts["equations"]:
-        console.print(f"\n{text}", markup=False, soft_wrap=True)
+        cell = _changed_cell(config, zoo.config(row.name))
+    return {
+        **facts,
+        "cell": cell,
+        "state": describe_state(model),
+        "not_packable": reason_not_packable(model),
+        "config": to_dict(config),
+        "search": {field: _range(own) for field, own in ranges(type(config)).items()},
+        "equations": [*equations(config)],
+    }
 
 
 def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
@@ -177,7 +156,7 @@ def _recipe_facts() -> dict[str, Any]:
     searched = ranges(Recipe)
     return {
         "name": "recipe",
-        "summary": "settings of a training",
+        "summary": "of a training",
         "fields": {f"recipe.{field}": value for field, value in fields.items()},
         "search": {f"recipe.{field}": _range(own) for field, own in searched.items()},
     }
@@ -206,21 +185,6 @@ def _corpus_facts(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         defaults[f"corpus.{field.name}"] = default
     summary = (corpus.__doc__ or "").strip()
     return {"name": name, "summary": summary, "fields": defaults, "texts": texts}
-
-
-def _show_fields(facts: dict[str, Any]) -> None:
-    """Print a corpus or the recipe."""
-    console = Console(highlight=False)
-    console.print(f"[bold]{facts['name']}[/] {facts['summary']}")
-    lines = [*facts.get("facts", ())]
-    for path, value in facts.get("fields", {}).items():
-        line = f"{path}={value}".replace("=None", "=none")
-        if path in facts.get("search", ()):
-            line += f"; search {facts['search'][path]}"
-        lines.append(line)
-    lines += [f"\n{text}" for text in facts.get("texts", ())]
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
 
 
 def equations(config: Any) -> Iterator[str]:

@@ -16,12 +16,14 @@ import html
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
+from jinja2 import Environment, FileSystemLoader
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +36,8 @@ from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.analysis.words import WORDS
 from lmzoo.lab.statistics.compared import STATISTICS
 from lmzoo.lab.store.address import S3_SCHEME
+
+FORMS = Path(__file__).with_name("forms")
 
 
 @dataclass(frozen=True)
@@ -231,31 +235,30 @@ def _rich_table(table: TextTable, width: int = 0) -> Table:
     return result
 
 
-def _markdown(report: Report) -> str:
-    blocks = ["  \n".join(map(_escape_markdown, report.opening)), *_markdown_tables(report)]
-    blocks.append("  \n".join(map(_escape_markdown, report.closing)))
-    return "\n\n".join(filter(None, blocks))
+def filled(form: Path, **values: Any) -> str:
+    """Return a text file whose fields, as `<< name >>`, have these values; see Jinja."""
+    # Braces and per cent signs are characters of LaTeX.
+    forms = Environment(
+        loader=FileSystemLoader(form.parent),
+        variable_start_string="<<",
+        variable_end_string=">>",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = (_escape_markdown, _escape_latex, _latex_row, sentence)
+    forms.filters |= zip(("md", "tex", "row", "sentence"), filters, strict=True)
+    text = forms.get_template(form.name).render(values)
+    return re.sub("\n{3,}", "\n\n", text).strip()
 
 
-def _github(report: Report) -> str:
-    """Return the answer as the heading, warnings before the tables, all other lines folded."""
-    *before, first = report.lead or report.heading[:1]
-    shown = (*before, *report.warnings[report.grave :])
-    rest = [line for line in (*report.opening, *report.closing) if line not in (first, *shown)]
-    bullets = ("\n".join(f"- {_escape_markdown(line)}" for line in own) for own in (shown, rest))
-    warnings, lines = bullets
-    details = ("<details><summary>account</summary>", lines, "</details>")
-    blocks = [f"### {_escape_markdown(first)}", warnings, *_markdown_tables(report), *details]
-    return "\n\n".join(filter(None, blocks))
-
-
-def _markdown_tables(report: Report) -> Iterator[str]:
-    for table in report.tables:
-        rule = ["---" if name in table.text_columns else "---:" for name in table.header]
-        rows = [table.header, *table.rows]
-        lines = ["| " + " | ".join(map(_escape_markdown, row)) + " |" for row in rows]
-        lines.insert(1, "| " + " | ".join(rule) + " |")
-        yield from (f"**{_escape_markdown(table.title)}**", "\n".join(lines))
+def _form(report: Report, name: str) -> str:
+    title = report.question or "".join(report.heading[:1])
+    label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:6])
+    return filled(FORMS / f"{name}.txt", report=report, title=title, name=label)
 
 
 def _escape_markdown(text: str) -> str:
@@ -267,27 +270,6 @@ TEX: dict[str, str] = WORDS["tex"]
 """Characters that LaTeX needs in another form."""
 LATIN = 0x180
 """The first character that pdfLaTeX does not know."""
-OTHER_SCRIPTS = (
-    r"\providecommand{\zoochar}[1]{\ifdefined\Umathchar\char\"#1\relax\else{\small U+#1}\fi}"
-    " % letters of other scripts; XeLaTeX and LuaLaTeX print them"
-)
-
-
-def _latex(report: Report) -> str:
-    question = report.question or "".join(report.heading[:1])
-    lines = [r"% needs \usepackage{booktabs}", OTHER_SCRIPTS]
-    name = "-".join(re.findall(r"[a-z0-9]+", question.lower())[:6])
-    for number, table in enumerate(report.tables, 1):
-        texts = (question, report.answer, table.title, report.caption, *report.warnings)
-        caption = " ".join(sentence(text) for text in texts if text)
-        align = "".join("l" if name in table.text_columns else "r" for name in table.header)
-        header, *body = (_latex_row(row) for row in (table.header, *table.rows))
-        lines += ["", r"\begin{table}", r"\centering", rf"\caption{{{_escape_latex(caption)}}}"]
-        lines += [rf"\label{{tab:{name}-{number}}}", rf"\begin{{tabular}}{{{align}}}"]
-        lines += [r"\toprule", header, r"\midrule", *body, r"\bottomrule", r"\end{tabular}"]
-        lines += [r"\end{table}"]
-    notes = (f"% {line}".replace("\n", " ") for line in (*report.opening, *report.closing))
-    return "\n".join([*lines, "", *notes])
 
 
 def sentence(text: str) -> str:
@@ -345,7 +327,11 @@ def _json(report: Report) -> str:
     return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 
-FORMATS = {"md": _markdown, "csv": _csv, "json": _json, "latex": _latex, "github": _github}
+FORMATS = {
+    **{name: partial(_form, name=name) for name in ("md", "latex", "github")},
+    "csv": _csv,
+    "json": _json,
+}
 """Formats that do not depend on the width of the terminal."""
 
 

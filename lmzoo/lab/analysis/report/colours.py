@@ -5,6 +5,7 @@ import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import altair as alt
@@ -117,6 +118,17 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
             break
         limit = max(limit, x)
     return limit
+
+
+CONFIGS: dict[str, Any] = json.loads(
+    files("lmzoo.lab.analysis.report").joinpath("charts.json").read_text("utf-8")
+)
+"""Vega's configs, `page` of a picture and `paper` of a figure, and charts without their data."""
+
+
+def chart_from(name: str, rows: Sequence[Mapping[str, Any]]) -> Any:
+    """Return a chart of `charts.json` with these data."""
+    return alt.LayerChart.from_dict({**CONFIGS[name], "data": {"values": [*rows]}})
 
 
 def chart_of(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:

@@ -6,17 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import altair as alt
 import numpy as np
 import polars as pl
 
 from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
-from lmzoo.lab.analysis.report.colours import chart_of, titled
+from lmzoo.lab.analysis.report.colours import chart_from, titled
 
 Levels = dict[str, tuple[str, ...]]
 """Factor -> its level at each point."""
-ROW = 28
-"""Pixels of a row."""
 LEAST = 4
 """Runs for each number of the fit, below which no importance is shown."""
 
@@ -67,20 +64,9 @@ def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
     each = pl.DataFrame(rows)
     pairs = each.join(each.select("point", down="across"), on="point")
     means = pairs.group_by("across", "down").agg(pl.col("loss").mean(), points=pl.len())
-    order = each["across"].unique(maintain_order=True).to_list()
-    base = chart_of(means.sort("across", "down").to_dicts()).encode(
-        x=alt.X("across:N", sort=order, title=None).axis(labelAngle=-40),
-        y=alt.Y("down:N", sort=order, title=None),
-        tooltip=["across:N", "down:N", "loss:Q", "points:Q"],
-    )
-    # Paler and darker tones of one colour: a grey print has them, too.
-    tones = alt.Scale(range=[0.05, 0.5], zero=False)
-    tiles = base.mark_rect(color="var(--better)")
-    tiles = tiles.encode(opacity=alt.Opacity("loss:Q", scale=tones, legend=None))
-    numbers = base.mark_text(color="var(--fg)").encode(text=alt.Text("loss:Q", format=".4~g"))
     notes = [f"mean {what} of the points with both levels", "a darker field has a higher number"]
-    chart = alt.layer(tiles, numbers).properties(height=ROW * len(order))
-    return titled(chart, "factors", notes)
+    # Paler and darker tones of one colour: a grey print has them, too.
+    return titled(chart_from("factors", means.sort("across", "down").to_dicts()), "factors", notes)
 
 
 def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
@@ -116,9 +102,5 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
 def importance_chart(shares: Mapping[str, float], runs: int) -> Any:
     """Return the share of each field as a bar."""
     rows = [{"field": name, "share": share} for name, share in shares.items()]
-    x = alt.X("share:Q", title="share of the variance of ranks").axis(format=".0%")
-    y = alt.Y("field:N", sort="-x", title=None)
-    bars = chart_of(rows).mark_bar(color="var(--better)").encode(x=x, y=y, tooltip=["share:Q"])
     notes = [f"of {runs} finished tuning runs, ranked within their point; a parabola in each field"]
-    chart = alt.layer(bars).properties(height=ROW * len(rows))
-    return titled(chart, "importance of settings", notes)
+    return titled(chart_from("importance", rows), "importance of settings", notes)

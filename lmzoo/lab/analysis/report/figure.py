@@ -20,8 +20,9 @@ from lmzoo.base.streams import echo, printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, printable_parts, sentence
+from lmzoo.lab.analysis.report.colours import CONFIGS
 from lmzoo.lab.analysis.report.curve_charts import ENDS, HEIGHT, curve_charts
-from lmzoo.lab.analysis.report.forest import CONFIGS, forest_chart, forest_charts
+from lmzoo.lab.analysis.report.forest import forest_chart, forest_charts
 from lmzoo.lab.analysis.report.two_costs import NAME, two_costs_chart
 
 INCH = 96

@@ -1,7 +1,6 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
 import html
-import json
 import math
 import re
 import textwrap
@@ -19,6 +18,7 @@ from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     BETTER_UNSURE,
     COLOURS,
+    CONFIGS,
     GROUPS,
     LABEL_WIDTH,
     WIDE_LABEL,
@@ -49,10 +49,6 @@ TURNED |= {right: left for left, right in TURNED.items()}
 """Shapes that point to where a verdict is: those of a metric whose highest value is the best."""
 PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
 """Pixels, and letters of a line of notes."""
-CONFIGS: dict[str, Any] = json.loads(
-    files("lmzoo.lab.analysis.report").joinpath("charts.json").read_text("utf-8")
-)
-"""Vega's configs: `page` of a picture, `paper` of a figure."""
 PICTURE: dict[str, Any] = CONFIGS["page"]
 """Vega's config of a picture; `page.js` has that of a page."""
 BASELINES = 1.25

@@ -36,7 +36,7 @@ DESIGNS = [*itertools.product(("rms", "none"), ("tanh", "relu"), ("", "gate"))]
 
 def test_a_field_of_the_heat_map_is_the_mean_of_the_points_with_both_levels(toy):
     spec = charts_of(toy, DESIGNS)["factors"].to_dict()
-    (rows,) = {str(data): data for data in spec["datasets"].values()}.values()
+    (rows,) = spec["datasets"].values()
     found = {(row["across"], row["down"]): row for row in rows}
     means = {
         ("norm=none", "act=relu"): (["none", "relu", x] for x in ("", "gate")),
