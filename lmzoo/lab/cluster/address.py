@@ -15,6 +15,8 @@ from pathlib import Path
 CLUSTER_CONFIG = "~/ray_bootstrap_config.yaml"
 """The config of a cluster, which `ray up` writes on its head only."""
 TOKEN_FILE = "~/.ray/auth_token"
+QUIET = {"RAY_enable_output_error_log_if_still_retry": "0"}
+"""Else the core of Ray prints each call that it repeats; the coordinator says what is lost."""
 
 
 def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -22,13 +24,14 @@ def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
     address = environ.get("RAY_ADDRESS") or _address_on_head(environ)
     if address in ("", "local"):
         return {
+            **QUIET,
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # makes Ray listen on loopback only
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN": secrets.token_hex(32),
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # packs the working folder, its stores included
         }
     # Try once to connect: a head that refuses this process, which has no token, takes 40 s.
-    variables = {"RAY_ADDRESS": address, "RAY_gcs_server_port_wait_time_s": "1"}
+    variables = {**QUIET, "RAY_ADDRESS": address, "RAY_gcs_server_port_wait_time_s": "1"}
     if Path(TOKEN_FILE).expanduser().exists():
         variables["RAY_AUTH_MODE"] = environ.get("RAY_AUTH_MODE", "token")
     return variables

@@ -29,6 +29,10 @@ from typing import Any
 MODULES = ("lmzoo.trainables.door", "lmzoo.lab.sweep.worker.pack", "lmzoo.kernels.cpu.loaded")
 """What a worker imports; nothing of Ray, which reads the environment of a worker then."""
 WORKER = "default_worker.py"
+SETUP = "setup_worker.py"
+"""Ray's program that sets the variables of a worker, and then starts Python anew."""
+CONTEXT, LANGUAGE = "--serialized-runtime-env-context", "--language"
+"""Its options."""
 UNUSED = ("/monitor.py", "/log_monitor.py", "/dashboard/agent.py")
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
 """Files in which an agent says where it listens."""
@@ -112,10 +116,31 @@ def stand_in(options: Mapping[str, str]) -> None:
         time.sleep(1)
 
 
+def without_setup(words: Sequence[str], options: Mapping[str, str], python: str) -> Sequence[str]:
+    """Set the variables that Ray's program would set, and return the words without it.
+
+    Tune gives each trial a variable (ray-project/ray#28197). A worker that needs more keeps Ray's
+    program.
+    """
+    context = json.loads(options.get(CONTEXT, "{}"))
+    own = context.pop("env_vars", {})
+    has_same_python = context.pop("py_executable", python) == python
+    if not has_same_python or any(context.values()) or "$" in "".join(own.values()):
+        return words
+    os.environ.update(own)
+    return [
+        word
+        for word in words
+        if not word.startswith((CONTEXT, LANGUAGE)) and not word.endswith(SETUP)
+    ]
+
+
 def request(address: str, python: str, *words: str) -> None:
     """Let the server fork a worker, or stand for a process without use; else become Python."""
+    options = {name: value for name, _, value in (word.partition("=") for word in words)}
     if any(word.endswith(UNUSED) for word in words[:2]):
-        return stand_in({name: value for name, _, value in (word.partition("=") for word in words)})
+        return stand_in(options)
+    words = tuple(without_setup(words, options, python))
     if any(word.endswith(WORKER) for word in words[:2]):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
             server.settimeout(SECONDS)

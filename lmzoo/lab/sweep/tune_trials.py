@@ -6,21 +6,20 @@ resources, starts its process and frees them again.
 
 Tune calls `train` of a trial once. With an answer of NOOP it waits for no further one: Ray's error
 of a process that was killed for want of memory is none that Tune knows, and would end all trials.
-The coordinator calls the workers itself, so each of them serves several calls at the same time: a
-method that is `async` makes the process of a trial such an actor.
+The coordinator calls the workers itself (`worker/trial.py`).
 
 The study store has all state, and Tune's own files are temporary.
 """
 
-import asyncio
 import contextlib
 import io
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
@@ -33,10 +32,8 @@ from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.sweep.driver.coordinator import Coordinator
 from lmzoo.lab.sweep.driver.placement import end, prepare
 from lmzoo.lab.sweep.fleet.fleet import Fleet
-from lmzoo.lab.sweep.worker.worker import Worker
+from lmzoo.lab.sweep.worker.trial import WORKER, PackTrial
 
-WORKER = "worker"
-"""Key of the name of a worker in the config of its trial."""
 VARIABLES = {
     "RAY_AIR_NEW_OUTPUT": "0",  # else Tune prints its settings whatever the verbosity
     "RAY_CHDIR_TO_TRIAL_DIR": "0",  # functions and commands have relative paths
@@ -44,29 +41,6 @@ VARIABLES = {
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # `lmzoo/base/stops.py` has one
     "TUNE_MAX_PENDING_TRIALS_PG": "1000",  # those that wait are the demand that an autoscaler sees
 }
-
-
-def _of_worker(name: str) -> Callable[..., Any]:
-    """Return a method that a thread does."""
-
-    async def call(self: "PackTrial", *given: Any, **facts: Any) -> Any:
-        return await asyncio.to_thread(getattr(self.worker, name), *given, **facts)
-
-    return call
-
-
-class PackTrial(tune.Trainable):
-    """A worker as a trial."""
-
-    def setup(self, config: dict[str, Any]) -> None:
-        """Make the worker, which the coordinator starts."""
-        self.worker = Worker(config[WORKER])
-
-    def step(self) -> dict[str, Any]:
-        """Return at once: the coordinator calls the worker."""
-        return {}
-
-    start, work, news, close = map(_of_worker, ("start", "work", "news", "close"))
 
 
 class Requests(Searcher):
@@ -136,6 +110,9 @@ class Turns(FIFOScheduler):
                 self._placed.add(name)
                 self._coordinator.placed(name, process)
             if name not in self._coordinator.actors:
+                # The worker has closed its files; Tune would wait for seconds for its process.
+                if process is not None:
+                    ray.kill(process)
                 tune_controller.stop_trial(trial)
         return super().choose_trial_to_run(tune_controller)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.lab.cluster.address import ray_environment
+from lmzoo.lab.cluster.address import QUIET, ray_environment
 
 
 @pytest.fixture
@@ -26,6 +26,7 @@ def test_without_a_cluster_ray_starts_with_a_new_random_token(home, monkeypatch)
     first, second = (ray_environment({"RAY_TMPDIR": str(home)}) for _ in range(2))
     assert "RAY_ADDRESS" not in first
     assert first["RAY_AUTH_MODE"] == "token"
+    assert QUIET.items() <= first.items()
     assert len(first["RAY_AUTH_TOKEN"]) == 64
     assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
 
@@ -33,6 +34,7 @@ def test_without_a_cluster_ray_starts_with_a_new_random_token(home, monkeypatch)
 def test_the_head_of_a_cluster_joins_it(home):
     env = make_head(home)
     assert ray_environment(env)["RAY_ADDRESS"] == "10.0.0.1:6379"
+    assert QUIET.items() <= ray_environment(env).items()
     assert "RAY_AUTH_MODE" not in ray_environment(env)
     (home / ".ray").mkdir()
     (home / ".ray/auth_token").write_text("secret")

@@ -30,11 +30,12 @@ def server(tmp_path):
     assert process.wait(60) == 0, "it ends with the driver"
 
 
-def run(tmp_path, name=forks.WORKER) -> dict:
+def run(tmp_path, name=forks.WORKER, before=(), options=()) -> dict:
     """Start a script as Ray does."""
     (tmp_path / "code").mkdir(exist_ok=True)
     (tmp_path / "code" / name).write_text(SCRIPT)
-    words = [tmp_path / "python", "-u", tmp_path / "code" / name, "--a=1", "b c"]
+    script = tmp_path / "code" / name
+    words = [tmp_path / "python", "-u", *before, script, *options, "--a=1", "b c"]
     environment = {"OWN": "1", "PATH": os.environ["PATH"]}
     done = subprocess.run(
         list(map(str, words)), cwd=tmp_path, env=environment, capture_output=True, text=True,
@@ -53,6 +54,23 @@ def test_a_worker_is_forked_with_the_arguments_files_and_environment_that_ray_ga
         assert run(tmp_path) == {**expected, **own}
     others = {key: x for key, x in run(tmp_path, "agent.py").items() if key not in own}
     assert others == expected
+
+
+def test_a_worker_of_tune_is_forked_with_its_variables(server, tmp_path):
+    context = {"env_vars": {"OWN": "of Tune"}, "py_executable": sys.executable, "java_jars": []}
+    options = [f"{forks.CONTEXT}={json.dumps(context)}", f"{forks.LANGUAGE}=PYTHON"]
+    found = run(tmp_path, before=[f"/ray/{forks.SETUP}"], options=options)
+    assert (found["own"], found["imported"]) == ("of Tune", True)
+    assert found["argv"] == ["--a=1", "b c"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"command_prefix": ["nice"]}, {"py_executable": "p"}, {"env_vars": {"PATH": "a:$PATH"}}],
+)
+def test_a_worker_that_needs_more_than_variables_keeps_the_program_of_ray(more):
+    words = (forks.SETUP, forks.WORKER)
+    assert forks.without_setup(words, {forks.CONTEXT: json.dumps(more)}, "python") == words
 
 
 def test_without_the_server_a_worker_imports_what_it_needs(tmp_path):

@@ -12,6 +12,8 @@ from typing import IO, TypeVar
 
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
+WORKERS = ("ray::Worker", "ray::PackTrial")
+"""Titles of the processes of workers, with Ray Core and with Ray Tune."""
 
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
@@ -76,7 +78,7 @@ def find_below(pid: int, name: str) -> list[int]:
 
 def training_processes(driver: int) -> list[int]:
     """Return the workers below the driver."""
-    return find_below(driver, "ray::Worker")
+    return [pid for name in WORKERS for pid in find_below(driver, name)]
 
 
 def kill_worker(driver: int) -> bool:

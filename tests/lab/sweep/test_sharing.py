@@ -77,3 +77,18 @@ def test_a_slow_worker_leaves_its_runs_to_a_fast_one_without_runs():
     workers["slow"].training.clear()
     assert not sharing.choose(workers["slow"], workers, division)
     assert sharing.choose(workers["fast"], workers, division)
+
+
+def test_a_slow_worker_leaves_a_shape_that_fast_workers_train_too():
+    """It would end last; without it the division is among the fast workers."""
+    for runs, others_have_room in ((6, True), (12, False)):
+        sharing = many_shapes(1, runs)
+        workers = {name: WorkerState(node=name) for name in ("slow", "fast", "other")}
+        for name in workers:
+            assert take(sharing, workers, name) == runs / 3
+        for name, seconds in (("slow", 8.0), ("fast", 1.0), ("other", 1.0)):
+            sharing.pace.add("0", runs, seconds, worker=name)
+        division = sharing.division(workers, 3, 0.0)
+        assert division == {"0": 2}
+        assert sharing.surplus(workers["slow"], workers, division) == 2 * others_have_room
+        assert sharing.surplus(workers["fast"], workers, division) == 0

@@ -86,6 +86,8 @@ class Sweep:
         self.left_out: Mapping[str, str] = {}
         """Nodes that got no work, and why."""
         self.stderr = progress_console()
+        self._spinner = self.stderr.status("")
+        """Moves on a terminal until the table of points is there: loading takes seconds."""
 
     def run(
         self,
@@ -108,6 +110,9 @@ class Sweep:
             if not dry_run:
                 self._begin(storage, ending)
             ending.push(self._say_error)
+            ending.callback(self._spinner.stop)
+            if not self.quiet:
+                self._spinner.start()
             with gc_disabled():
                 from lmzoo.lab.study.planner import Planner
                 from lmzoo.lab.study.study_store import ReadOnlyStudyStore, StudyStore
@@ -145,6 +150,7 @@ class Sweep:
                     planner = Planner(self.study, points, store, needed)
                 self._say_changes(planner)
                 if dry_run:
+                    self._spinner.stop()
                     print_dry_run(planner, data.source, self.resources, as_json=self.as_json)
                     return 0
                 save_code(planner.code, store.store)
@@ -199,6 +205,7 @@ class Sweep:
 
     def _say_interrupted(self) -> None:
         with contextlib.suppress(OSError, IndexError):  # the terminal may have gone
+            self._spinner.stop()
             self.stderr.print(self._last_words.pop())
 
     def _train(self, planner: "Planner", packer: "Packer") -> int:
@@ -209,6 +216,7 @@ class Sweep:
                     self.stderr.print(f"nothing left to do in {planner.store.store}", markup=False)
                 if not planner.done and not self._train_pending(planner, packer, ray):
                     raise UserError("the workers have ended before the runs; run the command again")
+                self._spinner.stop()
                 diverged = self._report_failures(planner)
                 # Ray takes more than a second to shut down; the ranking is computed meanwhile.
                 if self.prints_ranking:
@@ -279,6 +287,7 @@ class Sweep:
         console.fleet, console.workers = fleet, capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out
+        self._spinner.stop()
         with console:
             complete = self._import_engine().train(fleet, capacity)
             trained = time.monotonic()

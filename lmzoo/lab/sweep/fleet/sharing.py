@@ -151,7 +151,8 @@ class Sharing:
             self._expected_since = now
         elif now - self._expected_since > PATIENCE:
             self._expected = 0
-        return divide(self._loads(workers), len(workers) + self._expected)[0]
+        usual = round(sum(1 / self._slowness(worker) for worker in workers.values()))
+        return divide(self._loads(workers), max(1, usual + self._expected))[0]
 
     def worth(self, workers: Workers, limit: int) -> int:
         """Return how many workers, of at most `limit`, are worth their cost."""
@@ -183,9 +184,7 @@ class Sharing:
         """Return how many more runs of its pack key a worker takes."""
         if worker.key in worker.avoid:
             return 0
-        limit = self.packer.max_members(self.ready.sample(worker.key), worker.memory)
-        share = self._share(worker.key, workers, division)
-        return min(share, limit) - len(worker.training)
+        return self._share(worker, workers, division) - len(worker.training)
 
     def surplus(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
         """Return the number of runs of a worker that others train sooner, and can take."""
@@ -195,17 +194,27 @@ class Sharing:
             return 0
         if self._faster(key, worker, workers):
             return own
-        share = self._share(key, workers, division)
-        cost = self._cost(key)
-        if own <= share or cost.seconds(own) <= GAIN * cost.seconds(share):
-            return 0
         on = self._on(key, workers)
+        share = self._share(worker, workers, division)
+        kept = share
+        if len(on) > division[key] and self._slowness(worker) > 1:
+            kept = 0  # the others of its shape are faster, and enough
+        cost = self._cost(key)
+        if own <= kept or (kept and cost.seconds(own) <= GAIN * cost.seconds(kept)):
+            return 0
         idle = [w for w in workers.values() if not w.training and key not in w.avoid]
         joining = max(0, min(len(idle), division[key] - len(on)))
         room = share * joining
         room += sum(max(0, share - len(w.training)) for w in on if w is not worker)
         room -= self.released[key] + self.ready.count(key)
-        return max(0, min(own - share, room))
+        return max(0, min(own - kept, room))
+
+    def _slowness(self, worker: WorkerState) -> float:
+        """Return how much slower a worker is than the fastest one; 1 up to the ratio `SLOW`."""
+        slowness = self.pace.slowness(worker.node)
+        if slowness <= SLOW:
+            return 1.0
+        return slowness
 
     def _faster(self, key: str, worker: WorkerState, workers: Workers) -> bool:
         """Return whether a much faster worker without runs may train a key."""
@@ -213,11 +222,13 @@ class Sharing:
         idle = [own for own in workers.values() if not own.training and key not in own.avoid]
         return any(self.pace.slowness(own.node) * SLOW < slowness for own in idle)
 
-    def _share(self, key: str, workers: Workers, division: Mapping[str, int]) -> int:
-        """Return the runs of a key for each of its workers, among those that may take some."""
+    def _share(self, own: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
+        """Return the runs of a worker's key for each of those that may take some."""
+        key = own.key
+        limit = self.packer.max_members(self.ready.sample(key), own.memory)
         able = self._expected + sum(key not in worker.avoid for worker in workers.values())
         runs = self._counts()[key]
-        return math.ceil(runs / max(1, min(division.get(key, 1), able)))
+        return min(limit, math.ceil(runs / max(1, min(division.get(key, 1), able))))
 
     def _on(self, key: str, workers: Workers) -> list[WorkerState]:
         """Return the workers that train a key and may take more of it."""
