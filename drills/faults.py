@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from drills.cluster import ENGINE
 from lmzoo.lab.store.archive import archived_runs
 from lmzoo.lab.store.pack_files import PREFIX, ROWS
 from lmzoo.lab.store.records import (
@@ -102,7 +103,7 @@ class FaultySweep:
         log = (self.disk.parent / f"driver-{self.starts}.log").open("w")
         with log:
             self.driver = start(
-                self.script, "--out", str(self.disk), "--json", "--fuse", "off", out=log
+                self.script, *ENGINE, "--out", str(self.disk), "--json", "--fuse", "off", out=log
             )
         return True
 

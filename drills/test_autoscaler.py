@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drills.autoscaler import AutoscaledCluster
-from drills.cluster import study_folder
+from drills.cluster import ENGINE, study_folder
 from drills.pretended_gpus import LOG
 from tests.lab.sweep.local_sweep import outcome
 from tests.lab.sweep.processes import wait_until
@@ -22,7 +22,17 @@ NODES, GPUS = 3, 2
 LATE = (2, 25.0)
 """The second node joins so many seconds later than the others."""
 TYPES = {"gpu": ({"CPU": 2, "GPU": GPUS}, NODES), "cpu": ({"CPU": 8}, 2)}
-STUDY = ("--samples", "8", "--epochs", "12", "--fuse", "off", "--points", "wild type,cut 4")
+STUDY = (
+    *ENGINE,
+    "--samples",
+    "8",
+    "--epochs",
+    "12",
+    "--fuse",
+    "off",
+    "--points",
+    "wild type,cut 4",
+)
 GAP_SECONDS = 45.0
 """Longest time for which a GPU may wait between two epochs: a new worker starts in 5 to 20 s."""
 

@@ -7,6 +7,7 @@ import sys
 import polars as pl
 import pytest
 
+from drills.cluster import ENGINE
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY
 from lmzoo.lab.store.s3 import S3Store
@@ -44,7 +45,7 @@ def test_a_killed_worker_does_not_change_the_results_in_a_bucket(
     name = store_name("toy", corpus_fields, corpus.fingerprint)
     address, folder = f"{bucket}/runs/{name}", tmp_path / "undisturbed"
 
-    driver = start_sweep(storage=f"{bucket}/runs")
+    driver = start_sweep(*ENGINE, storage=f"{bucket}/runs")
     wait_until(lambda: epochs_in(address) >= 3 or driver.poll() is not None, 900)
     assert driver.poll() is None, finish(driver)
     assert kill_worker(driver.pid)

@@ -7,7 +7,7 @@ The stages are known from the driver's output and from the store.
 from collections.abc import Callable
 from pathlib import Path
 
-from drills.cluster import study_folder
+from drills.cluster import ENGINE, study_folder
 from lmzoo.lab.store.records import CONFIG, RECORDS, STUDY, read_json
 from tests.lab.sweep.conftest import script  # noqa: F401
 from tests.lab.sweep.local_sweep import outcome
@@ -42,7 +42,7 @@ def stages(log: Path, store: Path, driver: int) -> dict[str, Callable[[], bool]]
 
 def test_a_driver_killed_at_every_stage_changes_no_digit(script, sentences, undisturbed, tmp_path):
     store = tmp_path / "runs" / study_folder("toy", sentences)
-    options = ("--out", str(tmp_path / "runs"), "--fuse", "off")
+    options = ("--out", str(tmp_path / "runs"), "--fuse", "off", *ENGINE)
     killed = []
     for number, stage in enumerate(stages(tmp_path, store, 0)):
         path = tmp_path / f"log-{number}"

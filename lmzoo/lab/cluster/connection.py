@@ -119,8 +119,6 @@ LOG = logging.getLogger("lmzoo.lab.sweep")
 QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
 _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 """What `begin` has started and `cluster` has not taken over."""
-TIMES = {"start": 0.0}
-"""Seconds that Ray's own start has taken in this process."""
 _ABANDONED = threading.Event()
 _GUEST = threading.Event()
 """Whether the sweep uses a Ray that is not its own."""
@@ -143,12 +141,10 @@ def begin() -> None:
 
 
 def _connect() -> None:
-    begun = time.monotonic()
     connect = _start
     if ADDRESS:
         connect = _join
     connect(QUIET)
-    TIMES["start"] = time.monotonic() - begun
 
 
 @contextlib.contextmanager

@@ -116,7 +116,7 @@ def stand_in(options: Mapping[str, str]) -> None:
         time.sleep(1)
 
 
-def without_setup(words: Sequence[str], options: Mapping[str, str], python: str) -> Sequence[str]:
+def without_setup(words: Sequence[str], options: Mapping[str, str]) -> Sequence[str]:
     """Set the variables that Ray's program would set, and return the words without it.
 
     Tune gives each trial a variable (ray-project/ray#28197). A worker that needs more keeps Ray's
@@ -124,14 +124,12 @@ def without_setup(words: Sequence[str], options: Mapping[str, str], python: str)
     """
     context = json.loads(options.get(CONTEXT, "{}"))
     own = context.pop("env_vars", {})
-    has_same_python = context.pop("py_executable", python) == python
-    if not has_same_python or any(context.values()) or "$" in "".join(own.values()):
+    context.pop("py_executable", "")  # this one
+    if any(context.values()):
         return words
     os.environ.update(own)
     return [
-        word
-        for word in words
-        if not word.startswith((CONTEXT, LANGUAGE)) and not word.endswith(SETUP)
+        word for word in words if not word.startswith((CONTEXT, LANGUAGE)) and SETUP not in word
     ]
 
 
@@ -140,7 +138,7 @@ def request(address: str, python: str, *words: str) -> None:
     options = {name: value for name, _, value in (word.partition("=") for word in words)}
     if any(word.endswith(UNUSED) for word in words[:2]):
         return stand_in(options)
-    words = tuple(without_setup(words, options, python))
+    words = tuple(without_setup(words, options))
     if any(word.endswith(WORKER) for word in words[:2]):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
             server.settimeout(SECONDS)

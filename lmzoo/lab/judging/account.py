@@ -26,6 +26,7 @@ from lmzoo.lab.judging.histories import (
     leave_gaps,
     picked_rows,
 )  # fmt: skip
+from lmzoo.lab.judging.searches import confirming, without_tuning
 from lmzoo.lab.judging.sources import as_source
 from lmzoo.lab.judging.states import (
     DELETED,
@@ -156,7 +157,12 @@ def account(results: Any, question: Question) -> Account:
     q, key, facts = _completed(question, source)
     frame = source.frame
     rows = _rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
-    q = replace(q, higher_is_better=_direction(source, frame, q, notes))
+    higher = _direction(source, frame, q, notes)
+    q = replace(q, higher_is_better=higher)
+    more = confirming(results, q.columns, q.metric, higher=higher)
+    seeds = [c for c in frame.columns if c == q.seed or SEED_NAME.fullmatch(c)]
+    rows, said = without_tuning(frame, rows, q.columns, seeds, more)
+    notes += said
     free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]
     if q.step is None and key is None:
         _check_history(frame, free, rows)

@@ -122,7 +122,6 @@ def _run(
     gpus_per_trial: Annotated[float | None, typer.Option(min=0.0, help="GPUs of each worker, or a share of one GPU: 0.25. Default: 1 where there are GPUs.")] = None,
     fuse: Annotated[str, typer.Option(help="Maximum number of runs trained together as a pack: auto, off or a number.")] = "auto",
     engine: Annotated[str, typer.Option(help="Who places the workers: packs, actors of Ray; tune, trials of Ray Tune.")] = "packs",
-    timing: Annotated[bool, typer.Option("--timing", help="Print how long the plan, Ray's start and the training took.")] = False,
     no_curves: Annotated[bool, typer.Option("--no-curves", help="Write no TensorBoard curves, which are two files and folders a run.")] = False,
     again: Annotated[bool, typer.Option("--again", help="Train again the finished runs since which a package, a variable or a file has changed.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the points, their pending runs and a time estimate.")] = False,
@@ -140,7 +139,7 @@ def _run(
     )  # fmt: skip
     sweep = Sweep(
         changed, resources, fuse, curves=not no_curves, as_json=as_json, quiet=quiet,
-        engine=engine, again=again, timing=timing,
+        engine=engine, again=again,
     )  # fmt: skip
     settings = parse_settings(own["fields"] or [])
     raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))

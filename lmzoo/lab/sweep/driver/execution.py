@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -69,7 +68,6 @@ class Sweep:
         prints_ranking: bool = True,
         engine: str = "packs",
         again: bool = False,
-        timing: bool = False,
     ) -> None:
         if engine not in ENGINES:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
@@ -80,8 +78,6 @@ class Sweep:
         self.fuse = fuse
         self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
         self._is_command = prints_ranking
-        self._timing = timing
-        self._begun = time.monotonic()
         self._last_words = ["interrupted; run the same command again to continue"]
         self.left_out: Mapping[str, str] = {}
         """Nodes that got no work, and why."""
@@ -267,9 +263,7 @@ class Sweep:
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
-        planned = time.monotonic()
         ray.enter_context(connection.cluster(meanwhile=lambda: self._import_engine(prepared)))
-        started = time.monotonic()
 
         from lmzoo.lab.cluster.capacity import Capacity
         from lmzoo.lab.sweep.fleet.fleet import Fleet
@@ -290,15 +284,8 @@ class Sweep:
         self._spinner.stop()
         with console:
             complete = self._import_engine().train(fleet, capacity)
-            trained = time.monotonic()
         if STOPS.requested.is_set():
             raise KeyboardInterrupt
-        if self._timing:
-            self.stderr.print(
-                f"time: {planned - self._begun:.1f} s until the plan, {trained - started:.1f} s of "
-                f"training; Ray started in {connection.TIMES['start']:.1f} s, of which the sweep "
-                f"waited {started - planned:.1f} s"
-            )
         return complete
 
     def _end_now(self, store: "StudyStore", witness: subprocess.Popen[bytes]) -> None:

@@ -218,9 +218,9 @@ class Sharing:
 
     def _faster(self, key: str, worker: WorkerState, workers: Workers) -> bool:
         """Return whether a much faster worker without runs may train a key."""
-        slowness = self.pace.slowness(worker.node)
+        slowness = self._slowness(worker)
         idle = [own for own in workers.values() if not own.training and key not in own.avoid]
-        return any(self.pace.slowness(own.node) * SLOW < slowness for own in idle)
+        return any(self._slowness(own) < slowness for own in idle)
 
     def _share(self, own: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
         """Return the runs of a worker's key for each of those that may take some."""
