@@ -86,7 +86,7 @@ lock: $(ALL)
 
 # Tests on hosts made with network namespaces; need root (docs/guarantees/robustness.md).
 drill: $(ALL)
-	$(BIN)/python -m pytest drills/test_nodes.py drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py drills/test_driver.py drills/test_bucket.py drills/test_frozen_worker.py drills/test_aws.py -x -v -o addopts="" --timeout 7200
+	$(BIN)/python -m pytest drills/test_nodes.py drills/test_sweep.py drills/test_access.py drills/test_autoscaler.py drills/test_driver.py drills/test_bucket.py drills/test_frozen_worker.py drills/test_memory.py drills/test_aws.py -x -v -o addopts="" --timeout 7200
 
 # What another account, another host and a stranger's files can reach (docs/guarantees/security.md).
 drill-access: $(ALL)

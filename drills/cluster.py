@@ -21,7 +21,8 @@ ENGINE = ("--engine", os.environ.get("DRILL_ENGINE", "packs"))
 """Who places the workers in all drills: `packs`, or `tune`."""
 # --fuse off: the packs depend on timing, and the last digits of a loss on the size of its pack
 OPTIONS = (
-    f"{shlex.join(ENGINE)} --fuse off --points 'wild type,cut 4,cut 6' --samples 2 --seeds 2 --epochs 4 --set "
+    f"{shlex.join(ENGINE)} "
+    "--fuse off --points 'wild type,cut 4,cut 6' --samples 2 --seeds 2 --epochs 4 --set "
     "corpus.length=10 --set model.width=16 --set model.emission=mixture "
     "--set model.emission.components=8 --set recipe.batch=8"
 )

@@ -159,9 +159,8 @@ def account(results: Any, question: Question) -> Account:
     rows = _rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
     higher = _direction(source, frame, q, notes)
     q = replace(q, higher_is_better=higher)
-    more = confirming(results, q.columns, q.metric, higher=higher)
-    seeds = [c for c in frame.columns if c == q.seed or SEED_NAME.fullmatch(c)]
-    rows, said = without_tuning(frame, rows, q.columns, seeds, more)
+    more = confirming(results, q.columns, q.metric, "max" if higher else "min")
+    rows, said = without_tuning(frame, rows, _named(q), SEED_NAME.fullmatch, more)
     notes += said
     free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]
     if q.step is None and key is None:

@@ -49,7 +49,7 @@ def test_only_the_seeds_of_one_setting_count():
 
 def test_seeds_of_several_settings_are_a_question():
     grid = trials(*SEEDS, *((point, 0.2, seed) for point, _, seed in SEEDS))
-    with pytest.raises(UserError, match=r"several settings have seeds; add --by config\.recipe\.lr"):
+    with pytest.raises(UserError, match=r"several settings have seeds; add --by config\.recipe"):
         judge(grid, **HOW)
     named = judge(grid, **{**HOW, "by": ["config.point", "config.recipe.lr"]})
     assert len(named) == 4

@@ -3,8 +3,6 @@
 import dataclasses
 import io
 import json
-import sys
-from types import ModuleType
 
 import pytest
 from rich.console import Console as RichConsole
@@ -16,7 +14,6 @@ from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
-from lmzoo.lab.sweep.screen import LINES, progress_console
 from lmzoo.lab.sweep.screen import console as module
 from lmzoo.lab.sweep.screen.console import Console, counts, point_table
 from lmzoo.trainables.resolve import resolve
@@ -171,27 +168,3 @@ def test_counts_add_up_at_every_time(planner):
         assert total <= measured <= total + MOST_AGAIN * len(planner.points)
     assert sum(n["pending"] + n["running"] for n in sums) == 0
     assert sum(n["pruned"] for n in sums) > 0
-
-
-def test_a_notebook_has_one_output_that_changes(monkeypatch):
-    shown = []
-
-    class Output:
-        def update(self, data, *, raw):
-            shown.append((data["text/plain"], raw))
-
-    def display(data, *, raw, display_id):
-        shown.append(("new", data["text/plain"], raw, display_id))
-        return Output()
-
-    for name in ("ipykernel", "IPython", "IPython.display"):
-        monkeypatch.setitem(sys.modules, name, ModuleType(name))
-    sys.modules["IPython.display"].display = display
-    console = progress_console()
-    console.print("[bold]first[/]")
-    for i in range(LINES):
-        console.print(f"line {i}", markup=False)
-    assert shown[0] == ("new", "first", True, True)
-    assert shown[1] == ("first\nline 0", True)
-    assert shown[-1] == ("\n".join(f"line {i}" for i in range(LINES)), True)
-    assert len(shown) == LINES + 1

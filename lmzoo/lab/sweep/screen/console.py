@@ -2,7 +2,7 @@
 
 On a terminal, one table shows the points, the workers and the time left; its last state stays on
 the screen. Elsewhere, one line is printed per finished run, and the progress at most every
-`PROGRESS_SECONDS`. In a notebook, the last lines are one output, which changes.
+`PROGRESS_SECONDS`.
 
 **The table of points** fits the screen and keeps the order of the study.
 """
