@@ -3,14 +3,19 @@
 import dataclasses
 import io
 import json
+import time
 
 import pytest
 from rich.console import Console as RichConsole
 
 from lmzoo import Point
+from lmzoo.base.errors import UserError
+from lmzoo.lab.cluster.resources import Resources
+from lmzoo.lab.study import trainable
 from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.point_planner import MOST_AGAIN
 from lmzoo.lab.study.study_store import StudyStore
+from lmzoo.lab.sweep.driver import execution
 from lmzoo.lab.sweep.fleet.fleet import Fleet
 from lmzoo.lab.sweep.fleet.packing import Packer
 from lmzoo.lab.sweep.messages import Ended, Exchange
@@ -168,3 +173,20 @@ def test_counts_add_up_at_every_time(planner):
         assert total <= measured <= total + MOST_AGAIN * len(planner.points)
     assert sum(n["pending"] + n["running"] for n in sums) == 0
     assert sum(n["pruned"] for n in sums) > 0
+
+
+def test_a_spinner_moves_on_a_terminal_while_a_sweep_loads(study, tmp_path, monkeypatch):
+    def slow_door():
+        time.sleep(0.3)
+        raise UserError("the door is shut")
+
+    text = io.StringIO()
+    terminal = RichConsole(file=text, force_terminal=True)
+    monkeypatch.setattr(execution, "progress_console", lambda: terminal)
+    monkeypatch.setattr(trainable, "open_door", slow_door)
+    sweep = execution.Sweep(study, Resources(), prints_ranking=False)
+    with pytest.raises(UserError, match="shut"):
+        sweep.run(None, tmp_path, "", {}, dry_run=True)
+    moves = {letter for letter in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if letter in text.getvalue()}
+    assert len(moves) > 1
+    assert text.getvalue().rindex("\x1b[?25h") > text.getvalue().rindex("\x1b[?25l"), "the cursor"

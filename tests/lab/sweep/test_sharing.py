@@ -65,6 +65,17 @@ def test_runs_are_kept_for_workers_that_come_and_not_for_ever():
     assert sharing.room(workers["a"], workers, sharing.division(workers, 4, 2 * PATIENCE)) == 2
 
 
+def test_runs_are_kept_for_workers_that_are_asked_for_when_there_are_more_runs():
+    """The cluster had room for them for a long time, and the sweep did not want them."""
+    sharing, workers = many_shapes(1, 1), {"a": WorkerState(), "b": WorkerState()}
+    assert take(sharing, workers, "a", live=4) == 1
+    sharing.division(workers, 4, PATIENCE + 1)
+    for index in range(1, 4):
+        sharing.ready.add(PlannedRun(f"0-{index}", "0", "tune", index, {}, budget=10))
+    workers["b"].key = "0"
+    assert sharing.room(workers["b"], workers, sharing.division(workers, 4, PATIENCE + 2)) == 1
+
+
 def test_a_slow_worker_leaves_its_runs_to_a_fast_one_without_runs():
     sharing = many_shapes(2, 4)
     workers = {name: WorkerState(node=name) for name in ("slow", "fast")}

@@ -5,8 +5,8 @@ have, up to its share. A worker with runs takes more of their shape, or releases
 room for. One worker takes all runs that load the same closed-form estimate
 (`lmzoo/train/closed_form.py`).
 
-Room for workers that are not there yet is part of the division for `PATIENCE` seconds, so that the
-first worker does not take what others will train.
+Workers that are worth their cost and not there yet have a part in the division for `PATIENCE`
+seconds, so that the first worker does not take what others will train.
 """
 
 import heapq
@@ -146,7 +146,10 @@ class Sharing:
 
     def division(self, workers: Workers, live: int, now: float) -> dict[str, int]:
         """Return how many workers each pack key should have; the cluster has room for `live`."""
-        self._expected = max(0, live - len(workers))
+        wanted = len(workers)
+        if live > wanted:  # one that the sweep does not ask for does not come
+            wanted = max(wanted, self.worth(workers, live))
+        self._expected = wanted - len(workers)
         if not self._expected:
             self._expected_since = now
         elif now - self._expected_since > PATIENCE:

@@ -1,0 +1,257 @@
+"""Rows of the zoo under the schedulers, searchers and options of Ray Tune; one line each.
+
+    python -m drills.tuners FOLDER [NAME ...]
+
+HyperOpt, BOHB and PB2 need `pip install hyperopt hpbandster ConfigSpace GPy scikit-learn`; the
+bucket needs moto. What fails, or is not installed, is a line, too; the exit code is 1 if something failed.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray import tune
+from ray.tune.schedulers import (
+    ASHAScheduler,
+    HyperBandForBOHB,
+    HyperBandScheduler,
+    MedianStoppingRule,
+    PopulationBasedTraining,
+)
+
+import lmzoo.tune
+from tests.toy_study import WORDS
+
+EPOCHS, LONG = 4, 30
+RATE = {"recipe.lr": tune.loguniform(1e-3, 1e-1), "seed": 1}
+RATES = {"recipe.lr": tune.grid_search([1e-3, 1e-2]), "seed": 1}
+PORT = 5123
+BUCKET = f"s3://bucket/tuned{{}}?endpoint_override=http%3A%2F%2F127.0.0.1%3A{PORT}&region=us-east-1"
+KILLED = """
+import sys
+from drills.tuners import LONG, RATES, Tuners, start
+start()
+tuners = Tuners(sys.argv[1])
+tuners.fit("killed", train=tuners.row(LONG), space=RATES, samples=1)
+"""
+
+
+def start() -> None:
+    """Start a Ray with two CPUs and a GPU that is not there."""
+    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
+
+
+def told(results: tune.ResultGrid) -> str:
+    """Return the last epochs of the trials, and their errors."""
+    epochs = sorted(int((own.metrics or {}).get("epoch", 0)) for own in results)
+    errors = [str(error).splitlines()[-1] for error in results.errors]
+    return f"{len(results)} trials, epochs {epochs}, errors {errors}"
+
+
+def losses(results: tune.ResultGrid) -> list[tuple[float, float]]:
+    """Return the rate and the test loss of each trial."""
+    return sorted((own.config["recipe.lr"], own.metrics["test"]) for own in results)
+
+
+def plain(settings: dict[str, Any], seed: int, epochs: int) -> Iterator[dict[str, float]]:
+    """A function as a trainable."""
+    for epoch in range(1, epochs + 1):
+        yield {"epoch": epoch, "valid": settings["recipe.lr"] + 1 / epoch}
+
+
+class Tuners:
+    """Each public method runs one Tuner, and says what its trials did."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder).resolve()
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._text = self._folder / "sentences.txt"
+        lines = {" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(400)}
+        self._text.write_text("\n".join(sorted(lines)) + "\n")
+
+    def row(self, epochs: int = EPOCHS) -> Any:
+        return lmzoo.tune.trainable("gru", f"text:{self._text}", epochs=epochs, width=8)
+
+    def fit(
+        self,
+        name: str,
+        *,
+        train: Any = None,
+        space: Any = None,
+        samples: int = 3,
+        storage: str = "",
+        run: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> tune.ResultGrid:
+        """Run a Tuner of this name."""
+        return tune.Tuner(
+            train or self.row(),
+            param_space=space or RATE,
+            tune_config=tune.TuneConfig(metric="valid", mode="min", num_samples=samples, **how),
+            run_config=tune.RunConfig(
+                name=name, storage_path=storage or str(self._folder), verbose=0, **(run or {})
+            ),
+        ).fit()
+
+    def asha(self) -> str:
+        scheduler = ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=2)
+        return told(self.fit("asha", scheduler=scheduler))
+
+    def hyperband(self) -> str:
+        """Pauses trials."""
+        scheduler = HyperBandScheduler(max_t=EPOCHS, reduction_factor=2)
+        return told(self.fit("hyperband", scheduler=scheduler, samples=4))
+
+    def median(self) -> str:
+        scheduler = MedianStoppingRule(grace_period=1, min_samples_required=2)
+        return told(self.fit("median", scheduler=scheduler, samples=4))
+
+    def pbt(self) -> str:
+        """Exploits: a trial goes on from the checkpoint of another one, with another recipe."""
+        changes = {"recipe.lr": tune.loguniform(1e-3, 1e-1), "recipe.weight_decay": [0.0, 0.1]}
+        scheduler = PopulationBasedTraining(
+            perturbation_interval=1, quantile_fraction=0.5, hyperparam_mutations=changes, synch=True
+        )
+        space = {**RATE, "recipe.weight_decay": 0.0, "recipe.optimiser": "adamw"}
+        results = self.fit("pbt", scheduler=scheduler, space=space, samples=2)
+        return f"{told(results)}; {scheduler._num_perturbations} exploits"
+
+    def pb2(self) -> str:
+        from ray.tune.schedulers.pb2 import PB2
+
+        bounds = {"recipe.lr": [1e-3, 1e-1]}
+        scheduler = PB2(
+            perturbation_interval=1, quantile_fraction=0.5, hyperparam_bounds=bounds, synch=True
+        )
+        results = self.fit("pb2", scheduler=scheduler, samples=2)
+        return f"{told(results)}; {scheduler._num_perturbations} exploits"
+
+    def optuna(self) -> str:
+        from ray.tune.search.optuna import OptunaSearch
+
+        scheduler = ASHAScheduler(max_t=EPOCHS, grace_period=1)
+        return told(self.fit("optuna", search_alg=OptunaSearch(seed=0), scheduler=scheduler))
+
+    def hyperopt(self) -> str:
+        from ray.tune.search.hyperopt import HyperOptSearch
+
+        return told(self.fit("hyperopt", search_alg=HyperOptSearch(random_state_seed=0)))
+
+    def bohb(self) -> str:
+        from ray.tune.search.bohb import TuneBOHB
+
+        scheduler = HyperBandForBOHB(max_t=EPOCHS, reduction_factor=2, stop_last_trials=False)
+        return told(self.fit("bohb", search_alg=TuneBOHB(seed=0), scheduler=scheduler))
+
+    def grid(self) -> str:
+        space = {**RATES, "seed": tune.grid_search([1, 2])}
+        return told(self.fit("grid", space=space, samples=1))
+
+    def fractions(self) -> str:
+        """Half a GPU for each of two trials, which run at the same time."""
+        train = tune.with_resources(self.row(), {"cpu": 0.5, "gpu": 0.5})
+        return told(self.fit("fractions", train=train, samples=2))
+
+    def budget(self) -> str:
+        begun = time.monotonic()
+        results = self.fit("budget", time_budget_s=15, samples=50)
+        unfinished = sum((own.metrics or {}).get("epoch") != EPOCHS for own in results)
+        seconds = time.monotonic() - begun
+        return f"{len(results)} trials in {seconds:.0f} s, {unfinished} of them were stopped"
+
+    def stop(self) -> str:
+        return told(self.fit("stop", run={"stop": {"training_iteration": 2}}, samples=2))
+
+    def callback(self) -> str:
+        class Count(tune.Callback):
+            results = 0
+
+            def on_trial_result(self, *_: Any, **__: Any) -> None:
+                Count.results += 1
+
+        results = self.fit("callback", run={"callbacks": [Count()]}, samples=2)
+        return f"{told(results)}; the callback saw {Count.results} results"
+
+    def function(self) -> str:
+        train = lmzoo.tune.trainable(plain, epochs=EPOCHS)
+        scheduler = ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=2)
+        return told(self.fit("function", train=train, scheduler=scheduler))
+
+    def confirm(self) -> str:
+        grid = self.fit("search", samples=2)
+        run_config = tune.RunConfig(name="confirmed", storage_path=str(self._folder), verbose=0)
+        results = lmzoo.tune.confirm(grid, self.row(), seeds=2, run_config=run_config)
+        return f"{told(results)}; seeds {sorted(own.config['seed'] for own in results)}"
+
+    def restore(self) -> str:
+        """SIGKILL of the driver, `Tuner.restore`, and the losses of an undisturbed search."""
+        folder = self._folder / "killed"
+
+        def reports() -> int:
+            return sum(path.read_text().count("\n") for path in folder.glob("*/result.json"))
+
+        own = {**os.environ, "TUNE_GLOBAL_CHECKPOINT_S": "1"}
+        words = [sys.executable, "-c", KILLED, str(self._folder)]
+        with subprocess.Popen(words, env=own, stderr=subprocess.DEVNULL) as driver:
+            while reports() < 10 and driver.poll() is None:
+                time.sleep(0.2)
+            driver.send_signal(signal.SIGKILL)
+        time.sleep(5)  # its processes end
+        before, train = reports(), self.row(LONG)
+        restored = tune.Tuner.restore(str(folder), train, resume_errored=True).fit()
+        whole = self.fit("whole", train=train, space=RATES, samples=1)
+        equal = losses(restored) == losses(whole)
+        return f"{told(restored)}; SIGKILL after {before} reports; losses as undisturbed: {equal}"
+
+    def bucket(self) -> str:
+        from moto.server import ThreadedMotoServer
+        from pyarrow import fs
+
+        keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+        os.environ.update(keys, AWS_DEFAULT_REGION="us-east-1")
+        server = ThreadedMotoServer(port=PORT)
+        server.start()
+        try:
+            where = {"endpoint_override": f"127.0.0.1:{PORT}", "scheme": "http"}
+            store = fs.S3FileSystem(**where, region="us-east-1", allow_bucket_creation=True)
+            store.create_dir("bucket")
+            results = self.fit("s3", storage=BUCKET.format(""), samples=2)
+            files = store.get_file_info(fs.FileSelector("bucket/tuned", recursive=True))
+            read = tune.Tuner.restore(BUCKET.format("/s3"), self.row()).get_results()
+            return f"{told(results)}; {len(files)} files; {len(read)} trials are read back"
+        finally:
+            server.stop()
+
+
+def main(folder: str, *names: str) -> int:
+    """Run the Tuners of these names, or all; return the exit code."""
+    start()
+    tuners, failed = Tuners(folder), 0
+    others = ("row", "fit")
+    known: dict[str, Callable[[], str]] = {
+        name: getattr(tuners, name)
+        for name in vars(Tuners)
+        if not name.startswith("_") and name not in others
+    }
+    for name in names or known:
+        begun = time.monotonic()
+        try:
+            text = known[name]()
+            failed += "errors []" not in text and name != "budget"
+        except Exception as error:
+            text, failed = f"{type(error).__name__}: {error}", failed + 1
+        print(f"{name:10} {time.monotonic() - begun:4.0f} s  {text}", flush=True)  # noqa: T201
+    with contextlib.suppress(Exception):
+        ray.shutdown()
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
