@@ -3,7 +3,7 @@
     python -m drills.tuners FOLDER [NAME ...]
 
 HyperOpt, BOHB and PB2 need `pip install hyperopt hpbandster ConfigSpace GPy scikit-learn`; the
-bucket needs moto. What fails, or is not installed, is a line, too; the exit code is 1 if something failed.
+bucket needs moto. What fails, or is not installed, is a line, too, and the exit code is 1.
 """
 
 import contextlib

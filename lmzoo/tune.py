@@ -37,9 +37,11 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, IntRange, ranges
 from lmzoo.train.recipe import Recipe
 
-STATE, CONFIG = "training.pt", "trial.json"
+STATE = "training.pt"
+CONFIG = "trial.json"
 """Files of a checkpoint: the state of the training, and the config of its trial."""
-POINT, SEED = "point", "seed"
+POINT = "point"
+SEED = "seed"
 """Names in the config of a trial, next to `model.FIELD` and `recipe.FIELD`."""
 FIXED = (POINT, "recipe.optimiser", "recipe.init", "recipe.parametrisation", "recipe.base_width")
 """Names that decide the weights or the optimiser's state, as all fields of the model do."""

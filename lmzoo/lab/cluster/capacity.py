@@ -74,7 +74,8 @@ class Capacity:
 
     def describe(self) -> str:
         """Return what the sweep uses: `8 GPUs on 2 nodes`, `2 CPU cores of this machine`."""
-        live, coming = self._live(), self._coming()
+        live = self._live()
+        coming = self._coming()
         nodes = _count(sum(map(bool, live + coming)), "node")
         if not connection.ADDRESS:
             text = f"{self._amount(sum(live))} of this machine"
@@ -91,7 +92,8 @@ class Capacity:
         `wanted` is the number of workers that the sweep could use; None: all that may come. The
         text is "" if as many are live.
         """
-        live, there = self.live(), len(self._look())
+        live = self.live()
+        there = len(self._look())
         if held := self._held_by_others(live if wanted is None else min(wanted, live)):
             return held
         verb = "is there" if there == 1 else "are there"
@@ -99,10 +101,12 @@ class Capacity:
             waits = f"waiting for a node with {self.resources}, {_count(there, 'node')} {verb}"
             return "" if live else waits
         missing = min(self.limit() if wanted is None else wanted, self.limit()) - live
-        nodes, workers = 0, 0
+        nodes = 0
+        workers = 0
         for on_node in self._coming():
             if workers < missing:
-                nodes, workers = nodes + 1, workers + on_node
+                nodes += 1
+                workers += on_node
         if not nodes:
             return ""
         known = self._typical() is not None or all(t.resources for t in self._growth.types)
@@ -111,7 +115,8 @@ class Capacity:
 
     def _held_by_others(self, wanted: int) -> str:
         """Return `waiting for 2 CPU cores that others hold` once this lasts; else ""."""
-        missing, now = wanted - self.started, time.monotonic()
+        missing = wanted - self.started
+        now = time.monotonic()
         needed = self.resources.bundle if connection.ADDRESS and missing > 0 else {}
         free = ray.available_resources() if needed else {}
         short = any(free.get(name, 0.0) < amount for name, amount in needed.items())
@@ -140,8 +145,10 @@ class Capacity:
 
     def _decide(self, resources: Resources, show: Callable[[str], object]) -> Resources:
         """Decide the GPUs of a worker; wait for the first node if nothing is known without it."""
-        on_gpu, on_cpu = resources.decide(has_gpus=True), resources.decide(has_gpus=False)
-        start, shown = time.monotonic(), False
+        on_gpu = resources.decide(has_gpus=True)
+        on_cpu = resources.decide(has_gpus=False)
+        start = time.monotonic()
+        shown = False
         while True:
             nodes = [*self._look().values(), *self._startable()]
             if on_cpu == on_gpu or any(map(on_gpu.workers_on, nodes)):
@@ -155,7 +162,8 @@ class Capacity:
 
     def _may_show_gpus(self, on_cpu: Resources, waited: float) -> bool:
         """Return whether to wait for the first node; a `UserError` where its GPUs are not known."""
-        growth, nodes = self._growth, self._look().values()
+        growth = self._growth
+        nodes = self._look().values()
         idle = not any(map(on_cpu.workers_on, nodes))
         if growth.nodes is None and growth.autoscaling:
             raise UserError(
@@ -184,7 +192,8 @@ class Capacity:
         live_types = Counter(map(_shape, live))
         workers: list[int] = []
         for node_type in self._growth.types:
-            count, shape = node_type.count, _shape(node_type.resources)
+            count = node_type.count
+            shape = _shape(node_type.resources)
             on_node = max(1, self._typical() or 1)
             if node_type.resources:
                 count -= min(count, live_types[shape])
@@ -207,7 +216,8 @@ class Capacity:
         return min(workers, self.resources.concurrent or workers)
 
     def _amount(self, workers: int) -> str:
-        cpus, gpus = self.resources.cpus, self.resources.gpus
+        cpus = self.resources.cpus
+        gpus = self.resources.gpus
         if gpus == 1 or (not gpus and cpus == 1):
             return _count(workers, "GPU" if gpus else "CPU core")
         return f"{_count(workers, 'worker')} of {self.resources}"

@@ -31,7 +31,8 @@ MODULES = ("lmzoo.trainables.door", "lmzoo.lab.sweep.worker.pack", "lmzoo.kernel
 WORKER = "default_worker.py"
 SETUP = "setup_worker.py"
 """Ray's program that sets the variables of a worker, and then starts Python anew."""
-CONTEXT, LANGUAGE = "--serialized-runtime-env-context", "--language"
+CONTEXT = "--serialized-runtime-env-context"
+LANGUAGE = "--language"
 """Its options."""
 UNUSED = ("/monitor.py", "/log_monitor.py", "/dashboard/agent.py")
 PORTS = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port")
@@ -46,7 +47,8 @@ def start_server(folder: Path, modules: Sequence[str] = MODULES) -> "subprocess.
 
     The server ends with its standard input. An OSError: its name is too long, or it is `noexec`.
     """
-    address, command = folder / "socket", folder / "python"
+    address = folder / "socket"
+    command = folder / "python"
     words = [sys.executable, "-S", __file__, str(address), sys.executable]
     command.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     command.chmod(0o700)

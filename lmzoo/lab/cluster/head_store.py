@@ -95,7 +95,9 @@ class HeadStore(Store):
     def __init__(
         self, server: Any, address: str, owner: str, parent: "HeadStore | None" = None
     ) -> None:
-        self._server, self._address, self._owner = server, address, owner
+        self._server = server
+        self._address = address
+        self._owner = owner
         self._names: tuple[str, ...] = ()
         super().__init__(parent.path if parent else temporary_folder("scratch"), parent)
 

@@ -73,7 +73,8 @@ def _command(study: Study) -> Callable[..., None]:
 def _parameters(study: Study) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(type(study))
     for name, option in options(study).items():
-        value, flag = getattr(study, name), option.flag
+        value = getattr(study, name)
+        flag = option.flag
         if option.switch:
             help_ = option.switch_help
             yield _parameter(SWITCH + name, bool, bool(value), option.switch, help=help_)
@@ -104,7 +105,8 @@ def changed_study(study: Study, given: Mapping[str, Any]) -> Study:
             changes[name] = 0
     search = changed_search(study.search, given["search"] or [])
     changes["fields"] = {**study.fields, **parse_settings(given["fields"] or [])}
-    changes["search"], changes["off"] = search, tuple(sorted(study.search.keys() - search.keys()))
+    changes["search"] = search
+    changes["off"] = tuple(sorted(study.search.keys() - search.keys()))
     return dataclasses.replace(study, **changes)
 
 

@@ -116,7 +116,10 @@ class Coordinator:
         `begin` starts a worker of this handle and returns its call. `server` gives the store to
         workers that do not see it (`head_store.py`).
         """
-        self.fleet, self.store, self.capacity, self.server = fleet, store, capacity, server
+        self.fleet = fleet
+        self.store = store
+        self.capacity = capacity
+        self.server = server
         self.error: Exception | None = None
         self.actors: dict[str, Actor] = {}
         self._place = place
@@ -132,7 +135,8 @@ class Coordinator:
         self._pause_until = 0.0
         """No worker starts before this time; of the monotonic clock."""
         self._next_check = time.monotonic() + HEARTBEAT_SECONDS
-        self._cost, self._counted = 0.0, time.monotonic()
+        self._cost = 0.0
+        self._counted = time.monotonic()
         """Seconds of all workers, and until when they are counted."""
         self._recoveries = threading.Semaphore(16)
         self._recovered: SimpleQueue[Callable[[], object]] = SimpleQueue()
@@ -228,7 +232,8 @@ class Coordinator:
             self._died(actor, error)
             return
         if call == actor.news:
-            actor.missed, actor.received = 0, actor.received + len(result)
+            actor.missed = 0
+            actor.received += len(result)
             actor.news = actor.handle.news.remote(actor.received)
             for news in result:
                 self._hear(actor, news)
@@ -250,7 +255,8 @@ class Coordinator:
     def _hear(self, actor: Actor, news: News) -> None:
         match news:
             case Started(node, host):
-                actor.node, actor.place = node, f"{host} ({node[:6]})"
+                actor.node = node
+                actor.place = f"{host} ({node[:6]})"
             case Released(run):
                 self.fleet.released(actor.name, run)
             case Ended():
@@ -259,12 +265,16 @@ class Coordinator:
                 self._warnings.say("store", time.monotonic(), "%s: %s", actor.place, news)
 
     def _arrived(self, actor: Actor, result: Exchange | Failed) -> None:
-        actor.call, actor.answered = None, time.monotonic()
+        actor.call = None
+        actor.answered = time.monotonic()
         if isinstance(result, Failed):
-            actor.broken_since, actor.exchange = actor.answered, Exchange(actor.name)
+            actor.broken_since = actor.answered
+            actor.exchange = Exchange(actor.name)
             self.fleet.health.left_out.setdefault(actor.place, result.reason)
             return
-        actor.exchange, self._works, self._failed_starts = result, True, 0
+        actor.exchange = result
+        self._works = True
+        self._failed_starts = 0
         if result.reports:
             self._killed.pop(actor.place, None)
 
@@ -288,11 +298,13 @@ class Coordinator:
     def _step(self, actor: Actor, assignment: Assignment) -> None:
         if assignment.members:
             actor.idle_since = None
-        actor.steps, actor.exchange = actor.steps + 1, None
+        actor.steps += 1
+        actor.exchange = None
         actor.call = actor.handle.work.remote(actor.steps, assignment)
 
     def _leave(self, actor: Actor) -> None:
-        actor.leaves, actor.exchange = True, None
+        actor.leaves = True
+        actor.exchange = None
         actor.call = actor.handle.close.remote()
 
     def _wake_idle(self) -> None:
@@ -317,7 +329,8 @@ class Coordinator:
                 self._step(actor, Assignment())
 
     def _died(self, actor: Actor, error: RayError) -> None:
-        place, reason = "", ""
+        place = ""
+        reason = ""
         if found := LOW_MEMORY.search(str(error)):
             place = f"{found[1]} ({found[2]})" if found[1] else "which is not known"
             own = [a.place for a in self.actors.values() if a.place.endswith(place[-8:])]
@@ -356,7 +369,8 @@ class Coordinator:
             give_back = functools.partial(self.fleet.give_back, runs, **facts)
             # A daemon thread, because an interrupted sweep does not wait for the lock.
             recover = threading.Thread(target=self._recover, args=(actor.name, give_back))
-            recover.name, recover.daemon = RECOVERY, True
+            recover.name = RECOVERY
+            recover.daemon = True
             recover.start()
 
     def _recover(self, worker: str, give_back: Callable[[], object]) -> None:
@@ -381,7 +395,8 @@ class Coordinator:
         One shortage kills several workers. A node on which Ray kills `MAX_KILLED` of them without
         an epoch in between is left out, if there is another.
         """
-        now, health = time.monotonic(), self.fleet.health
+        now = time.monotonic()
+        health = self.fleet.health
         if now < self._pause_until or node in health.left_out:
             return True
         self._killed[node] += 1
@@ -412,7 +427,8 @@ class Coordinator:
                 self.error = UserError(f"no worker can start on {node}: {left_out[node]}")
 
     def _check_cost(self, workers: int) -> None:
-        now, most = time.monotonic(), self.capacity.resources.hours
+        now = time.monotonic()
+        most = self.capacity.resources.hours
         self._cost += workers * (now - self._counted)
         self._counted = now
         if most and self._cost >= 3600 * most and not self.fleet.done and not self.error:

@@ -71,12 +71,15 @@ class Sweep:
     ) -> None:
         if engine not in ENGINES:
             raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
-        self.engine, self.curves, self.quiet = engine, curves, quiet
+        self.engine = engine
+        self.curves = curves
+        self.quiet = quiet
         self.again = again
         self.study = study
         self.resources = resources
         self.fuse = fuse
-        self.as_json, self.prints_ranking = as_json, prints_ranking and not as_json
+        self.as_json = as_json
+        self.prints_ranking = prints_ranking and not as_json
         self._is_command = prints_ranking
         self._last_words = ["interrupted; run the same command again to continue"]
         self.left_out: Mapping[str, str] = {}
@@ -121,7 +124,8 @@ class Sweep:
             size = parse_fuse(self.fuse)
             door.check_settings(self.study, settings)
             data = door.open_data(self.study, data_dir)
-            fields, corpus = data.fields, data.corpus
+            fields = data.fields
+            corpus = data.corpus
             if not self.quiet:
                 for line in data.lines:
                     self.stderr.print(line, markup=False)
@@ -161,7 +165,8 @@ class Sweep:
             run = planner.find(run_id)
             groups.setdefault(words, []).append(run.display_label if run else run_id)
         for words, labels in groups.items():
-            count, where = len(labels), listed(dict.fromkeys(labels))
+            count = len(labels)
+            where = listed(dict.fromkeys(labels))
             what = f"{count} finished runs were trained with {words}: {where}"
             self.stderr.print(f"{what}; --again trains them again", markup=False)
 
@@ -278,7 +283,8 @@ class Sweep:
             self.stderr.print(f"{console.devices}; {planner.store.store}", markup=False)
         listeners = [console, *self.study.listeners]
         fleet = Fleet(planner, packer, listeners, GPU_BYTES if capacity.resources.gpus else 0)
-        console.fleet, console.workers = fleet, capacity.live
+        console.fleet = fleet
+        console.workers = capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))
         self.left_out = fleet.health.left_out
         self._spinner.stop()

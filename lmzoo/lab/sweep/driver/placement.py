@@ -28,7 +28,8 @@ def actor_options(resources: Resources) -> dict[str, Any]:
 
 def prepare(fleet: Fleet, capacity: Capacity, place: Callable[[str], object]) -> Coordinator:
     """Return the coordinator of a sweep whose workers `place` lets Ray place."""
-    planner, resources = fleet.planner, capacity.resources
+    planner = fleet.planner
+    resources = capacity.resources
     store = planner.store.store
     server = None
     if connection.ADDRESS:

@@ -184,7 +184,8 @@ class Pace:
 def _slope(sums: Sums) -> float | None:
     """Return b / (a + b), neither negative; None if packs of about one size were seen."""
     _, w, n, nn, c, nc = sums
-    size, seconds = n / w, c / w
+    size = n / w
+    seconds = c / w
     spread = nn / w - size**2
     if spread < (SPREAD * size) ** 2:
         return None

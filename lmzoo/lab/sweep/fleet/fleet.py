@@ -22,7 +22,9 @@ from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
 MIN_SECONDS_LEFT = 1.0
 """Runs move to another worker only if their pack still needs this many seconds."""
-HUNG, HUNG_SECONDS, MORE = 10.0, 60.0, 3.0
+HUNG = 10.0
+HUNG_SECONDS = 60.0
+MORE = 3.0
 """Usual epochs, and at least seconds, after which a worker that reports nothing is killed; how much
 longer after each death of its run."""
 
@@ -34,7 +36,9 @@ class Fleet:
         self, planner: Planner, packer: Packer, listeners: Sequence[Any] = (), memory: int = 0
     ) -> None:
         """`memory` is assumed of a worker's GPU until the first one reports it; 0 is a CPU."""
-        self.planner, self.packer, self.listeners = planner, packer, Listeners(listeners)
+        self.planner = planner
+        self.packer = packer
+        self.listeners = Listeners(listeners)
         self.workers: dict[str, WorkerState] = {}
         self.idle: set[str] = set()
         """Workers that wait for an assignment."""
@@ -64,7 +68,9 @@ class Fleet:
         The reports are in the order of the epochs. The cluster has room for `live` workers; `node`
         is the machine of this one, and `now` in seconds from any start.
         """
-        name, opened, reports = message.worker, message.opened, message.reports
+        name = message.worker
+        opened = message.opened
+        reports = message.reports
         worker = self.workers.get(name)
         if worker is None:
             state = WorkerState(message.memory, node or name, replied_at=now)
@@ -209,7 +215,8 @@ class Fleet:
         if trained:
             worker.settled = True
             first = worker.key not in worker.trained
-            seconds, node = worker.epoch_seconds, worker.node
+            seconds = worker.epoch_seconds
+            node = worker.node
             self.pace.add(worker.key, trained, seconds, first=first, worker=node)
             worker.trained.add(worker.key)
 
@@ -226,7 +233,8 @@ class Fleet:
         """
         hung = dict[str, str]()
         for name, worker in self._working().items():
-            elapsed, key = now - worker.replied_at, worker.key
+            elapsed = now - worker.replied_at
+            key = worker.key
             if not worker.training or not self.pace.known or elapsed <= HUNG_SECONDS:
                 continue
             new = key not in worker.trained
@@ -276,7 +284,8 @@ class Fleet:
 
     def _job(self, run: PlannedRun) -> Job:
         # The last epoch is reported again, because the reply to its report may be lost.
-        epoch, is_new = max(0, run.last_epoch - 1), run.is_new and not run.last_epoch
+        epoch = max(0, run.last_epoch - 1)
+        is_new = run.is_new and not run.last_epoch
         return Job(self.packer.config(run), run.budget, epoch, is_new)
 
     def _leave(self, worker: WorkerState, run_id: str) -> None:

@@ -25,7 +25,8 @@ NODE_RUNS = 3
 """Runs that a node must fail before it is left out."""
 NODE_FAILURES = 2
 """Failures in which it must fail them: one pack may die of one member."""
-DEATHS, DEATHS_ON_THE_ONLY_NODE = 2, 4
+DEATHS = 2
+DEATHS_ON_THE_ONLY_NODE = 4
 """Deaths without progress, alone on a node, that count as an error."""
 
 

@@ -42,7 +42,8 @@ class Packer:
 
     def __init__(self, corpus: Any, size: int | None) -> None:
         """`corpus` is None in a study without rows of the zoo."""
-        self.corpus, self.size = corpus, size
+        self.corpus = corpus
+        self.size = size
         self._apart: dict[str, str] = {}
         """Run identity -> the group that shares no pack with other runs."""
         self._shapes = open_door().make_shapes(corpus)

@@ -121,7 +121,10 @@ class Sharing:
 
     def __init__(self, ready: ReadyRuns, packer: Packer, pace: Pace, memory: int = 0) -> None:
         """`memory` is assumed of a worker's GPU until the first one reports it."""
-        self.ready, self.packer, self.pace, self._memory = ready, packer, pace, memory
+        self.ready = ready
+        self.packer = packer
+        self.pace = pace
+        self._memory = memory
         self.runs: Counter[str] = Counter()
         """Pack key -> runs in training."""
         self.released: Counter[str] = Counter()

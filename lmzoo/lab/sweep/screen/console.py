@@ -40,8 +40,10 @@ class Console:
     def __init__(
         self, *, as_json: bool, quiet: bool = False, stderr: RichConsole | None = None
     ) -> None:
-        self.as_json, self.quiet = as_json, quiet
-        self.stderr, self._stdout = stderr or RichConsole(stderr=True), sys.stdout
+        self.as_json = as_json
+        self.quiet = quiet
+        self.stderr = stderr or RichConsole(stderr=True)
+        self._stdout = sys.stdout
         self.fleet: Fleet | None = None
         self.workers: Callable[[], int] = lambda: 0
         """Returns for how many workers there is room."""
@@ -53,7 +55,9 @@ class Console:
         self._running: set[str] = set()
         self._first: tuple[float, float] | None = None
         """Time of the first look, and the epochs that earlier sweeps had trained."""
-        self._done, self._left, self._note = 0.0, 1.0, ""
+        self._done = 0.0
+        self._left = 1.0
+        self._note = ""
         self._stopped = threading.Event()
         self._live: Live | None = None
 
@@ -109,7 +113,8 @@ class Console:
         self._look()
         waiting = self.waiting()
         width, height = self.stderr.size
-        planner, room = self.fleet.planner, height - 4 - bool(waiting)
+        planner = self.fleet.planner
+        room = height - 4 - bool(waiting)
         table = point_table(planner.points, self._running, max(3, room), width)
         bar = ProgressBar(
             total=self._done + self._left, completed=self._done, width=24,
@@ -158,7 +163,9 @@ class Console:
         return f"{len(training)} of {room} workers train{packs}{devices}"
 
     def _print_progress(self) -> None:
-        shown, printed, last = "", time.monotonic(), ""
+        shown = ""
+        printed = time.monotonic()
+        last = ""
         while not self._stopped.wait(1.0):
             waiting = self.waiting()
             if waiting != shown:
@@ -168,7 +175,8 @@ class Console:
             trains = self.fleet is not None and not self.fleet.done
             if trains and time.monotonic() - printed >= PROGRESS_SECONDS:
                 self._look()
-                line, printed = f"{self._progress()}; {self._workers()}", time.monotonic()
+                line = f"{self._progress()}; {self._workers()}"
+                printed = time.monotonic()
                 if line != last:
                     self._print(line)
                 last = line

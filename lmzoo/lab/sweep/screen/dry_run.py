@@ -22,7 +22,9 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     The time of a function or a command is not known. `source` says what the data are.
     """
     slots = resources.concurrent or max(1, int((os.cpu_count() or 1) / resources.cpus))
-    rows, total, unknown = [], 0.0, 0
+    rows = []
+    total = 0.0
+    unknown = 0
     for point, runs, epochs in planner.pending():
         try:
             seconds = point.point.seconds_per_epoch()

@@ -36,7 +36,8 @@ class TrainingRun:
         curves: bool = True,
     ) -> None:
         config = trainer.with_facts(job.config)
-        self.id, self.budget = config["run"], job.budget
+        self.id = config["run"]
+        self.budget = job.budget
         self.is_tested = config["stage"] == "confirm"
         self.run = trainer.open(folder, config, new=job.is_new, writer=writer)
         records = files.epoch_records(self.run.records)
@@ -114,7 +115,8 @@ class Pack:
         `worker` names the files of its packs. `curves` says whether runs write curves for
         TensorBoard.
         """
-        self._curves, self._curves_written_at = curves, time.monotonic()
+        self._curves = curves
+        self._curves_written_at = time.monotonic()
         self.store = store
         self.writer = Writer()
         self._files = PackFiles(store, worker, self.writer)
@@ -250,7 +252,8 @@ class Pack:
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
         text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
-        key, name = str(folder.store), folder.path.name
+        key = str(folder.store)
+        name = folder.path.name
         self.writer.submit(key, lambda: folder.store.write(files.TRACEBACK, text))
         self._confirm_later(key, Ended(name, "failed", describe_error(error)))
         self.writer.wait()  # until then the sweep would assign the run again

@@ -74,7 +74,8 @@ class RunWriter:
         # TensorBoard reads files in the order of their names, whatever the clocks of machines say.
         files = self._store.path.glob("events.out.tfevents.*")
         last = max((int(file.name.split(".")[3]) for file in files), default=0)
-        begin, host = max(int(time.time()), last + 1), socket.gethostname()
+        begin = max(int(time.time()), last + 1)
+        host = socket.gethostname()
         self._name = f"events.out.tfevents.{begin:010}.{host}.{os.getpid()}.{next(NUMBERS)}"
         maximized = config["model"].get("direction") == "maximize"  # records then have −metric
         self._sign = -1.0 if maximized else 1.0
@@ -84,7 +85,9 @@ class RunWriter:
         if epoch:
             self._start = purged
         """The first of the earlier steps that this file replaces; None if there are none."""
-        self._writes, self._is_new, self._kept = writes, True, list[bytes]()
+        self._writes = writes
+        self._is_new = True
+        self._kept = list[bytes]()
         self._points: list[tuple[float, int, Mapping[str, float]]] = []
         """Time, epoch and curves that no action has yet."""
         for record in earlier:
@@ -109,7 +112,8 @@ class RunWriter:
 
     def take(self, *, last: bool = False) -> Callable[[], None] | None:
         """Return an action that writes the new points, if any; `last` completes the file."""
-        points, self._points = self._points, []
+        points = self._points
+        self._points = []
         if not self._writes or not (points or last):
             return None
         return partial(self._write, points, last=last)
@@ -138,7 +142,8 @@ class RunWriter:
     def _events(self, points: Sequence[Any]) -> Iterator[Event]:
         """Yield the events of the points; before the first, what a new file begins with."""
         if self._is_new:
-            self._is_new, begin = False, time.time()
+            self._is_new = False
+            begin = time.time()
             yield Event(wall_time=begin, file_version="brain.Event:2")
             if self._start is not None:
                 log = SessionLog(status=SessionLog.START)
