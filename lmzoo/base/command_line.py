@@ -8,8 +8,10 @@ import json
 import os
 import re
 import sys
+import tomllib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, NoReturn
 
 import pydantic
@@ -124,6 +126,9 @@ def _suggest(message: str, context: Any) -> str:
     if hint.startswith("; known") and "--set" in options:
         field = name.lstrip("-").replace("-", "_")
         hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
+    owners = tomllib.loads(files("lmzoo.base").joinpath("flags.toml").read_text("utf-8"))
+    if name in owners:
+        hint = f"; lmzoo {' or lmzoo '.join(owners[name])} has it{hint}"
     return f"no option {name!r}{hint}"
 
 

@@ -190,6 +190,7 @@ def account(results: Any, question: Question) -> Account:
             each = f"{key} counts by itself"
         notes += _unnamed(frame, free, runs, each)
     notes += _said_of_runs(rows, picked, q, source)
+    notes += _differing(frame, free, runs)
     notes += _environments(frame, picked)
     return _counted(rows, runs, q, notes)._replace(unread=source.unread)
 
@@ -555,6 +556,25 @@ def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each:
             found.append(name)
     ways = "a seed (--seed), a step (--step) or a factor (--by)"
     return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
+
+
+SETTING = re.compile(r"(config|params|hparams)[./].*", re.IGNORECASE)
+"""Columns of trackers that hold what a run was given."""
+DIFFER = "settings differ between runs of one variant: "
+"""The beginning of a note that makes all differences doubtful."""
+
+
+def _differing(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame) -> Iterator[str]:
+    """Yield a note that names the settings in which runs of one variant differ, as in a search."""
+    of_runs = frame.gather(runs["row"])
+    found = []
+    for name in (c for c in free if SETTING.fullmatch(c) and not SEED_NAME.fullmatch(c)):
+        cells = pl.DataFrame({"cell": mapped(of_runs[name], plain), "variant": runs["variant"]})
+        values = cells.drop_nulls("cell").group_by("variant").agg(pl.col("cell").n_unique())
+        if (values["cell"] > 1).any():
+            found.append(name)
+    if found:
+        yield f"{DIFFER}{some(found)}; a difference may be theirs"
 
 
 def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str]) -> bool:

@@ -20,7 +20,7 @@ from lmzoo.lab.analysis.formatting import digits_of, positive_halves
 from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import MEANINGS, NOT_CONFIRMED, SHOWN
-from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
+from lmzoo.lab.judging.account import DIFFER, NO_PAIR, Account, Question, account
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.draws import follow_line
@@ -93,7 +93,9 @@ def judged(results: Any, question: Question) -> Judged:
     values = found.runs.group_by("variant", maintain_order=True).agg("value")["value"]
     alike = follow_line(values.to_list())
     warnings = (*_lacking(table), *found.notes, *filter(None, [alike]))
-    return Judged(found, losses, table, warnings)
+    # What makes all differences doubtful stands before the verdict.
+    gravest_first = sorted(warnings, key=lambda line: not line.startswith(DIFFER))
+    return Judged(found, losses, table, tuple(gravest_first))
 
 
 def judgement(results: Any, question: Question) -> Report:
@@ -293,6 +295,7 @@ def _report(found: Judged) -> Report:
         frame=table,
         answer=f"{contrasts} with {asked['against'][0]!r}: {said}",
         warnings=found.warnings,
+        grave=sum(line.startswith(DIFFER) for line in found.warnings),
         account=found.account.counts(),
     )
 

@@ -1,11 +1,14 @@
-"""Every command that prints facts prints them as JSON, by one flag."""
+"""One flag has one spelling: --json, exit codes, and which commands have a flag."""
 
 import inspect
 import json
+from collections import defaultdict
+from importlib.resources import files
 
 import pytest
 
 from lmzoo.cli.main import COMMANDS, build_app
+from lmzoo.lab.study.study import Study, options
 from lmzoo.laws_of_training.parts import Check
 
 FILES_ONLY = {"init", "report", "records", "serve", "sweep"}
@@ -26,6 +29,28 @@ def test_the_flag_has_one_spelling_and_every_help_has_the_exit_codes(command):
     assert ("--json" in flags) is (command not in FILES_ONLY)
     assert not flags & {"--as-json", "--to-json"}
     assert "The exit code is 0" in inspect.cleandoc(epilog)
+
+
+def flags_text() -> str:
+    """Return the content of `lmzoo/base/flags.toml`."""
+    owners = defaultdict(list)
+    for command in COMMANDS:
+        own, _ = flags_of(command)
+        if command == "sweep":
+            own |= {option.flag for option in options(Study).values()} - {None, ""}
+        for flag in own:
+            if flag.startswith("--"):
+                owners[flag].append(command)
+    return "".join(f"{flag} = {json.dumps(owners[flag])}\n" for flag in sorted(owners))
+
+
+def test_an_unknown_flag_that_another_command_has_names_that_command(refused, tmp_path):
+    assert files("lmzoo.base").joinpath("flags.toml").read_text("utf-8") == flags_text()
+    assert "no option '--higher-is-better'; lmzoo judge or lmzoo plan" in refused(
+        "rank", tmp_path, "--higher-is-better"
+    )
+    assert "lmzoo sweep" in refused("rank", tmp_path, "--epochs", "3")
+    assert "has it" not in refused("rank", tmp_path, "--nowhere")
 
 
 def printed(lmzoo, *words):
