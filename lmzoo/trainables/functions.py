@@ -97,6 +97,7 @@ class FunctionRun(ProgramRun):
     _changed: Mapping[str, str] = {}
     """The variables that it has set itself."""
     loaded = (".py",)
+    from_zero = "report epoch + 1"
     rarer = "report each validation as an epoch, 1, 2, ...; one here is {:g} of its own"
 
     def start(self, budget: int) -> Iterator[Report]:

@@ -261,20 +261,18 @@ NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 
 def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
     """Return the separator that header and first row share; aligned blanks become tabs."""
+    head, after, *_ = [*filter(str.strip, lines), "", ""]
+    best = max(",\t;|", key=lambda mark: _width(head, after, mark))
+    words = len(head.split())
+    if _width(head, after, best) == (False, True, 1) and words == len(after.split()) > 1:
+        return "\t", ["\t".join(line.split()) for line in lines]
+    return best, list(lines)
 
-    def width(line: str, mark: str) -> int:
-        with contextlib.suppress(csv.Error, StopIteration):
-            return len(next(csv.reader([line], delimiter=mark)))
-        return 1
 
-    head, *rest = [line for line in lines if line.strip()][:2] or [""]
-    after = rest[0] if rest else head
-    same = {mark: width(head, mark) == width(after, mark) for mark in ",\t;|"}
-    best = max(same, key=lambda mark: (width(head, mark) > 1, same[mark], width(head, mark)))
-    if width(head, best) > 1 or len(head.split()) != len(after.split()):
-        return best, list(lines)
-    blank = len(head.split()) > 1
-    return "\t", ["\t".join(line.split()) for line in lines] if blank else list(lines)
+def _width(head: str, after: str, mark: str) -> tuple[bool, bool, int]:
+    """Return whether a mark separates a header, and as it does a row, and into how many cells."""
+    header, *rows = csv.reader([head, after], delimiter=mark)
+    return len(header) > 1, all(len(row) in (0, len(header)) for row in rows), len(header)
 
 
 def decimal_points(columns: dict[str, list[Any]]) -> tuple[dict[str, str], list[str]]:

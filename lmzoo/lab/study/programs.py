@@ -49,7 +49,8 @@ class ProgramRun(SavedRun):
 
     training: Progress
     rarer: ClassVar[str] = "if it counts steps, say how many are an epoch: Command(..., every={:g})"
-    """What to do if not every epoch is reported."""
+    """What to do if not every epoch is reported, and if they count from 0."""
+    from_zero: ClassVar[str] = "report epoch + 1, or write Command(..., first_epoch=0)"
     loaded: ClassVar[tuple[str, ...]] = ()
     """Ends of names of files that are read once a process, so that a later change is nothing."""
 
@@ -138,9 +139,7 @@ class ProgramRun(SavedRun):
     def _add_last(self, last: Report | None, seen: set[str], begun: float, budget: int) -> None:
         """Add what counts of a program that ended early; `last` is a report without an epoch."""
         if self._zero and last is None and self.epoch in (0, budget - 1):
-            raise RuntimeError(
-                "it counts epochs from 0: report epoch + 1, or write Command(..., first_epoch=0)"
-            )
+            raise RuntimeError(f"it counts epochs from 0: {self.from_zero}")
         if self._resumed and not self._new and last is None:
             self._begin_again()
             return self.train_epoch(budget)
