@@ -23,7 +23,6 @@ from lmzoo.lab.judging.histories import (
     ROWS,
     VALUE,
     continue_runs,
-    leave_gaps,
     picked_rows,
 )  # fmt: skip
 from lmzoo.lab.judging.searches import confirming, without_tuning
@@ -176,7 +175,6 @@ def account(results: Any, question: Question) -> Account:
             steps = steps.fill_null(0.0)
     rows = rows.with_columns(step=steps)
     if q.step is not None:
-        rows = leave_gaps(rows, notes)
         rows = continue_runs(rows, notes, with_seeds=q.seed is not None)
     hint = _step_hint(frame, free)
     ends = str(at).replace(q.metric + LAST_STEP, "step")

@@ -1,4 +1,4 @@
-"""Read the histories of runs: the row of each that counts, its gaps and its continuations.
+"""Read the histories of runs: the row of each that counts, and its continuations.
 
 A frame of rows has the columns of `ROWS`. All rows of a run have one number in `run`; a row of no
 run has none.
@@ -31,23 +31,6 @@ VALUE, STEP = pl.col("value"), pl.col("step")
 USABLE = pl.col("run").is_not_null() & (pl.col("why") == "")
 KNOWN = USABLE & VALUE.is_not_null()
 """Rows that may count, and have a value."""
-
-
-def leave_gaps(rows: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
-    """Take NaN for an empty cell where each run has it, or has numbers after it; say so."""
-    runs = rows.filter(KNOWN).group_by("run").agg(
-        first_gap=STEP.filter(VALUE.is_nan()).min(),
-        last_number=STEP.filter(VALUE.is_finite()).max(),
-        has_gap=VALUE.is_nan().any(),
-    )  # fmt: skip
-    runs = runs.drop_nulls("last_number")
-    gaps = runs.filter("has_gap")
-    goes_on = gaps.filter(pl.col("first_gap") < pl.col("last_number"))
-    if gaps.is_empty() or len(gaps) not in (len(runs), len(goes_on)):
-        return rows
-    notes.append("NaN is read as an empty cell: each run has it, or has numbers after it")
-    is_gap = USABLE & VALUE.is_nan() & pl.col("run").is_in(gaps["run"].implode())
-    return rows.with_columns(value=pl.when(~is_gap).then(VALUE))
 
 
 def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> pl.DataFrame:

@@ -95,6 +95,20 @@ def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
     assert all(own["seeds"] > own["seeds_if_tuned"] for own in found["rows"] if own["seeds"])
 
 
+@pytest.mark.parametrize("scale", [1e-160, 1e90])
+def test_a_unit_changes_no_plan(scale: float) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 5))
+    plans = [
+        plan(
+            [{"v": i, "x": k * y} for i, own in enumerate(x.tolist()) for y in own],
+            effect=2.0 * k, by="v", metric="x", higher_is_better=False,
+        )["rows"][0]
+        for k in (1.0, scale)
+    ]  # fmt: skip
+    assert plans[0]["seeds"] == plans[1]["seeds"] > 2
+    assert plans[1]["sd"] == pytest.approx(scale * plans[0]["sd"])
+
+
 def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
     rows = [{"v": "a", "acc": x} for x in np.random.default_rng(0).normal(size=6)]
     found = plan(rows, 1.0, by="v", metric="acc", minutes=1.0)
