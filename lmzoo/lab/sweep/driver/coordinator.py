@@ -316,10 +316,8 @@ class Coordinator:
                 continue
             # It still has the runs whose ends are being written.
             leaving = self.fleet.workers[worker].leaving
-            stays = leaving or worker in parked
-            since = now if actor.idle_since is None else actor.idle_since
-            leaves = now - since > IDLE_SECONDS
-            if self.finished or (leaves and not stays):
+            waits_long = actor.idle_since is not None and now - actor.idle_since > IDLE_SECONDS
+            if self.finished or (waits_long and not leaving and worker not in parked):
                 self.fleet.gone(worker)
                 self._leave(actor)
             elif self.fleet.ready and worker not in parked:
@@ -419,10 +417,11 @@ class Coordinator:
         if broken and not self.error:
             is_all = len(broken) >= self.capacity.live()
             times = [actor.broken_since or 0.0 for actor in broken]
-            # Once some have trained, a better node may come back.
-            since = max(times) if self._works else min(times)
-            late = time.monotonic() - since > START_SECONDS
-            if (is_all and late) if self._works else (is_all or late):
+            latest = time.monotonic() - START_SECONDS
+            hopeless = is_all or min(times) < latest
+            if self._works:  # a better node, where some have trained, may come back
+                hopeless = is_all and max(times) < latest
+            if hopeless:
                 node = min(actor.place for actor in broken)
                 self.error = UserError(f"no worker can start on {node}: {left_out[node]}")
 
@@ -442,8 +441,9 @@ class Coordinator:
         hung = self.fleet.hung(time.monotonic())
         for actor in started:
             actor.missed += 1  # news set it to 0
-            # One without heartbeats is stopped, and does not hang.
-            reason = hung.get(actor.name) if actor.missed == 1 else ""
+            reason = None
+            if actor.missed == 1:  # one without heartbeats is stopped, and does not hang
+                reason = hung.get(actor.name)
             if actor.missed > MAX_MISSED:
                 seconds = MAX_MISSED * HEARTBEAT_SECONDS
                 reason = f"a worker has sent no heartbeat for {seconds:.0f} s"

@@ -102,8 +102,9 @@ class Sweep:
         `settings` are the fields of all points from the command line.
         """
         with self._ended_by_signals(), contextlib.ExitStack() as ending:
-            if odd := [word for word in sys.argv if word.encode(errors="replace").decode() != word]:
-                raise UserError(f"{odd[0]!r} is not UTF-8, which Ray needs; take another name")
+            for word in sys.argv:
+                if word.encode(errors="replace").decode() != word:
+                    raise UserError(f"{word!r} is not UTF-8, which Ray needs; take another name")
             self.study.check()
             self._say_start()
             if not dry_run:
@@ -138,11 +139,10 @@ class Sweep:
             if corpus:
                 fingerprint = corpus.fingerprint
             self.folder = door.store_folder(storage, self.study.name, fields, fingerprint)
-            with closing(
-                ReadOnlyStudyStore(self.folder, again=self.again)
-                if dry_run
-                else StudyStore(self.folder, archives=True, curves=self.curves, again=self.again)
-            ) as store:
+            kind: Any = functools.partial(StudyStore, archives=True, curves=self.curves)
+            if dry_run:
+                kind = ReadOnlyStudyStore
+            with closing(kind(self.folder, again=self.again)) as store:
                 said = store.other_question(self.study.question)
                 if said:
                     self.stderr.print(f"WARNING: {said}", markup=False)
@@ -223,8 +223,12 @@ class Sweep:
                 if self.prints_ranking:
                     self._ranking = _start_ranking(planner.store.store.address)
                     ending.callback(self._ranking.terminate)  # does nothing if it has ended
-            code = self._ranking.wait() if self._ranking else 0
-        return 1 if self.failed or diverged else code
+            code = 0
+            if self._ranking:
+                code = self._ranking.wait()
+        if self.failed or diverged:
+            return 1
+        return code
 
     def _report_failures(self, planner: "Planner") -> bool:
         """Print what failed, before the ranking; return whether all runs of a point diverged."""
@@ -232,9 +236,13 @@ class Sweep:
         for run in planner.failed_runs:
             failed.setdefault((run.display_label, run.reason), []).append(run)
         for (label, reason), runs in failed.items():
-            count = f"{len(runs)} runs" if len(runs) > 1 else f"{runs[0].stage} {runs[0].id}"
+            count = f"{runs[0].stage} {runs[0].id}"
+            if len(runs) > 1:
+                count = f"{len(runs)} runs"
             nodes = sorted({node for run in runs for node in run.nodes})
-            where = f"; on {' and '.join(nodes)}" if nodes else ""
+            where = ""
+            if nodes:
+                where = f"; on {' and '.join(nodes)}"
             folder = planner.store.run(runs[-1].id).store
             files = (name for name in (TRACEBACK, OUTPUT) if folder.read(name) is not None)
             own = "".join(f"; {folder}/{name}" for name in itertools.islice(files, 1))
@@ -242,7 +250,8 @@ class Sweep:
         for node, reason in self.left_out.items():
             self.stderr.print(f"left out: {node}: {reason}", markup=False)
         self.failed = bool(planner.failed_runs)
-        if diverged := [point.point.display_label for point in planner.points if point.diverged]:
+        diverged = [point.point.display_label for point in planner.points if point.diverged]
+        if diverged:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
         return bool(diverged)
 

@@ -78,8 +78,8 @@ class Fleet:
         self.idle.discard(name)
         if worker.training:
             worker.epoch_seconds = now - worker.replied_at
-            self._add_pace(worker, reports)
-        for run_id, record in reports:
+            self._add_pace(worker, message.reports)
+        for run_id, record in message.reports:
             self._report(worker, run_id, record)
         self._collect()  # a report may let other runs start
         for run_id in sorted(worker.leaving.keys() - set(opened)):
@@ -92,7 +92,9 @@ class Fleet:
             working = self._working()
             division = self.sharing.division(working, live - len(self.parked), now)
             # A run that has moved is first reported again: it must train before it moves again.
-            least = COMPILATION if worker.memory else MIN_SECONDS_LEFT
+            least = MIN_SECONDS_LEFT
+            if worker.memory:
+                least = COMPILATION  # the graph of a smaller pack is captured again on a GPU
             if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
                 self._give_away(worker, self.sharing.surplus(worker, working, division))
             self._take(worker, working, division)
@@ -113,7 +115,9 @@ class Fleet:
     def parked(self) -> list[str]:
         """Workers on nodes that are left out: they keep Ray from starting others there."""
         nodes = self.health.left_out
-        return [name for name, w in self.workers.items() if w.node in nodes] if nodes else []
+        if not nodes:
+            return []  # asked at each turn of the coordinator
+        return [name for name, worker in self.workers.items() if worker.node in nodes]
 
     @property
     def nodes(self) -> set[str]:
@@ -175,7 +179,9 @@ class Fleet:
     ) -> None:
         """End the run whose fault it was, or make all pending again; try some in halves."""
         in_use = self.nodes | {node}
-        error = "" if killed else reason
+        error = reason
+        if killed:
+            error = ""  # the reason of a killed worker says nothing about its runs
         self.health.failed([run.id for run in runs], node, in_use, error)
         if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
             runs[0].nodes = sorted(filter(None, self.health.failed_on(runs[0].id)))
@@ -200,6 +206,7 @@ class Fleet:
             self._suspects.pop(run_id, None)
             self.packer.join(run)
             self.listeners.epoch(run, record)
+        # A run whose loss is None has diverged, and trains no further.
         answer = self.planner.report(run_id, record)
         trained = record["epoch"] >= run.budget or record["valid_token"] is None
         if trained or answer is not Answer.CONTINUE:
@@ -266,9 +273,13 @@ class Fleet:
             if key != worker.key:
                 self.sharing.rename(worker, key)
         in_use = self.nodes
-        suspects = self._suspects.items() if {*self.health.usable(in_use)} - {worker.node} else ()
-        nodes = ((run, self.health.avoided_by(i, in_use)) for i, run in suspects)
-        worker.avoid = {self.packer.pack_key(run) for run, avoid in nodes if worker.node in avoid}
+        worker.avoid = set()
+        others = {*self.health.usable(in_use)} - {worker.node}
+        if not others:
+            return
+        for run_id, run in self._suspects.items():
+            if worker.node in self.health.avoided_by(run_id, in_use):
+                worker.avoid.add(self.packer.pack_key(run))
 
     def _take(self, worker: WorkerState, working: Workers, division: Mapping[str, int]) -> None:
         if not worker.training:
@@ -300,7 +311,8 @@ class Fleet:
         if run_id in worker.training:  # it had ended before the worker opened it
             self._leave(worker, run_id)
         worker.pruned.discard(run_id)
-        if key := worker.released.pop(run_id, None):
+        key = worker.released.pop(run_id, None)
+        if key:
             self.sharing.released[key] -= 1
         return worker.leaving.pop(run_id, None)
 

@@ -74,13 +74,17 @@ class Health:
             self._blamed.setdefault(node, set()).update(runs)
         if len(runs) == 1:
             (run,) = runs
-            weight = DEATHS_ON_THE_ONLY_NODE if reason else 1
+            weight = 1
+            if reason:
+                weight = DEATHS_ON_THE_ONLY_NODE  # an error is as good as several deaths
             self._alone.setdefault(run, Counter())[node] += weight
         count = len(self._blamed.get(node, ()))
         guilty = self._failures[node] >= NODE_FAILURES and count >= NODE_RUNS
         if guilty and self._trained & {*self.usable(in_use)} - {node}:
             text = f"{count} runs failed there and none trained an epoch"
-            self.left_out[node] = f"{text}: {reason}" if reason else text
+            if reason:
+                text = f"{text}: {reason}"
+            self.left_out[node] = text
 
     def deaths(self, run: str) -> int:
         """Return how often a run died alone since its last epoch; an error counts as many."""
@@ -99,7 +103,9 @@ class Health:
         Where it failed; once that is everywhere, where it failed alone so often that it counts.
         """
         failed_on = self.failed_on(run)
-        return self._counting(run) if failed_on >= {*self.usable(in_use)} else failed_on
+        if failed_on >= {*self.usable(in_use)}:
+            return self._counting(run)
+        return failed_on
 
     def is_apart(self, run: str, in_use: Collection[str]) -> bool:
         """Return whether a run that failed shares no pack with runs that did not fail with it."""
@@ -120,5 +126,7 @@ class Health:
     def _enough(self, nodes: Set[str], in_use: Collection[str]) -> bool:
         """Return whether these nodes are so many that their failures are the fault of a run."""
         nodes = nodes - self.left_out.keys()
-        known = nodes & self._trained or nodes >= {*self.usable(in_use)}
-        return len(nodes) >= (2 if known else 3)
+        if nodes & self._trained or nodes >= {*self.usable(in_use)}:
+            return len(nodes) >= 2
+        # None of these nodes has trained anything: the nodes may be the fault.
+        return len(nodes) >= 3

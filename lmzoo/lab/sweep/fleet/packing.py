@@ -27,8 +27,10 @@ MEMORY_SHARE = 0.5
 
 def parse_fuse(text: str) -> int | None:
     """Return the maximum number of pack members: `auto` (None), `off` (0) or a number."""
-    if text in ("auto", "off"):
-        return None if text == "auto" else 0
+    if text == "auto":
+        return None
+    if text == "off":
+        return 0
     if not text.isdecimal() or int(text) < 1:
         raise UserError(f"--fuse {text!r} is not auto, off or a number of pack members such as 8")
     return int(text)
@@ -65,7 +67,9 @@ class Packer:
         """Return a key that is equal for runs that may share a pack."""
         group = self._apart.get(run.id)
         key = self._shapes.key(run.config)
-        return f"{key} {group}" if group else key
+        if group:
+            return f"{key} {group}"
+        return key
 
     def is_packed(self, run: PlannedRun, memory: int = 0) -> bool:
         """Return whether the packed trainer trains the run; `memory` of a GPU in bytes, or 0."""

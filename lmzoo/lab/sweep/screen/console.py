@@ -84,27 +84,41 @@ class Console:
     def end(self, run: PlannedRun, test: Record | None) -> None:
         """Print one line about a run that has ended."""
         self._running.discard(run.id)
-        floor = (run.config.get("floor") or {}).get("token")
-        if test and is_impossible(
-            test["token"], floor, run.config.get("vocab"), test.get("sequences")
-        ):
-            self._print(
-                f"WARNING: {run.display_label}, seed {run.config['seed']}: the test loss "
-                f"{test['token']:.4f} is below the entropy of the source, {floor:.4f}; "
-                "the model sees what it predicts, or is no density"
-            )
+        if test:
+            self._check_floor(run, test)
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
         elif self._live is None and not self.quiet:
-            study = self.fleet.planner.study if self.fleet else None
-            unit, sign = (study.shown_unit, study.sign) if study else (UNIT, 1)
-            loss = f"{sign * run.best_loss:.4f} {unit}" if run.best_loss is not None else "—"
-            what = "valid loss " if unit == UNIT else ""
             self._print(
-                f"{run.status:9} {run.stage:7} {what}{loss}  epoch {run.last_epoch}/{run.budget}"
-                f"  {run.id}  {run.display_label}"
+                f"{run.status:9} {run.stage:7} {self._loss(run)}  "
+                f"epoch {run.last_epoch}/{run.budget}  {run.id}  {run.display_label}"
             )
+
+    def _check_floor(self, run: PlannedRun, test: Record) -> None:
+        """Warn of a test loss that no density can have."""
+        loss = test["token"]
+        floor = (run.config.get("floor") or {}).get("token")
+        if is_impossible(loss, floor, run.config.get("vocab"), test.get("sequences")):
+            self._print(
+                f"WARNING: {run.display_label}, seed {run.config['seed']}: the test loss "
+                f"{loss:.4f} is below the entropy of the source, {floor:.4f}; "
+                "the model sees what it predicts, or is no density"
+            )
+
+    def _loss(self, run: PlannedRun) -> str:
+        """Return the best loss with its unit and the sign that its reader expects."""
+        unit = UNIT
+        sign = 1
+        if self.fleet:
+            unit = self.fleet.planner.study.shown_unit
+            sign = self.fleet.planner.study.sign
+        loss = "—"
+        if run.best_loss is not None:
+            loss = f"{sign * run.best_loss:.4f} {unit}"
+        if unit == UNIT:
+            return f"valid loss {loss}"
+        return loss  # the unit of a function or a command says what is measured
 
     def panel(self) -> RenderableType:
         """Return the table of points, the workers and the progress; it fits the screen."""
@@ -123,8 +137,10 @@ class Console:
         progress = Table.grid(padding=(0, 2, 0, 0))
         progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
         workers = Text(self._workers(), style="dim", no_wrap=True, overflow="ellipsis")
-        waits = [Text(waiting, style="yellow", no_wrap=True, overflow="ellipsis")]
-        return Group(table, workers, progress, *(waits if waiting else []))
+        parts = [table, workers, progress]
+        if waiting:
+            parts.append(Text(waiting, style="yellow", no_wrap=True, overflow="ellipsis"))
+        return Group(*parts)
 
     def _look(self) -> None:
         assert self.fleet is not None
@@ -148,19 +164,26 @@ class Console:
         if self.fleet.done:
             return f"100 % of the epochs, {spent}"
         share = self._done / max(1e-9, self._done + self._left)
-        note = self._note if self._left else "the last runs end"
-        return f"{min(99, round(100 * share))} % of the epochs, {spent} so far, {note}"
+        percent = min(99, round(100 * share))  # 100 % is said when no run is left
+        note = self._note
+        if not self._left:
+            note = "the last runs end"
+        return f"{percent} % of the epochs, {spent} so far, {note}"
 
     def _workers(self) -> str:
         assert self.fleet is not None
         states = [*self.fleet.workers.values()]
         training = [len(state.training) for state in states if state.training]
         room = max(len(states), self.workers())
-        packs = f" {sum(training)} run{'s' if sum(training) > 1 else ''}" if training else ""
-        devices = f" ({self.devices})" if self.devices else ""
+        devices = ""
+        if self.devices:
+            devices = f" ({self.devices})"
         if self.fleet.done:
-            return f"{room} worker{'s' if room > 1 else ''}{devices}"
-        return f"{len(training)} of {room} workers train{packs}{devices}"
+            return f"{_count(room, 'worker')}{devices}"
+        runs = ""
+        if training:
+            runs = f" {_count(sum(training), 'run')}"
+        return f"{len(training)} of {room} workers train{runs}{devices}"
 
     def _print_progress(self) -> None:
         shown = ""
@@ -183,6 +206,11 @@ class Console:
 
     def _print(self, line: str) -> None:
         self.stderr.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _count(number: int, noun: str) -> str:
+    """Return `1 worker`, `2 workers`."""
+    return f"{number} {noun}" + "s" * (number > 1)
 
 
 def _run_json(run: PlannedRun) -> dict[str, Any]:
@@ -253,13 +281,14 @@ def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
 
 
 def _cells(point: PointPlanner, running: Collection[str]) -> list[str]:
-    losses = [
-        run.best_loss for run in point.tune_runs + point.confirm_runs if run.best_loss is not None
-    ]
+    runs = point.tune_runs + point.confirm_runs
+    losses = [run.best_loss for run in runs if run.best_loss is not None]
     number = counts(point, running)
-    texts = [str(number[name]) if number[name] else "·" for name in NUMBERS]
+    texts = [str(number[name] or "·") for name in NUMBERS]
     if number["running"]:
         texts[1] = f"[green]{texts[1]}[/]"
     label = point.point.display_label.replace("[", r"\[")
-    best = f"{point.study.sign * min(losses):.4f}" if losses else ""
+    best = ""
+    if losses:
+        best = f"{point.study.sign * min(losses):.4f}"
     return [label, best, *texts]

@@ -3,7 +3,8 @@
 import json
 import os
 import shlex
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console as RichConsole
 
@@ -32,8 +33,11 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
             raise UserError(
                 f"point {point.point.label!r} cannot be trained: {describe_error(error)}"
             ) from error
-        total += (seconds or 0.0) * epochs / slots
-        unknown += seconds is None
+        if seconds is None:
+            unknown += 1
+        else:
+            total += seconds * epochs / slots
+            seconds = round(seconds, 3)
         rows.append(
             {
                 "point": point.point.display_label,
@@ -41,7 +45,7 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
                 **point.point.sizes(),
                 "runs": runs,
                 "epochs": epochs,
-                "seconds_per_epoch": None if seconds is None else round(seconds, 3),
+                "seconds_per_epoch": seconds,
             }
         )
     if as_json:
@@ -50,18 +54,29 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     out = RichConsole(soft_wrap=True, markup=False)
     out.print(f"{planner.study.question}\n{source}")
     for row in rows:
-        seconds = row["seconds_per_epoch"]
-        aliases = f" ≡ {', '.join(row['aliases'])}" if row["aliases"] else ""
-        out.print(
-            f"  {row['point']}{aliases}: {row['runs']} runs, at most {row['epochs']} epochs"
-            + ("" if seconds is None else f" of {seconds:.2f} s")
-            + "".join(f"; {name} {row[name]:,}" for name in ("width", "parameters") if name in row),
-            highlight=False,
-        )
-    time_left = f"at most about {duration(total)}" if rows else "nothing left to do"
-    if unknown:
-        time_left = (f"{time_left}, and " if total else "") + "epochs whose time is not known"
+        out.print(_row_line(row), highlight=False)
+    time_left = f"at most about {duration(total)}"
+    if not rows:
+        time_left = "nothing left to do"
+    elif unknown and total:
+        time_left += ", and epochs whose time is not known"
+    elif unknown:
+        time_left = "epochs whose time is not known"
     store = planner.store.store
     command = f"lmzoo plan {shlex.quote(str(store))} --effect X"
     out.print(f"after a sweep, {command} says how many seeds show X")
     out.print(f"{time_left}, {slots} runs at a time, in {store}")
+
+
+def _row_line(row: Mapping[str, Any]) -> str:
+    """Return `  GRU ≡ other label: 5 runs, at most 50 epochs of 0.20 s; parameters 2,304`."""
+    label = row["point"]
+    if row["aliases"]:
+        label += f" ≡ {', '.join(row['aliases'])}"
+    text = f"  {label}: {row['runs']} runs, at most {row['epochs']} epochs"
+    if row["seconds_per_epoch"] is not None:
+        text += f" of {row['seconds_per_epoch']:.2f} s"
+    for name in ("width", "parameters"):
+        if name in row:
+            text += f"; {name} {row[name]:,}"
+    return text
