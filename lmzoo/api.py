@@ -17,6 +17,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -359,6 +360,9 @@ def run_study(
     if not isinstance(study, Study):
         raise UserError(f"study is {study!r:.60}; give a lmzoo.Study")
     workers = whole("workers", workers)
+    if "storage" in changes:
+        warnings.warn("storage= is out= now; it ends with 0.5", FutureWarning, stacklevel=3)
+        out = changes.pop("storage")
     out = path("out", out)
     known = [field.name for field in dataclasses.fields(Study)]
     if unknown := changes.keys() - set(known):

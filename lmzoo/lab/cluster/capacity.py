@@ -56,8 +56,9 @@ class Capacity:
         self.started = 0
         """Workers of the sweep that have started; the coordinator counts them."""
         self._short_since = math.inf
-        self._growth = Growth(nodes=None if connection.ADDRESS else 0)
+        self._growth = Growth(nodes=0)
         if connection.ADDRESS:
+            self._growth = Growth(nodes=None)  # unknown, if the head does not say
             with contextlib.suppress(RayError):
                 self._growth = ray.get(_read_on_head(self._look()), timeout=HEAD_SECONDS)
         self.resources = self._decide(resources, show)
@@ -68,9 +69,11 @@ class Capacity:
 
     def limit(self) -> int:
         """Return how many workers are worth asking for: others would only wait."""
+        workers = sum(self._live()) + sum(self._coming())
         asked = self._growth.autoscaling or not sum(self._live())
-        unknown = OPEN_WORKERS if self._growth.nodes is None and asked else 0
-        return self._capped(sum(self._live()) + sum(self._coming()) + unknown)
+        if self._growth.nodes is None and asked:
+            workers += OPEN_WORKERS
+        return self._capped(workers)
 
     def describe(self) -> str:
         """Return what the sweep uses: `8 GPUs on 2 nodes`, `2 CPU cores of this machine`."""
@@ -84,7 +87,9 @@ class Capacity:
         else:
             text = f"{self._amount(sum(live))} on {nodes}"
         most = self.resources.concurrent
-        return f"{text}, at most {_count(most, 'worker')}" if most else text
+        if most:
+            text += f", at most {_count(most, 'worker')}"
+        return text
 
     def waiting(self, wanted: int | None = None) -> str:
         """Return what the sweep waits for: `waiting for 4 GPUs, 1 of 5 nodes is there`.
@@ -132,10 +137,12 @@ class Capacity:
         if growth.nodes is None or unknown or any(map(self.resources.workers_on, nodes)):
             return
         cpus, gpus = (max((n.get(key, 0) for n in nodes), default=0) for key in ("CPU", "GPU"))
-        no_node = "no node of the cluster has or will have"
-        who = no_node if connection.ADDRESS else "this machine lacks"
-        no_gpu = self.resources.gpus and not gpus
-        advice = "use --device cpu" if no_gpu else "lower --cpus-per-trial or --gpus-per-trial"
+        who = "this machine lacks"
+        if connection.ADDRESS:
+            who = "no node of the cluster has or will have"
+        advice = "lower --cpus-per-trial or --gpus-per-trial"
+        if self.resources.gpus and not gpus:
+            advice = "use --device cpu"
         most = f"at most {cpus:g} CPU, {gpus:g} GPU"
         raise UserError(f"a worker needs {self.resources}, but {who} that ({most}); {advice}")
 
@@ -210,7 +217,9 @@ class Capacity:
     def _typical(self) -> int | None:
         """Return how many workers fit on the median live worker node; None if none is live."""
         live = [self.resources.workers_on(n) for n in self._look().values() if HEAD not in n]
-        return int(statistics.median(live)) if live else None
+        if not live:
+            return None
+        return int(statistics.median(live))
 
     def _capped(self, workers: int) -> int:
         return min(workers, self.resources.concurrent or workers)
@@ -237,4 +246,4 @@ def _shape(node: Node) -> tuple[float, float]:
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("s" if number != 1 else "")
+    return f"{number} {noun}" + "s" * (number != 1)

@@ -87,9 +87,9 @@ def _apart() -> Iterator[None]:
     def start(command: list[str], *given: Any, **options: Any) -> Any:
         python = sys.executable
         for own in (str(folder / "python") for folder in _FORKS):
-            words = [own if word == python else word for word in command]
             quoted = f"={subprocess.list2cmdline([own])} "  # as Ray does, of the raylet
-            command = [word.replace(f"={python} ", quoted) for word in words]
+            names = {python: own}
+            command = [names.get(w, w).replace(f"={python} ", quoted) for w in command]
         return popen(command, *given, start_new_session=True, **options)
 
     SERVICES.ConsolePopen = start
@@ -296,7 +296,9 @@ def is_ray_unusable() -> bool:
     """Return whether Ray still starts, or one of its processes on this machine has ended."""
     node = own_node()
     with contextlib.suppress(Exception):
-        return not ray.is_initialized() or (node is not None and bool(node.dead_processes()))
+        if not ray.is_initialized():
+            return True
+        return node is not None and bool(node.dead_processes())
     return False
 
 
@@ -315,8 +317,9 @@ def _start(quiet: Mapping[str, Any]) -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(_temporary_folder(os.environ)) / "ray")
-    if text := short_of_limits("Ray"):
-        LOG.warning(text)
+    limits = short_of_limits("Ray")
+    if limits:
+        LOG.warning(limits)
     with contextlib.suppress(OSError):  # then each worker imports torch itself
         if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
             folder = temporary_folder("forks")
@@ -399,13 +402,17 @@ def _temporary_folder(environ: Mapping[str, str]) -> str:
 def check_temporary_folder(environ: Mapping[str, str]) -> None:
     """Raise a `UserError` if Ray cannot use the name of the folder."""
     folder = _temporary_folder(environ)
-    name = "RAY_TMPDIR" if environ.get("RAY_TMPDIR") else "TMPDIR"
+    name = "TMPDIR"
+    if environ.get("RAY_TMPDIR"):
+        name = "RAY_TMPDIR"
     if not folder.isascii() or not folder.startswith("/"):
         raise UserError(f"{name} is {folder}; Ray needs a path from / in ASCII, such as /tmp")
     with contextlib.suppress(OSError):  # Ray makes the folder, and waits for its files
-        if (free := shutil.disk_usage(folder).free) < 1_000_000:
+        free = shutil.disk_usage(folder).free
+        if free < 1_000_000:
             raise UserError(f"{name} ({folder}) has {free} bytes left; make space, or set another")
-    if (size := len(os.fsencode(folder))) > LONGEST:
+    size = len(os.fsencode(folder))
+    if size > LONGEST:
         raise UserError(
             f"{name} has a name of {size} bytes ({folder}), but Ray's sockets allow "
             f"{LONGEST}; set RAY_TMPDIR to a shorter one, such as /tmp"
@@ -429,8 +436,9 @@ def _join(quiet: Mapping[str, Any]) -> None:
             "RAY_ADDRESS=local to use this machine only"
         ) from None
     # Nodes may have another version; a submitted job has its source already.
-    sends = (ROOT / "pyproject.toml").exists() and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ
-    source = {"working_dir": str(ROOT), "excludes": EXCLUDED} if sends else {}
+    source = dict[str, Any]()
+    if (ROOT / "pyproject.toml").exists() and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
+        source = {"working_dir": str(ROOT), "excludes": EXCLUDED}
     try:
         ray.init(address="auto", runtime_env=source, **quiet)
     except (OSError, RuntimeError, ValueError) as error:

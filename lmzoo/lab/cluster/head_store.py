@@ -35,8 +35,9 @@ class StoreServer:
         self._stores: dict[str, Store] = {}
         self._locks: dict[str, Lock] = {}
         self._mutex = threading.Lock()
-        context = ray.get_runtime_context() if ray.is_initialized() else None
-        self.is_restarted = bool(context and context.was_current_actor_reconstructed)
+        self.is_restarted = False
+        if ray.is_initialized():
+            self.is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
 
     def lock(self, owner: str, name: str, patience: float) -> None:
         """Lock the store for a worker."""
@@ -47,7 +48,8 @@ class StoreServer:
     def close(self, owner: str) -> None:
         """Release the lock of a worker, which can write nothing more."""
         self._stores.pop(owner, None)
-        if lock := self._locks.pop(owner, None):
+        lock = self._locks.pop(owner, None)
+        if lock:
             lock.close()
 
     def call(
@@ -99,7 +101,10 @@ class HeadStore(Store):
         self._address = address
         self._owner = owner
         self._names: tuple[str, ...] = ()
-        super().__init__(parent.path if parent else temporary_folder("scratch"), parent)
+        if parent:
+            super().__init__(parent.path, parent)
+        else:
+            super().__init__(temporary_folder("scratch"))
 
     def __truediv__(self, name: str) -> "HeadStore":
         child = HeadStore(self._server, self._address, self._owner, self)

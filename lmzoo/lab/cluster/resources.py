@@ -58,8 +58,10 @@ class Resources:
         """Return the resources with the GPUs decided; `has_gpus`: the cluster has GPUs."""
         if self.gpus is not None:
             return self
-        uses_gpu = self.device == "gpu" or (self.device == "auto" and has_gpus)
-        return dataclasses.replace(self, gpus=1.0 if uses_gpu else 0.0)
+        gpus = 0.0
+        if self.device == "gpu" or (self.device == "auto" and has_gpus):
+            gpus = 1.0
+        return dataclasses.replace(self, gpus=gpus)
 
     def workers_on(self, node: Mapping[str, float]) -> int:
         """Return how many workers fit on a node; `node` maps CPU and GPU to their numbers.
@@ -69,5 +71,7 @@ class Resources:
         workers = int(node.get("CPU", 0) / self.cpus + ROUNDING)
         if not self.gpus:
             return workers
-        shares = int(1 / self.gpus + ROUNDING) if self.gpus < 1 else 1 / self.gpus
+        shares = 1 / self.gpus
+        if self.gpus < 1:
+            shares = int(shares + ROUNDING)  # a share does not reach over two GPUs
         return min(workers, int(int(node.get("GPU", 0)) * shares + ROUNDING))

@@ -34,13 +34,15 @@ def run_studies(studies: Sequence[Study]) -> None:
     The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
     interruption.
     """
-    given = tuple(sys.argv[2 if len(studies) > 1 else 1 :])
-    app = typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, no_args_is_help=len(studies) > 1
-    )
+    several = len(studies) > 1
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, no_args_is_help=several)
     for study in studies:
-        own = (*_script(), study.name) if len(studies) > 1 else _script()
-        asked = dataclasses.replace(study, script=own, given=given)
+        own = _script()
+        given = sys.argv[1:]
+        if several:  # the name of the study is a subcommand
+            own = (*own, study.name)
+            given = sys.argv[2:]
+        asked = dataclasses.replace(study, script=own, given=tuple(given))
         app.command(study.name)(_command(asked))
 
     def run(**options: Any) -> Any:
@@ -53,8 +55,9 @@ def _script() -> tuple[str, ...]:
     path = Path(sys.argv[0])
     if path.suffix != ".py":
         return "lmzoo", "sweep", sys.argv[0]
-    below = path.is_absolute() and path.is_relative_to(Path.cwd())
-    return "python", str(path.relative_to(Path.cwd()) if below else path)
+    if path.is_absolute() and path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return "python", str(path)
 
 
 def _command(study: Study) -> Callable[..., None]:
@@ -82,11 +85,16 @@ def _parameters(study: Study) -> Iterator[inspect.Parameter]:
         if isinstance(value, Mapping):
             yield _parameter(name, Texts, None, flag, help=option.help)
         elif hints[name] in (int, float):
-            most = MOST_SEED if name == "seed" else MOST
-            limits = {"min": option.low, "max": most, "metavar": "N" if hints[name] is int else "X"}
+            limits = {"min": option.low, "max": MOST, "metavar": "X"}
+            if hints[name] is int:
+                limits["metavar"] = "N"
+            if name == "seed":
+                limits["max"] = MOST_SEED
             yield _parameter(name, hints[name], value, flag, help=option.help, **limits)
         elif not isinstance(value, tuple):  # `off` belongs to the searched fields
-            named = value if isinstance(value, str) else None  # the script gives an object
+            named = None
+            if isinstance(value, str):  # else the script gives an object
+                named = value
             yield _parameter(name, str | None, named, flag, help=option.help)
 
 

@@ -1,5 +1,6 @@
 """Listeners: none can end a sweep, and a study takes them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -60,3 +61,16 @@ def test_run_study_takes_listeners(study, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         lmzoo.run_study(study, listeners=(own,))
     assert seen[0].listeners == (own,)
+
+
+def test_run_study_takes_the_folder_under_its_old_name(study, monkeypatch):
+    folders = []
+
+    def run(_data_dir, folder, *_, **__):
+        folders.append(folder)
+        return 130
+
+    monkeypatch.setattr(command, "Sweep", lambda *_, **__: SimpleNamespace(run=run))
+    with pytest.raises(KeyboardInterrupt), pytest.warns(FutureWarning, match="out="):
+        lmzoo.run_study(study, storage="elsewhere")
+    assert folders == [Path("elsewhere")]

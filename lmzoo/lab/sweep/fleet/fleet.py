@@ -70,7 +70,6 @@ class Fleet:
         """
         name = message.worker
         opened = message.opened
-        reports = message.reports
         worker = self.workers.get(name)
         if worker is None:
             state = WorkerState(message.memory, node or name, replied_at=now)
@@ -94,7 +93,7 @@ class Fleet:
             # A run that has moved is first reported again: it must train before it moves again.
             least = MIN_SECONDS_LEFT
             if worker.memory:
-                least = COMPILATION  # the graph of a smaller pack is captured again on a GPU
+                least = COMPILATION  # on a GPU, a pack of another size is compiled again
             if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
                 self._give_away(worker, self.sharing.surplus(worker, working, division))
             self._take(worker, working, division)

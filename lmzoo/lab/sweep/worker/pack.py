@@ -43,7 +43,9 @@ class TrainingRun:
         records = files.epoch_records(self.run.records)
         self.curves = RunWriter(store, config, self.run.epoch, records, writes=curves)
         # A run that starts over, because its checkpoint is gone, trains its recorded epochs again.
-        last = math.inf if self.has_ended else self.run.epoch
+        last = self.run.epoch
+        if self.has_ended:
+            last = math.inf  # its checkpoint may be older, or gone
         self.unreported = [(self.id, r) for r in records if job.epoch < r["epoch"] <= last]
         """Reports of epochs that a worker wrote and did not report before it died."""
 
@@ -199,8 +201,10 @@ class Pack:
         if time.monotonic() - self._curves_written_at < FLUSH_SECONDS:
             return
         self._curves_written_at = time.monotonic()
-        writes = [write for run in self._open.values() if (write := run.curves.take())]
-        self.writer.submit(files.BOARD, lambda: [write() for write in writes])
+        for run in self._open.values():
+            write = run.curves.take()
+            if write:
+                self.writer.submit(files.BOARD, write)
 
     def suspend(self) -> None:
         """Close all runs without ending them: the sweep may give them to another worker."""
@@ -241,21 +245,23 @@ class Pack:
     def _close(self, run_id: str, released: Released | None = None) -> None:
         """Close a run that has ended or is released, and confirm it after its last write."""
         run = self._open.pop(run_id)
-        outcome = released or run.ended()
+        outcome = released
+        if outcome is None:
+            outcome = run.ended()
         self._end(run)
         self._confirm_later(run.run.key, outcome)
 
     def _end(self, run: TrainingRun) -> None:
         run.close()
-        if write := run.curves.take(last=True):
+        write = run.curves.take(last=True)
+        if write:
             self.writer.submit(files.BOARD, write)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
         text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
         key = str(folder.store)
-        name = folder.path.name
         self.writer.submit(key, lambda: folder.store.write(files.TRACEBACK, text))
-        self._confirm_later(key, Ended(name, "failed", describe_error(error)))
+        self._confirm_later(key, Ended(folder.path.name, "failed", describe_error(error)))
         self.writer.wait()  # until then the sweep would assign the run again
 
     def _raise_unless_final(self, error: Exception) -> None:

@@ -77,13 +77,15 @@ class RunWriter:
         begin = max(int(time.time()), last + 1)
         host = socket.gethostname()
         self._name = f"events.out.tfevents.{begin:010}.{host}.{os.getpid()}.{next(NUMBERS)}"
-        maximized = config["model"].get("direction") == "maximize"  # records then have −metric
-        self._sign = -1.0 if maximized else 1.0
+        self._sign = 1.0
+        if config["model"].get("direction") == "maximize":
+            self._sign = -1.0  # records have −metric
         earlier = [record for record in records if record["epoch"] <= epoch]
-        purged = earlier[0]["epoch"] if earlier else epoch + 1
         self._start: int | None = None
-        if epoch:
-            self._start = purged
+        if epoch and earlier:
+            self._start = earlier[0]["epoch"]
+        elif epoch:
+            self._start = epoch + 1
         """The first of the earlier steps that this file replaces; None if there are none."""
         self._writes = writes
         self._is_new = True

@@ -136,8 +136,12 @@ class Worker:
         return self._report(reports)
 
     def _report(self, reports: Sequence[Report]) -> Exchange:
-        opened = self._pack.opened if self._pack else []
-        return Exchange(self.name, opened, reports, self._memory, self._told)
+        return Exchange(self.name, self._opened(), reports, self._memory, self._told)
+
+    def _opened(self) -> list[str]:
+        if self._pack is None:
+            return []
+        return self._pack.opened
 
     def news(self, received: int) -> Sequence[News]:
         """Return the news after the first `received`, or nothing after some seconds."""
@@ -167,10 +171,12 @@ class Worker:
 
     def _write_traceback(self, error: Exception) -> None:
         text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
-        for run_id in self._pack.opened if self._pack else ():
+        for run_id in self._opened():
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
                 (self._store / run_id).write(TRACEBACK, text)
 
 
 def _describe(error: Exception) -> str:
-    return str(error) if isinstance(error, UserError) else describe_error(error)
+    if isinstance(error, UserError):
+        return str(error)
+    return describe_error(error)
