@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 export OMP_NUM_THREADS ?= 1
 export NO_MKDOCS_2_WARNING = 1
 
-.PHONY: sweep test test-lab test-zoo lowest newest quick check check-types check-docs docs results reference lock drill drill-access drill-slurm drill-faults format clean bench bench-gpu bench-gpu-bundle
+.PHONY: sweep test test-lab test-zoo lowest newest quick check check-types check-docs docs results reference lock drill drill-access drill-slurm drill-faults drill-machines format clean bench bench-gpu bench-gpu-bundle
 
 # The main sweep on the embedded corpus. Run again, it trains only what is new.
 sweep: $(SWEEP)
@@ -100,6 +100,10 @@ drill-slurm: $(ALL)
 # One sweep under thirty random faults: every record must equal that of an undisturbed sweep.
 drill-faults: $(ALL)
 	$(BIN)/python -m pytest drills/test_faults.py -x -s -o addopts="" --timeout 14400
+
+# A short study with one core, 2 GB of memory, a slow disk, a clock that jumps, ...: the same table.
+drill-machines: $(ALL)
+	$(BIN)/python -m drills.machines
 
 # Ratios to named rivals, one thread. JSON goes to runs/bench, tables to docs/benchmarks.md.
 bench: $(ALL)

@@ -3,11 +3,12 @@
     python benchmarks/growth.py
     python benchmarks/growth.py --runs 1000 --runs 10000 --runs 100000 --folder /tmp/growth
 
-The stores are fabricated: real records of a study, copied under more seeds and more points, in the
-archives that a sweep leaves. A slope of 1 is linear: it is the logarithm of the ratio of the CPU
-seconds of the last two sizes, less those of the start of Python, by that of the runs. `polars` has
-the same answer without lmzoo: the mean and the standard error of each point from one file of the
-losses. The script fails nothing.
+The stores are fabricated: the records of a study under more seeds, with the identities that its
+sweep gives them, in the archives that it leaves; with `--points`, under more points, too, which no
+sweep knows. A slope of 1 is linear: it is the logarithm of the ratio of the CPU seconds of the last
+two sizes, less those of the start of Python, by that of the runs. `polars` has the same answer
+without lmzoo: the mean and the standard error of each point from one file of the losses. The
+script fails nothing.
 """
 
 import json
@@ -18,11 +19,10 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
-import numpy as np
 import polars as pl
 import typer
 
@@ -38,11 +38,13 @@ from lmzoo.lab.store.records import (
     parse_json,
     parse_lines,
     record_line,
+    run_identity,
 )
 
-RECORDED = Path(__file__).parents[1] / "docs/results/records/gru_ablation-captions.parquet"
-SEQUENCES = 100
-"""Test sequences of a run, for `compare`."""
+STUDY_NAME = "gru_ablation-captions"
+RECORDED = Path(__file__).parents[1] / f"docs/results/records/{STUDY_NAME}.parquet"
+SCRIPT = Path(__file__).parents[1] / "sweeps/gru_ablation.py"
+BASELINES = 2
 POLARS = """
 import sys, polars as pl
 loss = pl.col("loss")
@@ -60,46 +62,86 @@ class Cost(NamedTuple):
     megabytes: float
 
 
-def fabricate(folder: Path, runs: int, points: int | None = None) -> Path:
-    """Write a store with about this many confirm runs, and the CSV of their losses; return it."""
+class Recorded(NamedTuple):
+    """The study whose runs are copied."""
+
+    study: dict[str, Any]
+    configs: dict[str, dict[str, Any]]
+    events: dict[str, list[dict[str, Any]]]
+
+
+def recorded() -> Recorded:
+    """Read the study."""
     rows = read_rows(RECORDED)
     study = next(parse_json(content) for _, name, content in rows if name == STUDY)
-    files = {(run, name): content for run, name, content in rows}
-    chosen = study["chosen"]
+    configs = {run: parse_json(content) for run, name, content in rows if name == CONFIG}
+    events = {
+        run: [event for event in parse_lines(content, run) if event]
+        for run, name, content in rows
+        if name == RECORDS
+    }
+    return Recorded(study, configs, events)
+
+
+def fabricate(folder: Path, runs: int, points: int | None = None) -> Path:
+    """Write a store with about this many runs, and the CSV of their losses; return it."""
+    source = recorded()
+    study = source.study
     wanted = points or len(study["points"])
-    seeds = max(1, runs // wanted)
-    kinds = [point for point in study["points"] if chosen[point["id"]]["runs"]]
-    known, ids = [], {}
-    archive = _Archive(folder / FOLDER)
-    losses = []
+    contrasts = sum(point["id"] in study["chosen"] for point in study["points"]) - BASELINES
+    ratio = contrasts**0.5  # of the seeds of the reference and of another point
+    seeds = max(1, int(runs / (wanted - 1 + ratio)))
+    store = folder / STUDY_NAME
+    archive = _Archive(store / FOLDER)
+    losses: list[tuple[str, int, float]] = []
+    known = []
+    chosen = {}
     for i in range(wanted):
-        kind = kinds[i % len(kinds)]
-        copy = i // len(kinds)
-        label = f"{kind['label']} copy {copy}" if copy else kind["label"]
-        name = f"{kind['id'][:6]}{copy:04x}" if copy else kind["id"]
-        known.append({**kind, "id": name, "label": label})
-        sources = chosen[kind["id"]]["runs"]
-        own = [f"{i:05x}{seed:07x}" for seed in range(seeds)]
-        ids[name] = {**chosen[kind["id"]], "runs": own}
-        for seed, run in enumerate(own):
-            source = sources[seed % len(sources)]
-            config = {**parse_json(files[source, CONFIG]), "run": run, "seed": seed}
-            config["point"] = {"id": name, "label": label}
-            events = [event for event in parse_lines(files[source, RECORDS], source) if event]
-            shift = 1e-4 * (seed // len(sources))
-            for event in events:
-                event["run"] = run
-                if event["event"] == "test":
-                    event["token"] += shift
-                    losses.append((label, seed, event["token"]))
-            archive.add(run, config, events, np.random.default_rng((i, seed)))
+        point, copy = _point(study["points"], i)
+        setting = study["chosen"][study["points"][i % len(study["points"])]["id"]]
+        count = seeds
+        if point["id"] == study["reference"]:
+            count = round(seeds * ratio)
+        own = []
+        for seed in range(1, count + 1):
+            run = setting["runs"][(seed - 1) % len(setting["runs"])]
+            config = {**source.configs[run], "seed": seed, "point": point}
+            name = _name(config, copy)
+            shift = 1e-4 * (seed // len(setting["runs"]))
+            losses += archive.add(name, config, source.events[run], shift)
+            own.append(name)
+        known.append({**study["points"][i % len(study["points"])], **point})
+        chosen[point["id"]] = {**setting, "runs": own}
+    for run, config in source.configs.items():
+        if config["stage"] == "tune":
+            archive.add(run, config, source.events[run], 0.0)
     archive.close()
-    study |= {"points": known, "chosen": ids, "looks": [[seeds, 0.05, seeds]]}
-    study["budget"] |= {"seeds": seeds, "reference_seeds": seeds}
-    (folder / STUDY).write_bytes(json_bytes(study))
+    study |= {"points": known, "chosen": chosen, "looks": [[seeds, 0.05, seeds]]}
+    study["budget"] |= {"seeds": seeds, "reference_seeds": round(seeds * ratio)}
+    (store / STUDY).write_bytes(json_bytes(study))
     frame = pl.DataFrame(losses, ["variant", "seed", "loss"], orient="row")
-    frame.write_csv(folder.with_suffix(".csv"))
-    return folder
+    frame.write_csv(_table(store))
+    return store
+
+
+def _point(points: Sequence[dict[str, Any]], index: int) -> tuple[dict[str, str], int]:
+    """Return id and label of a point, and which copy it is; 0 is the point itself."""
+    point = points[index % len(points)]
+    copy = index // len(points)
+    if not copy:
+        return {"id": point["id"], "label": point["label"]}, 0
+    return {"id": f"{point['id'][:6]}{copy:04x}", "label": f"{point['label']} copy {copy}"}, copy
+
+
+def _name(config: dict[str, Any], copy: int) -> str:
+    """Return the identity that a sweep gives to a run; copies of points have other ones."""
+    if not copy:
+        return run_identity(config)
+    return run_identity({**config, "fingerprint": f"copy {copy}"})
+
+
+def _table(store: Path) -> Path:
+    return store.parent / "losses.csv"
 
 
 class _Archive:
@@ -112,17 +154,26 @@ class _Archive:
         self._zip: zipfile.ZipFile | None = None
 
     def add(
-        self, run: str, config: dict[str, Any], events: list[dict[str, Any]], random: Any
-    ) -> None:
+        self, run: str, config: dict[str, Any], events: list[dict[str, Any]], shift: float
+    ) -> list[tuple[str, int, float]]:
+        """Add a run with these events under its name; return its row of the table."""
         if self._count % RUNS == 0:
             self.close()
             path = self._folder / f"{self._count // RUNS + 1:05}.zip"
             self._zip = zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1)
         self._count += 1
         assert self._zip is not None, "a file is open"
-        lines = "".join(f"{record_line(event)}\n" for event in events)
-        self._zip.writestr(f"{run}/{CONFIG}", json_bytes(config))
-        self._zip.writestr(f"{run}/{RECORDS}", lines)
+        rows = []
+        lines = []
+        for event in events:
+            own = {**event, "run": run}
+            if event["event"] == "test":
+                own["token"] += shift
+                rows.append((config["point"]["label"], config["seed"], own["token"]))
+            lines.append(record_line(own) + "\n")
+        self._zip.writestr(f"{run}/{CONFIG}", json_bytes({**config, "run": run}))
+        self._zip.writestr(f"{run}/{RECORDS}", "".join(lines))
+        return rows
 
     def close(self) -> None:
         if self._zip is not None:
@@ -132,19 +183,25 @@ class _Archive:
 def commands(store: Path) -> dict[str, list[str]]:
     """Return what is measured on a store: name -> command."""
     lmzoo = [sys.executable, "-m", "lmzoo"]
-    table = str(store.with_suffix(".csv"))
+    table = str(_table(store))
     asked = ["--by", "variant", "--metric", "loss", "--seed", "seed", "--margin", "0.02"]
-    return {
+    figure = ["--out", f"{store}.svg", "--kind", "forest"]
+    found = {
         "start of Python": [sys.executable, "-c", "import polars"],
         "lmzoo rank": [*lmzoo, "rank", str(store)],
         "lmzoo report": [*lmzoo, "report", str(store), "--out", f"{store}.html"],
-        "lmzoo figure": [*lmzoo, "figure", str(store), "--out", f"{store}.svg", "--kind", "forest"],
+        "lmzoo figure": [*lmzoo, "figure", str(store), *figure],
         "lmzoo plan": [*lmzoo, "plan", str(store), "--effect", "0.02"],
         "lmzoo records save": [*lmzoo, "records", "save", str(store), f"{store}.parquet"],
         "lmzoo rank FILE": [*lmzoo, "rank", f"{store}.parquet"],
         "lmzoo judge": [*lmzoo, "judge", table, *asked],
         "polars": [sys.executable, "-c", POLARS, table],
     }
+    budget = json.loads((store / STUDY).read_bytes())["budget"]
+    sweep = [sys.executable, str(SCRIPT), "--out", str(store.parent)]
+    sweep += ["--seeds", str(budget["seeds"])]
+    found["the sweep --dry-run"] = [*sweep, "--dry-run"]
+    return found
 
 
 def measure(command: list[str], limit: float) -> Cost | None:
@@ -187,17 +244,22 @@ def slope(sizes: list[int], costs: list[Cost | None], start: float) -> float:
 
 
 def growth(folder: Path, runs: list[int], points: int | None, limit: float) -> Iterator[str]:
-    """Yield the lines of the table: each command at each size, and its slope."""
+    """Yield each cost as it is known; then the lines of the table: a command, and its slope."""
     stores = {}
     for count in runs:
-        store = folder / f"growth-{count}"
-        stores[count] = store if store.exists() else fabricate(store, count, points)
+        home = folder / f"growth-{count}"
+        store = home / STUDY_NAME
+        if not store.exists():
+            fabricate(home, count, points)
+        stores[count] = store
         size = sum(path.stat().st_size for path in store.rglob("*.zip"))
         yield f"{count:,} runs: {size / 1e6:.0f} MB of archives"
     found: dict[str, list[Cost | None]] = {}
-    for store in stores.values():
+    for count, store in stores.items():
         for name, command in commands(store).items():
-            found.setdefault(name, []).append(measure(command, limit))
+            cost = measure(command, limit)
+            found.setdefault(name, []).append(cost)
+            yield f"{name}, {count:,} runs: {_shown(cost)}"
     start = min(cost.seconds for cost in found["start of Python"] if cost)
     head = " | ".join(f"{count:,} runs" for count in runs)
     yield f"CPU (wall), memory | {head} | slope"

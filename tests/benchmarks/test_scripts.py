@@ -14,9 +14,10 @@ ROOT = Path(__file__).parents[2]
     [
         [sys.executable, "benchmarks/smoke.py"],
         [sys.executable, "-m", "pytest", "-o", "addopts=", "--collect-only", "drills"],
+        [sys.executable, "-m", "drills.machines", "--smoke"],
         ["bash", "-n", "clusters/slurm.sh"],
     ],
-    ids=["benchmarks", "drills", "slurm"],
+    ids=["benchmarks", "drills", "machines", "slurm"],
 )
 def test_script_runs(command):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -24,7 +24,8 @@ def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tu
     """Return the runs, (name, records), that no later training has replaced."""
     if not copies:
         return []
-    replaced = {(run, data) for run, _, data in archived_files(path, [DAMAGED])}
+    kept = archived_files(path, [DAMAGED])
+    replaced = {(run, archive.read(f"{run}/{DAMAGED}")) for run, _, archive in kept}
     replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in copies}
     return [own for own in copies if own not in replaced]
 
@@ -33,6 +34,8 @@ def copy_warnings(
     events: pl.DataFrame, copied: pl.DataFrame, names: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line if the events of runs differ from those of their copies."""
+    if copied.is_empty():
+        return
     is_measured = pl.col("event").is_in(["test", "epoch"])
     ours = events.filter(is_measured).select(*KEY, loss=LOSS)
     theirs = copied.filter(is_measured).select(*KEY, loss=LOSS)

@@ -20,6 +20,7 @@ from scipy import special
 
 from lmzoo.base.environment import Values, apart, counted
 from lmzoo.lab.analysis.formatting import join_labels
+from lmzoo.lab.analysis.seeds import by_seed
 from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.statistics.intervals import Array
 
@@ -55,10 +56,10 @@ def environment_warnings(
             f"{ours}; run the sweep with --again, which trains again what differs from now"
         )
     drawn = runs.filter(pl.col("parameters").ne_missing(0)).select("run")  # no models of counts
-    own = _by_seed(losses.unique("run", maintain_order=True).join(drawn, on="run"))
-    yield from equal_lines([labels.get(p, p) for p in own["point"]], own.drop("point").to_numpy())
-    seeds = _by_seed(losses)
-    wide = seeds.select(sorted(seeds.columns[1:], key=int)).to_numpy()
+    own = losses.unique("run", maintain_order=True).join(drawn, on="run")
+    points = own["point"].unique().sort()
+    yield from equal_lines([labels.get(p, p) for p in points], by_seed(own, points))
+    wide = by_seed(losses, losses["point"].unique())
     whole = np.isfinite(wide).all(0)
     border, p, size = jump(wide[:, whole].sum(0) / max(1, len(wide)))
     if p < TINY:
@@ -112,23 +113,30 @@ def union(points: Mapping[str, Values]) -> Values:
 
 def jump(means: Array) -> tuple[int, float, float]:
     """Return after how many seeds the means (S,) jump, p, and by how much."""
-    best = 0, 1.0, 0.0
-    for border in range(2, len(means) - 1):
-        before = means[:border]
-        after = means[border:]
-        if np.ptp(before) and np.ptp(after):
-            free = len(means) - 2
-            variance = (before.var() * len(before) + after.var() * len(after)) / free
-            size = after.mean() - before.mean()
-            t = abs(size) / np.sqrt(variance * (1 / len(before) + 1 / len(after)))
-            p = 2 * (len(means) - 3) * float(special.stdtr(free, -t))
-            best = min(best, (border, p, float(size)), key=lambda found: found[1])
-    return best
+    count = len(means)
+    if count < 4:
+        return 0, 1.0, 0.0
+    before = np.arange(2, count - 1)
+    after = count - before
+    centred = means - means.mean()
+    sums = centred.cumsum()[before - 1]
+    size = -sums / after - sums / before
+    # The sum of squares within both parts: that of all less that between them.
+    within = (centred**2).sum() - before * after / count * size**2
+    varies = (_range(means)[before - 1] > 0) & (_range(means[::-1])[after - 1] > 0)
+    variance = np.maximum(within, TINY**4 * (centred**2).sum()) / (count - 2)
+    scale = np.sqrt(variance * (1 / before + 1 / after))
+    t = np.abs(size) / np.where(varies, scale, np.inf)
+    p = np.where(varies, 2 * (count - 3) * special.stdtr(count - 2, -t), 1.0)
+    best = int(p.argmin())
+    if p[best] >= 1:
+        return 0, 1.0, 0.0
+    return int(before[best]), float(p[best]), float(size[best])
 
 
-def _by_seed(losses: pl.DataFrame) -> pl.DataFrame:
-    wide = losses.pivot("seed", index="point", values="loss", aggregate_function="mean")
-    return wide.sort("point")
+def _range(values: Array) -> Array:
+    """Return the range of the first 1, 2, ... values."""
+    return np.maximum.accumulate(values) - np.minimum.accumulate(values)
 
 
 def _counted(runs: pl.DataFrame) -> Iterator[tuple[str, dict[str, str]]]:

@@ -116,7 +116,8 @@ def run_frame(folder: StudyFolder) -> pl.DataFrame:
     own = folder.runs.collect()
     of_points = pl.concat([own.select(chosen.columns), chosen]).unique(maintain_order=True)
     own = of_points.join(own.drop("point"), on="run")
-    settings = [json.loads(text) for text in own["setting"]]
+    parsed = {text: json.loads(text) for text in own["setting"].unique()}
+    settings = [parsed[text] for text in own["setting"]]
     fields = [
         pl.Series(name, [setting.get(name) for setting in settings], strict=False)
         for name in _searched(folder)

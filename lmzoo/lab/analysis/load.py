@@ -16,6 +16,7 @@ Records hold minus a metric that is maximized. Its sign is turned here, once: al
 metric as the program reported it.
 """
 
+import itertools
 import json
 import sys
 from collections import Counter, defaultdict
@@ -36,35 +37,16 @@ from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.labels import find_point, named_points
+from lmzoo.lab.store.whole import read_fields
 
-RUN_SCHEMA = pl.Schema(
-    {
-        **dict.fromkeys(("run", "point", "stage"), pl.String),
-        "seed": pl.Int64,
-        **dict.fromkeys(("score", "model", "corpus", "fingerprint", "program"), pl.String),
-        **dict.fromkeys(("vocab", "length", "parameters", "state_size", "flops"), pl.Int64),
-        "leaks": pl.String,
-        **dict.fromkeys(("floor_token", "floor_sentence", "ceiling"), pl.Float64),
-        **dict.fromkeys(("setting", "recipe", "environment"), pl.String),
-    }
-)
+TYPES = {"text": pl.String, "json": pl.String, "number": pl.Float64, "whole": pl.Int64}
+RUN_SCHEMA = pl.Schema({name: TYPES[kind] for name, kind in read_fields("run").items()})
 """Columns of the runs; model, corpus, setting and recipe are JSON, and environment: a list, as
 recorded at the start and at the end. `program` is "function" or "command". `state_size` is null if
 the state grows, `flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the
 epoch of the last end, are joined; they are null while a run has not ended."""
-EVENT_SCHEMA = pl.Schema(
-    {
-        **{"run": pl.String, "event": pl.String, "epoch": pl.Int64},
-        **dict.fromkeys(("train_token", "valid_token", "valid_sentence"), pl.Float64),
-        **dict.fromkeys(("valid_accuracy", "valid_sequence_accuracy"), pl.Float64),
-        **dict.fromkeys(("accuracy", "sequence_accuracy"), pl.Float64),
-        **dict.fromkeys(("seconds", "tokens_per_second", "token", "sentence"), pl.Float64),
-        **dict.fromkeys(("tokens", "characters", "bytes", "words"), pl.Int64),
-        **dict.fromkeys(("sequences", "best_epoch"), pl.Int64),
-        **dict.fromkeys(("status", "reason", "device", "metric"), pl.String),
-        **dict.fromkeys(("time", files.ENVIRONMENT, files.FILES), pl.String),
-    }
-)
+KEY = {"run": pl.String, "event": pl.String, "epoch": pl.Int64}
+EVENT_SCHEMA = pl.Schema(KEY | {name: TYPES[kind] for name, kind in read_fields("event").items()})
 LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
 """Columns of events that have minus the metric, if it is maximized."""
 TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.ABLATIONS)
@@ -73,6 +55,7 @@ OTHER_REFERENCE = (
     "this is not the reference that the study asked for; if it was chosen because of its loss, "
     "differences from it look larger than they are"
 )
+PART = 1000
 REMEDY = "run the sweep again, which writes it; else delete the folder"
 
 
@@ -110,24 +93,8 @@ def load_study(path: Path) -> StudyFolder:
 
 
 def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) -> StudyFolder:
-    rows: list[dict[str, Any]] = []
-    texts: list[tuple[str, bytes]] = []
-    damaged: list[str] = []
-    for run, config, records in stored.runs:
-        if isinstance(config, dict):
-            _check_schema(config, f"{path}/{run}/{files.CONFIG}")
-        if not files.is_config(config, run):
-            damaged.append(f"{run} has no readable {files.CONFIG}; if it was a run, {REMEDY}")
-            continue
-        _check_numerics(config, study, path)
-        rows.append(_run_row(config))
-        texts.append((run, records))
-    damaged += stored.damage
-    if damaged and not rows:
-        raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
-    events, torn = read_events(texts)
-    damaged += [f"{run}/{files.RECORDS} has {count} damaged lines" for run, count in torn.items()]
-    runs = _with_ends(pl.DataFrame(rows, RUN_SCHEMA), events)
+    runs, events, damaged = _frames(study, stored, path)
+    runs = _with_ends(runs, events)
     runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
@@ -149,6 +116,38 @@ def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) 
     ]
     study = _with_warnings(study, warnings)
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
+
+
+def _frames(
+    study: dict[str, Any], stored: StoredRuns, path: Path
+) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
+    """Return runs, events and what is damaged; the files of `PART` runs are in memory at once."""
+    known = [pl.DataFrame(schema=RUN_SCHEMA)]
+    events = [pl.DataFrame(schema=EVENT_SCHEMA)]
+    damaged: list[str] = []
+    torn = Counter[str]()
+    for _ in range(0, stored.total, PART):
+        rows: list[dict[str, Any]] = []
+        texts: list[tuple[str, bytes]] = []
+        for run, config, records in itertools.islice(stored.runs, PART):
+            if isinstance(config, dict):
+                _check_schema(config, f"{path}/{run}/{files.CONFIG}")
+            if not files.is_config(config, run):
+                damaged.append(f"{run} has no readable {files.CONFIG}; if it was a run, {REMEDY}")
+                continue
+            _check_numerics(config, study, path)
+            rows.append(_run_row(config))
+            texts.append((run, records))
+        own, lines = read_events(texts)
+        known.append(pl.DataFrame(rows, RUN_SCHEMA))
+        events.append(own)
+        torn += lines
+    damaged += stored.damage
+    runs = pl.concat(known)
+    if damaged and runs.is_empty():
+        raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
+    damaged += [f"{run}/{files.RECORDS} has {count} damaged lines" for run, count in torn.items()]
+    return runs, pl.concat(events), damaged
 
 
 def _with_ends(runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -299,8 +298,7 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Count
         frame, damaged = _parse_together(texts), Counter[str]()
     except pl.exceptions.ComputeError:
         frame, damaged = _parse_lines(texts)
-    key = ["run", "event", "epoch"]
-    return frame.drop_nulls(key).filter(pl.struct(key).is_last_distinct()), damaged
+    return frame.drop_nulls(KEY).filter(pl.struct(*KEY).is_last_distinct()), damaged
 
 
 def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:

@@ -51,6 +51,7 @@ from lmzoo.lab.analysis.columns import add_values, maximized
 from lmzoo.lab.analysis.environments import of_points
 from lmzoo.lab.analysis.formatting import METRIC, add_sizes, text_sizes
 from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
+from lmzoo.lab.analysis.seeds import by_seed
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
 from lmzoo.lab.statistics.contrasts import point_intervals, rank_intervals, unfair
 from lmzoo.lab.statistics.counts import solves
@@ -78,13 +79,12 @@ def rank_points(
     runs = runs.with_columns(status=status_at(epoch))
     confirm = _with_accuracies(confirm, events, study, epoch)
     table = _point_facts(study, runs, confirm)
-    wide = losses_by_seed(confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
     table = table.join(_point_accuracies(confirm), on="point", how="left")
     others = [*apart(of_points(confirm), study.get("reference", ""))]
     table = table.with_columns(apart=pl.col("point").is_in(others))
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
-    compared = pl.concat(add_statistics(part, wide, study) for part in parts)
+    compared = pl.concat(add_statistics(part, with_lost(confirm), study) for part in parts)
     sizes = text_sizes(runs, events)
     if metric != "token":  # the bits are those of all tokens of the test split
         sizes = sizes.clear()
@@ -100,19 +100,14 @@ def rank_points(
     return _add_derived_columns(compared, study, metric, own_split, epoch)
 
 
-def losses_by_seed(confirm: pl.DataFrame) -> pl.DataFrame:
-    """Return the metric of all points, one column per seed.
-
-    It is infinite for a run that diverged or has not solved its task.
-    """
+def with_lost(confirm: pl.DataFrame) -> pl.DataFrame:
+    """Return runs with an infinite loss where one diverged or has not solved its task."""
     if "solved" in confirm.columns:
         is_lost = pl.col("solved").eq(other=False).fill_null(value=False)
         confirm = confirm.with_columns(
             loss=pl.when(is_lost).then(float("inf")).otherwise("loss"),
         )
-    # Sorted, because joins keep no order and looks take the seeds in their order.
-    rows = confirm.drop_nulls("seed").sort("seed", "point", "run")
-    return rows.pivot("seed", index="point", values="loss", aggregate_function="mean")
+    return confirm.drop_nulls("seed")
 
 
 def _point_facts(
@@ -272,13 +267,14 @@ CHANCES = ("probability_worse", "probability_within", "probability_better")
 
 
 def add_statistics(
-    part: pl.DataFrame, wide: pl.DataFrame, study: Mapping[str, Any]
+    part: pl.DataFrame, runs: pl.DataFrame, study: Mapping[str, Any]
 ) -> pl.DataFrame:
     """Return the points of one table with the columns of their statistics; NaN becomes null.
 
-    `wide` has the losses of all points, one column per seed; infinite for a diverged run.
+    `runs` has the confirm runs of all points; the loss of a diverged one is infinite.
     """
-    losses, tuning = point_losses(part, wide), tuning_sds(part, study)
+    losses = by_seed(runs, part["point"])
+    tuning = tuning_sds(part, study)
     if is_maximized(study):
         losses = np.where(np.isinf(losses), np.inf, -losses)
     reference = part["point"] == study.get("reference", "")
@@ -309,17 +305,11 @@ def add_statistics(
     rank = pl.col("rank").rank("min").cast(pl.Int64)
     part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
     # Means without the effects of the seeds can have another order.
-    ends = {"rank_low": pl.min_horizontal, "rank_high": pl.max_horizontal}
-    known = {end: pl.when(pl.col(end) > 0).then(of(end, "rank")) for end, of in ends.items()}
-    part = part.with_columns(**known, higher_is_better=False)
+    others = {"rank_low": pl.min_horizontal, "rank_high": pl.max_horizontal}
+    ends = {end: pl.when(pl.col(end) > 0).then(of(end, "rank")) for end, of in others.items()}
+    part = part.with_columns(**ends, higher_is_better=False)
     part = add_baseline_columns(part, losses, tuning)
     return maximized(part, "ranking") if is_maximized(study) else part
-
-
-def point_losses(part: pl.DataFrame, wide: pl.DataFrame) -> Array:
-    """Return the metric of the points of a table, (P, S); infinite for a diverged run."""
-    seeds = part.select("point").join(wide, on="point", how="left", maintain_order="left")
-    return seeds.drop("point").cast(pl.Float64).to_numpy()
 
 
 def tuning_sds(part: pl.DataFrame, study: Mapping[str, Any]) -> Array:

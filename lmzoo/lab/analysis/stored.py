@@ -4,25 +4,22 @@ All files of a kind are read in one pass. To look for a run in each archive make
 in the number of runs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.base.foreign import read_regular
-from lmzoo.lab.analysis.study_parquet import SUFFIX, read_rows
+from lmzoo.lab.analysis.study_parquet import SUFFIX, read_files, read_rows
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import (
-    archived_runs,
+    Archive,
     archives,
     read_config,
     read_run_file,
     run_folders,
 )
 from lmzoo.lab.store.local import Store
-
-Content = tuple[bytes, bytes]
-"""The config and the records of a run."""
 
 
 class StoredRuns(NamedTuple):
@@ -40,48 +37,63 @@ class StoredRuns(NamedTuple):
 def stored_runs(path: Path) -> StoredRuns:
     """Return the runs of a study's folder and of its archive."""
     folders = run_folders(path)
-    archived: dict[str, Content] = {}
+    archive_of: dict[str, Archive] = {}
     copies: list[tuple[str, bytes]] = []
-    for run, text, records in archived_runs(path):  # after the folders: a sweep moves runs there
-        if run in archived:
-            copies.append((run, archived[run][1]))
-        archived[run] = text, records
-    copies += [(run, archived[run][1]) for run in sorted(folders & archived.keys())]
-    damage = [archive.damage for archive in archives(path) if archive.damage]
-    count = len(folders | archived.keys())
-    return StoredRuns(_in_order(path, folders, archived), count, damage, copies)
+    found = archives(path)  # after the folders: a sweep moves runs there
+    for archive in found:
+        for run in archive.run_names:
+            if run in archive_of:
+                copies.append((run, _records(archive_of[run], run)))
+            archive_of[run] = archive
+    copies += [(run, _records(archive_of[run], run)) for run in sorted(folders & archive_of.keys())]
+    damage = [archive.damage for archive in found if archive.damage]
+    count = len(folders | archive_of.keys())
+    return StoredRuns(_in_order(path, folders, archive_of), count, damage, copies)
 
 
 def _in_order(
-    path: Path, folders: set[str], archived: dict[str, Content]
+    path: Path, folders: set[str], archive_of: Mapping[str, Archive]
 ) -> Iterator[tuple[str, Any, bytes]]:
-    for run in sorted({*folders, *archived}):
-        known = archived.pop(run, None)
+    """Yield the runs; each is read when it is asked for, as all of them need gigabytes."""
+    for run in sorted({*folders, *archive_of}):
+        archive = archive_of.get(run)
         if run in folders:
             config = files.parse_json(_bytes(path, run, files.CONFIG))
             records = _bytes(path, run, files.RECORDS)
             is_whole = isinstance(config, dict)
-            if is_whole and (records or known):
+            if is_whole and (records or archive):
                 yield run, config, records
                 continue
-            if known is None:
+            if archive is None:
                 # A sweep may have archived it since.
                 yield run, read_config(path, run), read_run_file(path, run, files.RECORDS) or b""
                 continue
-        assert known is not None, "a run has a folder, or is archived"
-        yield run, files.parse_json(known[0]), known[1]
+        assert archive is not None, "a run has a folder, or is archived"
+        config = files.parse_json(archive.read(f"{run}/{files.CONFIG}"))
+        yield run, config, _records(archive, run)
+
+
+def _records(archive: Archive, run: str) -> bytes:
+    return archive.read(f"{run}/{files.RECORDS}") or b""
 
 
 def packed_study(path: Path) -> tuple[Any, StoredRuns]:
     """Return the content of `study.json` and the runs of a Parquet file of records."""
-    found: dict[str, dict[str, bytes]] = {files.STUDY: {}, files.CONFIG: {}, files.RECORDS: {}}
-    for run, name, content in read_rows(path):
-        if name in found:
-            found[name][run] = content
-    records = found[files.RECORDS]
-    configs = sorted(found[files.CONFIG].items())
-    runs = ((run, files.parse_json(text), records.get(run, b"")) for run, text in configs)
-    return files.parse_json(found[files.STUDY][""]), StoredRuns(runs, len(configs))
+    frame = read_files(path)
+    rows: dict[str, dict[str, int]] = {files.STUDY: {}, files.CONFIG: {}, files.RECORDS: {}}
+    for row, (run, name) in enumerate(frame.select("folder", "file").iter_rows()):
+        if name in rows:
+            rows[name][run] = row
+    content = frame["content"]
+    configs = rows[files.CONFIG]
+
+    def runs() -> Iterator[tuple[str, Any, bytes]]:
+        for run in sorted(configs):
+            at = rows[files.RECORDS].get(run)
+            records = b"" if at is None else content[at]
+            yield run, files.parse_json(content[configs[run]]), records
+
+    return files.parse_json(content[rows[files.STUDY][""]]), StoredRuns(runs(), len(configs))
 
 
 def study_file(path: Path | str, name: str) -> bytes:

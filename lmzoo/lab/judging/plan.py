@@ -24,12 +24,12 @@ from lmzoo.lab.analysis.load import confirm_runs, load_study
 from lmzoo.lab.analysis.ranking import (
     TABLE_KEYS,
     asked_contrasts,
-    losses_by_seed,
-    point_losses,
     rank_points,
     tuning_sds,
+    with_lost,
 )  # fmt: skip
 from lmzoo.lab.analysis.render import Report, render
+from lmzoo.lab.analysis.seeds import by_seed
 from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.texts import SAME
 from lmzoo.lab.judging.verdicts import judged
@@ -81,7 +81,7 @@ def pilot_of_study(path: Path) -> Pilot:
     home = reference.select(TABLE_KEYS)
     part = frame.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
     confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token")
-    losses = point_losses(part, losses_by_seed(confirm))
+    losses = by_seed(with_lost(confirm), part["point"])
     at = part["point"].to_list().index(reference["point"].item(0))
     asked, tuning = asked_contrasts(part, folder.study), tuning_sds(part, folder.study)
     paired = pairs_pay(losses, np.full(len(losses), at), asked)

@@ -117,7 +117,12 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
         is_kept |= pl.col("_step") == pl.col(name)
     for name in ("_value_low", "_value_high"):
         is_kept |= pl.col("_value") == pl.col(name)
-    joined = marked.drop("_odd").join(
+    # Few rows are at an end of any run: the others need no join.
+    steps = known.select(pl.concat_list("_step_low", "_step_high", "_last").explode())
+    values = known.select(pl.concat_list("_value_low", "_value_high").explode())
+    may_be_kept = pl.col("_step").is_null() | pl.col("_step").is_in(steps.to_series().implode())
+    may_be_kept |= pl.col("_value").is_in(values.to_series().implode())
+    joined = marked.drop("_odd").filter(may_be_kept).join(
         runs.lazy(), on=keys, nulls_equal=True, maintain_order="left"
     )  # fmt: skip
     frame = joined.filter(is_kept).select(list(schema)).collect(engine="streaming")

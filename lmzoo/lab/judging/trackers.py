@@ -82,7 +82,11 @@ def _optuna(opened: Any) -> Source:
             storage = opened(optuna)
             names = optuna.get_all_study_names(storage)
             studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
-            return _trials([(study, study.get_trials(deepcopy=False)) for study in studies])
+            found = [(study, study.get_trials(deepcopy=False)) for study in studies]
+            engine = getattr(storage, "engine", None)
+            if engine is not None:
+                engine.dispose()  # Python 3.13 warns of a connection that is not closed
+            return _trials(found)
         except (RuntimeError, optuna.exceptions.OptunaError) as error:
             raise UserError(f"optuna: {' '.join(str(error).split())}") from error
 

@@ -40,6 +40,8 @@ DAMAGE = (
     zlib.error,
 )
 """What `zipfile` raises for a damaged file."""
+MARK, HEADER = b"PK\3\4", 30
+"""Begins the header of a member, and its bytes."""
 
 
 class Archive:
@@ -108,13 +110,13 @@ def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
         yield from archive.runs()
 
 
-def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, str, bytes]]:
-    """Yield run, name and content of the matching files; the last one of a name counts."""
+def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, str, Archive]]:
+    """Yield run, name and archive of the matching files; the last one of a name counts."""
     for archive in archives(study):
         for member in sorted(archive.members):
             run, _, name = member.partition("/")
             if name and any(fnmatch(name, pattern) for pattern in patterns):
-                yield run, name, archive.read(member) or b""
+                yield run, name, archive
 
 
 def read_run_file(study: Path, run: str, name: str) -> bytes | None:
@@ -194,21 +196,24 @@ def _open(path: Path, _mark: tuple[int, ...]) -> Archive:
 
 def _scan(data: bytes) -> dict[str, bytes]:
     """Return the members whose headers, content and checksums are whole."""
-    found, at = dict[str, bytes](), 0
+    found = dict[str, bytes]()
     left = most_bytes(len(data))
-    while (at := data.find(b"PK\3\4", at)) >= 0:
-        begin, at = at, at + 4
+    at = data.find(MARK)
+    while at >= 0:
+        end = at + len(MARK)
         with contextlib.suppress(struct.error, zlib.error, ValueError):
-            fields = struct.unpack_from("<8xH4xLLLHH", data, begin)
+            fields = struct.unpack_from("<8xH4xLLLHH", data, at)
             method, checksum, packed, _, name_size, extra = fields
-            content = begin + 30 + name_size + extra
+            name = at + HEADER
+            content = name + name_size + extra
             text = data[content : content + packed]
             if method == zipfile.ZIP_DEFLATED:
                 text = zlib.decompressobj(-15).decompress(text, max(1, left))
                 left -= len(text)
             if zlib.crc32(text) == checksum:
-                found[data[begin + 30 : begin + 30 + name_size].decode()] = text
-                at = content + packed  # a checkpoint has members of its own
+                found[data[name : name + name_size].decode()] = text
+                end = content + packed  # a checkpoint has members of its own
+        at = data.find(MARK, end)
     return found
 
 

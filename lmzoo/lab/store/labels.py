@@ -60,12 +60,6 @@ def architecture(model: Mapping[str, Any]) -> str:
     return " ".join([model.get("name", ""), *inside])
 
 
-def run_name(config: Mapping[str, Any]) -> str:
-    """Return the name of a run for people: `POINT · seed SEED · STAGE`, without slashes."""
-    label = display_label(config["point"]["label"], config["model"].get("cell"))
-    return f"{file_name(label)} · seed {config['seed']} · {config['stage']}"
-
-
 def curves_name(config: Mapping[str, Any]) -> str:
     """Return the name of a run in TensorBoard: `POINT · seed SEED · RUN` or `POINT · tune · RUN`.
 

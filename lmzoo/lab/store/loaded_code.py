@@ -5,6 +5,7 @@ defines. Python keeps nothing of the rest of a module, such as its constants: it
 that of the first call after the import. Standard library only.
 """
 
+import dis
 import inspect
 import sys
 from collections.abc import Iterator, Mapping
@@ -54,6 +55,10 @@ def check_loaded(root: Path, files: Mapping[str, bytes]) -> None:
         )
 
 
+LINE = "__firstlineno__"
+"""Where a class begins: since Python 3.13 the code of its body sets this name to a constant."""
+
+
 def _plain(code: CodeType, *, functions: bool = True) -> Any:
     """Return what code does, without its lines; perhaps without the functions inside."""
     constants = []
@@ -62,7 +67,13 @@ def _plain(code: CodeType, *, functions: bool = True) -> Any:
             constants.append((type(value), value))
         elif functions or not value.co_flags & inspect.CO_OPTIMIZED:  # a class is not optimised
             constants.append(_plain(value, functions=functions))
-    return code.co_code, code.co_names, code.co_varnames, constants
+    does: Any = code.co_code
+    if LINE in code.co_names:
+        steps = [(step.opname, step.argval) for step in dis.get_instructions(code)]
+        del steps[steps.index(("STORE_NAME", LINE)) - 1]
+        does = [step for step in steps if not isinstance(step[1], CodeType)]
+        constants = [own for own in constants if own != (int, code.co_firstlineno)]
+    return does, code.co_names, code.co_varnames, constants
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -116,10 +116,10 @@ def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict
 def json_bytes(value: Any) -> bytes:
     """Return the value as the content of a JSON file; an object gets its checksum."""
     text = json.dumps(value, indent=1, allow_nan=False)  # no mutation
-    return ((_sealed(text) if isinstance(value, dict) else text) + "\n").encode()
+    return ((sealed(text) if isinstance(value, dict) else text) + "\n").encode()
 
 
-def _sealed(text: str) -> str:
+def sealed(text: str) -> str:
     """Return the JSON text of an object with its checksum."""
     head = text[:-1].rstrip()
     comma = "" if head == "{" else ", "
@@ -215,7 +215,7 @@ def now() -> str:
 def record_line(record: Mapping[str, Any]) -> str:
     """Return an event, or another object, as a line; non-finite numbers become null."""
     values = {k: replace_non_finite(v) for k, v in record.items()}
-    return _sealed(json.dumps(values, allow_nan=False))
+    return sealed(json.dumps(values, allow_nan=False))
 
 
 def parse_records(data: bytes) -> list[Record]:

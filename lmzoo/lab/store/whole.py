@@ -3,7 +3,9 @@
 Other fields are allowed: later versions add some.
 """
 
+import csv
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Annotated, Any
 
 import pydantic
@@ -12,14 +14,6 @@ from pydantic import Field, FiniteFloat, create_model
 STATUSES = ("finished", "pruned", "diverged", "failed")
 NEEDED = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
 """Event -> a field that it has."""
-NUMBERS = (
-    *("train_token", "valid_token", "valid_sentence", "token", "sentence", "seconds"),
-    *("valid_accuracy", "valid_sequence_accuracy", "accuracy", "sequence_accuracy"),
-    "tokens_per_second",
-)
-COUNTS = ("tokens", "characters", "bytes", "words", "sequences", "best_epoch")
-TEXTS = ("reason", "device", "metric", "time")
-"""Fields that are numbers, whole numbers and texts, if the event has them."""
 Count = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 
 
@@ -36,10 +30,18 @@ class Event(Whole):
     epoch: Count
 
 
+def read_fields(of: str) -> dict[str, str]:
+    """Return name -> type of the fields of a `run` or an `event` (`fields.csv`).
+
+    A text, a number, a whole number, or JSON, which is any value; null is one of each.
+    """
+    with files("lmzoo.lab.store").joinpath("fields.csv").open(encoding="utf-8") as file:
+        return {row["name"]: row["type"] for row in csv.DictReader(file) if row["of"] == of}
+
+
+TYPES: dict[str, Any] = {"text": str, "number": float, "whole": Count}
 OPTIONAL: dict[str, Any] = {
-    **dict.fromkeys(NUMBERS, (float | None, None)),
-    **dict.fromkeys(COUNTS, (Count | None, None)),
-    **dict.fromkeys(TEXTS, (str | None, None)),
+    name: (TYPES[kind] | None, None) for name, kind in read_fields("event").items() if kind in TYPES
 }
 EVENT = create_model("EVENT", __base__=Event, **OPTIONAL)
 

@@ -14,7 +14,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.study_parquet import read_rows, restore_study, save_study
 from lmzoo.lab.store.local import Store
-from lmzoo.lab.store.records import RECORDS, STUDY, json_bytes, parse_json
+from lmzoo.lab.store.records import RECORDS, STUDY, json_bytes, parse_json, record_line
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy, change_lines, cut_after_an_epoch
 
@@ -70,6 +70,18 @@ def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: 
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
     assert any(HOST in path.read_text() for path in toy.path.glob(f"*/{RECORDS}"))
     assert not any(HOST.encode() in data for *_, data in read_rows(tmp_path / "a.parquet"))
+
+
+def test_a_damaged_line_stays_damaged_without_its_machine_or_with_it(toy, tmp_path):
+    path = next(toy.path.glob(f"*/{RECORDS}"))
+    whole = record_line({"event": "note", "epoch": 1, "reason": 'a "host": "x"', "host": HOST})
+    torn = whole.replace("note", "nota")
+    path.write_text(f"{whole}\n{torn}\n")
+    save_study(toy.path, tmp_path / "a.parquet")
+    rows = {(run, name): data for run, name, data in read_rows(tmp_path / "a.parquet")}
+    first, second = rows[path.parent.name, RECORDS].splitlines()
+    assert parse_json(first) == {"event": "note", "epoch": 1, "reason": 'a "host": "x"'}
+    assert (parse_json(second), second) == (None, torn.encode())
 
 
 def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) -> None:

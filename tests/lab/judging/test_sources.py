@@ -153,11 +153,21 @@ def keras(path: Path) -> None:
         writer.close()
 
 
+def database(path: Path) -> Any:
+    """Return a storage of Optuna that leaves no connection open."""
+    optuna = pytest.importorskip("optuna")
+    pool = pytest.importorskip("sqlalchemy.pool").NullPool
+    return optuna.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs={"poolclass": pool})
+
+
 def optuna(path: Path, direction: str = "minimize", name: str = "", *, journal: bool = True) -> Any:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    files = optuna.storages.journal.JournalFileBackend(str(path)) if journal else None
-    storage = optuna.storages.JournalStorage(files) if files else f"sqlite:///{path}"
+    if journal:
+        files = optuna.storages.journal.JournalFileBackend(str(path))
+        storage = optuna.storages.JournalStorage(files)
+    else:
+        storage = database(path)
     study = optuna.create_study(storage=storage, direction=direction, study_name="s")
     if name:
         with pytest.warns(optuna.exceptions.ExperimentalWarning):
@@ -420,7 +430,7 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path:
 def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) -> None:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = f"sqlite:///{tmp_path / 'o.db'}"
+    storage = database(tmp_path / "o.db")
     odd = tmp_path / "a%20b?c#d.db"
     study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
     of = optuna.distributions

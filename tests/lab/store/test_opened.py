@@ -10,9 +10,9 @@ import pytest
 from lmzoo.base.errors import ProgramError
 from lmzoo.lab.store.opened import SEEN, check_files, digest, read_log, variables, with_hook
 
-SCRIPT = """import helper, pathlib, sitecustomize
+SCRIPT = """import helper, os, sitecustomize
 open("old.csv").read(), open("new.csv", "w").write("x"), open("new.csv").read()
-pathlib.os.system("cp old.csv copy.csv")
+os.system("cp old.csv copy.csv")
 open("copy.csv").read(), open(".hidden").read()
 assert sitecustomize.OWN
 """

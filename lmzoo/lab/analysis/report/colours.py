@@ -133,7 +133,9 @@ def chart_from(name: str, rows: Sequence[Mapping[str, Any]]) -> Any:
 
 def chart_of(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:
     """Return a chart whose data are in its specification."""
-    return alt.Chart(alt.InlineData(values=[dict(row) for row in rows]))
+    data = alt.InlineData(values=[])
+    data.values = [*map(dict, rows)]  # set later, it is not validated, which takes 80 µs a row
+    return alt.Chart(data)
 
 
 def titled(chart: Any, title: str, notes: Sequence[str]) -> Any:

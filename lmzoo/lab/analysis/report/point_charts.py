@@ -14,6 +14,8 @@ COSTS = {
     "seconds": "seconds of training of a run",
 }
 """Column of a ranking -> the title of its axis."""
+MOST_DOTS = 200
+"""Seeds of a point that have a dot: a browser is slow with more than some thousands."""
 WIDE = 4
 """An axis on which the largest cost is more than this multiple of the least one is logarithmic."""
 
@@ -29,15 +31,19 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
     }
     y = alt.Y("label:N", sort=[*labels], title=None).axis(label_axis(labels))
     own = losses.filter(pl.col("label").is_in([*labels]))
-    base = hues.chart(own).encode(y=y, color=hues.colour(labels).legend(None))
+    colour = hues.colour(labels).legend(None)
+    first = own.filter(pl.int_range(pl.len()).over("label") < MOST_DOTS)
     facts = [*hues.tooltips(), "seed:Q", alt.Tooltip("loss:Q", format=".4~g")]
     x = alt.X("loss:Q", title=what).scale(zero=False, padding=8)
-    dots = base.mark_point(size=28, opacity=0.7).encode(x=x, tooltip=facts)
-    means = base.mark_tick(thickness=2, size=14).encode(
-        x=alt.X("loss:Q", aggregate="mean", title=what)
-    )
-    chart = with_rows(alt.layer(dots, means), labels)
-    return titled(chart, "seeds", ["dots: seeds; lines: their means"])
+    dots = hues.chart(first).mark_point(size=28, opacity=0.7)
+    dots = dots.encode(x=x, y=y, color=colour, tooltip=facts)
+    means = own.group_by("label", maintain_order=True).agg(pl.col("loss").mean())
+    lines = hues.chart(means).mark_tick(thickness=2, size=14).encode(x=x, y=y, color=colour)
+    chart = with_rows(alt.layer(dots, lines), labels)
+    whose = "seeds"
+    if len(first) < len(own):
+        whose = f"the first {MOST_DOTS} seeds"
+    return titled(chart, "seeds", [f"dots: {whose}; lines: means of all"])
 
 
 def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:

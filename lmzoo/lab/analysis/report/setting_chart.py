@@ -10,6 +10,8 @@ from lmzoo.lab.store.records import STATUSES
 
 SHOWN = (*STATUSES, "not ended")
 SHAPES = ("circle", "triangle-down", "cross", "square", "diamond")
+MOST_MARKS = 4000
+"""Settings that a chart shows: a browser is slow with more."""
 JOINED = "lines join the finished runs of a point"
 
 
@@ -26,6 +28,8 @@ def setting_chart(
     chosen = measured.filter("chosen")
     worst = _worst(measured, sign)
     beyond = measured.filter(sign * pl.col("loss") > sign * worst)
+    step = 1 + len(measured) // MOST_MARKS
+    shown = measured.gather_every(step)
     scale = alt.Scale(type="log") if log else alt.Scale(zero=False)
     x = alt.X("value:Q", title=name, scale=scale).axis(
         format="~g", labelOverlap="greedy", labelSeparation=6
@@ -39,17 +43,19 @@ def setting_chart(
     loss = alt.Tooltip("loss:Q", format=".4~g")
     facts = [*hues.tooltips(), value, loss, "status:N", "epoch:Q", "chosen:N"]
     colour = hues.colour()
-    line = hues.chart(measured.filter(pl.col("status") == "finished")).mark_line()
+    line = hues.chart(shown.filter(pl.col("status") == "finished")).mark_line()
     line = line.encode(
         x=x, y=y, color=colour, detail="label:N", opacity=hues.opacity(0.6),
         tooltip=[*hues.tooltips(), value, loss],
     )  # fmt: skip
-    marks = hues.chart(measured).mark_point(filled=True, size=45)
+    marks = hues.chart(shown).mark_point(filled=True, size=45)
     marks = marks.encode(
         x=x, y=y, color=colour, shape=shape, opacity=hues.opacity(0.9), tooltip=facts
     )
     layers = [line, marks]
     notes = [JOINED]
+    if step > 1:
+        notes.append(f"one of {step} settings is shown")
     if chosen.height:
         rings = hues.chart(chosen).mark_point(size=170, strokeWidth=2)
         layers.append(rings.encode(x=x, y=y, color=colour, opacity=hues.opacity(), tooltip=facts))

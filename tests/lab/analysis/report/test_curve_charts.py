@@ -6,6 +6,7 @@ import pytest
 
 from lmzoo.lab.analysis.load import learning_curves, load_study
 from lmzoo.lab.analysis.ranking import rank_points
+from lmzoo.lab.analysis.report import setting_chart as setting_charts
 from lmzoo.lab.analysis.report.colours import Hues
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
@@ -58,6 +59,18 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
     assert "at the top: 1 value above 2.8" in spec["title"]["subtitle"]
+
+
+def test_a_search_of_many_settings_shows_some_and_says_so(monkeypatch):
+    monkeypatch.setattr(setting_charts, "MOST_MARKS", 4)
+    rows = [("a", 0.1 * i, 2.0 + i, "finished", i == 1) for i in range(1, 10)]
+    columns = ["label", "value", "loss", "status", "chosen"]
+    frame = pl.DataFrame(rows, columns, orient="row").with_columns(epoch=1)
+    hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
+    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False).to_dict()
+    sizes = [len(spec["datasets"][layer["data"]["name"]]) for layer in spec["layer"]]
+    assert sizes == [3, 3, 1]  # the chosen one is always shown
+    assert "one of 3 settings is shown" in spec["title"]["subtitle"]
 
 
 def test_each_chart_contains_its_data(folder):
