@@ -138,11 +138,16 @@ class Pace:
         fastest = min((min(by.values()) for by in self._by.values()), default=1.0)
         ratios = []
         for by in self._by.values():
-            if worker in by and len(by) > 1:
-                ratios.append(by[worker] / min(by.values()))
-            elif worker in by:
-                ratios.append((by[worker] / fastest) ** 0.5)
-        return statistics.median(ratios or [1.0])
+            if worker not in by:
+                continue
+            own = by[worker]
+            if len(by) > 1:
+                ratios.append(own / min(by.values()))
+            else:
+                ratios.append((own / fastest) ** 0.5)
+        if not ratios:
+            return 1.0
+        return statistics.median(ratios)
 
     @property
     def known(self) -> bool:

@@ -98,13 +98,12 @@ class Fleet:
                 self._give_away(worker, self.sharing.surplus(worker, working, division))
             self._take(worker, working, division)
         worker.replied_at = now
-        assignment = Assignment(
-            members=list(worker.training),
-            packed=any(self.packer.is_packed(r, worker.memory) for r in worker.training.values()),
-            join=[self._job(run) for run in worker.training.values() if run.id not in opened],
-            prune=[run for run in worker.pruned if run in worker.leaving],
-            release=[run for run in worker.released if run in worker.leaving],
-        )
+        runs = worker.training.values()
+        is_packed = any(self.packer.is_packed(run, worker.memory) for run in runs)
+        joining = [self._job(run) for run in runs if run.id not in opened]
+        pruned = [run for run in worker.pruned if run in worker.leaving]
+        released = [run for run in worker.released if run in worker.leaving]
+        assignment = Assignment([*worker.training], is_packed, joining, pruned, released)
         if not assignment.members and not assignment.prune and not assignment.release:
             self.idle.add(name)
             return None
@@ -267,8 +266,9 @@ class Fleet:
 
     def _avoid(self, worker: WorkerState) -> None:
         """Leave runs that failed on the worker's node to the others, while there are others."""
-        if worker.training and not any(map(self.packer.is_apart, worker.training.values())):
-            key = self.packer.pack_key(next(iter(worker.training.values())))
+        runs = worker.training.values()
+        if runs and not any(map(self.packer.is_apart, runs)):
+            key = self.packer.pack_key(next(iter(runs)))
             if key != worker.key:
                 self.sharing.rename(worker, key)
         in_use = self.nodes
