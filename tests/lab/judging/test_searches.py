@@ -59,3 +59,14 @@ def test_results_of_others_have_no_trials():
     rows = [{k: v for k, v in row.items() if k != "trial_id"} for row in trials(*SEEDS)]
     rows += [{**row, "config.recipe.lr": 0.2, "config.seed": 4 + n} for n, row in enumerate(rows)]
     assert "tuning" not in str(judge(rows, **HOW, paired=False))
+
+
+def test_the_last_config_of_a_trial_is_its_setting():
+    """PBT changes the config of a trial."""
+    first = [
+        {**row, "step": 1, "config.recipe.lr": 0.1 * n} for n, row in enumerate(trials(*SEEDS))
+    ]
+    last = [{**row, "step": 2} for row in trials(*SEEDS)]
+    found = judge([*first, *last], **HOW, step="step")
+    assert found["seeds"].to_list() == [3, 3]
+    assert "tuning" not in str(found)
