@@ -26,6 +26,7 @@ from lmzoo.base.config import config, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating, require_memory
 from lmzoo.base.registry import Registry
+from lmzoo.base.streams import said
 from lmzoo.contract import END, UNKNOWN, Task
 from lmzoo.data.text_facts import TextFacts, TextSize, text_size
 from lmzoo.data.vocabulary import Vocabulary, token_counts
@@ -350,7 +351,8 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
             sequences += 1
     name = CORPORA.name_of(config)
     require_memory(sequences * int(fields.get("length") or 1), f"corpus {name}")
-    with allocating(f"corpus {name}"):
+    what = f"corpus {name}"
+    with allocating(what), said(f"reading {what}"):
         return CORPORA.build(config, data_dir).load()
 
 

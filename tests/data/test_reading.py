@@ -510,3 +510,11 @@ def test_what_looks_like_text_and_is_not_is_said(content, found, tmp_path) -> No
     read_bytes(tmp_path / "a.txt", reading)
     assert found in " ".join(reading.notes)
     assert bool(reading.notes) == bool(found)
+
+
+def test_what_takes_long_to_read_is_said(tmp_path, monkeypatch, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text("".join(f"a sentence of number {i}\n" for i in range(2000)))
+    monkeypatch.setattr("lmzoo.base.streams.PATIENCE", 0.0)
+    open_corpus(f"text:{text}")
+    assert "reading corpus text ...\n" in capsys.readouterr().err
