@@ -502,15 +502,27 @@ READERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("place", ["setting", "metric"])
-def test_a_name_of_ours_never_takes_the_place_of_one_in_a_file(reader, place, tmp_path) -> None:
-    for i, word in enumerate(RESERVED):
+@pytest.mark.parametrize("place", ["variant", "seed", "metric", "label"])
+def test_a_name_of_ours_is_a_name_like_any_other_in_a_file(reader, place, tmp_path) -> None:
+    runs = [run for run in RUNS if run[1] < 2]
+    for word in RESERVED:
         if reader == "folders" and " " in word:
             continue  # no setting in a path has a blank
-        own = {word: 7.25}
-        settings, metrics = ({"lr": 1.5}, own) if place == "metric" else (own, {"loss": 1.5})
-        READERS[reader](tmp_path / str(i), settings, metrics)
-        row = read_results(tmp_path / str(i)).frame.row(0, named=True)
-        assert [name for name, value in row.items() if value in ("7.25", 7.25)], (word, row)
-        assert [name for name, value in row.items() if value in ("1.5", 1.5)], (word, row)
-        assert row["run"] not in ("7.25", None), (word, row)
+        names = {"variant": "arm", "seed": "draw", "metric": "nll", "label": "base", place: word}
+        labels = {"base": names["label"], "cand": "cand"}
+        folder = tmp_path / word
+        for i, (v, s, x) in enumerate(runs):
+            settings = {names["variant"]: labels[v], names["seed"]: s}
+            READERS[reader](folder / str(i), settings, {names["metric"]: x})
+        frame = read_results(folder).frame
+        columns = {
+            kind: [c for c in frame.columns if frame[c].to_list() == [str(x) for x in own]]
+            for kind, own in zip(names, zip(*runs, strict=True), strict=False)
+        }
+        columns["variant"] = [
+            c for c in frame.columns if frame[c].to_list() == [labels[v] for v, *_ in runs]
+        ]
+        by, seed, metric = (columns[kind][-1] for kind in ("variant", "seed", "metric"))
+        table = lmzoo.judge(folder, by=by, seed=seed, metric=metric, higher_is_better=False)
+        means = {row["variant"]: row["mean"] for row in table.to_dicts()}
+        assert means == pytest.approx({labels["base"]: 1.9055, "cand": 1.8055}), word
