@@ -54,7 +54,9 @@ from lmzoo.lab.judging.texts import (
 from lmzoo.lab.judging.trackers import LAST_STEP, RUN_ID
 from lmzoo.lab.store.records import LARGEST
 
-COUNTED, OTHER, NO_PAIR = "counted", "other rows of runs", "without a pair"
+COUNTED = "counted"
+OTHER = "other rows of runs"
+NO_PAIR = "without a pair"
 SEEDS = r"(?!(n|num|number)[ _])(.*[./ _-])?(seeds?|random_state)"
 SEED_NAME = re.compile(SEEDS, re.IGNORECASE)
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
@@ -166,7 +168,9 @@ def account(results: Any, question: Question) -> Account:
         _check_history(frame, free, rows)
         if repeated := len(frame) - frame.n_unique():
             notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
-    at = q.step or _last_steps(frame, q, facts)
+    at = q.step
+    if at is None:
+        at = _last_steps(frame, q, facts)
     steps = pl.lit(0.0)
     if at is not None:
         usable = rows.select(own=(pl.col("why") == "") & VALUE.is_not_null())["own"]
@@ -222,11 +226,16 @@ def _completed(q: Question, source: Source) -> tuple[Question, str | None, list[
     """Return a question with its seed and steps, what tells runs apart, and columns of facts."""
     frame = source.frame
     named = _named_columns(frame, q, source)
-    step = q.step or (source.step if source.step not in named else None)
+    step = q.step
+    if step is None and source.step not in named:
+        step = source.step
     free = [c for c in frame.columns if c not in {*named, step, *source.twice}]
-    seed = q.seed or _seed_column(frame, free, source, paired=q.paired)
+    key = seed = q.seed
+    if seed is None:
+        key = seed = _seed_column(frame, free, source, paired=q.paired)
     free = [c for c in free if c != seed]
-    key = seed or next((c for c in RUNS if c in free or c in q.columns), None)
+    if key is None:
+        key = next((c for c in RUNS if c in free or c in q.columns), None)
     if q.best is not None and step is None:
         raise UserError("--best needs the steps of runs; give --step COLUMN")
     if step is not None and key is None:
@@ -294,6 +303,7 @@ def _rows(
     if not rows.select(is_whole.any()).item():
         needed = dict.fromkeys(filter(None, (*q.columns, key)))
         raise UserError(f"no row has a value of {' and '.join(needed)}")
+    # A deleted run, a mean and a parent are no runs, so nothing is missing in their place.
     is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
     usable = rows["why"] == ""
     values = numbers(frame[q.metric], usable, notes)
@@ -436,6 +446,7 @@ def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series
                 f"{LARGEST:g}; write 1234.5, without a unit or a comma, and leave the cell of a "
                 "run without a result empty"
             ) from None
+    # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)
     large = read.abs() > 2**53
     if is_text:
@@ -485,6 +496,7 @@ def _seed(label: str | None) -> str | None:
         if whole[2] != "0":
             sign = whole[1].strip("+")
         return sign + whole[2]
+    # A spreadsheet writes 1e3 for the seed 1000.
     with_exponent = re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", label)
     if with_exponent:
         exact = float(label)
@@ -510,11 +522,14 @@ def _seed_column(
 ) -> str | None:
     """Return the only column that may be the seed; one of a file comes before one of a path."""
     found = [c for c in free if SEED_NAME.fullmatch(c) and not _has_fractions(frame[c])]
-    found = [c for c in found if c not in source.paths] or found
+    of_files = [c for c in found if c not in source.paths]
+    if of_files:
+        found = of_files
     varied = [c for c in found if frame[c].drop_nulls().n_unique() > 1]
     if "seed" in found:
         own = mapped(frame["seed"], plain)
         varied = ["seed", *(c for c in varied if not mapped(frame[c], plain).equals(own))]
+    # Without pairs a seed is only a name, so that either one would do.
     if len(varied) > 1 and paired is not False:
         raise UserError(f"which is the seed: {' or '.join(varied)}? Give --seed COLUMN")
     return varied[0] if len(varied) == 1 else None
@@ -533,6 +548,7 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame)
         steps = rows.with_columns(at=at).filter(pl.col("why") == "").drop_nulls("at")
         by_variant = steps.group_by("variant", maintain_order=True)
         ladders = by_variant.agg(pl.col("at").unique().sort())["at"].to_list()
+        # A column with one value a variant, such as a number of epochs, orders no rows.
         if min(map(len, ladders), default=0) > 1:
             first, second, *_ = ladders[0]
             raise UserError(
@@ -547,6 +563,7 @@ def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each:
     of_runs = frame.gather(runs["row"])
     for name in (c for c in free if not is_state(c)):
         cells = pl.DataFrame({"cell": mapped(of_runs[name], plain), "variant": runs["variant"]})
+        # What is measured is another number in each run; a seed or a factor is shared.
         owners = cells.drop_nulls("cell").group_by("cell").agg(pl.col("variant").n_unique())
         shared = owners["variant"] > 1
         is_number = all(re.fullmatch(NUMBER, text) for text in owners["cell"])

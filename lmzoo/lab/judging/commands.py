@@ -56,9 +56,11 @@ from lmzoo.lab.store.opened import (
 )
 from lmzoo.lab.store.records import LARGEST, parse_json, record_line
 
-RUNS, LOOKS = "runs.jsonl", "looks.json"
+RUNS = "runs.jsonl"
+LOOKS = "looks.json"
 SEED = "{seed}"
-KEEP, DISCARD = "keep", "discard"
+KEEP = "keep"
+DISCARD = "discard"
 CODES = {KEEP: 0, DISCARD: 1, UNDECIDED: 3}
 """Decision -> exit code; 2 is bad input."""
 FIRST = 3
@@ -286,6 +288,7 @@ class Results:
                 say(f"{arm.name}: {text}")
             return arm
         say(f"{arm.name} is measured again: {', '.join(changed)} has changed")
+        # Under its new identity it may have runs, which have read other files.
         return self.of_now(replace(arm, changed={**arm.changed, **changed}), say)
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
@@ -327,6 +330,7 @@ def judge_commands(
     _check_arguments(arms, margin, max_seeds, minutes)
     sign = -1.0 if base.metric.higher_is_better else 1.0
     pair = f"{base.identity} {candidate.identity}"
+    # The looks of an earlier judge have spent a part of the error.
     schedule = results.plan(pair, max_seeds)
     deadline = time.monotonic() + 60 * minutes
 

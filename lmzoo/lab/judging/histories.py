@@ -27,7 +27,8 @@ ROWS: dict[str, Any] = {
     "best": pl.Float64,  # by which the best row of a run is chosen
     "step": pl.Float64,
 }
-VALUE, STEP = pl.col("value"), pl.col("step")
+VALUE = pl.col("value")
+STEP = pl.col("step")
 USABLE = pl.col("run").is_not_null() & (pl.col("why") == "")
 KNOWN = USABLE & VALUE.is_not_null()
 """Rows that may count, and have a value."""
@@ -45,6 +46,7 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
         by = IDENTITY[:1]
     moved: dict[tuple[int, str | None], Mapping[str, Any]] = {}
     whole: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    # In the order of their beginnings, so that a part finds what it continues.
     for part in spans.sort("start", "run", "name").to_dicts():
         known = whole.setdefault(tuple(part[name] for name in by), [])
         found = next((other for other in known if _goes_on(other, part["start"])), None)
@@ -91,7 +93,8 @@ def picked_rows(
     if q.best is None:
         notes += _beside_best(last, best, q)
         return last
-    least, most = best["count"].min(), best["count"].max()
+    least = best["count"].min()
+    most = best["count"].max()
     notes.append(f"the best row of each run by {q.best} counts, of {least} to {most} rows")
     return best
 
@@ -137,6 +140,7 @@ def _said_of_ends(
     several = [_shown(run, key) for run in ends.filter(pl.col("values") > 1).to_dicts()]
     if several:
         yield f"several values at the last {step}; the last row counts: {some(several)}"
+    # A history in another order has each step once; one that begins again has its last twice.
     final = STEP.last()
     is_again = (final < STEP.max()) & ((final == STEP).sum() > 1)
     runs = known.group_by("run").agg(pl.col("variant", "key").first(), again=is_again)

@@ -83,7 +83,8 @@ def pilot_of_study(path: Path) -> Pilot:
     confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token")
     losses = by_seed(with_lost(confirm), part["point"])
     at = part["point"].to_list().index(reference["point"].item(0))
-    asked, tuning = asked_contrasts(part, folder.study), tuning_sds(part, folder.study)
+    asked = asked_contrasts(part, folder.study)
+    tuning = tuning_sds(part, folder.study)
     paired = pairs_pay(losses, np.full(len(losses), at), asked)
     seconds = part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     training = longer_training(folder)
@@ -195,6 +196,7 @@ def plan_report(
     finite = [own[np.isfinite(own)] for own in known.losses]
     if not any(np.ptp(own) for own in finite if len(own) > 1):
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
+    # How many seeds the reference has for one of a point; 1000 hides the rounding.
     of_reference = reference_seeds(1000, k) / 1000
     hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600
     shown = {

@@ -41,7 +41,8 @@ def large_table(file: Path, question: Any) -> Source | None:
                 typed = pl.scan_csv(file, separator=separator, schema={**schema, **kinds})
             with contextlib.suppress(pl.exceptions.PolarsError):  # a number is a text
                 found = _ends_of_runs(typed.select(columns), question)
-        found = found or Source(scan.select(columns).collect())
+        if found is None:
+            found = Source(scan.select(columns).collect())
         if file.suffix == ".jsonl" and any(found.frame[question.columns].null_count().row(0)):
             return None
         return found
@@ -115,6 +116,7 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
     is_kept = pl.col("_step_low").is_null()  # a run without a value has no ends
     for name in ("_step_low", "_step_high", "_last"):
         is_kept |= pl.col("_step") == pl.col(name)
+    # The best rows are compared with the last ones.
     for name in ("_value_low", "_value_high"):
         is_kept |= pl.col("_value") == pl.col(name)
     # Few rows are at an end of any run: the others need no join.

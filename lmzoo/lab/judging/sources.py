@@ -165,7 +165,11 @@ def _kind(file: Path) -> str:
     found = re.search(
         r"\.(csv|tsv|parquet|json|jsonl|ndjson)(\.gz|\.bz2|\.xz)*$", file.name.lower()
     )
-    return "" if found is None else "json" if "json" in found[1] else found[1]
+    if found is None:
+        return ""
+    if "json" in found[1]:
+        return "json"
+    return found[1]
 
 
 def _folder(path: Path) -> Source:
@@ -174,6 +178,7 @@ def _folder(path: Path) -> Source:
     for link in filter(Path.is_symlink, path.glob("**/*")):
         if not re.fullmatch(r"debug.*\.log", link.name):  # W&B links its logs, which are not read
             below(path, link.relative_to(path).as_posix())
+    # Stores first: the artifacts of their runs may be tables and event files.
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
     if (source := _mlflow_runs(path)) is not None:
@@ -183,6 +188,7 @@ def _folder(path: Path) -> Source:
     files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]
     if logs := [file for file in files if file.suffix == ".wandb"]:
         return _said(read_wandb_logs(logs, path), logs, files, path)
+    # The order of PARTS decides: Lightning and Tune write event files as well.
     for name in PARTS:
         if own := [file for file in files if file.name == name]:
             return _said(_files(own, path, PARTS[name], whole=True), own, files, path)
@@ -255,6 +261,7 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
     for file, (source, config) in found.items():
         split = splits.get(file, "")
         folder = file.parent if whole or split else file.with_suffix("")
+        # A file without rows is a run without a result, and counts as one.
         place = place_of(folder, root)
         own = _rows_of(source, is_run=is_run)
         place[""] |= _state_of(file, own[0], states, place[""][RUN])
@@ -316,8 +323,11 @@ def _table_and_settings(file: Path) -> tuple[Source, Row]:
     settings: Row = {}
     try:
         for name in SETTINGS:
-            settings |= read_settings(file.parent / name) if name != file.name else {}
-        found = _content(content, file) if content.strip() else Source(frame_of([{}]))
+            if name != file.name:
+                settings |= read_settings(file.parent / name)
+        found = Source(frame_of([{}]))
+        if content.strip():
+            found = _content(content, file)
     except Exception as error:
         raise UserError(f"{file} and its settings: {error}") from error
     if "history" in file.name and "epoch" not in found.frame.columns:  # of Keras, in order

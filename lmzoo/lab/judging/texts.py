@@ -71,6 +71,7 @@ def source_of(rows: Iterable[Mapping[str, Mapping[str, Any]]], **more: Any) -> S
     A name that an earlier part has, in any row, is shown with its part: `param.value`.
     """
     flat = [{part: flat_row(own) for part, own in row.items()} for row in rows]
+    # The order of the parts decides who keeps a name: ours, the file's, settings, paths.
     shown: dict[tuple[str, str], str] = {}
     for part in dict.fromkeys(part for row in flat for part in row):
         taken = {*shown.values()}
@@ -196,6 +197,7 @@ def read_csv(text: str) -> Source:
     lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
     separator, lines = separator_of(lines)
     header, found, lacking = _csv_rows(lines, separator, skipped)
+    # The first run of a table without a header would be lost as its names.
     if len(header) > 1 and all(re.fullmatch(NUMBER, name) for name in header):
         raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
     rows = [row for row in found if [*map(str.strip, row)] != header]

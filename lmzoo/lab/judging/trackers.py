@@ -35,7 +35,8 @@ from lmzoo.lab.judging.texts import (
 
 LAST_STEP = " (last step)"
 """End of the column that says at which step a metric has its last value."""
-RUN_ID, PARENT = "run_id", "parent"
+RUN_ID = "run_id"
+PARENT = "parent"
 MLFLOW = KNOWN_NAMES["mlflow"]
 """Queries of a database: run, part, column and value; and the words of its states."""
 WANDB_BLOCK = 2**15
@@ -101,6 +102,7 @@ def _trials(studies: Sequence[tuple[Any, Sequence[Any]]]) -> Source:
             (f"value_{i}" if i else "value", *named[i : i + 1])
             for i in range(len(study.directions))
         ]
+        # Two studies of one file may go in two directions; then none is known.
         for aliases, direction in zip(columns, study.directions if trials else (), strict=False):
             own = {"MINIMIZE": False, "MAXIMIZE": True}.get(direction.name)
             for name in aliases:
@@ -137,7 +139,8 @@ REFERENCE = r"\$\{([\w./-]+)\}"
 
 def read_mlflow_run(folder: Path) -> dict[str, Row]:
     """Return a run of MLflow's folders, with the last value of each metric, as MLflow has it."""
-    meta, above = read_settings(folder / "meta.yaml"), read_settings(folder.parent / "meta.yaml")
+    meta = read_settings(folder / "meta.yaml")
+    above = read_settings(folder.parent / "meta.yaml")
     run: Row = {RUN: meta.get("run_name") or folder.name, RUN_ID: folder.name}
     status = meta.get("status", "")
     run["status"] = MLFLOW["states"].get(status, status)
@@ -147,18 +150,24 @@ def read_mlflow_run(folder: Path) -> dict[str, Row]:
         run["lifecycle_stage"] = "deleted"
     row: dict[str, Row] = {"": run, "metric": {}, "param": {}, "tag": {}}
     for kind, own in row.items():
-        for file in sorted((folder / f"{kind}s").glob("**/*")) if kind else ():
+        if not kind:  # our own part
+            continue
+        for file in sorted((folder / f"{kind}s").glob("**/*")):
             key = str(file.relative_to(folder / f"{kind}s"))
             text = file.read_text().strip() if file.is_file() else ""
-            if text and kind == "metric":  # lines of time, value, step
-                lines = [line.split() for line in text.splitlines() if line.strip()]
-                by_step = ((int((*one, 0)[2]), int(one[0]), number(one[1])) for one in lines)
-                run[f"{key}{LAST_STEP}"], _, own[key] = max(by_step)
+            if text and kind == "metric":
+                run[f"{key}{LAST_STEP}"], _, own[key] = max(map(_logged, text.splitlines()))
             elif key == "mlflow.parentRunId":
                 run[PARENT] = text
             elif text and not key.startswith("mlflow."):
                 own[key] = text
     return row
+
+
+def _logged(line: str) -> tuple[int, int, float]:
+    """Return the step, the time and the value of a line: time, value and, if it has one, step."""
+    time, value, *step = line.split()
+    return int(*step), int(time), number(value)
 
 
 def started(folder: Path) -> int:
@@ -201,6 +210,7 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
                 for item in items:
                     name = ".".join(item.nested_key) or item.key
                     own |= flat_row({name: json.loads(item.value_json)})
+            # A log without its exit is of a run that still runs, or was killed.
             if record.HasField("exit"):
                 ours["state"] = "failed" if record.exit.exit_code else "finished"
         parts = {"": ours, "metric": history, "config": flat_row({"config": config})}
@@ -214,7 +224,8 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
 
 def _wandb_records(content: bytes) -> Iterator[bytes]:
     """Yield the whole records of a log: blocks of parts, each with check, size and kind."""
-    place, parts = 7, b""
+    place = 7  # after the mark of the file
+    parts = b""
     while place + 7 <= len(content):
         left = WANDB_BLOCK - place % WANDB_BLOCK
         if left < 7:  # no mutation: a part of no bytes may fill the last seven
@@ -253,6 +264,7 @@ def _board_run(folder: Path) -> dict[str, Row]:
         from tensorboard.util.tensor_util import make_ndarray
     except ImportError:
         raise UserError("event files need tensorboard: pip install tensorboard") from None
+    # 0: all events, not a sample of them.
     events = event_accumulator.EventAccumulator(str(folder), {"scalars": 0, "tensors": 0})
     events.Reload()
     scalars: Row = {}
@@ -263,7 +275,8 @@ def _board_run(folder: Path) -> dict[str, Row]:
         *_, last = sorted(own, key=lambda event: event.step)  # not all are written in order
         value = last.value if tag in events.Tags()["scalars"] else make_ndarray(last.tensor_proto)
         if np.size(value) == 1 and np.asarray(value).dtype.kind in "fiub":
-            scalars[tag], steps[f"{tag}{LAST_STEP}"] = float(np.asarray(value).item()), last.step
+            scalars[tag] = float(np.asarray(value).item())
+            steps[f"{tag}{LAST_STEP}"] = last.step
     config: Row = {}
     with contextlib.suppress(KeyError):
         for content in events.PluginTagToContent("hparams").values():

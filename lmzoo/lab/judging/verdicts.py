@@ -183,6 +183,7 @@ def _table(losses: "Losses", q: Question) -> pl.DataFrame:
 
 def _unit(values: pl.Series, margin: float) -> float:
     """Return 1, or a power of 2 by which values are divided whose squares no float can hold."""
+    # A square overflows above 1e154, and is 0 below 1e-162.
     largest = max([margin, *(abs(own) for own in values.drop_nulls() if math.isfinite(own))])
     return 1.0 if 1e-60 < largest < 1e60 else 2.0 ** math.frexp(largest)[1]
 
@@ -225,6 +226,7 @@ def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
 
     counts = runs.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     x = matrix("key", "loss")
+    # Without pairs, a column is only the place of a run in its variant.
     if not _are_pairs(x, base, q):
         x = matrix("number", "loss")
         none = np.zeros(len(x), int)
@@ -247,6 +249,7 @@ def _are_pairs(x: Array, base: int, q: Question) -> bool:
     known = ~np.isnan(x)
     common = (known & known[base]).sum(1)[asked]
     fewest = np.minimum(known.sum(1), known[base].sum())[asked]
+    # With fewer common seeds, the runs without a pair would cost more than pairs bring.
     is_shared = (common >= 2) & (2 * common >= fewest)
     return bool(len(common) and is_shared.all()) and pairs_pay(x, np.full(len(x), base), asked)
 
