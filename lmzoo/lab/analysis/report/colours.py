@@ -100,8 +100,8 @@ def with_rows(chart: Any, notes: Mapping[str, str]) -> Any:
     widths = (LABEL_WIDTH, WIDE_LABEL)
     lines = (max(len(_noted(*own, width)) for own in notes.items()) for width in widths)
     narrow, wide = (len(notes) * (6 + 13 * most) for most in lines)
-    chart = chart.add_params(alt.param(name="wide", value=False))
-    return chart.properties(height=narrow, usermeta={"wide": wide})
+    params = [alt.VariableParameter("wide", value=False)]
+    return chart.properties(height=narrow, usermeta={"wide": wide}, params=params)
 
 
 WIDEST = 8.0

@@ -1,11 +1,13 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
 import html
+import json
 import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -14,6 +16,7 @@ import vl_convert
 
 from lmzoo.lab.analysis.formatting import effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
+from lmzoo.lab.analysis.render import filled
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     BETTER_UNSURE,
@@ -24,7 +27,6 @@ from lmzoo.lab.analysis.report.colours import (
     WIDE_LABEL,
     WORSE_UNSURE,
     by_verdict,
-    chart_of,
     group_of,
     label_axis,
     label_lines,
@@ -136,65 +138,41 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     margin = part["margin"].item(0)
     metric = part["metric"].item(0)
 
-    def x(field: str) -> Any:
-        axis = alt.Axis(format="~g") if margin < SMALL or margin > LARGE else alt.Undefined
-        return alt.X(f"{field}:Q", title=f"difference in {effect_words(metric)}", axis=axis)
-
-    band = chart_of([{"from": -margin, "to": margin}])
-    band = band.mark_rect(color="var(--band)").encode(x=x("from"), x2="to:Q")
-    zero = (
-        chart_of([{"zero": 0}])
-        .mark_rule(strokeDash=[4, 3], color="var(--muted)")
-        .encode(x=x("zero"))
+    unit = effect_words(metric)
+    axis = {}
+    if margin < SMALL or margin > LARGE:
+        axis = {"format": "~g"}
+    right = "worse"
+    shapes = SHAPES
+    if part["higher_is_better"].item(0):
+        right = "better"
+        shapes = {group: TURNED.get(own, own) for group, own in SHAPES.items()}
+    has_thin = any(row["thin"] is not None for row in rows)
+    has_arrows = any(row["arrows"] for row in rows)
+    y = alt.Y("label:N", sort=list(labels), title=None).axis(label_axis(labels))
+    spec = filled(
+        Path(__file__).with_suffix(".json"),
+        rows=rows,
+        margin=margin,
+        unit=unit,
+        axis=axis,
+        has_thin=has_thin,
+        has_arrows=has_arrows,
+        y=y.to_json(),
+        stroke=by_verdict(alt.Stroke, COLOURS, rows).to_json(),
+        shape=by_verdict(alt.Shape, shapes, rows).to_json(),
+        fill=by_verdict(alt.Fill, FILLS, rows).to_json(),
     )
-    numbers = [alt.Tooltip(f"{name}:Q", format="+.4~g") for name in ("difference", "low", "high")]
-
-    def layer(own: Sequence[Mapping[str, Any]]) -> Any:
-        return chart_of(own).encode(
-            y=alt.Y("label:N", sort=list(labels), title=None).axis(label_axis(labels)),
-            tooltip=[alt.Tooltip("label:N"), alt.Tooltip("group:N", title="verdict"), *numbers],
-            stroke=by_verdict(alt.Stroke, COLOURS, rows),
-        )
-
-    inside = [row for row in rows if "from" in row]
-    thin = [row for row in rows if row["thin"] is not None]
-    layers = [band, zero, layer(rows).mark_point(opacity=0)]  # a row for each point
-    if thin:
-        layers.append(layer(thin).mark_rule(strokeWidth=0.8).encode(x=x("thin"), x2="thin_to:Q"))
-    layers.append(layer(inside).mark_rule(strokeWidth=2).encode(x=x("from"), x2="to:Q"))
-    marks = layer([row for row in rows if "at" in row]).mark_point(
-        size=70, strokeWidth=1.5, opacity=1
-    )
-    is_turned = part["higher_is_better"].item(0)
-    shapes = {group: TURNED.get(own, own) for group, own in SHAPES.items()}
-    if not is_turned:
-        shapes = SHAPES
-    shape = by_verdict(alt.Shape, shapes, rows)
-    marks = marks.encode(x=x("at"), shape=shape, fill=by_verdict(alt.Fill, FILLS, rows))
-    # The ends stand above the mark, so that no mark hides an interval.
-    ends = [
-        layer([row for row in inside if row[end] == row[place]])
-        .mark_tick(thickness=1.5, height=13, opacity=1)
-        .encode(x=x(place))
-        for place, end in (("from", "low"), ("to", "high"))
-    ]
-    arrows = [{**row, "edge": edge, "angle": 90 if edge > 0 else -90}
-              for row in rows for edge in row["arrows"]]  # fmt: skip
-    layers += [marks, *ends]
-    if arrows:
-        heads = layer(arrows).mark_point(shape="arrow", size=120, strokeWidth=1, opacity=1)
-        layers.append(heads.encode(x=x("edge"), angle=alt.Angle("angle:Q", scale=None)))
-    right = "better" if is_turned else "worse"
     notes = [f"to the right is {right}"]
     if margin:
-        notes[0] += f"; the band is ±{margin:g} {effect_words(metric)}"
-    if arrows:
+        notes[0] += f"; the band is ±{margin:g} {unit}"
+    if has_arrows:
         notes.append("arrows: beyond the axis, with the number below the name")
-    if thin:
+    if has_thin:
         notes.append("thin lines: intervals that are corrected for the number of points")
     if part["difference_low"].is_null().all():
         notes.append("one seed has no interval")
-    chart = with_rows(alt.layer(*layers), labels)
+    chart = with_rows(alt.LayerChart.from_dict(json.loads(spec)), labels)
     return titled(chart, "Differences to the reference, 95 % intervals", notes)
 
 

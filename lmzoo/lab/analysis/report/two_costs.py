@@ -1,8 +1,10 @@
 """The chart of the two costs of a cut: after training, and in a model trained without the part."""
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
@@ -11,11 +13,11 @@ import polars as pl
 from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.report.colours import COLOURS, by_verdict, chart_of, group_of, titled
+from lmzoo.lab.analysis.render import filled
+from lmzoo.lab.analysis.report.colours import COLOURS, by_verdict, group_of, titled
 from lmzoo.lab.analysis.report.forest import FILLS, SHAPES
 
 NAME = "after-training"
-SIZE = 420
 ROOM = 1.25
 """An axis is longer than its greatest number."""
 LINES = 28
@@ -44,59 +46,26 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     margin = both["margin"].item(0)
     ends = [_ends(rows, name) for name in COSTS]
     low = min(end for end, _ in ends)
-    scales = [
-        alt.Scale(type="symlog", constant=margin, domain=[low, high], nice=False)
-        for _, high in ends
-    ]
     _place_names(rows, margin, ends[0])
-    shared = min(high for _, high in ends)
-    ticks = [0, *(x for tick in TICKS for x in (-tick, tick))]
-    axis = alt.Axis(values=ticks, format="~g", grid=False)
     metric = both["metric"].item(0)
-    unit = UNITS.get(metric, metric)
-
-    def x(field: str) -> Any:
-        return alt.X(f"{field}:Q", title=f"trained without: {unit}", scale=scales[0], axis=axis)
-
-    def y(field: str) -> Any:
-        return alt.Y(f"{field}:Q", title=f"cut after training: {unit}", scale=scales[1], axis=axis)
-
-    diagonal = chart_of([{"end": low}, {"end": shared}])
-    diagonal = diagonal.mark_line(strokeDash=[4, 3], color="var(--muted)").encode(
-        x=x("end"), y=y("end")
+    spec = filled(
+        Path(__file__).with_suffix(".json"),
+        rows=rows,
+        low=low,
+        ends=[high for _, high in ends],
+        margin=margin,
+        ticks=[0, *(x for tick in TICKS for x in (-tick, tick))],
+        unit=UNITS.get(metric, metric),
+        sides=SIDES,
+        stroke=by_verdict(alt.Stroke, COLOURS, rows).to_json(),
+        shape=by_verdict(alt.Shape, SHAPES, rows).to_json(),
+        fill=by_verdict(alt.Fill, FILLS, rows).to_json(),
     )
-    columns = ("difference", "difference_low", "difference_high", "after_training")
-    tooltips = [alt.Tooltip(f"{name}:Q", format="+.4~g") for name in columns]
-    base = chart_of(rows).encode(
-        tooltip=[alt.Tooltip("label:N"), *tooltips], stroke=by_verdict(alt.Stroke, COLOURS, rows)
-    )
-    across = base.mark_rule(strokeWidth=1.5).encode(
-        x=x("difference_low"), x2="difference_high:Q", y=y("after_training")
-    )
-    up = base.mark_rule(strokeWidth=1.5).encode(
-        x=x("difference"), y=y("after_training_low"), y2="after_training_high:Q"
-    )
-    marks = base.mark_point(size=70, strokeWidth=1.5, opacity=1).encode(
-        x=x("difference"),
-        y=y("after_training"),
-        shape=by_verdict(alt.Shape, SHAPES, rows),
-        fill=by_verdict(alt.Fill, FILLS, rows),
-    )
-    names = [
-        chart_of([row for row in rows if row["side"] == side])
-        .mark_text(align=side, dx=dx, color="var(--fg)")
-        .encode(x=x("beside"), y=y("height"), text="name:N")
-        for side, dx in SIDES.items()
-    ]
-    # A name that was moved is joined to its interval.
-    leaders = chart_of(rows).mark_rule(strokeWidth=0.7, color="var(--muted)")
-    leaders = leaders.encode(x=x("beside"), y=y("after_training"), y2="height:Q")
     notes = [
         "above the line, a cut hurts the trained model more than a model trained without the part",
         f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
     ]
-    chart = alt.layer(diagonal, across, up, marks, leaders, *names)
-    chart = chart.properties(height=SIZE, usermeta={"wide": SIZE})
+    chart = alt.LayerChart.from_dict(json.loads(spec))
     return titled(chart, "Cut after training, or trained without", notes)
 
 
