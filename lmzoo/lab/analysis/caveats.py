@@ -99,7 +99,12 @@ def _training(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
         more["options"] = {"--epochs": wanted}
         yield Caveat(f"{text}about {wanted}.", is_grave=True, **more)
         return
-    if losing := _losing(frame):
+    losing = _losing(frame)
+    if losing and budget == 1:
+        # A single epoch has no curve that says how many are enough.
+        more["options"] = {"--epochs": "4"}
+        yield Caveat(f"{losing} Raise --epochs.", is_grave=True, **more)
+    elif losing:
         yield Caveat(losing, is_grave=True)
     if found.epochs > budget:
         yield Caveat(longer_words(folder, found, frame), is_grave=True, **more)

@@ -328,9 +328,11 @@ def _json(report: Report) -> str:
 
 
 FORMATS = {
-    **{name: partial(_form, name=name) for name in ("md", "latex", "github")},
+    "md": partial(_form, name="md"),
     "csv": _csv,
     "json": _json,
+    "latex": partial(_form, name="latex"),
+    "github": partial(_form, name="github"),
 }
 """Formats that do not depend on the width of the terminal."""
 

@@ -61,7 +61,7 @@ def test_what_is_published_of_a_cut_agrees_where_our_verdict_has_a_sign():
     headings = ("Gated linear attention", "Gated DeltaNet", "HGRN2")
     tables = [table(text.split(f"\n## {heading}\n")[1], "cut") for heading in headings]
     signs = [row["sign"] for rows in tables for row in rows]
-    assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 2, 7)
+    assert (len(signs), signs.count("agrees"), signs.count("undecided")) == (9, 5, 4)
 
 
 NUMBERS = {2: "two seeds", 3: "three seeds"}

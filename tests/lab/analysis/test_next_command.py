@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from lmzoo.lab.analysis.ranking import FIVE_GRAM
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.cli.report import report
 from tests.lab.analysis.report.test_reproduce import PLAIN, study_of
@@ -68,3 +69,15 @@ def test_without_a_script_the_page_is_next_and_the_command_writes_it(toy, no_cha
     assert words == ["lmzoo", "report"]
     report(study)
     assert (toy.path / "report.html").exists()
+
+
+def test_one_epoch_that_loses_to_counts_asks_for_epochs_and_not_for_seeds(toy):
+    toy.epochs = 1
+    toy.study_json["budget"]["epochs"] = 1
+    toy.add_points(full=[3.0, 3.01, 3.02], gate=[3.0, 3.02, 3.01])
+    toy.add_point("counts", [2.5] * 3, model=FIVE_GRAM, parameters=0)
+    toy.add_point("unigram", [4.0] * 3, parameters=0)
+    toy.study_json |= {"script": ["python", "s.py"], "given": ["--epochs", "1"]}
+    report = study_ranking(toy.write())
+    assert "lose to the Kneser-Ney 5-gram" in report.warnings[0], report.warnings
+    assert report.next_command == "python s.py --epochs 4"

@@ -60,10 +60,8 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
     charts = figures(folder, report.frame)
     name = kind or out.stem
     if name not in charts:
-        known = ", ".join(charts)
-        raise UserError(
-            f"no figure {name!r} of this study{near(name, charts)}; give --kind: {known}"
-        )
+        hint = f"{near(name, charts)}; give one with --kind"
+        raise UserError(f"no figure {name!r} of this study{hint}")
     return _written(charts[name], out, inches, (report.caption, *report.warnings))
 
 
