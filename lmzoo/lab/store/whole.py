@@ -4,6 +4,7 @@ Other fields are allowed: later versions add some.
 """
 
 import csv
+import functools
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Annotated, Any
@@ -20,7 +21,7 @@ Count = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 class Whole(pydantic.BaseModel):
     """An object of JSON: no text is taken for a number, and no truth value."""
 
-    model_config = pydantic.ConfigDict(strict=True)
+    model_config = pydantic.ConfigDict(strict=True, defer_build=True)
 
 
 class Event(Whole):
@@ -40,10 +41,16 @@ def read_fields(of: str) -> dict[str, str]:
 
 
 TYPES: dict[str, Any] = {"text": str, "number": float, "whole": Count}
-OPTIONAL: dict[str, Any] = {
-    name: (TYPES[kind] | None, None) for name, kind in read_fields("event").items() if kind in TYPES
-}
-EVENT = create_model("EVENT", __base__=Event, **OPTIONAL)
+
+
+@functools.cache
+def _event() -> type[Event]:
+    """Return the event with its optional fields; made late, for `import lmzoo`."""
+    optional: dict[str, Any] = {}
+    for name, kind in read_fields("event").items():
+        if kind in TYPES:
+            optional[name] = (TYPES[kind] | None, None)
+    return create_model("EVENT", __base__=Event, **optional)
 
 
 class Identified(Whole):
@@ -128,7 +135,7 @@ def fits(kind: type[Whole], value: Any) -> bool:
 
 def is_record(value: Any) -> bool:
     """Return whether a parsed line is an event."""
-    if not fits(EVENT, value):
+    if not fits(_event(), value):
         return False
     event = value["event"]
     has_field = NEEDED.get(event, "event") in value
