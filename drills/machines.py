@@ -53,7 +53,7 @@ int clock_nanosleep(clockid_t id, int flags, const struct timespec *t, struct ti
 }
 """
 """libfaketime 0.9.10 refuses Python's sleep where it leaves the monotonic clock alone."""
-SECONDS = 500
+SECONDS = 900
 THREE_CORES = """
 import os
 os.cpu_count = lambda: 3

@@ -224,7 +224,8 @@ class TextFile(UserFile):
         if by_char:
             joiner = ""
         if not by_char:
-            kept = [" ".join(line.split()) for line in kept]  # equal sequences are equal
+            lines = []  # a copy of a large text is not kept
+            kept = [*map(single_spaced, kept)]  # equal sequences are equal
         if unit == "word":
             note_unspaced(kept, reading)
         parts, facts = self.deal(kept, kept, reading)
@@ -251,6 +252,14 @@ class TextFile(UserFile):
             train_unk=unit == "word" and c.train_unk,
             facts=facts,
         )
+
+
+def single_spaced(line: str) -> str:
+    """Return a line with one space between words: itself if it has no others, to save memory."""
+    joined = " ".join(line.split())
+    if joined == line:
+        return line
+    return joined
 
 
 def _unit(config: PairsConfig | TextConfig) -> str:

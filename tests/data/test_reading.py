@@ -375,7 +375,7 @@ print(peak() - before)
 @pytest.mark.parametrize("unit", ["char", "word"])
 def test_a_text_needs_little_more_memory_than_itself(tmp_path, unit, monkeypatch):
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "small.txt").write_text(TEXT)
+    (tmp_path / "small.txt").write_text(TEXT * 8)
     size = (tmp_path / "large.txt").write_text(f"{TEXT}{TEXT[::-1]}\n" * 40_000)
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, unit], cwd=tmp_path, capture_output=True, text=True
