@@ -102,6 +102,14 @@ def test_every_form_has_every_caveat_the_answer_and_the_next_command(kind, plant
     assert len(report.warnings) == len(PLANTED)
     for line in (*report.warnings, report.answer, report.next_command):
         assert letters(line) in text, line
+    # What nobody reads does not count: comments of LaTeX, folded lines, what stderr has.
+    seen = {
+        "latex": "".join(re.findall(r"\\caption\{.*", render(report, "latex"))),
+        "github": render(report, "github").partition("<details>")[0],
+        "csv": render(report, "csv"),
+    }.get(kind)
+    if seen is not None:
+        assert all(letters(line) in letters(seen) for line in report.warnings)
     if kind not in ("short", "notebook", "json", "forest", "curves"):
         assert letters(report.made_by) in text
 
