@@ -22,6 +22,14 @@ TokenScores = Float[Tensor, "B T"]
 NextScores = Float[Tensor, "B V"]
 Embeddings = Float[Tensor, "V E"]
 Mask = Bool[Tensor, "B T"]
+Features = Float[Tensor, "B t E"]
+StepFeatures = Float[Tensor, "B 1 E"]
+Vectors = Float[Tensor, "*N E"]
+SequenceVectors = Float[Tensor, "B E"]
+SourceVectors = Float[Tensor, "B S E"]
+Queries = Float[Tensor, "*N Q E"]
+AttentionMask = Bool[Tensor, "*S Q M"]
+Shape = tuple[int, ...]
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 """The first token ids of every vocabulary (END and UNKNOWN only where the corpus uses them)."""

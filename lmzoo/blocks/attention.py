@@ -21,7 +21,7 @@ import math
 from enum import StrEnum
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -29,6 +29,7 @@ from lmzoo.base.config import OptionalName, config
 from lmzoo.blocks.layers import Linear
 from lmzoo.cells.base import Heads
 from lmzoo.functional.softmax_attention import weighted_values
+from lmzoo.types import AttentionMask, Queries
 
 KeysAndValues = tuple[Tensor, Tensor]
 """Keys and values of a memory, each (*N, heads, M, d)."""
@@ -99,10 +100,10 @@ class Attention(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "*N Q E"],
+        x: Queries,
         memory: Float[Tensor, "*N M E"] | KeysAndValues,
-        mask: Bool[Tensor, "*S Q M"] | None = None,
-    ) -> Float[Tensor, "*N Q E"]:
+        mask: AttentionMask | None = None,
+    ) -> Queries:
         """Return the attention output for a memory, or for its keys and values."""
         if not isinstance(memory, tuple):
             memory = self.keys_and_values(memory)
@@ -140,9 +141,9 @@ class Attention(nn.Module):
 
     def logits(
         self,
-        x: Float[Tensor, "*N Q E"],
+        x: Queries,
         memory: Float[Tensor, "*N M E"],
-        mask: Bool[Tensor, "*S Q M"] | None = None,
+        mask: AttentionMask | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
         """Return τ q · k of every head, -∞ where the mask is False."""
         return masked_logits(self.scaled_queries(x), self._keys(memory), mask)
@@ -155,7 +156,7 @@ class Attention(nn.Module):
         hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
         return hard + (soft - soft.detach())
 
-    def scaled_queries(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
+    def scaled_queries(self, x: Queries) -> Float[Tensor, "*N heads Q d"]:
         """Return τ q by head, q normalised if configured."""
         q = self._heads(self.query(x))
         if self.config.normed is Normed.BOTH:
@@ -171,7 +172,7 @@ class Attention(nn.Module):
             return k
         return nn.functional.normalize(k, dim=-1)
 
-    def _heads(self, x: Float[Tensor, "*N Q E"]) -> Float[Tensor, "*N heads Q d"]:
+    def _heads(self, x: Queries) -> Float[Tensor, "*N heads Q d"]:
         by_head = x.unflatten(-1, (self.config.heads, -1))
         return by_head.transpose(-3, -2)
 

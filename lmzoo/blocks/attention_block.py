@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lmzoo.blocks.attention import Attention, KeysAndValues
 from lmzoo.blocks.layers import Linear
 from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.types import AttentionMask, Queries, StepFeatures, Vectors
 
 Activation = StrEnum("Activation", "RELU GELU")
 """The nonlinearity between the two linear layers."""
@@ -40,7 +41,7 @@ class FeedForward(nn.Module):
             self.activate = nn.GELU("tanh")
         self.contract = Linear(hidden, width, output_std or std)
 
-    def forward(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
+    def forward(self, x: Vectors) -> Vectors:
         return self.contract(self.activate(self.expand(x)))
 
 
@@ -93,10 +94,10 @@ class AttentionBlock(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "*N Q E"],
+        x: Queries,
         memory: Float[Tensor, "*N M E"] | KeysAndValues | None = None,
-        mask: Bool[Tensor, "*S Q M"] | None = None,
-    ) -> Float[Tensor, "*N Q E"]:
+        mask: AttentionMask | None = None,
+    ) -> Queries:
         """Return y; a memory may be given by its keys and values."""
 
         def attend(x: Tensor) -> Tensor:
@@ -175,7 +176,7 @@ class CrossBlock(AttentionBlock):
         self,
         x: Float[Tensor, "B Q E"],
         memory: Float[Tensor, "B M E"] | KeysAndValues | None = None,
-        mask: Bool[Tensor, "*S Q M"] | None = None,
+        mask: AttentionMask | None = None,
     ) -> Float[Tensor, "B Q E"]:
         assert memory is not None, "a decoder layer needs a memory"
         causal = causal_mask(x.shape[1], x.device)
@@ -189,10 +190,10 @@ class CrossBlock(AttentionBlock):
     def advance_over(
         self,
         memory: KeysAndValues,
-        x: Float[Tensor, "B 1 E"],
+        x: StepFeatures,
         cache: KeysAndValues | None,
         mask: Bool[Tensor, "B 1 M"],
-    ) -> tuple[Float[Tensor, "B 1 E"], KeysAndValues]:
+    ) -> tuple[StepFeatures, KeysAndValues]:
         """Process the next position over a memory; return its own keys and values so far, too."""
         pre = self.norm_position is NormPosition.PRE
         new = x

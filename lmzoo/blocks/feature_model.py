@@ -11,7 +11,7 @@ from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
-from lmzoo.types import Embeddings, Lengths, Tokens
+from lmzoo.types import Embeddings, Features, Lengths, Tokens
 
 
 class FeatureModel(LanguageModel):
@@ -37,7 +37,7 @@ class FeatureModel(LanguageModel):
             self.latent = self.emission.latent
 
     @abstractmethod
-    def features(self, tokens: Tensor, *sources: Tensor) -> Float[Tensor, "B t E"]:
+    def features(self, tokens: Tensor, *sources: Tensor) -> Features:
         """Return the feature vector y after each token, computed from the tokens up to it."""
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable
@@ -63,7 +63,7 @@ class ComponentModel(EmbeddedModel):
     words: Components | FreeComponents
 
     @abstractmethod
-    def log_weights(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t K"]:
+    def log_weights(self, tokens: Prefix) -> Float[Tensor, "B t K"]:
         """Return log P(z_{i+1} | s_0..s_i), the latent of the token after position i."""
 
     def joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 K"]:

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from lmzoo.types import Shape
+
 
 class NoiseDistribution(nn.Module):
     """A smoothed unigram distribution, updated by counting tokens."""
@@ -34,7 +36,7 @@ class NoiseDistribution(nn.Module):
         weights = self.exponent * self.counts.double().log1p()
         return torch.log_softmax(weights, dim=0).to(like)
 
-    def draw(self, shape: tuple[int, ...]) -> Int[Tensor, "..."]:
+    def draw(self, shape: Shape) -> Int[Tensor, "..."]:
         """Draw independent tokens, with the global random generator."""
         q = self.log_q(self.counts.double()).exp()
         size = torch.Size(shape).numel()

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import OptionalName
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.layers import EmbeddingTable, Linear
+from lmzoo.types import Features
 
 Positions = OptionalName("Positions", "ADD CONCAT LEARNED NONE")
 """The kind of positional encoding."""
@@ -54,7 +55,7 @@ class PositionalEncoding(nn.Module):
             return 0
         return self.table.embedding_dim
 
-    def forward(self, x: Float[Tensor, "B t E"], first: int = 0) -> Float[Tensor, "B t E"]:
+    def forward(self, x: Features, first: int = 0) -> Features:
         """Encode x at the positions first..first+t-1; learned ones end with the task's length."""
         if self.kind is Positions.NONE:
             return x

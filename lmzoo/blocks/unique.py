@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.functional.vmapped import is_vmapped
-from lmzoo.types import Embeddings
+from lmzoo.types import Embeddings, Prefix
 
 
 def needs_fixed_shapes(tokens: Tensor) -> bool:
@@ -23,7 +23,7 @@ def needs_fixed_shapes(tokens: Tensor) -> bool:
 
 
 def embed_unique(
-    table: Embeddings, tokens: Int[Tensor, "B t"]
+    table: Embeddings, tokens: Prefix
 ) -> tuple[Float[Tensor, "N E"], Callable[[Tensor], Tensor]]:
     """Return the N distinct embeddings, and a function that expands (N, D) results to (B, t, D).
 

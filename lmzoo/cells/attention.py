@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Cell, Inputs, State
+from lmzoo.cells.base import CELLS, Cell, Inputs, OutputAndState, State
 from lmzoo.cells.cuts import Cuts, cuts_of
 from lmzoo.functional.softmax_attention import attend, causal_mask, rotate
 from lmzoo.kernels.tokens import TokenInputs
@@ -217,11 +217,11 @@ class AttentionCell(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         y, state = self.w.attention(projected[:, None], state)
         return y[:, 0], state
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         if isinstance(x, TokenInputs):
             x = x.vectors()
         return self.w.attention(x, state)

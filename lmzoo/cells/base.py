@@ -27,11 +27,15 @@ from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.functional.parameters import Draw, Undecayed, draw_matrices, uniform
 from lmzoo.functional.precision import HALF, single
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
+from lmzoo.types import Shape
 
 Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
+OutputAndState = tuple[Tensor, State]
+Parts = dict[str, Tensor]
+"""Tensors by name: blocks of a projected input (q, k, v, ..), or windows of convolutions."""
 
 
 def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,7 +151,7 @@ class Cell(nn.Module, ABC):
         outputs, state = done
         return outputs, tuple(part.detach() for part in state)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         """Compute `scan_from` without a loop over `step`; None where this is not possible.
 
         A cell has this method or, if `outputs_state`, `fast_scan`. `find_recurrence` returns its
@@ -160,7 +164,7 @@ class Cell(nn.Module, ABC):
             return None
         return outputs, (outputs[:, -1],)
 
-    def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def naive_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         """Compute `scan_from` with a loop over `step`."""
         outputs = []
         if isinstance(x, TokenInputs):
@@ -197,6 +201,7 @@ class Cell(nn.Module, ABC):
 
 
 CELLS: Registry[type[Cell]] = Registry("cell")
+CellChoice = Annotated[Any, CELLS]
 
 Heads = Annotated[int, Choice((1, 2, 4, 8)), Field(ge=1)]
 Depth = Annotated[int, IntRange(1, 4), Field(ge=1)]
@@ -205,7 +210,7 @@ Expand = Annotated[int, Choice((1, 2)), Field(ge=1)]
 """Fields that many cells have, with the range that a search tries."""
 
 
-OwnDraw = Callable[[tuple[int, ...]], Tensor]
+OwnDraw = Callable[[Shape], Tensor]
 """A function from a shape to initial values."""
 Adjustment = Callable[[str, Tensor], Tensor]
 """A function from a weight's name and its drawn values to its initial values."""
@@ -235,7 +240,7 @@ class Weights(nn.Module):
 
     def __init__(
         self,
-        shapes: dict[str, tuple[int, ...]],
+        shapes: dict[str, Shape],
         cut: set[str],
         fan_in: int,
         adjust: Adjustment = keep_drawn,
@@ -273,7 +278,7 @@ class Weights(nn.Module):
                     weight.copy_(drawn)
 
     @torch.no_grad()
-    def fill(self, draw: Callable[[str, tuple[int, ...]], Tensor]) -> None:
+    def fill(self, draw: Callable[[str, Shape], Tensor]) -> None:
         """Set every weight to what is left of a draw of the full cell's shape."""
         for name, weight in self.named_parameters():
             drawn = draw(name, self._shapes[name])
@@ -302,7 +307,7 @@ class Weights(nn.Module):
         weight.copy_(self._adjust(name, drawn))
 
 
-def gate_shapes(width: int, gates: int = 4) -> dict[str, tuple[int, ...]]:
+def gate_shapes(width: int, gates: int = 4) -> dict[str, Shape]:
     """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
     matrix = (gates * width, width)
     vector = (gates * width,)

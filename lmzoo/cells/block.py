@@ -1,7 +1,7 @@
 """Residual blocks around a cell, as modern recurrent models have them."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from pydantic import Field, model_validator
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights
+from lmzoo.cells.base import CELLS, Cell, CellChoice, Inputs, OutputAndState, Parts, State, Weights
 from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, ones, taps
 from lmzoo.cells.matrix import MatrixCell, normed
@@ -66,7 +66,7 @@ class Block(Cell):
     class Config:
         """The cell and the cuts of the block, by name or number."""
 
-        inner: Annotated[Any, CELLS] = "min_gru"
+        inner: CellChoice = "min_gru"
         canon: Cuts[Canon] = Field(frozenset(), exclude_if=lambda places: not places)
         """Places of Canon layers."""
         cuts: Cuts[BlockCut] = frozenset()
@@ -135,7 +135,7 @@ class Block(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x  # the residual reads x itself
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         x = projected[:, None]
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
@@ -144,7 +144,7 @@ class Block(Cell):
         y = self._leave(x, gate, h[:, None], windows)[:, 0]
         return y, (*inner, *windows.values())
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         if isinstance(x, TokenInputs):
             x = x.vectors()
         inner, windows = self._split(state)
@@ -157,18 +157,18 @@ class Block(Cell):
         y = self._leave(x, gate, h, windows)
         return y, (*inner, *windows.values())
 
-    def _split(self, state: State) -> tuple[State, dict[str, Tensor]]:
+    def _split(self, state: State) -> tuple[State, Parts]:
         """Return the state of the inner cell, and the windows by name."""
         first = len(state) - len(self._windows)
         windows = dict(zip(self._windows, state[first:], strict=True))
         return state[:first], windows
 
-    def _convolve(self, name: str, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
+    def _convolve(self, name: str, x: Tensor, windows: Parts) -> Tensor:
         """Convolve T steps, and replace the window."""
         mixed, windows[name] = convolve(x, windows[name], getattr(self.w, name))
         return mixed
 
-    def _canon(self, place: Canon, x: Tensor, windows: dict[str, Tensor]) -> Tensor:
+    def _canon(self, place: Canon, x: Tensor, windows: Parts) -> Tensor:
         """Add a Canon layer if there is one at this place."""
         name = f"canon_{place}"
         if name in windows:
@@ -184,7 +184,7 @@ class Block(Cell):
             f"{self.inner.name} does not; drop b"
         )
 
-    def _project(self, u: Tensor, windows: dict[str, Tensor]) -> Tensor:
+    def _project(self, u: Tensor, windows: Parts) -> Tensor:
         projected = self.inner.project(u)
         columns = self._windows.get("canon_b", 0)
         if not columns:
@@ -193,7 +193,7 @@ class Block(Cell):
         rest = projected[..., columns:]
         return torch.cat([mixed, rest], dim=-1)
 
-    def _enter(self, x: Tensor, windows: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _enter(self, x: Tensor, windows: Parts) -> tuple[Tensor, Tensor]:
         """Return u of T steps, and what the gate reads."""
         inputs = self._canon(Canon.A, normed(x, self.w.norm), windows)
         if self.w.conv is None:
@@ -202,7 +202,7 @@ class Block(Cell):
         u = nn.functional.silu(mixed)
         return u, u
 
-    def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: dict[str, Tensor]) -> Tensor:
+    def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: Parts) -> Tensor:
         """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
         w = self.w
         linear = nn.functional.linear

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Expand, Heads
+from lmzoo.cells.base import CELLS, Expand, Heads, Parts
 from lmzoo.cells.cuts import Cuts, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
-from lmzoo.cells.matrix import Drawn, MatrixCell, head_size
+from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size
 from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.normalise import unit
 
@@ -73,7 +73,7 @@ class DeltaRule(MatrixCell):
         weights = {name: weight for name, weight in self._table().items() if name in owns}
         self.set_weights(weights, removed(self.removes, config.cuts))
 
-    def _table(self) -> dict[str, int | Drawn]:
+    def _table(self) -> WeightTable:
         """Return the weights of all cells of the family; options are drawn last."""
         c = self.config
         n = self.heads
@@ -120,11 +120,11 @@ class DeltaRule(MatrixCell):
             return x
         return unit(x)
 
-    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Float[Tensor, "*N n 1"]:
+    def log_alpha(self, z: Parts, like: Tensor) -> Float[Tensor, "*N n 1"]:
         """Return the logarithm of the decay α; DeltaNet has none, α = 1."""
         return torch.zeros_like(like[..., :1])
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         q = self.directions(z["q"])
         k = self.directions(z["k"])
         v = self.split_heads(z["v"])
@@ -194,7 +194,7 @@ class GatedDelta(DeltaRule):
         "alpha": {"alpha", "log_rate", "bias_alpha"},
     }
 
-    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+    def log_alpha(self, z: Parts, like: Tensor) -> Tensor:
         if "alpha" not in z:
             return super().log_alpha(z, like)
         delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
@@ -271,7 +271,7 @@ class DeltaProduct(GatedDelta):
         self.substeps = config.products
         super().__init__(config, width, length)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         """Return the coefficients of n steps; α decays before the first."""
         split = {}
         for name in ("k", "v", "beta"):
@@ -342,7 +342,7 @@ class KDA(DeltaRule):
             frozenset()
         )
 
-    def log_alpha(self, z: dict[str, Tensor], like: Tensor) -> Tensor:
+    def log_alpha(self, z: Parts, like: Tensor) -> Tensor:
         if "alpha" not in z:
             return super().log_alpha(z, like)
         delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
@@ -350,7 +350,7 @@ class KDA(DeltaRule):
         decay = nn.functional.softplus(self.split_heads(delta))
         return -rate * decay
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         """Let the delta rule read the state after its decay."""
         update = super().update(z)
         if update.probe is None:
@@ -435,7 +435,7 @@ class Comba(GatedDelta):
                     object.__setattr__(self, "cuts", self.cuts | {CombaCut.FEEDBACK})
             return self
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         strength = 1.0
         if self.w.bias_b is not None:
             strength = torch.sigmoid(self.w.bias_b)[:, None]

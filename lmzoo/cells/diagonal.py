@@ -13,7 +13,7 @@ from abc import abstractmethod
 from jaxtyping import Float, Num
 from torch import Tensor
 
-from lmzoo.cells.base import Cell, Inputs, State
+from lmzoo.cells.base import Cell, Inputs, OutputAndState, State
 from lmzoo.functional.linear_recurrence import linear_recurrence
 
 
@@ -50,14 +50,14 @@ class DiagonalCell(Cell):
         """Return the state's tensors; the inverse of `join`."""
         return (s,)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         before = self.join(state)
         a, b = self.coefficients(projected, before)
         s = a * before + b
         y = self.read(s, projected, before)
         return y, self.split(s)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         if self.reads_state:
             return None
         projected = self.project_inputs(x)

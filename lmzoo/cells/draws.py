@@ -8,17 +8,18 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import OwnDraw
 from lmzoo.functional.parameters import uniform
+from lmzoo.types import Shape
 
 WINDOW = 4
 """Tokens that a short convolution reads, the current one included."""
 
 
-def ones(shape: tuple[int, ...]) -> Tensor:
+def ones(shape: Shape) -> Tensor:
     """Return the initial weights of a norm."""
     return torch.ones(shape)
 
 
-def taps(shape: tuple[int, ...]) -> Tensor:
+def taps(shape: Shape) -> Tensor:
     """Return the initial weights of a depthwise convolution, U(window) as in torch."""
     return torch.empty(shape).uniform_(-1, 1) / shape[-1] ** 0.5
 
@@ -40,18 +41,18 @@ def normal(std: float) -> OwnDraw:
 def glorot(gain: float) -> OwnDraw:
     """Return the draw of Glorot & Bengio 2010."""
 
-    def draw(shape: tuple[int, ...]) -> Tensor:
+    def draw(shape: Shape) -> Tensor:
         return nn.init.xavier_uniform_(torch.empty(shape), gain)
 
     return draw
 
 
-def log_rates(shape: tuple[int, ...], low: float = 1.0) -> Tensor:
+def log_rates(shape: Shape, low: float = 1.0) -> Tensor:
     """Return the logarithms of initial decay rates, drawn from U(low, 16)."""
     return torch.empty(shape).uniform_(low, 16).log()
 
 
-def delta_bias(shape: tuple[int, ...]) -> Tensor:
+def delta_bias(shape: Shape) -> Tensor:
     """Return biases b with softplus(b) log-uniform in [0.001, 0.1]."""
     log_delta = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1))
     delta = log_delta.exp()

@@ -13,10 +13,10 @@ from torch.nn.functional import logsigmoid, silu
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
-from lmzoo.cells.base import CELLS, Expand, Heads, State
+from lmzoo.cells.base import CELLS, Expand, Heads, Parts, State
 from lmzoo.cells.cuts import cuts_of, numbered
 from lmzoo.cells.draws import glorot, linear, ones
-from lmzoo.cells.matrix import Drawn, MatrixCell, fixed_log_decays, head_size, normed
+from lmzoo.cells.matrix import MatrixCell, WeightTable, fixed_log_decays, head_size, normed
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.normalise import rms_norm
 
@@ -80,7 +80,7 @@ class GatedLinearAttention(MatrixCell):
         rows = keys
         if GLACut.VECTOR in cuts:
             rows = config.heads
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "q": keys,
             "k": keys,
             "v": inner,
@@ -103,13 +103,13 @@ class GatedLinearAttention(MatrixCell):
         # A function of the config: a checkpoint does not need it.
         self.register_buffer("log_decay", log_decay, persistent=False)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if self.log_decay is not None:
             log_decay = _expanded(self.log_decay, q)
         else:
             logit = nn.functional.linear(z["low"], self.w.alpha, self.w.bias_alpha)
-            log_alpha = nn.functional.logsigmoid(logit) / TEMPERATURE
+            log_alpha = logsigmoid(logit) / TEMPERATURE
             log_decay = self.split_heads(log_alpha)
         return Update(q / self.keys**0.5, k, v, log_decay)
 
@@ -176,7 +176,7 @@ class Retention(MatrixCell):
         cut = set[str]()
         if RetentionCut.GATE in cuts:
             cut = {"gate"}
-        weights: dict[str, int | Drawn] = {**columns, "out": ((width, values), glorot(1.0))}
+        weights: WeightTable = {**columns, "out": ((width, values), glorot(1.0))}
         self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))
         decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
         if RetentionCut.DECAY in cuts:
@@ -189,7 +189,7 @@ class Retention(MatrixCell):
             return ()
         return (start.new_zeros(len(start), 1),)
 
-    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+    def prepare(self, projected: Tensor, memory: State) -> tuple[Parts, State]:
         z, _ = super().prepare(projected, ())
         if RetentionCut.ROTATION in self.config.cuts:
             return z, ()
@@ -199,7 +199,7 @@ class Retention(MatrixCell):
         z["t"] = t[..., None, None]
         return z, (read + steps,)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if "t" in z:
             last = max(1.0, self.keys // 2 - 1.0)
@@ -208,7 +208,7 @@ class Retention(MatrixCell):
         log_decay = _expanded(self.log_decay, q)
         return Update(q / self.keys**0.5, k, v, log_decay)
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         # Here, not in the base class: this norm has no learned scales.
         if RetentionCut.NORM not in self.config.cuts:
             o = rms_norm(o)
@@ -291,7 +291,7 @@ class HGRN2(MatrixCell):
         size = width // config.heads
         self.shape_state(config.heads, size, size)
         self.num_state_vectors = 2
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "xf": h,
             "xq": h,
             "xv": h,
@@ -319,7 +319,7 @@ class HGRN2(MatrixCell):
         columns = [getattr(self.w, name) for name in self._columns]
         return x @ torch.cat(columns, dim=1)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         value = self.split_heads(z["xv"])
         bound = self.w.bound
         log_f = torch.zeros_like(z["xv"])  # without effect where f has no weights
@@ -358,5 +358,5 @@ class HGRN2(MatrixCell):
         key = update.key[:, -1, ..., None]
         return o, key * update.value[:, -1, ..., None, :]
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         return normed(o.flatten(-2), self.w.norm) @ self.w.out

@@ -5,11 +5,22 @@ from typing import Any
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import linear, pad
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
+from lmzoo.cells.base import (
+    CELLS,
+    Cell,
+    Inputs,
+    OutputAndState,
+    State,
+    Weights,
+    all_gates,
+    gate_shapes,
+    keep_gates,
+)
 from lmzoo.cells.cuts import Cuts, numbered
 from lmzoo.kernels.scan import find_recurrence, scan
 
@@ -142,34 +153,34 @@ class GRU(Cell):
         return full + shifts.flatten()
 
     def project(self, x: Tensor) -> Tensor:
-        projected = nn.functional.linear(x, self.weight("weight_ih"), self.weight("bias_ih"))
+        projected = linear(x, self.weight("weight_ih"), self.weight("bias_ih"))
         if self.config.reset is not Reset.INPUT:
             return projected
         # r multiplies x before W_in does, so `step` needs x itself.
         gates = projected[..., : 2 * self.width]
         return torch.cat([gates, x], dim=-1)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         (h,) = state
         gates = 2 * self.width
         weight = self.weight("weight_hh")
         bias = self.weight("bias_hh")
-        hrz = nn.functional.linear(h, weight[:gates], bias[:gates])
+        hrz = linear(h, weight[:gates], bias[:gates])
         rz = torch.sigmoid(projected[..., :gates] + hrz)
         r, z = rz.chunk(2, dim=-1)
         xn = projected[..., gates:]
         weight = weight[gates:]
         bias = bias[gates:]
         if self.config.reset is Reset.BEFORE:
-            n = xn + nn.functional.linear(r * h, weight, bias)
+            n = xn + linear(r * h, weight, bias)
         elif self.config.reset is Reset.AFTER:
-            n = nn.functional.linear(h, weight, bias)
+            n = linear(h, weight, bias)
             n = xn + r * n
         else:
             weight_ih = self.weight("weight_ih")[gates:]
             bias_ih = self.weight("bias_ih")[gates:]
-            n = nn.functional.linear(r * xn, weight_ih, bias_ih)
-            n = n + nn.functional.linear(h, weight, bias)
+            n = linear(r * xn, weight_ih, bias_ih)
+            n = n + linear(h, weight, bias)
         n = torch.tanh(n)
         # (1 − z) n + z h, with one product less.
         h = n + z * (h - n)
@@ -187,7 +198,7 @@ class GRU(Cell):
         # With reset=before all of b_hh is added to the projected inputs, else that of r and z.
         added = bias
         if not before:
-            added = nn.functional.pad(bias[:gates], (0, self.width))
+            added = pad(bias[:gates], (0, self.width))
         projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
         weights = [self.weight("weight_hh").mT, bias[None, gates:]]
         return scan(recurrence, projected, start, weights)[0]

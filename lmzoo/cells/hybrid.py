@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State
+from lmzoo.cells.base import CELLS, Cell, CellChoice, Inputs, OutputAndState, State
 from lmzoo.functional.normalise import rms_norm
 
 PATTERN = re.compile(r"(?:(\w+) )?(\d+):(\d+)(?: (\w+))?(?: x(\d+))?")
@@ -71,7 +71,7 @@ class Hybrid(Cell):
         """The layers, lowest first."""
 
         layers: Annotated[
-            tuple[Annotated[Any, CELLS], ...],
+            tuple[CellChoice, ...],
             BeforeValidator(parse_layers),
         ] = Field(("gla", "gla", "attention", "gla"))
         residual: StrictBool = False
@@ -124,7 +124,7 @@ class Hybrid(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         h = projected
         after = list[Tensor]()
         for cell, own in zip(self.cells, self._split(state), strict=True):
@@ -136,7 +136,7 @@ class Hybrid(Cell):
             after += own
         return h, tuple(after)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         after = list[Tensor]()
         for cell, own in zip(self.cells, self._split(state), strict=True):
             y, own = cell.scan_from(self._enter(x), own)

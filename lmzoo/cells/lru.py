@@ -11,11 +11,12 @@ from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, OwnDraw, State, Weights, affine
+from lmzoo.cells.base import CELLS, Cell, Inputs, OutputAndState, OwnDraw, State, Weights, affine
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
 from lmzoo.cells.diagonal import DiagonalCell
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.parameters import unit_normal
+from lmzoo.types import Shape
 
 LRUCut = StrEnum("LRUCut", "PHASE NORMALISER EXPONENTIAL SKIP CARRY")
 UNCARRIED = {LRUCut.CARRY: [LRUCut.PHASE, LRUCut.EXPONENTIAL]}
@@ -94,7 +95,7 @@ class LRU(DiagonalCell):
         cut = removed(LRU_WEIGHTS, self.cuts)
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
-    def _draw_nu(self, shape: tuple[int, ...]) -> Tensor:
+    def _draw_nu(self, shape: Shape) -> Tensor:
         """Draw |λ|², uniform in the ring's range."""
         low = self.config.r_min**2
         high = self.config.r_max**2
@@ -107,11 +108,11 @@ class LRU(DiagonalCell):
             return torch.log(-torch.log(self._radius))
         return self._radius
 
-    def _draw_gamma(self, shape: tuple[int, ...]) -> Tensor:
+    def _draw_gamma(self, shape: Shape) -> Tensor:
         """Return log √(1 − |λ|²) of the λ that were drawn."""
         return torch.log(1 - self._radius**2) / 2
 
-    def _draw_theta(self, shape: tuple[int, ...]) -> Tensor:
+    def _draw_theta(self, shape: Shape) -> Tensor:
         phase = self.config.max_phase * torch.empty(shape).uniform_(LEAST, 1)
         if LRUCut.EXPONENTIAL in self.cuts:
             return phase
@@ -165,7 +166,7 @@ class LRU(DiagonalCell):
         return s.real, s.imag
 
 
-def _half_normal(shape: tuple[int, ...]) -> Tensor:
+def _half_normal(shape: Shape) -> Tensor:
     """Draw from N(0, 1/2H), the real or the imaginary part of N(0, 1/H)."""
     return unit_normal(shape) / math.sqrt(2)
 
@@ -304,7 +305,7 @@ class RGLRU(Cell):
     def state_size(self) -> int:
         return self.width + self._marks_first
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         h, *read = state
         first = None
         if read:
@@ -314,7 +315,7 @@ class RGLRU(Cell):
         counts = [count + 1 for count in read]
         return h, (h, *counts)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         h, *read = state
         projected = self.project_inputs(x)
         steps = torch.arange(projected.shape[1], device=h.device)[:, None]
@@ -327,7 +328,7 @@ class RGLRU(Cell):
         return s, (s[:, -1], *counts)
 
 
-def _draw_decay(shape: tuple[int, ...]) -> Tensor:
+def _draw_decay(shape: Shape) -> Tensor:
     """Return Λ, whose exp(−softplus(Λ)) is uniform by area in the ring."""
     low, high = (radius**2 for radius in RING)
     radius = torch.empty(shape).uniform_(low, high).sqrt()

@@ -7,14 +7,26 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool, model_validator
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import linear
 
 from lmzoo.base.config import OptionalName, config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, all_gates, gate_shapes, keep_gates
+from lmzoo.cells.base import (
+    CELLS,
+    Cell,
+    Inputs,
+    OutputAndState,
+    State,
+    Weights,
+    all_gates,
+    gate_shapes,
+    keep_gates,
+)
 from lmzoo.cells.cuts import Cuts
 from lmzoo.cells.draws import glorot
 from lmzoo.kernels.scan import find_recurrence, scan
+from lmzoo.types import Shape
 
 Forget = OptionalName("Forget", "GATE NONE COUPLED")
 """The definition of f: by its own weights, f ≡ 1, or f = 1 − i."""
@@ -64,9 +76,9 @@ class LSTM(Cell):
         self.w = Weights(gate_shapes(width), cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
+        return linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         c = state[1]
         rows = projected + state[0] @ self.w.weight_hh.T
         i, *f, g, o = rows.split(self.width, dim=-1)
@@ -80,7 +92,7 @@ class LSTM(Cell):
         h = o * torch.tanh(c)
         return h, (h, c)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         start = torch.cat(state, dim=-1)
         recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
         if recurrence is None:
@@ -233,7 +245,7 @@ class PeepholeLSTM(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         weight = self._full(self.w.weight_ih)
-        return nn.functional.linear(x, weight, self._bias)
+        return linear(x, weight, self._bias)
 
     def initial_state(self, start: Tensor) -> State:
         state = super().initial_state(start)
@@ -248,7 +260,7 @@ class PeepholeLSTM(Cell):
             vectors += 3  # the gates
         return vectors * self.width
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         h, c, *memory = state
         w = self.w
         rows = projected + h @ self._full(w.weight_hh).T
@@ -297,7 +309,7 @@ class PeepholeLSTM(Cell):
             return None
         return done[0]
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         """Run the kernel, which begins without gates; None on a GPU, and with full peepholes."""
         if len(state) > 2:
             return None
@@ -382,7 +394,7 @@ class Janet(Cell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
 
-        def bias(shape: tuple[int, ...]) -> Tensor:
+        def bias(shape: Shape) -> Tensor:
             times = torch.empty(width).uniform_(1, max(length - 1, 1))
             return torch.cat([times.log(), torch.zeros(width)])
 
@@ -394,9 +406,9 @@ class Janet(Cell):
         self.w = Weights(shapes, cut=set(), fan_in=width, own=own)
 
     def project(self, x: Tensor) -> Tensor:
-        return nn.functional.linear(x, self.w.weight_ih, self.w.bias)
+        return linear(x, self.w.weight_ih, self.w.bias)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         (c,) = state
         rows = projected + c @ self.w.weight_hh.T
         s, g = rows.chunk(2, dim=-1)
@@ -405,7 +417,7 @@ class Janet(Cell):
         c = torch.sigmoid(s) * c + i * torch.tanh(g)
         return c, (c,)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         """Run the kernel of the LSTM: i reads −s, o has no weights and is open."""
         (c,) = state
         found = find_recurrence("lstm", c, on_gpu=False, squash_output=False)

@@ -32,11 +32,12 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Heads, States
+from lmzoo.cells.base import CELLS, Heads, Parts, States
 from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
-from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
+from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size, normed
 from lmzoo.functional.matrix_state import Update
+from lmzoo.types import Shape
 
 Cut = StrEnum("Cut", "TANH TRANSITION FORGET CONVOLUTION SKIP GATE NORM")
 WEIGHTS = {
@@ -71,7 +72,7 @@ class M2RNN(MatrixCell):
         k = config.keys
         self.shape_state(n, k, head_size(width, n))
         values = n * self.values
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "q": k,
             "k": k,
             "v": values,
@@ -87,7 +88,7 @@ class M2RNN(MatrixCell):
         }
         self.set_weights(weights, removed(WEIGHTS, config.cuts))
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         v = self.split_heads(z["v"])
         log_f = torch.full_like(v[..., :1], -torch.inf)
         if "f" in z:
@@ -120,7 +121,7 @@ class M2RNN(MatrixCell):
             outputs.append(o)
         return torch.stack(outputs, dim=1), matrix
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         w = self.w
         o = o.flatten(-2)
         if w.skip is not None:
@@ -130,6 +131,6 @@ class M2RNN(MatrixCell):
         return nn.functional.linear(normed(o, w.norm), w.out)
 
 
-def identities(shape: tuple[int, ...]) -> Tensor:
+def identities(shape: Shape) -> Tensor:
     """Return an identity matrix for each head."""
     return torch.eye(shape[-1]).expand(shape).clone()

@@ -9,15 +9,17 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool
 from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
-from lmzoo.cells.base import CELLS, Expand, Heads, State, States
+from lmzoo.cells.base import CELLS, Expand, Heads, OutputAndState, Parts, State, States
 from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
-from lmzoo.cells.matrix import Drawn, MatrixCell, head_size, normed
+from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size, normed
 from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.selective_scan import selective_scan
+from lmzoo.types import Shape
 
 MambaCut = StrEnum("MambaCut", "DELTA B C SKIP CONVOLUTION GATE")
 
@@ -77,7 +79,7 @@ class Mamba(MatrixCell):
             cut |= {"conv", "bias_conv"}
         if MambaCut.DELTA in cuts:
             cut |= {"low_delta", "delta"}
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "x": d,
             "gate": d,
             "conv": ((d, WINDOW), taps),
@@ -95,7 +97,7 @@ class Mamba(MatrixCell):
         }
         self.set_weights(weights, cut)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         """Not used: the decay has one value per key and value, and no chunked form."""
         raise NotImplementedError
 
@@ -117,17 +119,17 @@ class Mamba(MatrixCell):
             c = w.fixed_c.expand(shape)
         else:
             c = linear(x, w.c)
-        return nn.functional.softplus(delta), b, c
+        return softplus(delta), b, c
 
-    def readout(self, o: Float[Tensor, "*N D"], z: dict[str, Tensor]) -> Float[Tensor, "*N E"]:
+    def readout(self, o: Float[Tensor, "*N D"], z: Parts) -> Float[Tensor, "*N E"]:
         """Return y from o = Sᵀ C."""
         if self.w.skip is not None:
             o = o + self.w.skip * z["x"]
         if "gate" in z:
-            o = o * nn.functional.silu(z["gate"])
+            o = o * silu(z["gate"])
         return nn.functional.linear(o, self.w.out)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         s, *memory = state
         parts, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in parts.items()}
@@ -141,7 +143,7 @@ class Mamba(MatrixCell):
         # The state of the base class has an axis of heads: here one.
         return self.readout(o, z), (s[:, None], *memory)
 
-    def scan_projected(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def scan_projected(self, projected: Tensor, state: State) -> OutputAndState:
         s, *memory = state
         z, memory = self.prepare(projected, tuple(memory))
         delta, b, c = self.maps(z["x"])
@@ -153,7 +155,7 @@ class Mamba(MatrixCell):
         return self.w.log_rate.exp().view(self.keys, -1)
 
 
-def _log_integers(states: int, shape: tuple[int, ...]) -> Tensor:
+def _log_integers(states: int, shape: Shape) -> Tensor:
     """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
     rates = torch.arange(1.0, states + 1).log()
     return rates.repeat_interleave(shape[0] // states)
@@ -224,7 +226,7 @@ class Mamba2(MatrixCell):
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
         maps = 2 - len(cut & {"b", "c"})
         convolved = inner + maps * states
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "x": inner,
             "b": states,
             "c": states,
@@ -242,7 +244,7 @@ class Mamba2(MatrixCell):
         }
         self.set_weights(weights, cut)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         w = self.w
         x = self.split_heads(z["x"])
         heads = (*x.shape[:-1], self.keys)
@@ -258,19 +260,19 @@ class Mamba2(MatrixCell):
             delta = z["delta"] + w.bias_delta
         else:
             delta = w.bias_delta.expand(x.shape[:-1])
-        delta = nn.functional.softplus(delta)[..., None]
+        delta = softplus(delta)[..., None]
         log_a = torch.zeros_like(delta)
         if w.log_rate is not None:
             log_a = -w.log_rate.exp()[:, None] * delta
         return Update(c.expand(heads), delta * b, x, log_a)
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         w = self.w
         if w.skip is not None:
             o = o + w.skip[:, None] * update.value
         o = o.flatten(-2)
         if "gate" in z:
-            o = o * nn.functional.silu(z["gate"])
+            o = o * silu(z["gate"])
         return nn.functional.linear(normed(o, w.norm), w.out)
 
 
@@ -342,7 +344,7 @@ class Mamba3(MatrixCell):
         self.shape_state(n, states, head_size(config.expand * width, n))
         inner = n * self.values
         self.pairs = max(1, states // 4)
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "x": inner,
             "b": states,
             "c": states,
@@ -366,14 +368,12 @@ class Mamba3(MatrixCell):
         sizes = (self.pairs, self.keys, self.values)
         return tuple(start.new_zeros(len(start), self.heads, size) for size in sizes)
 
-    def prepare(
-        self, projected: Float[Tensor, "B T G"], memory: State
-    ) -> tuple[dict[str, Tensor], State]:
+    def prepare(self, projected: Float[Tensor, "B T G"], memory: State) -> tuple[Parts, State]:
         """Return Δ, B, C, x and B, x of the step before, by head, and the memory."""
         z = super().prepare(projected, ())[0]
         w = self.w
         angle, *before = memory
-        z["delta"] = nn.functional.softplus(z["delta"] + w.bias_delta)
+        z["delta"] = softplus(z["delta"] + w.bias_delta)
         z["x"] = self.split_heads(z["x"])
         turned = None
         if "angle" in z:
@@ -396,7 +396,7 @@ class Mamba3(MatrixCell):
             z[f"{name}_before"] = torch.cat([first[:, None], earlier], dim=1)
         return z, (angle, z["b"][:, -1], z["x"][:, -1])
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         """Return two steps: the token before is written, then S decays and the token is."""
         delta = z["delta"][..., None]
         if "trap" in z:
@@ -405,7 +405,7 @@ class Mamba3(MatrixCell):
             new = torch.ones_like(delta)
         log_a = torch.zeros_like(delta)
         if "rate" in z:
-            rate = nn.functional.softplus(z["rate"])[..., None]
+            rate = softplus(z["rate"])[..., None]
             log_a = -rate.clamp_min(LEAST_RATE) * delta
         first = Update(
             z["c"],
@@ -415,7 +415,7 @@ class Mamba3(MatrixCell):
         )
         return stacked([first, Update(z["c"], new * delta * z["b"], z["x"], log_a)])
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         if self.w.skip is not None:
             o = o + self.w.skip[:, None] * z["x"]
         return super().output(o, z, update)

@@ -17,14 +17,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.cells.base import Cell, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.base import Cell, Inputs, OutputAndState, OwnDraw, Parts, State, Weights
 from lmzoo.cells.draws import WINDOW
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
 from lmzoo.functional.normalise import rms_norm
+from lmzoo.types import Shape
 
-Drawn = tuple[tuple[int, ...], OwnDraw]
+Drawn = tuple[Shape, OwnDraw]
 """The shape and the draw of a weight."""
+WeightTable = Mapping[str, int | Drawn]
+"""Rows of a projection, or shape and draw, of each weight."""
 
 
 class MatrixCell(Cell):
@@ -62,7 +65,7 @@ class MatrixCell(Cell):
         Projections are given by number of rows, in the order of `project`, and the others by shape
         and draw; `own` has the draws of projections that are not torch's.
         """
-        shapes: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, Shape] = {}
         draws: dict[str, OwnDraw] = {}
         columns: dict[str, int] = {}
         for name, weight in weights.items():
@@ -84,10 +87,10 @@ class MatrixCell(Cell):
         return sum(size for name, size in self._columns.items() if name in names)
 
     @abstractmethod
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         """Return the coefficients of the recurrence from the projections, (*N, columns) each."""
 
-    def output(self, o: Float[Tensor, "*N n V"], z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Float[Tensor, "*N n V"], z: Parts, update: Update) -> Tensor:
         """Return y from the readout o: norm, output gate, W_y; a missing weight is a cut part."""
         scales = getattr(self.w, "norm", None)
         if scales is not None:
@@ -112,9 +115,7 @@ class MatrixCell(Cell):
             return ()
         return (start.new_zeros(len(start), WINDOW - 1, self._conv_columns),)
 
-    def prepare(
-        self, projected: Float[Tensor, "B T G"], memory: State
-    ) -> tuple[dict[str, Tensor], State]:
+    def prepare(self, projected: Float[Tensor, "B T G"], memory: State) -> tuple[Parts, State]:
         """Return the named projections of T steps, convolved where published, and the memory."""
         columns = [*self._columns.values()]
         count = len(self._convolved_present)
@@ -132,7 +133,7 @@ class MatrixCell(Cell):
             parts = projected.split(columns, dim=-1)
         return dict(zip(self._columns, parts, strict=True)), memory
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         matrix, *memory = state
         z, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in z.items()}
@@ -159,7 +160,7 @@ class MatrixCell(Cell):
         o, matrix = matrix_scan(steps, matrix)
         return o[:, self.substeps - 1 :: self.substeps], matrix
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         return self.scan_projected(self.project_inputs(x), state)
 
     def scan_projected(

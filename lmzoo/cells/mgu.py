@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, affine
+from lmzoo.cells.base import CELLS, Cell, Inputs, OutputAndState, State, Weights, affine
 from lmzoo.cells.cuts import cuts_of, numbered, parse_cuts
 from lmzoo.functional.parameters import DrawnModule
 from lmzoo.kernels.affine import joint_affine
@@ -146,7 +146,7 @@ class MGU(Minimal):
         candidate = affine(x, w.xh, w.bh)
         return torch.cat([gate, candidate], dim=-1)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         (h,) = state
         w = self.w
         cuts = self.cuts
@@ -439,7 +439,7 @@ class MGRU(Minimal):
             return act(torch.zeros_like(x))
         return act(x @ self.w.xh)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         j = state[0]
         h = state[0]
         g = projected
@@ -467,7 +467,7 @@ class MGRU(Minimal):
         outputs = torch.cat([state[1], o[:, None]], dim=1)
         return o, (h, outputs)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         if self.attend is not None:
             return None
         c = self.config

@@ -13,6 +13,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Weights, affine
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, numbered
 from lmzoo.cells.diagonal import DiagonalCell
+from lmzoo.types import Shape
 
 MinGRUCut = StrEnum(
     "MinGRUCut", "INPUT_TO_GATE GATE_BIAS INPUT_TO_CANDIDATE CANDIDATE_BIAS CARRY WRITE_GATE"
@@ -239,7 +240,7 @@ class MinLSTM(DiagonalCell):
         super().__init__(config, width, length)
         self.cuts = config.cuts
         h = width
-        shapes = dict[str, tuple[int, ...]]()
+        shapes = dict[str, Shape]()
         for name in "fih":
             shapes[f"x{name}"] = (width, h)
             shapes[f"b{name}"] = (h,)

@@ -21,7 +21,16 @@ from pydantic import StrictBool
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Cell, Inputs, State, Weights, gate_shapes, keep_drawn
+from lmzoo.cells.base import (
+    CELLS,
+    Cell,
+    Inputs,
+    OutputAndState,
+    State,
+    Weights,
+    gate_shapes,
+    keep_drawn,
+)
 from lmzoo.kernels.scan import find_recurrence, scan
 
 Activation = StrEnum("Activation", "TANH SIGMOID RELU IDENTITY")
@@ -59,7 +68,7 @@ class RNN(Cell):
     def project(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         activate = FUNCTIONS[self.config.activation]
         h = activate(projected + state[0] @ self.w.weight_hh.T)
         return h, (h,)

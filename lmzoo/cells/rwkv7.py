@@ -46,11 +46,12 @@ import torch
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Heads, OwnDraw, State, Weights
+from lmzoo.cells.base import CELLS, Heads, OwnDraw, Parts, State, Weights
 from lmzoo.cells.cuts import cuts_of, removed
 from lmzoo.cells.draws import ones
 from lmzoo.cells.matrix import MatrixCell, head_norm, head_size
 from lmzoo.functional.matrix_state import Update
+from lmzoo.types import Shape
 
 SHIFTED = ("r", "w", "k", "v", "a", "g")
 SHIFT_POWERS = {
@@ -157,7 +158,7 @@ class RWKV7(MatrixCell):
         """Return the input before the first: 0."""
         return (start.new_zeros(len(start), self.width),)
 
-    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+    def prepare(self, projected: Tensor, memory: State) -> tuple[Parts, State]:
         x = projected
         w = self.w
         before = torch.cat([memory[0][:, None], x[:, :-1]], dim=1)
@@ -180,7 +181,7 @@ class RWKV7(MatrixCell):
             z["g"] = linear(low, w.g2)
         return z, (x[:, -1],)
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         w = self.w
         r, k, v = (self.split_heads(z[name]) for name in ("r", "k", "v"))
         log_w = torch.zeros_like(r[..., :1])
@@ -200,7 +201,7 @@ class RWKV7(MatrixCell):
         key = nn.functional.normalize(key, dim=-1)
         return Update(r, written, v, log_w, rate * key, key)
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         w = self.w
         heads = self.heads
         o = head_norm(o.flatten(-2), heads, w.norm, w.bias_norm, 1e-5 * self.keys)
@@ -214,7 +215,7 @@ class RWKV7(MatrixCell):
         return nn.functional.linear(o, w.out)
 
 
-def _shifts(shape: tuple[int, ...]) -> Tensor:
+def _shifts(shape: Shape) -> Tensor:
     """Return initial μ: 1 − (c/E)^p for channel c, with the p of each projection."""
     projections = len(SHIFTED)
     channels = torch.arange(shape[0] // projections)
@@ -231,11 +232,11 @@ def _rate_bias(heads: int) -> OwnDraw:
     return lambda shape: -0.19 + 0.4 * (_ramp(shape) - 0.5) + 0.3 * _zigzag(shape, heads)
 
 
-def _ramp(shape: tuple[int, ...]) -> Tensor:
+def _ramp(shape: Shape) -> Tensor:
     return torch.linspace(0, 1, shape[0])
 
 
-def _zigzag(shape: tuple[int, ...], heads: int) -> Tensor:
+def _zigzag(shape: Shape, heads: int) -> Tensor:
     """Return z |z| for z = −1 .. 1 over the channels of each head; 0 for a head of one channel."""
     size = shape[0] // heads
     if size > 1:
@@ -250,7 +251,7 @@ def _orthogonal(gain: float) -> OwnDraw:
     return lambda shape: nn.init.orthogonal_(torch.empty(shape), gain)
 
 
-def _low_rank(shape: tuple[int, ...]) -> Tensor:
+def _low_rank(shape: Shape) -> Tensor:
     rows, columns = shape
     gain = 0.1 * max(1, columns / rows) ** 0.5
     return nn.init.orthogonal_(torch.empty(shape), gain)

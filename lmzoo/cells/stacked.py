@@ -11,7 +11,18 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.cells.base import CELLS, Cell, Depth, Inputs, State, Weights, keep_drawn
+from lmzoo.cells.base import (
+    CELLS,
+    Cell,
+    Depth,
+    Inputs,
+    OutputAndState,
+    Parts,
+    State,
+    Weights,
+    keep_drawn,
+)
+from lmzoo.types import Shape
 
 Unit = StrEnum("Unit", "TANH LSTM GRU")
 """The recurrence of each layer."""
@@ -52,7 +63,7 @@ class GatedFeedback(Cell):
             self.num_state_vectors = 2 * d
         else:
             self.num_state_vectors = d
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: dict[str, Shape] = {
             "w": (d, h, h),
             "u": (d, d, h, h),
             "b": (d, h),  # u: into j, from i
@@ -70,7 +81,7 @@ class GatedFeedback(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         depth = self.config.depth
         before = torch.stack(state[:depth], dim=1)
         memory = state[depth:]
@@ -99,7 +110,7 @@ class GatedFeedback(Cell):
         from_before = before.flatten(1) @ self.w.global_before[j].T
         return torch.sigmoid(from_below + from_before)
 
-    def _own_gates(self, j: int, below: Tensor, own: Tensor) -> dict[str, Tensor]:
+    def _own_gates(self, j: int, below: Tensor, own: Tensor) -> Parts:
         w = self.w
         names = GATES[self.config.unit]
         if not names:
@@ -113,7 +124,7 @@ class GatedFeedback(Cell):
         candidate: Tensor,
         own: Tensor,
         s: Tensor,
-        gates: dict[str, Tensor],
+        gates: Parts,
         c: Tensor | None,
     ) -> tuple[Tensor, Tensor | None]:
         if self.config.unit is Unit.TANH:
@@ -218,14 +229,14 @@ class HierarchicalMultiscaleLSTM(Cell):
         share = (self.scans / self.config.anneal).clamp(max=1)
         return first + (MAX_SLOPE - first) * share
 
-    def naive_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State]:
+    def naive_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         outputs = super().naive_scan_from(x, state)
         # Steps are counted, not batches: an evaluation has no gradients.
         if self.scans is not None and self.training and torch.is_grad_enabled():
             self.scans += 1
         return outputs
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         depth = self.config.depth
         hidden = list(state[:depth])
         cells = list(state[depth:-1])
@@ -355,7 +366,7 @@ class GridLSTM(Cell):
     def project(self, x: Tensor) -> Tensor:
         return x @ self.enter.weight.T
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         depth = self.config.depth
         squash = self.config.squash
         hidden = list(state[:depth])

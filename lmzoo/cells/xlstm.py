@@ -8,16 +8,28 @@ import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import linear, logsigmoid, pad, silu
 
 from lmzoo.base.config import config
-from lmzoo.cells.base import CELLS, Cell, Expand, Heads, Inputs, OwnDraw, State, Weights
+from lmzoo.cells.base import (
+    CELLS,
+    Cell,
+    Expand,
+    Heads,
+    Inputs,
+    OutputAndState,
+    OwnDraw,
+    Parts,
+    State,
+    Weights,
+)
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
 from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
-from lmzoo.cells.matrix import Drawn, MatrixCell, head_norm, head_size
+from lmzoo.cells.matrix import MatrixCell, WeightTable, head_norm, head_size
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
+from lmzoo.types import Shape
 
 MLSTMCut = StrEnum(
     "MLSTMCut", "INPUT_GATE FORGET_GATE EXPONENTIAL NORMALISER OUTPUT_GATE NORM CONVOLUTION SKIP"
@@ -109,7 +121,7 @@ class MLSTM(MatrixCell):
             block //= 2
         blocks = (inner // block, block, block)
         small = normal((0.4 / width) ** 0.5)
-        weights: dict[str, int | Drawn] = {
+        weights: WeightTable = {
             "u": inner,
             "o": inner,
             "conv": ((inner, WINDOW), taps),
@@ -135,7 +147,7 @@ class MLSTM(MatrixCell):
         m = start.new_zeros(len(start), self.heads)
         return (*window, m)
 
-    def prepare(self, projected: Tensor, memory: State) -> tuple[dict[str, Tensor], State]:
+    def prepare(self, projected: Tensor, memory: State) -> tuple[Parts, State]:
         if not self._exponential:
             return self._named(projected, memory)
         *window, m = memory
@@ -150,7 +162,7 @@ class MLSTM(MatrixCell):
         z = {**z, "m": later, "m before": earlier}
         return z, (*window, later[:, -1])
 
-    def _named(self, projected: Tensor, window: State) -> tuple[dict[str, Tensor], State]:
+    def _named(self, projected: Tensor, window: State) -> tuple[Parts, State]:
         """Return the named projections of T steps, and the next window."""
         z, after = super().prepare(projected, window)
         w = self.w
@@ -163,10 +175,10 @@ class MLSTM(MatrixCell):
         for name in ("i", "f"):
             weight = getattr(w, name)
             if weight is not None:
-                z[name] = nn.functional.linear(read, weight)
+                z[name] = linear(read, weight)
         return z, after
 
-    def update(self, z: dict[str, Tensor]) -> Update:
+    def update(self, z: Parts) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         log_i, log_f = self._log_gates(z)
         if "m" in z:
@@ -174,11 +186,11 @@ class MLSTM(MatrixCell):
             log_f = log_f + z["m before"] - z["m"]
         if self._normalised:
             # The normaliser is one more column of C, whose value is always 1.
-            v = nn.functional.pad(v, (0, 1), value=1.0)
+            v = pad(v, (0, 1), value=1.0)
         key = log_i.exp()[..., None] * k / self.keys**0.5
         return Update(q, key, v, log_f[..., None])
 
-    def output(self, o: Tensor, z: dict[str, Tensor], update: Update) -> Tensor:
+    def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         if self._normalised:
             # e^(−m) in place of 1: C and n are stored divided by e^m.
             floor = torch.ones_like(o[..., 0])
@@ -191,10 +203,10 @@ class MLSTM(MatrixCell):
         if w.skip is not None:
             h = h + w.skip * z["u"]
         if "o" in z:
-            h = h * nn.functional.silu(z["o"])
-        return nn.functional.linear(h, w.out)
+            h = h * silu(z["o"])
+        return linear(h, w.out)
 
-    def _log_gates(self, z: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _log_gates(self, z: Parts) -> tuple[Tensor, Tensor]:
         """Return log i and log f, one number per head."""
         zero = z["q"].new_zeros((*z["q"].shape[:-1], self.heads))
         log_sigmoid = nn.functional.logsigmoid
@@ -314,7 +326,7 @@ class SLSTM(Cell):
         size = h // self.heads
         square = (self.heads, size, size)
         small = partial(_small_normal, width=h)
-        shapes: dict[str, tuple[int, ...]] = {f"x{gate}": square for gate in GATES}
+        shapes: dict[str, Shape] = {f"x{gate}": square for gate in GATES}
         shapes |= {f"h{gate}": square for gate in GATES}
         own: dict[str, OwnDraw] = {f"x{gate}": small for gate in GATES}
         for gate in GATES:
@@ -384,15 +396,15 @@ class SLSTM(Cell):
         mixed = torch.einsum("...nd,nde->...ne", by_head, weight)
         return mixed.flatten(-2)
 
-    def _enter(self, projected: Float[Tensor, "B T G"], window: State) -> tuple[Tensor, State]:
+    def _enter(self, projected: Float[Tensor, "B T G"], window: State) -> OutputAndState:
         """Return the logits of T steps without the state's part, and the next window."""
         if not window:
             return projected, ()
         u, after = convolve(projected, window[0], self.w.conv, self.w.bias_conv)
-        u = nn.functional.silu(u)
+        u = silu(u)
         return self._logits(projected, u), (after,)
 
-    def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, projected: Tensor, state: State) -> OutputAndState:
         h, c, n, m, *window = state
         logits, after = self._enter(projected[:, None], tuple(window))
         log_i, log_f, o, z = self._parts(logits[:, 0], h)
@@ -405,7 +417,7 @@ class SLSTM(Cell):
         h = self._output(c, n, m, o)
         return head_norm(h, self.heads, self.w.norm), (h, c, n, m, *after)
 
-    def fast_scan_from(self, x: Inputs, state: State) -> tuple[Tensor, State] | None:
+    def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         if any(getattr(self.w, f"h{gate}") is not None for gate in GATES):
             return None
         _, c, n, m, *window = state
@@ -456,10 +468,10 @@ class SLSTM(Cell):
         return o * h
 
 
-def _small_normal(shape: tuple[int, ...], width: int) -> Tensor:
+def _small_normal(shape: Shape, width: int) -> Tensor:
     """Return a draw from N(0, 2 / 5H)."""
     return torch.randn(shape) / width**0.5 * 0.4**0.5
 
 
-def _power_law(shape: tuple[int, ...], heads: int) -> Tensor:
+def _power_law(shape: Shape, heads: int) -> Tensor:
     return (5 - 12 * torch.linspace(0, 1, shape[0] // heads) ** 0.3).repeat(heads)

@@ -1,14 +1,14 @@
 """The contract of an emission: score the targets, or every token of the vocabulary."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.base.registry import Registry
 from lmzoo.functional.normalise import Norm
-from lmzoo.types import Embeddings
+from lmzoo.types import Embeddings, Tokens, Vectors
 
 
 class Emission(nn.Module, ABC):
@@ -36,13 +36,13 @@ class Emission(nn.Module, ABC):
     def log_prob(
         self,
         y: Float[Tensor, "*W B T E"],
-        targets: Int[Tensor, "B T"],
+        targets: Tokens,
         table: Embeddings,
     ) -> Float[Tensor, "*W B T"]:
         """Return log P(target | y); most emissions compute no (B, T, V) tensor for this."""
 
     @abstractmethod
-    def dense(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
+    def dense(self, y: Vectors, table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return log P(v | y) for every v."""
 
     def score_next(
@@ -59,7 +59,7 @@ class Emission(nn.Module, ABC):
     def joint(
         self,
         y: Float[Tensor, "*W B T E"],
-        targets: Int[Tensor, "B T"],
+        targets: Tokens,
         table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
         """Return log P(z, target | y); only for emissions with a `latent`."""
@@ -67,3 +67,4 @@ class Emission(nn.Module, ABC):
 
 
 EMISSIONS: Registry[type[Emission]] = Registry("emission")
+EmissionChoice = Annotated[Any, EMISSIONS]

@@ -15,7 +15,7 @@ from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.parameters import draw_uniform
-from lmzoo.types import Embeddings
+from lmzoo.types import Embeddings, Vectors
 
 Aggregate = StrEnum("Aggregate", "SIGMOID_L1 MIN SUM CODE_L1")
 """How a token's M agreements give its logit: a soft count, at most 1 per group; the worst group; an
@@ -131,7 +131,7 @@ class HammingEmission(Emission):
             raise UserError("codes=free is an option of recurrent models; drop it here")
         return self.free
 
-    def logits(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V"]:
+    def logits(self, y: Vectors, table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""
         if self.config.aggregate is Aggregate.SUM:
             products = self.context(y) @ self.token_codes(table).T
@@ -148,7 +148,7 @@ class HammingEmission(Emission):
             total = a.amin(-1)
         return self.log_scale.exp() * total
 
-    def agreements(self, y: Float[Tensor, "*N E"], table: Embeddings) -> Float[Tensor, "*N V M"]:
+    def agreements(self, y: Vectors, table: Embeddings) -> Float[Tensor, "*N V M"]:
         """Return a_vm, the inner product of token code and context code in each group."""
         shape = (self.config.groups, self.config.size)
         q = self.context(y).unflatten(-1, shape)

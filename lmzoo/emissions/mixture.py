@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -15,7 +15,7 @@ from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.parameters import Draw, DrawnModule, Undecayed, draw_matrices
 from lmzoo.functional.tied_softmax import NAIVE_LIMIT, log_normalisers
 from lmzoo.functional.token_mixture import gate_logits, mixture_log_prob
-from lmzoo.types import Embeddings
+from lmzoo.types import Embeddings, Tokens
 
 
 class Components(DrawnModule):
@@ -56,9 +56,7 @@ class Components(DrawnModule):
             return vectors
         return vectors * self.log_scale.exp()
 
-    def token_log_probs(
-        self, targets: Int[Tensor, "B T"], table: Embeddings
-    ) -> Float[Tensor, "B T K"]:
+    def token_log_probs(self, targets: Tokens, table: Embeddings) -> Float[Tensor, "B T K"]:
         """Return log P(target | z) for every z."""
         if self.prefers_table(targets, table):
             scores = self.transposed_log_prob_table(table)
@@ -68,7 +66,7 @@ class Components(DrawnModule):
         log_z = log_normalisers(vectors, table)
         return nn.functional.linear(embedded, vectors, -log_z)
 
-    def prefers_table(self, targets: Int[Tensor, "B T"], table: Embeddings) -> bool:
+    def prefers_table(self, targets: Tokens, table: Embeddings) -> bool:
         """Return True if it is cheaper to score the whole vocabulary and look the targets up."""
         is_small = len(table) * len(self.means) <= NAIVE_LIMIT
         return is_small and len(table) <= targets.numel()
@@ -89,9 +87,7 @@ class FreeComponents(DrawnModule):
         super().__init__()
         self.set_drawn(count, logits=(count, vocab))
 
-    def token_log_probs(
-        self, targets: Int[Tensor, "B T"], table: Embeddings
-    ) -> Float[Tensor, "B T K"]:
+    def token_log_probs(self, targets: Tokens, table: Embeddings) -> Float[Tensor, "B T K"]:
         """Return log P(target | z) for every z; the embeddings are not used."""
         return self.log_prob_table(table).T[targets]
 
@@ -142,7 +138,7 @@ class MixtureEmission(Components, Emission):
     def joint(
         self,
         y: Float[Tensor, "*W B T E"],
-        targets: Int[Tensor, "B T"],
+        targets: Tokens,
         table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
         return torch.log_softmax(self.logits(y), dim=-1) + self.token_log_probs(targets, table)

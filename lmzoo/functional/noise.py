@@ -16,12 +16,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.types import Shape
+
 SEED = 1979
 """The seed of the noise that all evaluations share."""
 
 
 def fresh_uniforms(
-    shape: tuple[int, ...],
+    shape: Shape,
     like: Tensor,
     generator: torch.Generator | None = None,
 ) -> Float[Tensor, "..."]:
@@ -33,7 +35,7 @@ def fresh_uniforms(
     return _clamp(u.to(like.device))
 
 
-def shared_uniforms(shape: tuple[int, ...], like: Tensor) -> Float[Tensor, "..."]:
+def shared_uniforms(shape: Shape, like: Tensor) -> Float[Tensor, "..."]:
     """Return the same stratified U(0, 1) at every call; the first axis is the draw s."""
     generator = torch.Generator().manual_seed(SEED)
     # Drawn on the CPU in float64, so that all devices and dtypes get the same numbers.

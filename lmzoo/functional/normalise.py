@@ -41,12 +41,13 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
 from lmzoo.functional.precision import single
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
+from lmzoo.types import Vectors
 
 MIN_LENGTH = 1e-12
 """ε: a shorter vector is scaled by R / ε."""
 
 
-def project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, "*N E"]:
+def project_to_sphere(x: Vectors, radius: float) -> Vectors:
     """Scale each vector to length `radius`."""
     if has_gpu_kernels(x):
         return _Project.apply(x, radius, 0.0)[0]
@@ -55,7 +56,7 @@ def project_to_sphere(x: Float[Tensor, "*N E"], radius: float) -> Float[Tensor, 
     return x * (radius / length)
 
 
-def rms_norm(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
+def rms_norm(x: Vectors) -> Vectors:
     """Return x / √(Σ x² / E + 1e-5)."""
     if has_gpu_kernels(x):
         width = x.shape[-1]
@@ -64,7 +65,7 @@ def rms_norm(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
     return x * torch.rsqrt(mean_square + 1e-5)
 
 
-def unit(x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N E"]:
+def unit(x: Vectors) -> Vectors:
     """Return x / √(Σ x² + 1e-6); 0 stays 0."""
     if has_gpu_kernels(x):
         return _Project.apply(x, 1.0, 1e-6)[0]
@@ -155,7 +156,7 @@ class Norm(OptionalName):
         return self in (Norm.TIME_STD, Norm.TIME_STD_CAUSAL)
 
 
-def normalise_vectors(x: Float[Tensor, "*N E"], norm: Norm) -> Float[Tensor, "*N E"]:
+def normalise_vectors(x: Vectors, norm: Norm) -> Vectors:
     """Normalise each vector by itself."""
     if norm is Norm.NONE:
         return x

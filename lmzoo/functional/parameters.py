@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from lmzoo.base.errors import UserError
 from lmzoo.base.seeds import derive_seed
 from lmzoo.kernels.guest import forked_generators
+from lmzoo.types import Shape
 
 Draw = Callable[[Tensor], Any]
 """Fills a tensor of two or more dimensions with random values, in place."""
@@ -90,7 +91,7 @@ def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
         draw(matrix)
 
 
-def uniform(shape: tuple[int, ...], fan_in: float) -> Tensor:
+def uniform(shape: Shape, fan_in: float) -> Tensor:
     """Return a tensor drawn uniformly from ±1/√fan_in, torch's default for a linear layer."""
     unit = torch.empty(shape).uniform_(-1, 1)
     return unit / fan_in**0.5
@@ -111,7 +112,7 @@ class DrawnModule(nn.Module):
         self,
         n: float,
         kind: type[nn.Parameter] = nn.Parameter,
-        **shapes: tuple[int, ...] | None,
+        **shapes: Shape | None,
     ) -> None:
         """Make parameters that are drawn from U(n); without a shape a parameter is None."""
         for name, shape in shapes.items():
@@ -131,7 +132,7 @@ class DrawnModule(nn.Module):
         def __getattr__(self, name: str) -> Any: ...
 
 
-def unit_normal(shape: tuple[int, ...]) -> Tensor:
+def unit_normal(shape: Shape) -> Tensor:
     """Return a tensor drawn from N(0, 1 / fan_in); the fan-in is the last axis but one."""
     return torch.randn(shape) / shape[-2] ** 0.5
 

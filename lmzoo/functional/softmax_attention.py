@@ -17,8 +17,9 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import logsigmoid, scaled_dot_product_attention
 
 from lmzoo.functional.precision import single
 from lmzoo.functional.vmapped import is_vmapped
@@ -62,19 +63,19 @@ def _stick_breaking(
     """Return the weights; the position of the query has none."""
     rows, count = logits.shape[-2:]
     earlier = mask.tril(count - rows - 1)
-    rest = nn.functional.logsigmoid(-logits).masked_fill(~earlier, 0.0)
+    rest = logsigmoid(-logits).masked_fill(~earlier, 0.0)
     later = rest.flip(-1).cumsum(-1).flip(-1) - rest  # Σ over s with j < s < i
     # Products of many factors below 1 underflow: sums of logarithms do not.
-    log_weights = nn.functional.logsigmoid(logits) + later
+    log_weights = logsigmoid(logits) + later
     return log_weights.exp().masked_fill(~earlier, 0.0)
 
 
 def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
     """Return the values, weighted by torch's attention; `vmap` cannot map its fused kernels."""
     if not is_vmapped(q):
-        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
+        return scaled_dot_product_attention(q, k, v, *args, **options)
     with sdpa_kernel(SDPBackend.MATH):
-        return nn.functional.scaled_dot_product_attention(q, k, v, *args, **options)
+        return scaled_dot_product_attention(q, k, v, *args, **options)
 
 
 def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"]:

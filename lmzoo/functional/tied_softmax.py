@@ -24,14 +24,14 @@ from lmzoo.kernels.dispatch import (
     has_product_kernels,
     run_kernel,
 )
-from lmzoo.types import Embeddings
+from lmzoo.types import Embeddings, Vectors
 
 NAIVE_LIMIT = 1 << 20
 """The number of logits up to which the naive formula is used on a CPU."""
 
 
 def log_normalisers(
-    y: Float[Tensor, "*N E"],
+    y: Vectors,
     table: Embeddings,
     naive_limit: int = NAIVE_LIMIT,
 ) -> Float[Tensor, "*N"]:
@@ -50,7 +50,7 @@ def log_normalisers(
 
 
 def tied_log_prob(
-    y: Float[Tensor, "*N E"],
+    y: Vectors,
     table: Embeddings,
     tokens: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:
@@ -66,7 +66,7 @@ def tied_log_prob(
 
 
 def naive_tied_log_prob(
-    y: Float[Tensor, "*N E"],
+    y: Vectors,
     table: Embeddings,
     tokens: Int[Tensor, "*N"],
 ) -> Float[Tensor, "*N"]:

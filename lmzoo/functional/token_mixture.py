@@ -17,10 +17,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import CustomFunction, has_gpu_kernels
+from lmzoo.types import Vectors
 
 
 def mixture_log_prob(
-    y: Float[Tensor, "*N E"],
+    y: Vectors,
     weight: Float[Tensor, "K E"],
     bias: Float[Tensor, "K"],
     s: Float[Tensor, "V K"],
@@ -40,7 +41,7 @@ def mixture_log_prob(
 
 
 def naive_mixture_log_prob(
-    y: Float[Tensor, "*N E"],
+    y: Vectors,
     weight: Float[Tensor, "K E"],
     bias: Float[Tensor, "K"],
     s: Float[Tensor, "V K"],
@@ -54,7 +55,7 @@ def naive_mixture_log_prob(
 
 
 def gate_logits(
-    y: Float[Tensor, "*N E"],
+    y: Vectors,
     weight: Float[Tensor, "K E"],
     bias: Float[Tensor, "K"],
 ) -> Float[Tensor, "*N K"]:

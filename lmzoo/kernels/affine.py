@@ -12,13 +12,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.kernels.dispatch import CustomFunction
+from lmzoo.types import Vectors
 
 PARTS = 10
 """Parts of the positions whose outer products are summed at the same time."""
 
 
 def joint_affine(
-    x: Float[Tensor, "*N E"],
+    x: Vectors,
     weights: Sequence[Float[Tensor, "E _"]],
     biases: Sequence[Float[Tensor, "_"]],
 ) -> Float[Tensor, "*N G"]:
@@ -26,7 +27,8 @@ def joint_affine(
     weight = torch.cat(list(weights), dim=-1)
     bias = torch.cat(list(biases), dim=-1)
     rows = x.reshape(-1, x.shape[-1])
-    return _Affine.apply(rows, weight, bias)[0].view(*x.shape[:-1], -1)
+    y = _Affine.apply(rows, weight, bias)[0]
+    return y.view((*x.shape[:-1], -1))
 
 
 class _Affine(CustomFunction):
@@ -50,8 +52,12 @@ def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Ten
     As one product, few programs of a GPU would each read all positions. So the positions are in
     up to `PARTS` parts, whose sums are added.
     """
-    parts = next(n for n in range(PARTS, 0, -1) if x.shape[1] % n == 0)
+    parts = PARTS
+    while x.shape[1] % parts:
+        parts -= 1
     if parts == 1:
         return x.mT @ g
-    x, g = (t.reshape(len(t) * parts, -1, t.shape[2]) for t in (x, g))
+    members = len(x) * parts
+    x = x.reshape(members, -1, x.shape[2])
+    g = g.reshape(members, -1, g.shape[2])
     return (x.mT @ g).unflatten(0, (-1, parts)).sum(1)

@@ -63,10 +63,7 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
     """
     try:
         torch.ones(1, device=GPU).add_(1)
-    except (
-        AssertionError,
-        RuntimeError,
-    ) as error:  # a CPU build, no driver, an old GPU
+    except (AssertionError, RuntimeError) as error:  # a CPU build, no driver, an old GPU
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
         reason = next(iter(str(error).splitlines()), "")
         raise UserError(
@@ -172,12 +169,9 @@ def use_precision(precision: Precision) -> Iterator[None]:
     cuda = torch.backends.cuda.matmul
     cudnn: Any = torch.backends.cudnn
     flags = [
-        (
-            torch.get_float32_matmul_precision,
-            torch.set_float32_matmul_precision,
-            "highest",
-        ),
-        *(flag(owner, "allow_tf32", multiplies_tf32) for owner in (cuda, cudnn)),
+        (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision, "highest"),
+        flag(cuda, "allow_tf32", multiplies_tf32),
+        flag(cudnn, "allow_tf32", multiplies_tf32),
     ]
     try:
         for read, _, _ in flags:

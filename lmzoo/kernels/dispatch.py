@@ -41,9 +41,7 @@ def has_product_kernels(tensor: Tensor) -> bool:
     """
     if not has_kernels(tensor):
         return False
-    from lmzoo.kernels.cpu import (
-        blas,
-    )  # imports numba, which takes half a second
+    from lmzoo.kernels.cpu import blas  # imports numba, which takes half a second
 
     return blas.HAS_PRODUCTS
 
@@ -54,24 +52,28 @@ def has_gpu_kernels(tensor: Tensor) -> bool:
     The environment variable TRITON_INTERPRET=1, set before Triton is imported, runs them on CPU
     tensors.
     """
-    if "gpu" in _CURRENT.disabled or tensor.dtype not in (
-        torch.float32,
-        torch.complex64,
-    ):
+    if "gpu" in _CURRENT.disabled or tensor.dtype not in (torch.float32, torch.complex64):
         return False
-    on_gpu = tensor.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
-    return on_gpu and not torch.is_autocast_enabled(tensor.device.type) and _has_triton()
+    device = tensor.device.type
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if device != "cuda" and not interpreted:
+        return False
+    return not torch.is_autocast_enabled(device) and _has_triton()
 
 
 @functools.cache
 def _has_triton() -> bool:
     # ROCm also has Triton and calls itself "cuda", but products in `tf32x3` do not compile there.
-    return importlib.util.find_spec("triton") is not None and torch.version.hip is None
+    has_module = importlib.util.find_spec("triton") is not None
+    return has_module and torch.version.hip is None
 
 
 def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     """Return a context in which products have the type of their factors."""
-    return torch.autocast("cuda" if tensor.is_cuda else "cpu", enabled=False)
+    device = "cpu"
+    if tensor.is_cuda:
+        device = "cuda"
+    return torch.autocast(device, enabled=False)
 
 
 def as_arrays(*tensors: Tensor) -> list[Any]:
@@ -162,12 +164,14 @@ class CustomFunction(torch.autograd.Function):
         def forward(*args: Any) -> tuple[Tensor, ...]:
             if args[0].dim() > cls.axes:
                 return tuple(compute(*args))
-            whole = (arg[None] if isinstance(arg, Tensor) else arg for arg in args)
+            # Kernels always have a member axis: here of one member.
+            whole = [arg[None] if isinstance(arg, Tensor) else arg for arg in args]
             return tuple(output[0] for output in compute(*whole))
 
         def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
-            outputs = cls.apply(*_members_first(info.batch_size, in_dims, args, cls.axes))
-            if args[0].dim() - (in_dims[0] is not None) > cls.axes:
+            moved = _members_first(info.batch_size, in_dims, args, cls.axes)
+            outputs = cls.apply(*moved)
+            if _axes_without_map(args[0], in_dims[0]) > cls.axes:
                 outputs = tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs)
             return outputs, (0,) * len(outputs)
 
@@ -183,8 +187,16 @@ def _define_backward(cls: type[CustomFunction]) -> None:
     gradient: Any = type(f"{cls.__name__}Backward", (Backward,), body)
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        tensors = [x if isinstance(x, Tensor) else None for x in inputs]
-        ctx.constants = [None if isinstance(x, Tensor) else x for x in inputs]
+        # Only tensors may be saved for backward; the other arguments are kept beside them.
+        tensors = []
+        ctx.constants = []
+        for argument in inputs:
+            if isinstance(argument, Tensor):
+                tensors.append(argument)
+                ctx.constants.append(None)
+            else:
+                tensors.append(None)
+                ctx.constants.append(argument)
         ctx.mark_non_differentiable(*output[cls.results :])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors, *output[cls.results :])
@@ -195,10 +207,20 @@ def _define_backward(cls: type[CustomFunction]) -> None:
         if all(g is None for g in known):
             return (None,) * count
         saved = ctx.saved_tensors
-        pairs = zip(saved, ctx.constants, strict=False)
-        first, *rest = (constant if x is None else x for x, constant in pairs)
-        found = iter(gradient.apply(first, *known, *rest, *saved[count:]))
-        return tuple(next(found, None) if x is None else None for x in ctx.constants)
+        inputs = []
+        for tensor, constant in zip(saved, ctx.constants, strict=False):
+            if tensor is None:
+                inputs.append(constant)
+            else:
+                inputs.append(tensor)
+        found = iter(gradient.apply(inputs[0], *known, *inputs[1:], *saved[count:]))
+        gradients = []
+        for constant in ctx.constants:
+            if constant is None:
+                gradients.append(next(found, None))
+            else:
+                gradients.append(None)
+        return tuple(gradients)
 
     cls.setup_context = staticmethod(setup_context)
     cls.backward = staticmethod(backward)
@@ -206,7 +228,16 @@ def _define_backward(cls: type[CustomFunction]) -> None:
 
 def _map_leading_axes(cls: Any, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
     outputs = cls.apply(*_members_first(info.batch_size, in_dims, args))
-    return outputs, 0 if isinstance(outputs, Tensor) else (0,) * len(outputs)
+    if isinstance(outputs, Tensor):
+        return outputs, 0
+    return outputs, (0,) * len(outputs)
+
+
+def _axes_without_map(tensor: Tensor, dim: int | None) -> int:
+    """Return the number of axes besides the one that is mapped."""
+    if dim is None:
+        return tensor.dim()
+    return tensor.dim() - 1
 
 
 def _members_first(
@@ -220,16 +251,18 @@ def _members_first(
     If the first tensor has more than `axes` axes besides, the tensors have a member axis already.
     Both then become one.
     """
-    nested = args[0].dim() - (in_dims[0] is not None) > axes
+    nested = _axes_without_map(args[0], in_dims[0]) > axes
     for arg, dim in zip(args, in_dims, strict=True):
         if not isinstance(arg, Tensor):
             yield arg
             continue
         if dim is None:
-            arg = arg.expand(size, *arg.shape)
+            arg = arg.expand((size, *arg.shape))
         elif dim > 0:  # movedim costs time, forward and backward, even if it moves nothing
             arg = arg.movedim(dim, 0)
-        yield arg.flatten(0, 1) if nested else arg
+        if nested:
+            arg = arg.flatten(0, 1)
+        yield arg
 
 
 class Backward(CustomFunction):

@@ -29,7 +29,9 @@ _MKLDNN: Any = torch.backends.mkldnn
 _CUDA = torch.backends.cuda
 SETTINGS: tuple[Setting, ...] = (
     flag(_MKLDNN, "enabled", value=True),
-    *(flag(own, "fp32_precision", "ieee") for own in (_MKLDNN.matmul, _MKLDNN.conv, _MKLDNN.rnn)),
+    flag(_MKLDNN.matmul, "fp32_precision", "ieee"),
+    flag(_MKLDNN.conv, "fp32_precision", "ieee"),
+    flag(_MKLDNN.rnn, "fp32_precision", "ieee"),
     (_CUDA.flash_sdp_enabled, _CUDA.enable_flash_sdp, True),
     (_CUDA.mem_efficient_sdp_enabled, _CUDA.enable_mem_efficient_sdp, True),
     (_CUDA.math_sdp_enabled, _CUDA.enable_math_sdp, True),
@@ -68,8 +70,11 @@ def guest(
 
     New tensors have the dtype of the module's parameters, float32 without any.
     """
-    parameters = module.parameters() if module else iter(())
-    dtype = next((parameter.dtype for parameter in parameters), torch.float32)
+    dtype = torch.float32
+    if module is not None:
+        for parameter in module.parameters():
+            dtype = parameter.dtype
+            break
     own = (
         (torch.get_default_dtype, torch.set_default_dtype, dtype),
         (torch.get_num_threads, torch.set_num_threads, _THREADS),
@@ -99,7 +104,9 @@ def forked_generators(device: torch.device = CPU) -> Iterator[Callable[[int], No
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(number)
 
-    devices = [] if device.type == "cpu" else [device]
+    devices = []
+    if device.type != "cpu":
+        devices = [device]
     with _LOCK, torch.random.fork_rng(devices=devices):
         yield seed
 

@@ -88,10 +88,13 @@ def find_recurrence(
 
     None where there is none, or on a GPU without `on_gpu`.
     """
-    folder = "cpu"
     if has_gpu_kernels(start):
         folder = "gpu"
-    if not (on_gpu if folder == "gpu" else has_product_kernels(start)):
+        is_there = on_gpu
+    else:
+        folder = "cpu"
+        is_there = has_product_kernels(start)
+    if not is_there:
         return None
     recurrence = import_module(f"lmzoo.kernels.{folder}.{name}").Scan(**options)
     if recurrence.fits(start):
@@ -125,7 +128,9 @@ def scan(
             steps = steps.movedim(1, 0)
         rows = steps.flatten(0, 1)
         if recurrence.reads_tokens:
-            tokens = torch.arange(len(rows), device=rows.device).view(steps.shape[:2]).mT
+            # Each position is a token of its own: row t B + b, transposed to (B, T).
+            numbers = torch.arange(len(rows), device=rows.device)
+            tokens = numbers.view(steps.shape[:2]).mT
     if not recurrence.reads_tokens:
         start, *weights = recurrence.copies(start, weights)
     kept = tuple(weight is not None for weight in weights)
@@ -134,8 +139,14 @@ def scan(
 
 
 def _all(kept: tuple[bool, ...], present: Sequence[Tensor]) -> Weights:
-    weights = iter(present)
-    return [next(weights) if is_kept else None for is_kept in kept]
+    given = iter(present)
+    weights: list[Tensor | None] = []
+    for is_kept in kept:
+        if is_kept:
+            weights.append(next(given))
+        else:
+            weights.append(None)
+    return weights
 
 
 class _Scan(CustomFunction):
@@ -166,7 +177,7 @@ class _Scan(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         if upstream[0] is None:
             return (None,) * (5 + sum(ctx.kept))
-        call = ctx.recurrence, ctx.kept, ctx.rows
+        call = (ctx.recurrence, ctx.kept, ctx.rows)
         rows, start, *weights = _ScanBackward.apply(upstream[0], *call, *ctx.saved_tensors)
         return rows, None, start, None, None, *weights
 

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
+from lmzoo.types import Vectors
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class TokenInputs:
         """Repeat the batch `count` times."""
         return TokenInputs(self.tokens.repeat(count, 1), self.table)
 
-    def vectors(self) -> Float[Tensor, "*N E"]:
+    def vectors(self) -> Vectors:
         """Return the vector at each position; the table must have no member axis."""
         return nn.functional.embedding(self.tokens, self.table)
 

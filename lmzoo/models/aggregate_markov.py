@@ -21,7 +21,7 @@ from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.functional.sequence import previous_vectors
 from lmzoo.functional.tied_softmax import log_normalisers
-from lmzoo.types import Tokens
+from lmzoo.types import Tokens, Vectors
 
 
 @model(
@@ -234,7 +234,7 @@ class FactorialAggregateMarkov(LanguageModel):
         by_group = words.unflatten(0, (self.config.groups, -1))
         return exact_log_mixture(gates, by_group).sum(0)
 
-    def _log_gates(self, x: Float[Tensor, "*N E"]) -> Float[Tensor, "*N G S"]:
+    def _log_gates(self, x: Vectors) -> Float[Tensor, "*N G S"]:
         logits = self.gate(x).unflatten(-1, (self.config.groups, -1))
         return torch.log_softmax(logits, dim=-1)
 

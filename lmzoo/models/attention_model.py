@@ -10,7 +10,6 @@ x_t, y_t and e(s) are (E).
 from abc import abstractmethod
 from typing import Annotated, Any
 
-from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -22,7 +21,8 @@ from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import Dropout, EmbeddingTable, Layers, Width
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.contract import DecodingState, Task
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EmissionChoice
+from lmzoo.types import Features, StepFeatures
 
 
 @config
@@ -35,7 +35,7 @@ class LayersConfig:
     """Number D of layers, of an encoder and of a decoder."""
     attention: Attention.Config = Attention.Config()
     positions: Positions = Positions.ADD
-    emission: Annotated[Any, EMISSIONS] = "vector"
+    emission: EmissionChoice = "vector"
     dropout: Dropout = 0.1
     """Dropout rate of token vectors, attention weights and residuals, in training."""
 
@@ -86,16 +86,16 @@ class AttentionModel(FeatureModel):
             self.output = EmbeddingTable(task.vocab, width, spread)
 
     @abstractmethod
-    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Features) -> Features:
         """Return the features y of the token vectors x; y_t depends on x_0..x_t only."""
 
     @abstractmethod
     def next_feature(
         self,
-        x: Float[Tensor, "B 1 E"],
+        x: StepFeatures,
         position: int,
         cache: DecodingState | None,
-    ) -> tuple[Float[Tensor, "B 1 E"], DecodingState]:
+    ) -> tuple[StepFeatures, DecodingState]:
         """Compute `encode` for one more position, from the cache of those before; None at 0."""
 
     @property
@@ -116,6 +116,6 @@ class AttentionModel(FeatureModel):
         scores = self.emission.dense(y[:, 0], self.output_table)
         return scores, (position + 1, cache)
 
-    def _inputs(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+    def _inputs(self, tokens: Tensor) -> Features:
         x = self.place(self.embedding(tokens))
         return self.dropout(x)

@@ -17,10 +17,11 @@ from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingConfig, Layers, Linear
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.contract import DecodingState, Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EmissionChoice
 from lmzoo.functional.parameters import Undecayed
 from lmzoo.functional.precision import single
 from lmzoo.functional.sequence import previous_vectors
+from lmzoo.types import Features, Vectors
 
 Cut = StrEnum("Cut", "GATE SQUASH VALUE_PAST GATE_PAST RESIDUAL")
 Activation = StrEnum("Activation", "IDENTITY TANH RELU")
@@ -67,7 +68,7 @@ class Convolution(nn.Module):
         else:
             self.past = None
 
-    def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
+    def forward(self, taps: Float[Tensor, "*N k E"]) -> Vectors:
         """Apply the kernel to the k vectors at each position, the current one first."""
         # Two products and one sum: a layer without the past computes the same first product.
         now = self.now(taps[..., 0, :])
@@ -95,7 +96,7 @@ class GatedLayer(nn.Module):
         self.residual = Cut.RESIDUAL not in cuts
         self.activation = c.activation
 
-    def forward(self, taps: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
+    def forward(self, taps: Float[Tensor, "*N k E"]) -> Vectors:
         """Return x' from the last k inputs at each position, the current one first."""
         y = self.value(taps)
         if self.activation is Activation.TANH:
@@ -144,7 +145,7 @@ class GatedConvolution(FeatureModel):
     class Config(EmbeddingConfig):
         """Embedding, emission, kernel size, depth and cuts."""
 
-        emission: Annotated[Any, EMISSIONS] = "vector"
+        emission: EmissionChoice = "vector"
         layers: Layers = 3
         """Number D of layers."""
         window: Annotated[int, IntRange(2, 6)] = Field(4, ge=1)
@@ -279,7 +280,7 @@ class H3Mixer(nn.Module):
         odd = sine[..., None] * angle.sin()
         return (scale[..., None] * size * (even - odd)).sum(1)
 
-    def forward(self, u: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def forward(self, u: Features) -> Features:
         """Return W_o (q_t S_t) + b_o."""
         q = self.query(u)
         k = self.key(u)
@@ -325,7 +326,7 @@ class H3(ResidualMixers):
     class Config(EmbeddingConfig):
         """Embedding, emission, depth, and sizes of a layer."""
 
-        emission: Annotated[Any, EMISSIONS] = "vector"
+        emission: EmissionChoice = "vector"
         layers: Layers = 2
         """Number D of layers."""
         size: int = Field(2, ge=1)
@@ -366,7 +367,7 @@ class BaseConvMixer(nn.Module):
         else:
             self.short = nn.Conv1d(width, width, SHORT, groups=width)
 
-    def forward(self, u: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def forward(self, u: Features) -> Features:
         """Return u + conv(u) ⊙ (W u + b)."""
         return u + self._convolve(u) * self.map(u)
 
@@ -408,7 +409,7 @@ class BaseConv(ResidualMixers):
     class Config(EmbeddingConfig):
         """Embedding, emission and depth."""
 
-        emission: Annotated[Any, EMISSIONS] = "vector"
+        emission: EmissionChoice = "vector"
         layers: Layers = 4
         """Number D of layers."""
 

@@ -26,6 +26,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.contract import START, LanguageModel, Task, model
 from lmzoo.functional.token_scores import scored_mask
+from lmzoo.types import Tokens
 
 LEAST_ORDERS = 5
 MAX_ORDER = 10
@@ -93,7 +94,7 @@ def lookup(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"
     return index.where(found, -1)
 
 
-def shift(tokens: Int[Tensor, "B T"], back: int) -> Int[Tensor, "B T"]:
+def shift(tokens: Tokens, back: int) -> Tokens:
     """Return s_{t-back} at each t, −1 before the sequence: no n-gram extends beyond `<start>`."""
     padded = nn.functional.pad(tokens, (back, 0), value=-1)
     return padded[:, : tokens.shape[1]]
@@ -146,9 +147,7 @@ class Counts:
         return sums.index_add(0, self.context, values)
 
 
-def count_orders(
-    tokens: Int[Tensor, "B T"], lengths: Int[Tensor, "B"], vocab: int
-) -> Iterator[Counts]:
+def count_orders(tokens: Tokens, lengths: Int[Tensor, "B"], vocab: int) -> Iterator[Counts]:
     """Yield the n-grams of orders 1, 2, ... that end in a scored token."""
     scored = scored_mask(tokens, lengths)
     # The empty context has index 0 everywhere.
@@ -466,9 +465,7 @@ class NgramCount(LanguageModel):
         known = torch.stack(known).double()
         return estimate_weights(torch.stack(frequencies), known, self.task.vocab)
 
-    def _lookup(
-        self, tokens: Int[Tensor, "B T"]
-    ) -> list[tuple[Level, Float[Tensor, "B T"], Int[Tensor, "B T"]]]:
+    def _lookup(self, tokens: Tokens) -> list[tuple[Level, Float[Tensor, "B T"], Tokens]]:
         """Return for each order the level, f of each position's n-gram, and its context index."""
         vocab = self.task.vocab
         number = torch.zeros_like(tokens)

@@ -15,6 +15,7 @@ from lmzoo.functional.parameters import Draw, DrawnModule, draw_matrices
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import categorical_kl
 from lmzoo.models.vae import VAE, VAEConfig, share_over_tokens
+from lmzoo.types import SequenceVectors
 
 Estimator = StrEnum("Estimator", "SCORE GUMBEL")
 """Gradient estimator of the discrete draw."""
@@ -128,7 +129,7 @@ class TernaryVAE(VAE):
         zero = advantage * (log_q - log_q.detach())
         return scores + share_over_tokens(zero, lengths)
 
-    def log_q(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E K"]:
+    def log_q(self, h: SequenceVectors) -> Float[Tensor, "B E K"]:
         """Return log q(z_e | s) of the three values."""
         logits = h @ self.z.to_logits
         logits = logits.unflatten(-1, (-1, len(self.values)))

@@ -20,10 +20,10 @@ Differences from the paper: there the directions share the token vectors and the
 vectors come from the characters of a word.
 """
 
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -31,20 +31,20 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS, Cell, CellChoice
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_positions
 from lmzoo.functional.token_scores import mask_scores, scored_mask
-from lmzoo.types import Lengths, Tokens, TokenScores
+from lmzoo.types import Lengths, Prefix, SequenceVectors, Tokens, TokenScores
 
 
 @config
 class ElmoConfig(EmbeddingConfig):
     """Embedding, cell and depth of both directions."""
 
-    cell: Annotated[Any, CELLS] = "lstm"
+    cell: CellChoice = "lstm"
     num_layers: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
     """Number L of stacked cells."""
 
@@ -62,7 +62,7 @@ class DirectionalLM(nn.Module):
         emission = EMISSIONS.parse("vector")
         self.emission = EMISSIONS.build(emission, width, Norm.NONE)
 
-    def layer_outputs(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "L1 B t E"]:
+    def layer_outputs(self, tokens: Prefix) -> Float[Tensor, "L1 B t E"]:
         """Return h^0 .. h^L after each token."""
         h = [self.embedding(tokens)]
         for cell in self.cell_list:
@@ -81,7 +81,7 @@ class DirectionalLM(nn.Module):
         y = self.layer_outputs(tokens[:, :-1])[-1]
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
-    def next_log_prob(self, y: Float[Tensor, "B E"]) -> Float[Tensor, "B V"]:
+    def next_log_prob(self, y: SequenceVectors) -> Float[Tensor, "B V"]:
         """Return log P(v | tokens read) of all tokens v, from the output of the top layer."""
         return self.emission.dense(y, self.embedding.weight)
 
@@ -164,5 +164,5 @@ class Elmo(LanguageModel):
         backward = backward.gather(2, index)
         return torch.cat([forward[-1], backward[-1], forward[0]], dim=-1)
 
-    def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Int[Tensor, "B T"]:
+    def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Tokens:
         return reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)

@@ -1,6 +1,6 @@
 """Recurrent encoders and decoders of sentences, and the autoencoder."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -8,26 +8,26 @@ from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, CellChoice
 from lmzoo.contract import LanguageModel, Score, Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.functional.sequence import reversed_order
-from lmzoo.types import Lengths, Prefix
+from lmzoo.types import Features, Lengths, Prefix, SequenceVectors
 
 
 @config
 class EncoderDecoderConfig(EmbeddingConfig):
     """Embedding, cell, emission and normaliser. E is also the size of z."""
 
-    cell: Annotated[Any, CELLS] = "gru"
+    cell: CellChoice = "gru"
     """Cell of the encoder and of the decoder, which have separate weights."""
-    emission: Annotated[Any, EMISSIONS] = "mixture"
+    emission: EmissionChoice = "mixture"
     norm: Norm = Norm.RMS
     """Normaliser N of the decoder's inputs and outputs."""
 
 
-def last_output(outputs: Float[Tensor, "B t E"], lengths: Lengths) -> Float[Tensor, "B E"]:
+def last_output(outputs: Features, lengths: Lengths) -> SequenceVectors:
     """Return the output at the last of each sequence's tokens."""
     last = (lengths - 1).clamp_min(0)
     index = last[:, None, None].expand(-1, 1, outputs.shape[2])
@@ -63,7 +63,7 @@ class SentenceEncoderDecoder(LanguageModel):
             return ""
         return self.config.norm.leak
 
-    def encode(self, tokens: Prefix, lengths: Lengths) -> Float[Tensor, "B E"]:
+    def encode(self, tokens: Prefix, lengths: Lengths) -> SequenceVectors:
         """Return the output after e(s_{n-1}), .., e(s_0), which are not normalised.
 
         Pads come last and do not affect it; the published code reads them first. It is the state h,

@@ -13,20 +13,20 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.contract import LanguageModel, Score, Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.parameters import DrawnModule
 from lmzoo.functional.token_scores import length_mask, mask_scores
 from lmzoo.functional.variational import active_units, gaussian_kl
-from lmzoo.types import Lengths, Tokens
+from lmzoo.types import Lengths, SequenceVectors, Tokens
 
 
 @config
 class FlatConfig(EmbeddingConfig):
     """Embedding, emission, normaliser and noise. E is also the size of z."""
 
-    emission: Annotated[Any, EMISSIONS] = "mixture"
+    emission: EmissionChoice = "mixture"
     norm: Norm = Norm.RMS
     """Normaliser N of the decoder's outputs."""
     noise_std: Annotated[float, FloatRange(0.01, 2.0, log=True)] = Field(0.0, ge=0)
@@ -54,7 +54,7 @@ class GaussianCode(DrawnModule):
         self.set_drawn(width, to_mean=(width, width))
         self.set_drawn(2, prior_mean=(width,), log_beta=(width,))
 
-    def mean(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B E"]:
+    def mean(self, h: SequenceVectors) -> SequenceVectors:
         """Return μ."""
         return h @ self.to_mean + h
 
@@ -63,7 +63,7 @@ class GaussianCode(DrawnModule):
         """The standard deviation 1/β_0."""
         return self.log_beta.neg().exp()
 
-    def kl(self, mean: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
+    def kl(self, mean: SequenceVectors) -> Float[Tensor, "B"]:
         """Return KL(q ‖ p) of each sequence, in nats."""
         by_channel = gaussian_kl(mean, self.log_beta, self.prior_mean, self.log_beta)
         return by_channel.sum(-1)
@@ -112,7 +112,7 @@ class FlatAutoencoder(LanguageModel):
             self.code = None
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
 
-    def encode(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
+    def encode(self, tokens: Tokens, lengths: Lengths) -> SequenceVectors:
         """Return z before noise, of sequences that are no longer than the task's."""
         count = tokens.shape[1]
         self.require_length(count)
@@ -135,7 +135,7 @@ class FlatAutoencoder(LanguageModel):
         z = self.encode(tokens, lengths)
         return self.mean_scores(tokens, z)
 
-    def mean_scores(self, tokens: Tokens, z: Float[Tensor, "B E"]) -> Float[Tensor, "B T-1"]:
+    def mean_scores(self, tokens: Tokens, z: SequenceVectors) -> Float[Tensor, "B T-1"]:
         """Return log P(s_t | s), averaged over the noise on z."""
         y = self.decode(self.add_noise(z))
         y = y[:, :, : tokens.shape[1] - 1]
@@ -174,7 +174,7 @@ class FlatAutoencoder(LanguageModel):
         dense = self.emission.dense(y, self.embedding.weight)  # S B V
         return torch.logsumexp(dense, dim=0) - math.log(len(dense))
 
-    def add_noise(self, z: Float[Tensor, "B E"]) -> Float[Tensor, "S B E"]:
+    def add_noise(self, z: SequenceVectors) -> Float[Tensor, "S B E"]:
         """Return z plus noise: one draw in training, `samples` draws in evaluation."""
         if self.code is not None:
             std = self.code.std

@@ -8,8 +8,6 @@ x_t and h_t are (E), S is (E, E). S4 describes two sub-models: h_t = f(h_{t-1}, 
 P(s_t | h_t, x_t). With S = 0 this is the recurrent language model.
 """
 
-from typing import Annotated, Any
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -17,9 +15,9 @@ from lmzoo.base.config import config
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingConfig
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, CellChoice
 from lmzoo.contract import DecodingState, Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EmissionChoice
 from lmzoo.functional.normalise import Norm
 
 
@@ -31,8 +29,8 @@ class LatentAutoregressive(FeatureModel):
     class Config(EmbeddingConfig):
         """Embedding, cell and emission."""
 
-        cell: Annotated[Any, CELLS] = "rnn"
-        emission: Annotated[Any, EMISSIONS] = "vector"
+        cell: CellChoice = "rnn"
+        emission: EmissionChoice = "vector"
 
     emission_norm = Norm.NONE
 

@@ -31,7 +31,6 @@ from enum import StrEnum
 from typing import Annotated, Any, cast
 
 import torch
-from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -45,8 +44,9 @@ from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import WINDOW, taps
 from lmzoo.contract import DecodingState, Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EmissionChoice
 from lmzoo.functional.convolution import convolve
+from lmzoo.types import Features
 
 Cache = tuple[State, Tensor | None]
 """What later positions read of the attention, and the inputs (B, 3, E) of the convolution."""
@@ -84,7 +84,7 @@ class ModernDecoder(FeatureModel):
         window: int = Field(16, ge=1)
         """Positions that a position attends to, itself included."""
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
-        emission: Annotated[Any, EMISSIONS] = "vector"
+        emission: EmissionChoice = "vector"
         dropout: Dropout = 0.0
         """Dropout rate of token vectors and residuals, in training."""
 
@@ -177,9 +177,7 @@ class ModernLayer(SoftmaxAttention):
             with torch.no_grad():
                 self.conv.copy_(taps(tuple(self.conv.shape)))
 
-    def forward(
-        self, x: Float[Tensor, "B t E"], cache: Cache | None
-    ) -> tuple[Float[Tensor, "B t E"], Cache]:
+    def forward(self, x: Features, cache: Cache | None) -> tuple[Features, Cache]:
         """Process t positions after those of the cache; return the outputs and the new cache."""
         past: State = ()
         window = None

@@ -6,7 +6,7 @@ from itertools import pairwise, permutations
 from typing import Annotated, Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -22,6 +22,7 @@ from lmzoo.emissions.mixture import Components
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import previous_vectors
 from lmzoo.functional.tied_softmax import log_normalisers
+from lmzoo.types import Prefix
 
 
 @model(
@@ -131,7 +132,7 @@ class VectorMixture(LatentModel):
         self.context_length = config.window
 
     @abstractmethod
-    def predict_vectors(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "K B t E"]:
+    def predict_vectors(self, tokens: Prefix) -> Float[Tensor, "K B t E"]:
         """Return the K vectors y of the token after each position."""
 
     def joint(self, tokens: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
@@ -19,14 +19,14 @@ from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.blocks.positions import PositionalEncoding, Positions
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS
+from lmzoo.cells.base import CELLS, CellChoice
 from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.parameters import Draw
 from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
-from lmzoo.types import Lengths, Mask, Tokens, TokenScores
+from lmzoo.types import Features, Lengths, Mask, Prefix, Tokens, TokenScores, Vectors
 
 
 class Masking(NamedTuple):
@@ -261,7 +261,7 @@ class NoiseContrastive(EmbeddedModel):
     class Config(EmbeddingConfig):
         """Embedding, cell, objective and noise."""
 
-        cell: Annotated[Any, CELLS] = "lstm"
+        cell: CellChoice = "lstm"
         contrast: Contrast = Contrast.NCE
         negatives: Annotated[int, IntRange(1, 64, log=True)] = Field(16, ge=1)
         """Number k of noise tokens per token of the data."""
@@ -345,15 +345,15 @@ class NoiseContrastive(EmbeddedModel):
             "spread of log Z": log_z.std(correction=0).item(),
         }
 
-    def unnormalised_scores(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t V"]:
+    def unnormalised_scores(self, tokens: Prefix) -> Float[Tensor, "B t V"]:
         """Return c(v, h) of every token v after each position."""
         h = self._hidden_states(tokens)
         return self._vocabulary_scores(h)
 
-    def _vocabulary_scores(self, h: Float[Tensor, "*N E"]) -> Float[Tensor, "*N V"]:
+    def _vocabulary_scores(self, h: Vectors) -> Float[Tensor, "*N V"]:
         return h @ self.embedding.weight.T + self._biases()
 
-    def _hidden_states(self, tokens: Tensor) -> Float[Tensor, "B t E"]:
+    def _hidden_states(self, tokens: Tensor) -> Features:
         return self.cell.scan(self.embedding(tokens), self._start(len(tokens)))
 
     def _start(self, batch: int) -> Float[Tensor, "B S"]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.blocks.layers import Width
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
+from lmzoo.types import Prefix
 
 
 @model(
@@ -54,7 +55,7 @@ class OneHotRecurrent(LanguageModel):
         h = self._states(prefix)[:, -1]
         return torch.log_softmax(self.write(h), dim=-1)
 
-    def _states(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "B t H"]:
+    def _states(self, tokens: Prefix) -> Float[Tensor, "B t H"]:
         h = self._start(len(tokens))
         states = []
         for x in self._columns(tokens).unbind(1):

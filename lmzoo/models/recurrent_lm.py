@@ -15,9 +15,9 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.blocks.start_mixture import StartMixture
-from lmzoo.cells.base import CELLS, Cell, Inputs
+from lmzoo.cells.base import CELLS, Cell, CellChoice, Inputs
 from lmzoo.contract import Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.initial_states import mix_starts, start_posterior
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.kernels.dispatch import uses_kernels
@@ -50,8 +50,8 @@ Start = StrEnum("Start", "ZEROS ONES LEARNED")
 class RecurrentConfig(EmbeddingConfig):
     """Embedding, cell, emission, normaliser, initial states and depth."""
 
-    cell: Annotated[Any, CELLS] = "mgu"
-    emission: Annotated[Any, EMISSIONS] = "mixture"
+    cell: CellChoice = "mgu"
+    emission: EmissionChoice = "mixture"
     norm: Norm = Norm.RMS
     """Normaliser N of the cell's inputs and of the outputs."""
     starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)

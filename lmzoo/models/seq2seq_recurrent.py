@@ -1,7 +1,7 @@
 """Recurrent sequence-to-sequence models, with and without attention to the source."""
 
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -12,20 +12,18 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
-from lmzoo.cells.base import CELLS, Cell, State
+from lmzoo.cells.base import CELLS, Cell, CellChoice, State
 from lmzoo.cells.stacked import HierarchicalMultiscaleLSTM
 from lmzoo.contract import DecodingState, Score, Task, model
-from lmzoo.emissions.base import EMISSIONS
+from lmzoo.emissions.base import EmissionChoice
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_order
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.encoder_decoder import last_output
-from lmzoo.types import Lengths, Prefix
+from lmzoo.types import Lengths, Prefix, SequenceVectors, SourceVectors
 
 
-def encode(
-    cell: Cell, x: Float[Tensor, "B S E"], lengths: Lengths
-) -> tuple[Float[Tensor, "B S H"], State]:
+def encode(cell: Cell, x: SourceVectors, lengths: Lengths) -> tuple[Float[Tensor, "B S H"], State]:
     """Encode forwards: return the outputs, undefined at pads, and each source's final state.
 
     h_i, s_i = cell(x_i, s_{i-1})        i = 1..n, s_0 a state of ones
@@ -47,7 +45,7 @@ def encode(
 
 
 def encode_backward(
-    cell: Cell, x: Float[Tensor, "B S E"], lengths: Lengths
+    cell: Cell, x: SourceVectors, lengths: Lengths
 ) -> tuple[Float[Tensor, "B S H"], State]:
     """Encode from the last token to the first; outputs are at the positions of their tokens."""
     order = reversed_order(lengths, x.shape[1])
@@ -64,9 +62,9 @@ Source = Int[Tensor, "B S"]
 class Seq2SeqConfig(EmbeddingConfig):
     """Embedding, cell and emission."""
 
-    cell: Annotated[Any, CELLS] = "gru"
+    cell: CellChoice = "gru"
     """Cell of the encoder and of the decoder, which have separate weights."""
-    emission: Annotated[Any, EMISSIONS] = "vector"
+    emission: EmissionChoice = "vector"
 
 
 class RecurrentSeq2Seq(FeatureModel):
@@ -117,9 +115,7 @@ class RecurrentSeq2Seq(FeatureModel):
         """Encode the source and return the initial state of the decoder."""
 
     @abstractmethod
-    def step(
-        self, x: Float[Tensor, "B E"], state: Any
-    ) -> tuple[Float[Tensor, "B H"], DecodingState]:
+    def step(self, x: SequenceVectors, state: Any) -> tuple[Float[Tensor, "B H"], DecodingState]:
         """Return the decoder's output after one more token, and its new state."""
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.models.seq2seq_recurrent import Source
-from lmzoo.types import Lengths
+from lmzoo.types import Features, Lengths, SourceVectors, StepFeatures
 
 
 class TransformerState(NamedTuple):
@@ -52,7 +52,7 @@ class EncoderDecoder(nn.Module):
             self.encoder_norm = nn.LayerNorm(width)
             self.decoder_norm = nn.LayerNorm(width)
 
-    def encode(self, x: Float[Tensor, "B S E"], lengths: Lengths) -> Float[Tensor, "B S E"]:
+    def encode(self, x: SourceVectors, lengths: Lengths) -> SourceVectors:
         """Return m. Its vectors at pads are undefined and are not attended to."""
         real = length_mask(lengths, x.shape[1])
         mask = real[:, None].expand(-1, x.shape[1], -1)
@@ -64,10 +64,10 @@ class EncoderDecoder(nn.Module):
 
     def decode(
         self,
-        u: Float[Tensor, "B t E"],
-        memory: Float[Tensor, "B S E"],
+        u: Features,
+        memory: SourceVectors,
         lengths: Lengths,
-    ) -> Float[Tensor, "B t E"]:
+    ) -> Features:
         """Return y of every position; `lengths` are the lengths of the memory."""
         real = length_mask(lengths, memory.shape[1])
         mask = real[:, None].expand(-1, u.shape[1], -1)
@@ -77,7 +77,7 @@ class EncoderDecoder(nn.Module):
             return u
         return self.decoder_norm(u)
 
-    def begin(self, memory: Float[Tensor, "B S E"], lengths: Lengths) -> TransformerState:
+    def begin(self, memory: SourceVectors, lengths: Lengths) -> TransformerState:
         """Return the decoding state before the first position."""
         mask = length_mask(lengths, memory.shape[1])[:, None]
         # Once for all steps: the source does not change while the target is decoded.
@@ -85,8 +85,8 @@ class EncoderDecoder(nn.Module):
         return TransformerState(source, mask, (None,) * len(source))
 
     def advance(
-        self, u: Float[Tensor, "B 1 E"], state: TransformerState
-    ) -> tuple[Float[Tensor, "B 1 E"], TransformerState]:
+        self, u: StepFeatures, state: TransformerState
+    ) -> tuple[StepFeatures, TransformerState]:
         """Decode one more position: return y and the new state."""
         target = []
         caches = zip(self.decoder, state.source, state.target, strict=True)
@@ -156,7 +156,7 @@ class TransformerEncoderDecoder(FeatureModel):
         scores = self.emission.dense(y[:, 0], self.embedding.weight)
         return scores, (position + 1, body_state)
 
-    def _encode(self, source: Source, lengths: Lengths) -> Float[Tensor, "B S E"]:
+    def _encode(self, source: Source, lengths: Lengths) -> SourceVectors:
         x = self.source_place(self.source_embedding(source))
         x = self.dropout(x)
         return self.body.encode(x, lengths)

@@ -14,6 +14,7 @@ from lmzoo.blocks.attention_block import AttentionBlock, LayerCaches
 from lmzoo.contract import Task, model
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
+from lmzoo.types import Features, StepFeatures
 
 
 class LearnedVectors(nn.Module):
@@ -64,8 +65,8 @@ class InducedAttention(nn.Module):
         return self.spread(x[:, :, None], summaries)[:, :, 0]
 
     def advance(
-        self, x: Float[Tensor, "B 1 E"], cache: KeysAndValues | None
-    ) -> tuple[Float[Tensor, "B 1 E"], KeysAndValues]:
+        self, x: StepFeatures, cache: KeysAndValues | None
+    ) -> tuple[StepFeatures, KeysAndValues]:
         """Process the next position of the causal form; return its output and the new cache."""
         cache = self.gather.attention.keys_and_values(x, cache)
         points = self.points.vectors.expand(len(x), -1, -1)
@@ -113,7 +114,7 @@ class SetTransformerCausal(AttentionModel):
         super().__init__(config, task)
         self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
 
-    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Features) -> Features:
         mask = causal_mask(x.shape[1], x.device)
         for block in self.blocks:
             # The mask is part of `InducedAttention`.
@@ -125,10 +126,10 @@ class SetTransformerCausal(AttentionModel):
 
     def next_feature(
         self,
-        x: Float[Tensor, "B 1 E"],
+        x: StepFeatures,
         position: int,
         cache: LayerCaches | None,
-    ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
+    ) -> tuple[StepFeatures, LayerCaches]:
         new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
             layer = cast("InducedAttention | AttentionBlock", block)

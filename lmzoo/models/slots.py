@@ -27,6 +27,7 @@ from lmzoo.emissions.mixture import Components
 from lmzoo.functional.logspace import exact_log_mixture, log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.softmax_attention import causal_mask
+from lmzoo.types import SourceVectors
 
 BLOCK = 8
 """Number of targets per block of `chained_pointers`. More take more memory, fewer more calls."""
@@ -149,7 +150,7 @@ class SlotModel(EmbeddedModel):
         self.appeal = nn.Linear(config.width, appeals, bias=False)
 
     @abstractmethod
-    def pointers(self, tokens: Tensor, vectors: Float[Tensor, "B S E"]) -> Float[Tensor, "B N S S"]:
+    def pointers(self, tokens: Tensor, vectors: SourceVectors) -> Float[Tensor, "B N S S"]:
         """Return p_n(j | t) of every slot from the source tokens and their vectors ê.
 
         The last axis is the source position j, the one before it the target t.
@@ -187,7 +188,7 @@ class SlotModel(EmbeddedModel):
         self.require_length(sources.shape[1] + 1)
         return self.pointers(sources, self.source_vectors(sources))
 
-    def source_vectors(self, sources: Tensor) -> Float[Tensor, "B S E"]:
+    def source_vectors(self, sources: Tensor) -> SourceVectors:
         """Return ê of each token."""
         return normalise_vectors(self.embedding(sources), self.config.norm)
 
@@ -309,7 +310,7 @@ class ChainSlotNgram(SlotModel):
         self,
         moved: Float[Tensor, "N B S E"],
         tokens: Tensor,
-        vectors: Float[Tensor, "B S E"],
+        vectors: SourceVectors,
     ) -> Float[Tensor, "N B S S"]:
         """Return affinity_n(i, j) of every move n, from N(M_n ê_i)."""
         if self.affinity is None:

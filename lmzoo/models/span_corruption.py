@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import FloatRange
@@ -33,7 +34,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.attention_model import TransformerConfig
 from lmzoo.models.seq2seq_transformer import EncoderDecoder
-from lmzoo.types import Lengths, Mask, Prefix, Tokens
+from lmzoo.types import Features, Lengths, Mask, Prefix, Tokens
 
 Ids = Int[Tensor, "B N"]
 """Token ids, and sentinels from V upwards."""
@@ -79,7 +80,7 @@ def _continue_chain(
 
 def span_starts(masked: Mask) -> Mask:
     """Return the mask of the first token of each span."""
-    previous = nn.functional.pad(masked, (1, 0))[:, :-1]
+    previous = pad(masked, (1, 0))[:, :-1]
     return masked & ~previous
 
 
@@ -95,7 +96,7 @@ def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple
     return source, kept.sum(1)
 
 
-def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Tensor, "B T"]]:
+def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Tokens]:
     """Return the target sequence, pads last, and the position of each hidden token in it."""
     first = span_starts(masked)
     # A span takes one place more than it has tokens: its sentinel stands before it.
@@ -111,9 +112,7 @@ def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Int[Ten
     return spans + sentinels, position
 
 
-def _scatter(
-    ids: Ids, chosen: Mask, position: Int[Tensor, "B T"], count: int
-) -> Int[Tensor, "B n"]:
+def _scatter(ids: Ids, chosen: Mask, position: Tokens, count: int) -> Int[Tensor, "B n"]:
     """Return sequences of `count` ids: the chosen ids at their positions, pads elsewhere."""
     # One column more than needed takes what is not chosen.
     out = ids.new_full((len(ids), count + 1), PAD)
@@ -216,7 +215,7 @@ class SpanCorruption(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         self.require_length(prefix.shape[1] + 1)
         # A first sentinel after the prefix: what it hides is the next token.
-        source = nn.functional.pad(prefix, (0, 1), value=self.task.vocab)
+        source = pad(prefix, (0, 1), value=self.task.vocab)
         lengths = torch.full((len(source),), source.shape[1], device=source.device)
         y = self._outputs(source[:, -1:], source, lengths)
         return self.emission.dense(y[:, -1], self.embedding.weight)
@@ -224,10 +223,10 @@ class SpanCorruption(LanguageModel):
     def _span_mask(self, drawn: Bool[Tensor, "*B t"], lengths: Lengths) -> Mask:
         """Return the hidden positions of each sequence, without `<start>` and pads."""
         # `drawn` begins with position 1; `<start>` is never hidden.
-        masked = nn.functional.pad(drawn, (1, 0))
+        masked = pad(drawn, (1, 0))
         return masked & length_mask(lengths, masked.shape[-1])
 
-    def _outputs(self, target: Prefix, source: Ids, lengths: Lengths) -> Float[Tensor, "B t E"]:
+    def _outputs(self, target: Prefix, source: Ids, lengths: Lengths) -> Features:
         memory = self.body.encode(self._inputs(source), lengths)
         return self.body.decode(self._inputs(target), memory, lengths)
 

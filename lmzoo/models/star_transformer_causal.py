@@ -15,7 +15,7 @@ D + 1 tokens.
 from typing import NamedTuple, cast
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -24,6 +24,7 @@ from lmzoo.contract import Task, model
 from lmzoo.functional.precision import single
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel
+from lmzoo.types import AttentionMask, Features, Queries, StepFeatures
 
 
 class Update(nn.Module):
@@ -41,10 +42,10 @@ class Update(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "*N Q E"],
+        x: Queries,
         memory: Float[Tensor, "*N M E"] | KeysAndValues,
-        mask: Bool[Tensor, "*S Q M"] | None = None,
-    ) -> Float[Tensor, "*N Q E"]:
+        mask: AttentionMask | None = None,
+    ) -> Queries:
         y = self.attention(x, memory, mask)
         return self.norm(torch.relu(y))
 
@@ -52,9 +53,9 @@ class Update(nn.Module):
 class StarCache(NamedTuple):
     """Decoding cache of the positions before the current one."""
 
-    total: Float[Tensor, "B 1 E"]
+    total: StepFeatures
     """Σ e_j."""
-    left: tuple[Float[Tensor, "B 1 E"], ...]
+    left: tuple[StepFeatures, ...]
     """Satellite of the last token at the input of each layer."""
     satellites: tuple[KeysAndValues, ...]
     """Keys and values of the satellites for each relay update."""
@@ -84,7 +85,7 @@ class StarTransformerCausal(AttentionModel):
         self.satellites = nn.ModuleList(Update(config) for _ in range(config.layers))
         self.relays = nn.ModuleList(Update(config) for _ in range(relays))
 
-    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Features) -> Features:
         count = x.shape[1]
         position = torch.arange(count, device=x.device)
         h = x
@@ -114,10 +115,10 @@ class StarTransformerCausal(AttentionModel):
 
     def next_feature(
         self,
-        x: Float[Tensor, "B 1 E"],
+        x: StepFeatures,
         position: int,
         cache: StarCache | None,
-    ) -> tuple[Float[Tensor, "B 1 E"], StarCache]:
+    ) -> tuple[StepFeatures, StarCache]:
         if cache is None:
             total = single(x)
         else:

@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ from lmzoo.blocks.attention_block import Activation, LayerCaches, NormPosition
 from lmzoo.contract import Task, model
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.attention_model import AttentionConfig, AttentionModel, transformer_layers
+from lmzoo.types import Features, Prefix, StepFeatures
 
 
 @model(
@@ -62,7 +63,7 @@ class TransformerDecoder(AttentionModel):
         else:
             self.final_norm = None
 
-    def encode(self, x: Float[Tensor, "B t E"]) -> Float[Tensor, "B t E"]:
+    def encode(self, x: Features) -> Features:
         mask = self._mask(x)
         for block in self.blocks:
             x = block(x, mask=mask)
@@ -70,10 +71,10 @@ class TransformerDecoder(AttentionModel):
 
     def next_feature(
         self,
-        x: Float[Tensor, "B 1 E"],
+        x: StepFeatures,
         position: int,
         cache: LayerCaches | None,
-    ) -> tuple[Float[Tensor, "B 1 E"], LayerCaches]:
+    ) -> tuple[StepFeatures, LayerCaches]:
         window = self.config.window
         new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
@@ -103,7 +104,7 @@ class TransformerDecoder(AttentionModel):
         keys = heads * -(-c.width // heads)
         return c.layers * 2 * keys * (c.window - 1)
 
-    def attention_maps(self, tokens: Int[Tensor, "B t"]) -> Float[Tensor, "layers B heads t t"]:
+    def attention_maps(self, tokens: Prefix) -> Float[Tensor, "layers B heads t t"]:
         """Return the attention weights α of token i to token j, by layer and head."""
         x = self._inputs(tokens)
         maps = []
@@ -113,5 +114,5 @@ class TransformerDecoder(AttentionModel):
             x = block(x, mask=mask)
         return torch.stack(maps)
 
-    def _mask(self, x: Float[Tensor, "B t E"]) -> Bool[Tensor, "t t"]:
+    def _mask(self, x: Features) -> Bool[Tensor, "t t"]:
         return causal_mask(x.shape[1], x.device, self.config.window)

@@ -33,7 +33,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.functional.variational import active_units, importance_bound
 from lmzoo.models.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
-from lmzoo.types import Lengths, Tokens
+from lmzoo.types import Lengths, SequenceVectors, Tokens
 
 BOUND_SAMPLES = 64
 """Draws of the importance-weighted bound in a report."""
@@ -59,7 +59,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
 
     @abstractmethod
     def sample_posterior(
-        self, h: Float[Tensor, "B E"], u: Float[Tensor, "S ..."]
+        self, h: SequenceVectors, u: Float[Tensor, "S ..."]
     ) -> Float[Tensor, "S B Z"]:
         """Return draws z ~ q(· | h_enc), computed from uniform noise u."""
 
@@ -68,18 +68,18 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         """Return draws z ~ p, computed from uniform noise u."""
 
     @abstractmethod
-    def kl(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
+    def kl(self, h: SequenceVectors) -> Float[Tensor, "B"]:
         """Return KL(q(· | h_enc) ‖ p) in closed form, in nats."""
 
     @abstractmethod
-    def moments(self, h: Float[Tensor, "B E"]) -> tuple[Float[Tensor, "B E"], Float[Tensor, "B E"]]:
+    def moments(self, h: SequenceVectors) -> tuple[SequenceVectors, SequenceVectors]:
         """Return mean and standard deviation of what the decoder reads, under q(· | h_enc)."""
 
     @abstractmethod
-    def log_ratio(self, z: Float[Tensor, "S B Z"], h: Float[Tensor, "B E"]) -> Float[Tensor, "S B"]:
+    def log_ratio(self, z: Float[Tensor, "S B Z"], h: SequenceVectors) -> Float[Tensor, "S B"]:
         """Return log p(z) − log q(z | h_enc), whose mean under q is −KL."""
 
-    def encode_sentence(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B E"]:
+    def encode_sentence(self, tokens: Tokens, lengths: Lengths) -> SequenceVectors:
         """Return h_enc of the scored tokens s_{n-1}, .., s_1."""
         return self.encode(tokens[:, 1:], lengths - 1)
 
@@ -95,7 +95,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         tokens: Tokens,
         lengths: Lengths,
         z: Float[Tensor, "S B Z"],
-        h: Float[Tensor, "B E"],
+        h: SequenceVectors,
     ) -> Float[Tensor, "S B T-1"]:
         """Return log P(s_t | s_<t, z). A subclass may add a zero term with a gradient."""
         return self.decode(tokens, z)
@@ -130,7 +130,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         tokens: Tokens,
         lengths: Lengths,
         z: Float[Tensor, "S B Z"],
-        h: Float[Tensor, "B E"],
+        h: SequenceVectors,
     ) -> Float[Tensor, "B"]:
         """Return the importance-weighted bound on each sequence's log P, from draws z of q."""
         scored = scored_mask(tokens, lengths)[:, 1:]
@@ -182,7 +182,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         weights = self.embedding.weight.new_zeros(self.config.samples)
         return weights.log_softmax(0)
 
-    def _noise(self, h: Float[Tensor, "B E"]) -> Float[Tensor, "S ..."]:
+    def _noise(self, h: SequenceVectors) -> Float[Tensor, "S ..."]:
         shape = self.noise_shape
         if self.training:
             return fresh_uniforms((self.training_samples, len(h), *shape), h)

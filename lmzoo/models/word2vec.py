@@ -16,7 +16,7 @@ from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable, Window
 from lmzoo.blocks.noise_distribution import NoiseDistribution
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
-from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores
+from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores, Vectors
 
 
 @config
@@ -100,7 +100,7 @@ class WordVectors(LanguageModel):
         accepted = logsigmoid(windows.inner_products())
         return (accepted * windows.mask).sum(-1)
 
-    def pool_contexts(self, contexts: Float[Tensor, "*N k E"]) -> Float[Tensor, "*N E"]:
+    def pool_contexts(self, contexts: Float[Tensor, "*N k E"]) -> Vectors:
         """Return the vector that the softmax form multiplies with every w."""
         return contexts.sum(-2)
 

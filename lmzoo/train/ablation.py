@@ -37,7 +37,7 @@ from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.optimisers import build_model
 from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable
 from lmzoo.train.recipe import TO_AN_END, Recipe
-from lmzoo.train.trainer import Training, fit
+from lmzoo.train.trainer import Training, Trainings, fit
 
 ZEROED = "zero"
 MEAN = "mean"
@@ -186,7 +186,7 @@ def _training(cut: Cut, subject: Subject) -> Training:
     return Training(cut.applied(subject), recipe, subject.seed)
 
 
-def _train_on(cut: Cut, trainings: Sequence[Training], corpus: Corpus) -> None:
+def _train_on(cut: Cut, trainings: Trainings, corpus: Corpus) -> None:
     """Train for one epoch, as a pack if that is possible and pays."""
     first = trainings[0]
     config = first.model.config

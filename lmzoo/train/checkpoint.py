@@ -36,7 +36,7 @@ from lmzoo.lab.store.pack_files import NUMBER, RUN, RUNS, STATE, Array, Buffer, 
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.saved_run import OtherRunError
 from lmzoo.train.pack_layout import STEP, VALUES
-from lmzoo.train.trainer import Training, numbered
+from lmzoo.train.trainer import State, Training, numbered
 
 BEST = "best"
 LAYOUTS = "layouts"
@@ -149,9 +149,6 @@ def _named(key: str, array: Array, layout: Sequence[Any]) -> dict[str, Tensor]:
             numbers = row[begin : begin + math.prod(shape)]
             found[name] = numbers.view(shape).clone()
     return found
-
-
-State = dict[str, Any]
 
 
 def checkpoint_bytes(state: State) -> bytes:

@@ -11,7 +11,7 @@ To record the steps of a pack takes as long as some epochs of a small one, so a 
 import math
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from lmzoo.train.evaluate import Losses
 from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.pack_recorder import retain_freed_memory
 from lmzoo.train.pack_trainer import PackedTrainer
-from lmzoo.train.trainer import Training, epoch_record
+from lmzoo.train.trainer import Training, Trainings, epoch_record
 
 ROWS_PER_MEMBER = 4
 """A kept trainer serves a pack if it has fewer than this many rows for each member."""
@@ -42,9 +42,7 @@ class KeptTrainers:
         self._own: weakref.WeakKeyDictionary[Training, PackedTrainer] = weakref.WeakKeyDictionary()
         """First member -> the trainer of its pack."""
 
-    def fit(
-        self, trainings: Sequence[Training], corpus: Corpus, epochs: int
-    ) -> Iterator[list[Training]]:
+    def fit(self, trainings: Trainings, corpus: Corpus, epochs: int) -> Iterator[list[Training]]:
         """Train all members until each has done `epochs` epochs in total or has diverged.
 
         Members may start at different epochs. After each epoch, the trainings that took part are
@@ -57,7 +55,7 @@ class KeptTrainers:
             self.train_epoch(active, corpus)
             yield active
 
-    def train_epoch(self, trainings: Sequence[Training], corpus: Corpus) -> list[Record]:
+    def train_epoch(self, trainings: Trainings, corpus: Corpus) -> list[Record]:
         """Train members of equal pack keys for one epoch and return its records.
 
         None of the members may have diverged.
@@ -86,7 +84,7 @@ class KeptTrainers:
             training.add_record(record)
         return [t.record for t in trainings]
 
-    def test_losses(self, trainings: Sequence[Training], corpus: Corpus) -> list[Losses]:
+    def test_losses(self, trainings: Trainings, corpus: Corpus) -> list[Losses]:
         """Return the losses of members on the test split, each with the weights of its best epoch.
 
         [] if no kept trainer serves them: then each model is evaluated alone.
@@ -103,7 +101,7 @@ class KeptTrainers:
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
 
-    def free(self, trainings: Sequence[Training] | None = None) -> None:
+    def free(self, trainings: Trainings | None = None) -> None:
         """Free the memory of all trainers, or only of those of packs like this one."""
         if trainings is None:
             self._shared.clear()
@@ -116,7 +114,7 @@ class KeptTrainers:
         for training in trainings:
             self._own.pop(training, None)
 
-    def _get(self, trainings: Sequence[Training]) -> PackedTrainer:
+    def _get(self, trainings: Trainings) -> PackedTrainer:
         """Return a kept trainer for these members, or a new one."""
         if _may_share(trainings):
             trainer = self._find(trainings)
@@ -144,7 +142,7 @@ class KeptTrainers:
             self._own[trainings[0]] = trainer
         return trainer
 
-    def _find(self, trainings: Sequence[Training]) -> PackedTrainer | None:
+    def _find(self, trainings: Trainings) -> PackedTrainer | None:
         """Return the shared trainer with the fewest rows that are enough; None if there is none."""
         key = _key(trainings)
         count = len(trainings)
@@ -165,13 +163,13 @@ def rows_for(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def _may_share(trainings: Sequence[Training]) -> bool:
+def _may_share(trainings: Trainings) -> bool:
     """Whether a trainer of members like these can serve other members later."""
     recorder = stepper.device_recorder(device_of(trainings[0].model))
     return recorder is not None and recorder.few_shapes
 
 
-def _key(trainings: Sequence[Training]) -> list[Any]:
+def _key(trainings: Trainings) -> list[Any]:
     """Return what the steps of a pack depend on, besides numbers in its memory."""
     first = trainings[0]
     structure = pack_key(first.model.config, first.recipe)

@@ -23,6 +23,8 @@ ALIGN = 16
 VALUES = "values"
 STEP = "step"
 """The weights; the steps of the optimiser, of which each parameter has its own number."""
+PackRows = Float[Tensor, "P N"]
+PerMember = Float[Tensor, "P"]
 
 
 class Layout:
@@ -53,7 +55,7 @@ class Layout:
         """N, the number of columns."""
         return sum(self.widths)
 
-    def views(self, matrix: Float[Tensor, "P N"]) -> dict[str, Tensor]:
+    def views(self, matrix: PackRows) -> dict[str, Tensor]:
         """Return a view (P, *shape) of the matrix for each parameter, by its name."""
         columns = matrix.split(self.widths, dim=1)
         found = {}

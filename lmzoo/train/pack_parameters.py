@@ -47,21 +47,21 @@ from lmzoo.train.optimisers import (
     roles,
     set_rate,
 )
-from lmzoo.train.pack_layout import ALIGN, STEP, VALUES, Layout, Row
+from lmzoo.train.pack_layout import ALIGN, STEP, VALUES, Layout, PackRows, PerMember, Row
 from lmzoo.train.recipe import DecayOn, Optimiser, Recipe
-from lmzoo.train.trainer import Training
+from lmzoo.train.trainer import Training, Trainings
 
 KEYS = {Optimiser.RMSPROP: ("square_avg",), Optimiser.SGD: ()}
 """Names of the state of optimisers other than Adam."""
 
 
-Rates = Sequence[float] | Float[Tensor, "P"]
+Rates = Sequence[float] | PerMember
 
 
 class Decays:
     """The weight decay of each row, and the columns on which it acts, the same for all rows."""
 
-    def __init__(self, values: Float[Tensor, "P N"], columns: Bool[Tensor, "N"]) -> None:
+    def __init__(self, values: PackRows, columns: Bool[Tensor, "N"]) -> None:
         self.rows = values.new_zeros(len(values))
         self.columns = columns.to(values)
         self.any = False
@@ -71,7 +71,7 @@ class Decays:
         self.any = any(decays)
         self.rows.copy_(self.rows.new_tensor(decays))
 
-    def each(self, rates: Float[Tensor, "P"] | float = 1.0) -> Float[Tensor, "P N"]:
+    def each(self, rates: PerMember | float = 1.0) -> PackRows:
         """Return the decay of every number, multiplied by rates."""
         by_row = rates * self.rows
         return by_row[:, None] * self.columns
@@ -83,10 +83,10 @@ class StackedOptimiser:
     def __init__(
         self,
         recipe: Recipe,
-        values: Float[Tensor, "P N"],
+        values: PackRows,
         decays: Decays,
         scales: Float[Tensor, "N"] | None = None,
-        matrices: Callable[[Float[Tensor, "P N"]], list[Float[Tensor, "P m n"]]] | None = None,
+        matrices: Callable[[PackRows], list[Float[Tensor, "P m n"]]] | None = None,
     ) -> None:
         """`scales` are shares of the rate, `matrices` returns views of what Muon updates."""
         self._kind = recipe.optimiser
@@ -110,9 +110,7 @@ class StackedOptimiser:
             self.state = {"step": steps, **self.state}
 
     @torch.no_grad()
-    def step(
-        self, rates: Rates, clips: Float[Tensor, "P"], gradients: Float[Tensor, "P N"]
-    ) -> None:
+    def step(self, rates: Rates, clips: PerMember, gradients: PackRows) -> None:
         """Clip the gradients and update every member; a clip of infinity disables clipping."""
         values = self._values
         rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
@@ -124,7 +122,7 @@ class StackedOptimiser:
         else:
             self._step_by_operations(rates, g)
 
-    def _step_without_moments(self, rates: Float[Tensor, "P"], g: Float[Tensor, "P N"]) -> None:
+    def _step_without_moments(self, rates: PerMember, g: PackRows) -> None:
         g = torch.addcmul(g, self._values, self._decays.each())
         change = rates[:, None] * g
         if self._kind is Optimiser.RMSPROP:
@@ -134,7 +132,7 @@ class StackedOptimiser:
             change /= v.sqrt().add_(EPS)
         self._values -= change
 
-    def _step_by_operations(self, rates: Float[Tensor, "P"], g: Float[Tensor, "P N"]) -> None:
+    def _step_by_operations(self, rates: PerMember, g: PackRows) -> None:
         x = self._values
         counts, m, v = self.state.values()
         beta1, beta2 = self._betas
@@ -175,9 +173,7 @@ class StackedOptimiser:
 class StackedParameters:
     """The parameters of P trainings in one matrix, with their gradients and their optimiser."""
 
-    def __init__(
-        self, trainings: Sequence[Training], template: nn.Module, rows: int | None = None
-    ) -> None:
+    def __init__(self, trainings: Trainings, template: nn.Module, rows: int | None = None) -> None:
         """Copy the state of the trainings, whose models have the template's parameters or fewer.
 
         With more `rows` than trainings the others are idle: they are copies of the first training,
@@ -230,7 +226,7 @@ class StackedParameters:
         idle = len(self.values) - len(trainings)
         return trainings + [trainings[0]] * idle
 
-    def replace(self, trainings: Sequence[Training]) -> None:
+    def replace(self, trainings: Trainings) -> None:
         """Give the rows to other trainings; all tensors stay at their addresses."""
         assert self.mask is not None
         self._set_members(trainings)
@@ -238,12 +234,12 @@ class StackedParameters:
         self.decays.set(self._weight_decays)
         self.read()
 
-    def belongs_to(self, trainings: Sequence[Training]) -> bool:
+    def belongs_to(self, trainings: Trainings) -> bool:
         """Whether the rows are those of these trainings, in this order."""
         own = [reference() for reference in self._trainings]
         return len(own) == len(trainings) and all(map(operator.is_, own, trainings))
 
-    def differentiate(self, losses: Float[Tensor, "P"], *, accumulate: bool) -> None:
+    def differentiate(self, losses: PerMember, *, accumulate: bool) -> None:
         """Compute the gradients of the losses; add them to the present ones if `accumulate`."""
         weights = list(self.weights.values())
         # Of the sum: to check given gradients of the losses, torch imports SymPy, for a second.
@@ -326,12 +322,12 @@ class StackedParameters:
         for row in self._given:
             row.matrices = host
 
-    def _hold_given_rows(self, trainings: Sequence[Training]) -> bool:
+    def _hold_given_rows(self, trainings: Trainings) -> bool:
         """Whether the tensors of the trainings are still views of the rows that they were given."""
         held = [training.row for training in trainings]
         return bool(self._given) and all(map(operator.is_, held, self._given))
 
-    def _give_rows(self, trainings: Sequence[Training]) -> None:
+    def _give_rows(self, trainings: Trainings) -> None:
         """Make weights and optimiser state of the trainings views of the rows of `_own`."""
         parts = {key: self.layout.split(key, matrix) for key, matrix in self._own.items()}
         keys = [key for key in self._own if key != VALUES]
@@ -359,7 +355,7 @@ class StackedParameters:
             training.row = row
             self._given.append(row)
 
-    def _gather(self, key: str) -> Float[Tensor, "P N"]:
+    def _gather(self, key: str) -> PackRows:
         """Return the rows of the trainings, 0 where a training has no such number."""
         trainings = self.trainings
         if self._hold_given_rows(trainings):
@@ -385,7 +381,7 @@ class StackedParameters:
             pieces += self.layout.pieces(found, self._blank)
         return torch.cat(pieces).view(len(self.values), -1)
 
-    def _set_members(self, trainings: Sequence[Training]) -> None:
+    def _set_members(self, trainings: Trainings) -> None:
         # Weak references, because a training may own the `PackedTrainer` that owns this object.
         self._trainings = [weakref.ref(training) for training in trainings]
         self._parameters = [dict(t.model.named_parameters()) for t in self.row_trainings]
@@ -410,13 +406,13 @@ class StackedParameters:
             return scales, None
         names = [name for name, role in own.items() if role == MATRICES]
 
-        def matrices(rows: Float[Tensor, "P N"]) -> list[Tensor]:
+        def matrices(rows: PackRows) -> list[Tensor]:
             views = self.layout.views(rows)
             return [views[name] for name in names]
 
         return scales, matrices
 
-    def _make_mask(self) -> Float[Tensor, "P N"]:
+    def _make_mask(self) -> PackRows:
         has = self.layout.columns(self._parameters)
         return has.to(self.values)
 

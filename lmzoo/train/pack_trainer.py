@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 from torch.func import vmap
 
@@ -28,12 +28,13 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses, count_right
 from lmzoo.train.pack_compatibility import make_functional, template_model
-from lmzoo.train.pack_parameters import StackedParameters
+from lmzoo.train.pack_parameters import Rates, StackedParameters
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Accumulate
 from lmzoo.train.step import compute_loss, restrict
 from lmzoo.train.stepper import Stepper
-from lmzoo.train.trainer import Training
+from lmzoo.train.trainer import Trainings
+from lmzoo.types import Tokens
 
 EVALUATION_BATCH = 2000
 """Sequences of all members evaluated at a time; many more would exceed the cache."""
@@ -83,7 +84,7 @@ class PackedEvaluation:
         self,
         rows: Int[Tensor, "B"],
         scored: Bool[Tensor, "B T"] | None,
-        tokens: Int[Tensor, "B T"],
+        tokens: Tokens,
         lengths: Int[Tensor, "B"],
         *sources: Tensor,
     ) -> None:
@@ -124,7 +125,7 @@ class _Batches(NamedTuple):
 class PackedTrainer:
     """The stacked parameters of a pack, and the step that trains all its members."""
 
-    def __init__(self, trainings: Sequence[Training], rows: int | None = None) -> None:
+    def __init__(self, trainings: Trainings, rows: int | None = None) -> None:
         """With `rows`, the trainer can get other members, at most so many (`replace`)."""
         self.device = device_of(trainings[0].model)
         self.template = template_model(trainings[0].model)
@@ -142,7 +143,7 @@ class PackedTrainer:
         """Batches that were made for the members' next epoch."""
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
-    def replace(self, trainings: Sequence[Training]) -> None:
+    def replace(self, trainings: Trainings) -> None:
         """Give the rows to other members; what the steps have recorded serves them, too."""
         self.stacked.replace(trainings)
         self._set_clips()
@@ -211,7 +212,7 @@ class PackedTrainer:
 
     def step(
         self,
-        rates: Sequence[float] | Float[Tensor, "P"],
+        rates: Rates,
         mask: Bool[Tensor, "P B"] | None,
         scored: Bool[Tensor, "P B T"] | None,
         tokens: Int[Tensor, "P B T"],
@@ -232,7 +233,7 @@ class PackedTrainer:
             self.total += objective.detach().sum((1, 2), dtype=torch.float64)
             self._update(rates)
 
-    def _update(self, rates: Sequence[float] | Float[Tensor, "P"]) -> None:
+    def _update(self, rates: Rates) -> None:
         stacked = self.stacked
         most = self.recipe.clip_value
         if most is not None:

@@ -34,6 +34,9 @@ from lmzoo.train.pack_layout import HostRow, Layout, Row
 from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.step import Step
 
+State = dict[str, Any]
+"""Everything that a training depends on, as JSON values and tensors."""
+
 
 class Training:
     """A model in training: the state that the next epoch depends on."""
@@ -59,7 +62,7 @@ class Training:
         self.row: Row | None = None
         """What weights and optimiser state are views of after an epoch in a pack."""
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self) -> State:
         """Return the state as tensors and plain values, for `torch.load(weights_only=True)`.
 
         If the last epoch is the best one, "weights" and the best weights are the same object, so
@@ -67,7 +70,7 @@ class Training:
         """
         return self.snapshot()()
 
-    def snapshot(self) -> Callable[[], dict[str, Any]]:
+    def snapshot(self) -> Callable[[], State]:
         """Return a function that makes the state of now.
 
         After an epoch in a pack another thread may call it later: it reads copies.
@@ -83,7 +86,7 @@ class Training:
         if self.row:
             row = dataclasses.replace(self.row)  # the next epoch gives it other matrices
 
-        def make() -> dict[str, Any]:
+        def make() -> State:
             best_weights = best
             if isinstance(best, HostRow):
                 best_weights = best.weights()
@@ -128,7 +131,7 @@ class Training:
             return []
         return self.optimiser.param_groups
 
-    def progress(self) -> dict[str, Any]:
+    def progress(self) -> State:
         """Return the state without its tensors, as plain values: of a group, its size."""
         groups = [{**group, "params": len(group["params"])} for group in self._groups]
         return {
@@ -155,7 +158,7 @@ class Training:
         zeros = torch.zeros(layout.length, device=CPU)
         return torch.cat(layout.pieces(weights, zeros)).numpy()
 
-    def load(self, state: dict[str, Any]) -> None:
+    def load(self, state: State) -> None:
         """Restore the state that `dump` returned."""
         self.leave_pack()
         self.epoch = state["epoch"]
@@ -169,7 +172,7 @@ class Training:
         self.best_epoch = best["epoch"]
         self._best = copies(best["weights"])
 
-    def _regrouped(self, state: dict[str, Any]) -> dict[str, Any]:
+    def _regrouped(self, state: State) -> State:
         """Return the optimiser's state of `dump`, in the groups that this recipe asks for.
 
         Another weight decay than that of the dump gives other groups, which number the parameters
@@ -225,12 +228,15 @@ class Training:
         return bool(self.record) and self.record["valid_token"] is None
 
 
+Trainings = Sequence[Training]
+
+
 def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return a copy of each tensor."""
     return {name: value.clone() for name, value in weights.items()}
 
 
-def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
+def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[State]:
     """Return groups of `progress` with the numbers of their parameters, as torch writes them.
 
     Groups of earlier versions have no sizes: there is one, of all `count` parameters.

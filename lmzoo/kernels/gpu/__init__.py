@@ -26,7 +26,8 @@ def check_version(version: str) -> None:
     Raises:
         UserError: It is too old.
     """
-    if tuple(int(part) for part in version.split(".")[:2]) < MINIMUM:
+    parts = version.split(".")[:2]
+    if tuple(map(int, parts)) < MINIMUM:
         least = ".".join(map(str, MINIMUM))
         raise UserError(
             f"Triton {version} is too old for the GPU kernels; install Triton {least} or later, or "

@@ -82,13 +82,15 @@ class Scan(GpuRecurrence):
         r = saved[..., :width]
         d_gates = deltas[..., : 2 * width]
         d_n = deltas[..., 2 * width :]
+        # W_h multiplies h or r ⊙ h; b_h is part of the inputs or multiplied by r.
         if self.reset_before:
-            inner = (r * before, d_n)
+            inner = r * before
         else:
-            inner = (before, d_n * r)
-        d_weight = torch.cat([weight_gradient(before, d_gates), weight_gradient(*inner)], dim=-1)
-        d_bias = inner[1].sum((1, 2))[:, None]
-        return [
-            self.in_blocks(d_weight),
-            torch.zeros_like(d_bias) if self.reset_before else d_bias,
-        ]
+            inner = before
+            d_n = d_n * r
+        gates = weight_gradient(before, d_gates)
+        d_weight = torch.cat([gates, weight_gradient(inner, d_n)], dim=-1)
+        d_bias = d_n.sum((1, 2))[:, None]
+        if self.reset_before:
+            d_bias = torch.zeros_like(d_bias)
+        return [self.in_blocks(d_weight), d_bias]

@@ -10,6 +10,8 @@ from torch import Tensor
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
     """Launch a kernel on the device of its first tensor; Triton would use the current device."""
     device = next(arg.device for arg in args if isinstance(arg, Tensor))
-    on_gpu = device.type == "cuda"  # otherwise Triton's interpreter runs it
-    with torch.cuda.device(device) if on_gpu else contextlib.nullcontext():
+    scope: Any = contextlib.nullcontext()  # Triton's interpreter runs it
+    if device.type == "cuda":
+        scope = torch.cuda.device(device)
+    with scope:
         kernel[grid](*args, **options)

@@ -39,7 +39,12 @@ def _program(like: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def _real(*tensors: Tensor) -> list[Tensor]:
-    return [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
+    found = []
+    for tensor in tensors:
+        if tensor.is_complex():
+            tensor = torch.view_as_real(tensor)
+        found.append(tensor)
+    return found
 
 
 @triton.jit

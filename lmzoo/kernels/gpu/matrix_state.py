@@ -30,8 +30,12 @@ def forward(
     """Return o, S_T, all S_t (N, T, n, K, V), and u, which is empty without p and r."""
     o = v.new_empty(v.shape)
     end = start.new_empty(start.shape)
-    states = v.new_empty(*v.shape[:-1], *start.shape[-2:])
-    u = v.new_empty(*v.shape[:-1], v.shape[-1] if erased else 0)
+    # Backward reads the state before every step.
+    states = v.new_empty(v.shape[:-1] + start.shape[-2:])
+    columns = 0
+    if erased:
+        columns = v.shape[-1]
+    u = v.new_empty((*v.shape[:-1], columns))
     _launch(_forward, [q, k, v, log_w, start], erased, o, end, states, u)
     return o, end, states, u
 
@@ -44,10 +48,15 @@ def backward(
     erased = inputs[5:]
     dv = v.new_empty(v.shape)
     dstart = start.new_empty(start.shape)
-    blocks = -(-start.shape[-1] // constants(*start.shape[2:])["VALUES"])
-    sums = q.new_empty(3 + len(erased), blocks, *q.shape)
+    columns = constants(*start.shape[2:])["VALUES"]
+    blocks = -(-start.shape[-1] // columns)
+    # Programs of one head write sums over their own columns: no atomic additions.
+    sums = q.new_empty((3 + len(erased), blocks, *q.shape))
     _launch(_backward, inputs[:5], erased, g, g_end, states, u, sums, dv, dstart)
-    dq, dk, dlog, *rest = (sums.sum(1) if blocks > 1 else sums[:, 0]).unbind()
+    total = sums[:, 0]
+    if blocks > 1:
+        total = sums.sum(1)
+    dq, dk, dlog, *rest = total.unbind()
     if log_w.shape[-1] == 1:
         dlog = dlog.sum(-1, keepdim=True)
     return dq, dk, dv, dlog, dstart, *rest
@@ -63,10 +72,13 @@ def _launch(
     start = inputs[4]
     keys, values = start.shape[2:]
     chosen = constants(keys, values)
-    tensors = [tensor.contiguous() for tensor in (*inputs, *(erased or inputs[:2]), *others)]
+    # Without p and r, any tensors stand in their place and are not read.
+    erased_or_any = erased or inputs[:2]
+    tensors = [tensor.contiguous() for tensor in (*inputs, *erased_or_any, *others)]
+    grid = (len(start) * heads, -(-values // chosen["VALUES"]))
     launch(
         kernel,
-        (len(start) * heads, -(-values // chosen["VALUES"])),
+        grid,
         *tensors,
         steps,
         heads,
@@ -80,7 +92,8 @@ def _launch(
 
 def constants(keys: int, values: int) -> dict[str, int]:
     """Return the padded sizes of a program's block of S, and its warps."""
-    keys, values = (1 << (size - 1).bit_length() for size in (keys, values))
+    keys = 1 << (keys - 1).bit_length()
+    values = 1 << (values - 1).bit_length()
     values = min(values, max(1, NUMBERS // keys))
     return {
         "KEYS": keys,

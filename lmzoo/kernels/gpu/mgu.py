@@ -115,6 +115,7 @@ class Scan(GpuRecurrence):
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
         shape = start.shape[-1:] * 2
         own = weights[: self.blocks]
+        # A cut weight is a weight of zero: the kernel has no branch for it.
         both = [start.new_zeros(shape) if weight is None else weight for weight in own]
         return [
             start.clone(memory_format=torch.contiguous_format),
@@ -135,5 +136,6 @@ class Scan(GpuRecurrence):
         other = operands[..., width:]
         if not self.pair:
             return [weight_gradient(read, other)[:, None]]
-        pairs = (read, deltas[..., :width]), (other, deltas[..., width:])
-        return [torch.stack([weight_gradient(*pair) for pair in pairs], dim=1)]
+        gate = weight_gradient(read, deltas[..., :width])
+        candidate = weight_gradient(other, deltas[..., width:])
+        return [torch.stack([gate, candidate], dim=1)]

@@ -34,7 +34,7 @@ def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
     width = x.shape[2]
     columns = 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)
-    out = x.new_empty(*tokens.shape, width)
+    out = x.new_empty((*tokens.shape, width))
     grid = (-(-count // block), members)
     sizes = (count, x.shape[1], width, columns, block)
     launch(_take, grid, x, tokens, out, *strides(tokens), *sizes)
@@ -51,12 +51,15 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
     words = order = tokens
     if is_sorted:
         # Keys of 16 bits take a quarter of the passes of a radix sort.
-        keys = tokens.to(torch.int16 if vocab <= 2**15 else torch.int32)
-        words, order = keys.reshape(members, count).sort(dim=1, stable=True)
+        kind = torch.int32
+        if vocab <= 2**15:
+            kind = torch.int16
+        keys = tokens.to(kind).reshape(members, count)
+        words, order = keys.sort(dim=1, stable=True)
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // columns), members)
-    sizes = count, vocab, width, TOKENS, positions, columns
-    args = g, words, order, sums, *strides(tokens)
+    sizes = (count, vocab, width, TOKENS, positions, columns)
+    args = (g, words, order, sums, *strides(tokens))
     launch(_add, grid, *args, *sizes, SUMS, is_sorted)
     return sums
 

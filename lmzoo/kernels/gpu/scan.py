@@ -75,7 +75,7 @@ class GpuRecurrence(Recurrence):
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
         """Return contiguous copies, which the forward and the backward kernel read."""
         weight, *bias = (weight for weight in weights if weight is not None)
-        read = start, self.in_blocks(weight), *bias
+        read = (start, self.in_blocks(weight), *bias)
         return [tensor.clone(memory_format=torch.contiguous_format) for tensor in read]
 
     def in_blocks(self, weight: Float[Tensor, "*P H G"]) -> Float[Tensor, "*P W H H"]:
@@ -91,9 +91,11 @@ class GpuRecurrence(Recurrence):
     ) -> list[Tensor]:
         del tokens
         members, rows, size = start.shape
-        shape = members, rows, projected.shape[1] // rows
+        lead = (members, rows, projected.shape[1] // rows)
         width = size // self.vectors
-        states, saved = (projected.new_empty(*shape, n * width) for n in (1, self.saved))
+        states = projected.new_empty((*lead, width))
+        saved = projected.new_empty((*lead, self.saved * width))
+        # Not read where a recurrence has no bias.
         bias = start
         if self.biased:
             bias = weights[-1]
@@ -111,11 +113,12 @@ class GpuRecurrence(Recurrence):
     ) -> list[Tensor | None]:
         del tokens, rows
         states, kept = saved
-        sizes = self.blocks, self.operands
         width = states.shape[-1]
-        deltas, operands = (states.new_empty(*states.shape[:-1], n * width) for n in sizes)
+        lead = states.shape[:-1]
+        deltas = states.new_empty((*lead, self.blocks * width))
+        operands = states.new_empty((*lead, self.operands * width))
         dstart = torch.empty_like(start)
-        read = upstream, weights[0], start, states, kept
+        read = (upstream, weights[0], start, states, kept)
         self._launch(_backward, states, *read, deltas, operands, dstart)
         gradients = self.weight_gradients(start, states, kept, deltas, operands)
         return [deltas.flatten(1, 2), dstart, *gradients]
@@ -130,7 +133,8 @@ class GpuRecurrence(Recurrence):
     ) -> list[Tensor]:
         """Return the gradients of the blocks and of the bias."""
         del saved, operands
-        return [self.in_blocks(weight_gradient(states_before(start, states), deltas))]
+        gradient = weight_gradient(states_before(start, states), deltas)
+        return [self.in_blocks(gradient)]
 
     def constants(self, direction: int, width: int) -> dict[str, Any]:
         """Return the constants of the forward (0) or the backward kernel (1) at this width."""
@@ -148,14 +152,19 @@ class GpuRecurrence(Recurrence):
             return {**both, "BIASED": self.biased}
         # Three loads ahead are the default. With two, registers are enough where operands are
         # stored at widths 32 and 128, and the shared memory of the MGRU is that of one weight.
-        few = bool(self.operands) and (padded(width) != 64 or self.blocks == 1)
-        return {**both, "OPERANDS": self.operands, "STAGES": 2 if few else 3}
+        stages = 3
+        if self.operands and (padded(width) != 64 or self.blocks == 1):
+            stages = 2
+        return {**both, "OPERANDS": self.operands, "STAGES": stages}
 
     def _launch(self, kernel: Any, states: Tensor, *tensors: Tensor | None) -> None:
         """Launch a kernel of all steps, for states of this shape (P, B, T, H)."""
         members, rows, steps, width = states.shape
-        grid = -(-rows // ROWS), members
-        constants = self.constants(0 if kernel is _forward else 1, width)
+        grid = (-(-rows // ROWS), members)
+        direction = 1
+        if kernel is _forward:
+            direction = 0
+        constants = self.constants(direction, width)
         arguments = [tensor.contiguous() for tensor in tensors if tensor is not None]
         launch(
             kernel,

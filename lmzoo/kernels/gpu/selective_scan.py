@@ -27,8 +27,9 @@ def forward(*tensors: Tensor, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
     grid, sizes, chosen = _program(x, start, signed=signed)
     y = x.new_empty(x.shape)
     end = x.new_empty(start.shape)
-    stored = x.new_empty(*x.shape[:2], -(-x.shape[2] // STEPS), *start.shape[2:])
-    read = (tensor.contiguous() for tensor in tensors)
+    blocks = -(-x.shape[2] // STEPS)
+    stored = x.new_empty((*x.shape[:2], blocks, *start.shape[2:]))
+    read = [tensor.contiguous() for tensor in tensors]
     launch(_forward, grid, *read, y, end, stored, *sizes, **chosen)
     return y, end, stored
 
@@ -37,35 +38,39 @@ def backward(g: Tensor, g_end: Tensor | None, *tensors: Tensor, signed: bool) ->
     """Return the gradients of x, Δ, A, b, c and S_0 from these and the stored states."""
     x, delta, rate, b, c, start, stored = tensors
     grid, sizes, chosen = _program(x, start, signed=signed)
-    dx, ddelta, drate, dstart = (x.new_empty(like.shape) for like in (x, x, start, start))
-    dmaps = x.new_empty(grid[1], 2, *b.shape)
+    dx = x.new_empty(x.shape)
+    ddelta = x.new_empty(x.shape)
+    drate = x.new_empty(start.shape)
+    dstart = x.new_empty(start.shape)
+    # Programs of one sequence write their own sums of b and c: no atomic additions.
+    dmaps = x.new_empty((grid[1], 2, *b.shape))
     end = None
     if g_end is not None:
         end = g_end.contiguous()
-    read = (tensor.contiguous() for tensor in (g, x, delta, rate, b, c, stored))
-    written = dx, ddelta, drate, dmaps, dstart
+    read = [tensor.contiguous() for tensor in (g, x, delta, rate, b, c, stored)]
+    written = (dx, ddelta, drate, dmaps, dstart)
     launch(_backward, grid, end, *read, *written, *sizes, **chosen)
-    return dx, ddelta, drate.sum(1), *dmaps.sum(0), dstart
+    db, dc = dmaps.sum(0)
+    return dx, ddelta, drate.sum(1), db, dc, dstart
 
 
 def _program(x: Tensor, start: Tensor, *, signed: bool) -> tuple[Any, Any, dict[str, Any]]:
     members, rows, steps, width = x.shape
     chosen = constants(start.shape[2], signed=signed)
-    return (
-        (members * rows, -(-width // chosen["COLUMNS"])),
-        (rows, steps, *start.shape[2:]),
-        chosen,
-    )
+    grid = (members * rows, -(-width // chosen["COLUMNS"]))
+    sizes = (rows, steps, start.shape[2], start.shape[3])
+    return grid, sizes, chosen
 
 
 def constants(states: int, *, signed: bool) -> dict[str, Any]:
     """Return the constants of both kernels, and their warps: one for 256 numbers."""
     rows = padded(states)
     columns = max(1, min(COLUMNS, NUMBERS // rows))
-    sizes = {"ROWS": rows, "COLUMNS": columns, "STEPS": STEPS}
     return {
         "SIGNED": signed,
-        **sizes,
+        "ROWS": rows,
+        "COLUMNS": columns,
+        "STEPS": STEPS,
         "num_warps": min(8, rows * columns // 256),
     }
 

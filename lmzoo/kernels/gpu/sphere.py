@@ -18,30 +18,18 @@ def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Te
     """Return y, of the shape of x, and f of every vector."""
     y = x.new_empty(x.shape)
     f = x.new_empty(x.shape[:-1])
-    if x.dim() > 1 and x[0].is_contiguous():
-        member = x
-    else:
+    member = x
+    # One parameter of all members is read in place: its own rows are contiguous.
+    if x.dim() == 1 or not x[0].is_contiguous():
         member = x.contiguous()
     rows = 1
-    if x.dim() > 1:
-        rows = x[0].numel() // x.shape[-1]
     stride = 0
     if x.dim() > 1:
+        rows = x[0].numel() // x.shape[-1]
         stride = member.stride(0)
     grid, sizes = _program(y)
-    launch(
-        _forward,
-        grid,
-        member,
-        y,
-        f,
-        rows,
-        stride,
-        *sizes,
-        radius,
-        shortest,
-        floor,
-    )
+    options = (rows, stride, *sizes, radius, shortest, floor)
+    launch(_forward, grid, member, y, f, *options)
     return y, f
 
 
@@ -49,7 +37,7 @@ def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) ->
     """Return ∂L/∂x."""
     dx = g.new_empty(g.shape)
     grid, sizes = _program(y)
-    tensors = g.contiguous(), y.contiguous(), f.contiguous(), dx
+    tensors = (g.contiguous(), y.contiguous(), f.contiguous(), dx)
     launch(_backward, grid, *tensors, *sizes, radius, shortest)
     return dx
 

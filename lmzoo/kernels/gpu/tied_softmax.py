@@ -27,9 +27,11 @@ PROGRAMS = 528
 def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return log p (P, N), log z (P, N) and ∂ log p_n / ∂y_n (P, N, E); without tokens of log z."""
     members, count, width = y.shape
-    log_p, log_z, slope = (y.new_empty(shape) for shape in (y.shape[:2], y.shape[:2], y.shape))
+    log_p = y.new_empty(y.shape[:2])
+    log_z = y.new_empty(y.shape[:2])
+    slope = y.new_empty(y.shape)
     chosen = constants(width, has_tokens=tokens.shape[1] > 0)
-    read = y.contiguous(), *in_place(table), tokens.contiguous()
+    read = (y.contiguous(), *in_place(table), tokens.contiguous())
     grid = (-(-count // chosen["ROWS"]), members)
     sizes = (count, table.shape[1], width)
     launch(_forward, grid, *read, log_p, log_z, slope, *sizes, **chosen)
@@ -49,11 +51,13 @@ def backward(
     vocab = table.shape[1]
     chosen = constants(width, has_tokens=tokens.shape[1] > 0)
     tiles = -(-vocab // chosen["WORDS"])
-    parts = max(1, min(-(-count // chosen["ROWS"]), PROGRAMS // (tiles * members)))
+    # Parts of the vectors, so that a small vocabulary fills the GPU, too.
+    blocks = -(-count // chosen["ROWS"])
+    parts = max(1, min(blocks, PROGRAMS // (tiles * members)))
     dy = y.new_empty(y.shape)
     sums = y.new_empty(members, parts, vocab, width)
-    read = g.contiguous(), y.contiguous(), *in_place(table), tokens.contiguous()
-    tensors = *read, log_z.contiguous(), slope.contiguous(), dy, sums
+    read = (g.contiguous(), y.contiguous(), *in_place(table), tokens.contiguous())
+    tensors = (*read, log_z.contiguous(), slope.contiguous(), dy, sums)
     launch(
         _backward,
         (tiles, parts, members),
@@ -63,7 +67,9 @@ def backward(
         width,
         **chosen,
     )
-    return dy, sums.sum(1) if parts > 1 else sums[:, 0]
+    if parts == 1:
+        return dy, sums[:, 0]
+    return dy, sums.sum(1)
 
 
 def in_place(table: Tensor) -> tuple[Tensor, int]:
@@ -75,13 +81,18 @@ def in_place(table: Tensor) -> tuple[Tensor, int]:
 
 def constants(width: int, *, has_tokens: bool) -> dict[str, Any]:
     """Return the constants of both kernels, and the options of their launches, at this width."""
-    rows, words, warps = next(tile for widest, tile in TILES.items() if width <= widest)
+    fitting = [tile for widest, tile in TILES.items() if width <= widest]
+    rows, words, warps = fitting[0]
+    # Logits are exponentiated: bfloat16 has too few digits for them.
+    precision = "tf32"
+    if current_precision() is Precision.TF32X3:
+        precision = "tf32x3"
     return {
         "TOKENS": has_tokens,
         "COLUMNS": padded(width),
         "ROWS": rows,
         "WORDS": words,
-        "PRECISION": "tf32x3" if current_precision() is Precision.TF32X3 else "tf32",
+        "PRECISION": precision,
         "num_warps": warps,
         "num_stages": 1,
     }
