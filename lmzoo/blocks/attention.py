@@ -78,6 +78,7 @@ class Attention(nn.Module):
         size = -(-width // config.heads)
         inner = config.heads * size
         self.query = Linear(width, inner, std)
+        # No bias: it would add the same to all scores of a query, which the softmax ignores.
         self.key = Linear(width, inner, std, bias=False)
         self.value = Linear(width, inner, std)
         self.output = Linear(inner, width, output_std or std)
@@ -85,6 +86,7 @@ class Attention(nn.Module):
         self.estimated_gradient = ""
         if config.pick is Pick.ARGMAX:
             self.estimated_gradient = "straight-through, of hard attention"
+        # Unit vectors have products of up to 1, which need a larger factor.
         default = {Normed.NONE: size**-0.5, Normed.KEY: 1.0, Normed.BOTH: size**0.5}
         self._temperature = config.temperature or default[config.normed]
         log_temperature = None
@@ -121,7 +123,9 @@ class Attention(nn.Module):
             o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
         else:
             weights = self.attention_weights(masked_logits(q, k, mask))
+            # Hard attention is a matrix of weights: torch's function has none.
             o = nn.functional.dropout(weights, dropout) @ v
+        # Heads side by side again.
         joined = o.transpose(-3, -2).flatten(-2)
         return self.output(joined)
 

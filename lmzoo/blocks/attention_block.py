@@ -39,6 +39,7 @@ class FeedForward(nn.Module):
             self.activate = nn.ReLU()
         else:
             self.activate = nn.GELU("tanh")
+        # The last map of a branch may start smaller, so that deep stacks begin near the identity.
         self.contract = Linear(hidden, width, output_std or std)
 
     def forward(self, x: Vectors) -> Vectors:
@@ -83,6 +84,7 @@ class AttentionBlock(nn.Module):
         )
         self.feed_forward = FeedForward(
             width,
+            # The width of the hidden layer as published.
             4 * width,
             activation,
             std=std,
@@ -102,6 +104,7 @@ class AttentionBlock(nn.Module):
 
         def attend(x: Tensor) -> Tensor:
             if memory is None:
+                # This `x`, not the caller's: keys of itself are normed as the queries are.
                 return self.attention(x, x, mask)
             return self.attention(x, memory, mask)
 
@@ -116,6 +119,7 @@ class AttentionBlock(nn.Module):
         memory = x
         if pre:
             memory = self.attention_norm(x)
+        # The keys are kept as they were computed: a norm sees one position only.
         cache = self.attention.keys_and_values(memory, cache)
         h = x + self.dropout(self.attention(memory, cache))
         if not pre:
@@ -131,6 +135,7 @@ class AttentionBlock(nn.Module):
         """Return the self-attention weights α of every head."""
         if self.norm_position is NormPosition.PRE:
             x = self.attention_norm(x)
+        # The logits again: the fast functions of torch return no weights.
         logits = self.attention.logits(x, x, mask)
         return self.attention.attention_weights(logits)
 
@@ -142,6 +147,7 @@ class AttentionBlock(nn.Module):
     ) -> Tensor:
         if self.norm_position is NormPosition.PRE:
             return x + self.dropout(part(norm(x)))
+        # As published in 2017: the norm is after the sum.
         return norm(x + self.dropout(part(x)))
 
 
@@ -179,6 +185,7 @@ class CrossBlock(AttentionBlock):
         mask: AttentionMask | None = None,
     ) -> Float[Tensor, "B Q E"]:
         assert memory is not None, "a decoder layer needs a memory"
+        # A target reads only itself and what is before it.
         causal = causal_mask(x.shape[1], x.device)
 
         def attend_to_self(x: Tensor) -> Tensor:
@@ -197,6 +204,7 @@ class CrossBlock(AttentionBlock):
         """Process the next position over a memory; return its own keys and values so far, too."""
         pre = self.norm_position is NormPosition.PRE
         new = x
+        # What is added to the cache is normed as in training.
         if pre:
             new = self.self_attention_norm(x)
         new_cache = self.self_attention.keys_and_values(new, cache)

@@ -90,6 +90,7 @@ class Cell(nn.Module, ABC):
 
     def forward(self, method: Callable[..., Any], *arguments: Any) -> Any:
         """Call a method of the cell; `functional_call` needs it."""
+        # `functional_call` runs `forward` only: this lets it run any method.
         return method(self, *arguments)
 
     @abstractmethod
@@ -149,6 +150,7 @@ class Cell(nn.Module, ABC):
         if done is None:
             done = self.naive_scan_from(x, state)
         outputs, state = done
+        # Callers feed these states back: gradients end here, as in truncated backpropagation.
         return outputs, tuple(part.detach() for part in state)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
@@ -162,6 +164,7 @@ class Cell(nn.Module, ABC):
         outputs = self.fast_scan(x, *state)
         if outputs is None:
             return None
+        # The outputs are the states, so the last one is the state after all positions.
         return outputs, (outputs[:, -1],)
 
     def naive_scan_from(self, x: Inputs, state: State) -> OutputAndState:
@@ -169,6 +172,7 @@ class Cell(nn.Module, ABC):
         outputs = []
         if isinstance(x, TokenInputs):
             x = x.vectors()
+        # Of all positions in one product, then step by step.
         for projected in single(self.project(x)).unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
@@ -181,11 +185,13 @@ class Cell(nn.Module, ABC):
         projected = map_vectors(lambda vectors: single(self.project(vectors)), x)
         if not isinstance(projected, TokenInputs):
             return projected
+        # Rows of a table are projected once, however often their tokens occur.
         return take_rows(projected.table, projected.tokens)
 
     @in_single_precision
     def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
+        # `project` works on sequences: here of one token.
         projected = single(self.project(x[:, None]))
         return self.step(projected[:, 0], state)
 
@@ -299,8 +305,10 @@ class Weights(nn.Module):
         """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
         weight = getattr(self, name)
         is_vector = name in self._biases or len(self._shapes[name]) < 2
+        # Vectors with a draw of their own, such as a bias that opens a gate, keep it.
         if name in self.own_draws and is_vector:
             return
+        # In the shape of all gates: a draw may depend on it (orthogonal).
         drawn = weight.new_zeros(self._shapes[name])
         if name not in self._biases:
             draw_matrices(drawn, draw)
@@ -321,6 +329,7 @@ def keep_gates(rows: Float[Tensor, "G *_"], gates: str, kept: Collection[str]) -
         if gate in kept:
             parts.append(part)
     if not parts:
+        # An empty block has the right number of columns.
         return rows[:0]
     return torch.cat(parts)
 
@@ -332,6 +341,7 @@ def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tenso
         return weight
     parts = dict(zip(kept, weight.chunk(len(kept)), strict=True))
     parts |= others
+    # A gate that is cut has zeros.
     zero = torch.zeros_like(next(iter(parts.values())))
     return torch.cat([parts.get(gate, zero) for gate in gates])
 
@@ -348,6 +358,7 @@ def affine(
             return product
         return product + bias
     if bias is None:
+        # All paths are cut.
         return x.new_zeros(x.shape)
     shape = x.shape[:-1] + bias.shape
     return bias.expand(shape)

@@ -45,6 +45,7 @@ class DeltaConfig:
     @model_validator(mode="after")
     def _no_range_without_beta(self) -> Any:
         if "beta" in self.cuts:  # type: ignore[attr-defined]
+            # The instance is frozen.
             object.__setattr__(self, "beta_max", 1.0)  # β is 1: equal functions, equal configs
         return self
 
@@ -70,6 +71,7 @@ class DeltaRule(MatrixCell):
         expand_v = getattr(config, "expand_v", 1)
         self.shape_state(config.heads, size, expand_v * size)
         owns = {"q", "k", "v", "beta", "conv", "out", "norm", *self.owns}
+        # One table for all cells: shared weights then have one order of draws.
         weights = {name: weight for name, weight in self._table().items() if name in owns}
         self.set_weights(weights, removed(self.removes, config.cuts))
 
@@ -128,6 +130,7 @@ class DeltaRule(MatrixCell):
         q = self.directions(z["q"])
         k = self.directions(z["k"])
         v = self.split_heads(z["v"])
+        # On the query only, once: k is a direction.
         q = q / self.keys**0.5
         beta = 1.0
         if "beta" in z:
@@ -268,6 +271,7 @@ class DeltaProduct(GatedDelta):
         cuts: Cuts[GatedDeltaCut] = frozenset()
 
     def __init__(self, config: Config, width: int, length: int) -> None:
+        # Before the base class, which reads it.
         self.substeps = config.products
         super().__init__(config, width, length)
 
@@ -280,6 +284,7 @@ class DeltaProduct(GatedDelta):
         steps = []
         for i in range(self.substeps):
             own = dict(z)
+            # The decay is one for the token: the first of its steps has it.
             if i > 0:
                 own.pop("alpha", None)
             for name, parts in split.items():
@@ -345,6 +350,7 @@ class KDA(DeltaRule):
     def log_alpha(self, z: Parts, like: Tensor) -> Tensor:
         if "alpha" not in z:
             return super().log_alpha(z, like)
+        # By channels of the keys: KDA forgets each at its own rate.
         delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
         rate = self.w.log_rate.exp()[:, None]
         decay = nn.functional.softplus(self.split_heads(delta))

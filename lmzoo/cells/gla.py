@@ -109,8 +109,10 @@ class GatedLinearAttention(MatrixCell):
             log_decay = _expanded(self.log_decay, q)
         else:
             logit = nn.functional.linear(z["low"], self.w.alpha, self.w.bias_alpha)
+            # The temperature keeps α near 1 at the start: σ(z)^(1/16).
             log_alpha = logsigmoid(logit) / TEMPERATURE
             log_decay = self.split_heads(log_alpha)
+        # Scores are divided by √K, as in attention.
         return Update(q / self.keys**0.5, k, v, log_decay)
 
 
@@ -202,6 +204,7 @@ class Retention(MatrixCell):
     def update(self, z: Parts) -> Update:
         q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
         if "t" in z:
+            # As published: the slowest pair turns with 10000^(−1).
             last = max(1.0, self.keys // 2 - 1.0)
             q = rotate(q, z["t"], last)
             k = rotate(k, z["t"], last)
@@ -244,6 +247,7 @@ def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
         cuts = cuts - none
     if HGRN2Cut.QUERY in cuts:
         return cuts - {HGRN2Cut.SQUASH}
+    # Without a query nothing is left to squash.
     return cuts
 
 
@@ -290,6 +294,7 @@ class HGRN2(MatrixCell):
         h = width
         size = width // config.heads
         self.shape_state(config.heads, size, size)
+        # Two vectors start a matrix: their outer product.
         self.num_state_vectors = 2
         weights: WeightTable = {
             "xf": h,
@@ -313,6 +318,7 @@ class HGRN2(MatrixCell):
     def initial_state(self, start: Tensor) -> State:
         vectors = self.shift_start(start).chunk(2, dim=-1)
         key, value = map(self.split_heads, vectors)
+        # Rank one: K V numbers would need as many start vectors.
         return (key[..., :, None] * value[..., None, :],)
 
     def project(self, x: Tensor) -> Tensor:
@@ -322,6 +328,7 @@ class HGRN2(MatrixCell):
     def update(self, z: Parts) -> Update:
         value = self.split_heads(z["xv"])
         bound = self.w.bound
+        # `xf` is projected without a bias: the bound is one.
         log_f = torch.zeros_like(z["xv"])  # without effect where f has no weights
         if "xf" in z:
             log_f = logsigmoid(z["xf"])

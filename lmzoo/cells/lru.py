@@ -97,19 +97,23 @@ class LRU(DiagonalCell):
 
     def _draw_nu(self, shape: Shape) -> Tensor:
         """Draw |λ|², uniform in the ring's range."""
+        # Uniform on the area of the ring, so in the square of the radius.
         low = self.config.r_min**2
         high = self.config.r_max**2
+        # Not at the edges: their logarithms are infinite.
         uniform = torch.empty(shape).uniform_(LEAST, 1 - LEAST)
         square = low + (high - low) * uniform
         # γ is drawn after λ and depends on it.
         self._radius = square.sqrt()
         bounded = LRUCut.EXPONENTIAL not in self.cuts
+        # exp(−exp ν) is below 1 for every ν; a plain radius may leave the circle.
         if bounded:
             return torch.log(-torch.log(self._radius))
         return self._radius
 
     def _draw_gamma(self, shape: Shape) -> Tensor:
         """Return log √(1 − |λ|²) of the λ that were drawn."""
+        # √(1 − |λ|²) keeps the size of the state that of the inputs.
         return torch.log(1 - self._radius**2) / 2
 
     def _draw_theta(self, shape: Shape) -> Tensor:
@@ -126,6 +130,7 @@ class LRU(DiagonalCell):
         if LRUCut.EXPONENTIAL not in self.cuts:
             radius = torch.exp(-torch.exp(nu))
         if theta is None:
+            # A real radius: no turn.
             phase = torch.zeros_like(nu)
         elif LRUCut.EXPONENTIAL in self.cuts:
             phase = theta
@@ -168,6 +173,7 @@ class LRU(DiagonalCell):
 
 def _half_normal(shape: Shape) -> Tensor:
     """Draw from N(0, 1/2H), the real or the imaginary part of N(0, 1/H)."""
+    # Real and imaginary parts together have variance 1.
     return unit_normal(shape) / math.sqrt(2)
 
 
@@ -189,6 +195,7 @@ MARGIN = 1e-6
 def canonical(cuts: frozenset[RGLRUCut]) -> frozenset[RGLRUCut]:
     """Return the one set of cuts that stands for all sets with the same function."""
     if cuts >= UNDECAYED:
+        # Without the carry and the root, the recurrence gate multiplies nothing.
         cuts = cuts | {RGLRUCut.RECURRENCE_GATE}
     if RGLRUCut.RECURRENCE_GATE in cuts:
         cuts = cuts - {RGLRUCut.INPUT_TO_RECURRENCE, RGLRUCut.RECURRENCE_BIAS}
@@ -267,6 +274,7 @@ class RGLRU(Cell):
         """Return a and b; the root of a token is 1 where `first` is true."""
         x, *logits = projected.split(self.width, dim=-1)
         r = None
+        # In the order of `project`: x, then the logits of gates that are there.
         if RGLRUCut.RECURRENCE_GATE not in self.cuts:
             r, *logits = logits
         b = x
@@ -274,6 +282,7 @@ class RGLRU(Cell):
             b = torch.sigmoid(logits[0]) * x
         if self.w.decay is None:
             return torch.zeros_like(x), b
+        # In logarithms: a power near 1 would lose digits.
         log_a = -self.config.c * softplus(self.w.decay)
         if r is None:
             log_a = log_a.expand_as(x)
@@ -283,6 +292,7 @@ class RGLRU(Cell):
             # Near a = 1 the root's gradient has no bound; the margin gives it one.
             square = -torch.expm1(2 * log_a)
             root = torch.sqrt(square.clamp_min(MARGIN))
+            # The first token is not scaled: there is no state that it would have to match.
             b = torch.where(first, b, b * root)
         if RGLRUCut.CARRY in self.cuts:
             a = torch.zeros_like(x)
@@ -318,6 +328,7 @@ class RGLRU(Cell):
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         h, *read = state
         projected = self.project_inputs(x)
+        # Positions of this call; `read` counts those of calls before.
         steps = torch.arange(projected.shape[1], device=h.device)[:, None]
         first = None
         if read:

@@ -81,6 +81,7 @@ class LSTM(Cell):
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         c = state[1]
         rows = projected + state[0] @ self.w.weight_hh.T
+        # Without a gate f, rows has three blocks: `f` is then empty.
         i, *f, g, o = rows.split(self.width, dim=-1)
         i = torch.sigmoid(i)
         o = torch.sigmoid(o)
@@ -98,10 +99,13 @@ class LSTM(Cell):
         if recurrence is None:
             return None
         projected = recurrence.project(self.project, x)
+        # The kernel also takes peepholes and a feedback of gates, which this cell has not.
         weights = [self.w.weight_hh.mT, None, None]
         h, *_, c = scan(recurrence, projected, start, weights)
         if not h.shape[1]:
+            # A sequence without positions changes no state.
             return h, state
+        # A kernel may save more than c, which is its last block.
         return h, (h[:, -1], c[:, -1, -self.width :])
 
 
@@ -112,6 +116,7 @@ def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> 
         return torch.cat([i, g, o])
     if bias is not None and name.startswith("bias"):
         f = torch.zeros_like(f)
+        # Only one of the two biases: they are added.
         if name == "bias_ih":
             f = torch.full_like(f, bias)
     return torch.cat([i, f, g, o])
@@ -189,6 +194,7 @@ class PeepholeLSTM(Cell):
             # Equal functions, equal configs.
             if not _kept(cuts):
                 object.__setattr__(self, "cuts", cuts - {Cut.PEEPHOLES})
+                # Fields that nothing reads without a gate.
                 object.__setattr__(self, "gate_recurrence", False)
             if Cut.PEEPHOLES in cuts or not _kept(cuts):
                 object.__setattr__(self, "peephole", Peephole.FULL)
@@ -215,6 +221,7 @@ class PeepholeLSTM(Cell):
     def _keep(self, name: str, drawn: Tensor) -> Tensor:
         """Return the rows of the gates that are left; of gate recurrence also the columns."""
         if name == "weight_gates":
+            # Its columns are gates, too: both axes lose those that are cut.
             drawn = keep_gates(drawn.mT, "ifo", self.kept).mT
         gates = "ifgo"
         if name in ("weight_ch", "weight_gates"):
@@ -226,6 +233,7 @@ class PeepholeLSTM(Cell):
         weight = all_gates(weight, gates, ["g", *self.kept])
         if Cut.COUPLED not in self.cuts:
             return weight
+        # f = 1 − σ(i) = σ(−i)
         i, _, *rest = weight.chunk(len(gates))
         return torch.cat([i, -i, *rest])
 
@@ -235,6 +243,7 @@ class PeepholeLSTM(Cell):
         opened = {gate for gate in "ifo" if CONSTANT[gate] in self.cuts}
         if not opened:
             return bias
+        # A large logit opens a gate: σ(100) is 1 in float32.
         shifts = []
         for gate in "ifgo":
             shift = 0.0
@@ -251,6 +260,7 @@ class PeepholeLSTM(Cell):
         state = super().initial_state(start)
         if not self.config.gate_recurrence:
             return state
+        # The gates of the token before, which are zero at the start.
         return (*state, start.new_zeros(len(start), 3 * self.width))
 
     @property
@@ -321,6 +331,7 @@ class PeepholeLSTM(Cell):
             "squash_output": Cut.OUTPUT_ACTIVATION not in self.cuts,
         }
         recurrence = None
+        # The kernels have no full peepholes: these are a product more in every step.
         if not full:
             recurrence = find_recurrence("lstm", start, on_gpu=False, **options)
         if recurrence is None:
@@ -330,6 +341,7 @@ class PeepholeLSTM(Cell):
             peepholes = self._full(w.weight_ch, "ifo")
         feedback = None
         if self.config.gate_recurrence:
+            # The kernel's feedback is from all four blocks to all four; the candidate has none.
             feedback = _with_candidate(self._full_gates().mT)
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
         projected = recurrence.project(self.project, x)
@@ -395,6 +407,7 @@ class Janet(Cell):
         super().__init__(config, width, length)
 
         def bias(shape: Shape) -> Tensor:
+            # Chrono initialisation: biases log U(1, T−1) make gates that remember up to T steps.
             times = torch.empty(width).uniform_(1, max(length - 1, 1))
             return torch.cat([times.log(), torch.zeros(width)])
 
@@ -427,10 +440,12 @@ class Janet(Cell):
         def project(x: Tensor) -> Tensor:
             f, g = self.project(x).chunk(2, dim=-1)
             i = self.config.beta - f
+            # JANET has no output gate: an open one is the identity.
             o = torch.full_like(g, OPEN)
             return torch.cat([i, f, g, o], dim=-1)
 
         f, g = self.w.weight_hh.chunk(2)
+        # i reads −f, so that i = σ(β − s).
         rows = torch.cat([-f, f, g, torch.zeros_like(g)])
         weights = [rows.mT, None, None]
         start = torch.cat([c, c], dim=-1)

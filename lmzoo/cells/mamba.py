@@ -74,6 +74,7 @@ class Mamba(MatrixCell):
         self.shape_state(1, n, d)
         rank = -(-width // 16)  # as published, rounded up
         cut = {name for name in ("b", "c", "skip", "gate") if name in cuts}
+        # A fixed vector stands for a map that is cut.
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
         if MambaCut.CONVOLUTION in cuts:
             cut |= {"conv", "bias_conv"}
@@ -109,6 +110,7 @@ class Mamba(MatrixCell):
         linear = nn.functional.linear
         delta = w.bias_delta.expand_as(x)
         if w.delta is not None:
+            # As published, by a map of low rank.
             delta = linear(linear(x, w.low_delta), w.delta, w.bias_delta)
         shape = (*x.shape[:-1], self.keys)
         if w.b is None:
@@ -131,15 +133,18 @@ class Mamba(MatrixCell):
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         s, *memory = state
+        # `prepare` works on sequences: here of one token.
         parts, memory = self.prepare(projected[:, None], tuple(memory))
         z = {name: part[:, 0] for name, part in parts.items()}
         delta, b, c = self.maps(z["x"])
         decay = (-self._rate() * delta[..., None, :]).exp()
         if self.config.signed:
+            # Decays in (−1, 1): eigenvalues below 0 can count modulo 2.
             decay = 2 * decay - 1
         written = b[..., None] * (delta * z["x"])[..., None, :]
         s = decay * s[:, 0] + written
         o = (c[..., None] * s).sum(-2)
+        # The state of Mamba is one block for all channels.
         # The state of the base class has an axis of heads: here one.
         return self.readout(o, z), (s[:, None], *memory)
 
@@ -158,6 +163,7 @@ class Mamba(MatrixCell):
 def _log_integers(states: int, shape: Shape) -> Tensor:
     """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
     rates = torch.arange(1.0, states + 1).log()
+    # Rates 1..S for every channel (S4D-Real).
     return rates.repeat_interleave(shape[0] // states)
 
 
@@ -224,6 +230,7 @@ class Mamba2(MatrixCell):
             cut |= {"skip"}
         # A map that is cut is replaced by a vector, the same for all tokens.
         cut |= {f"fixed_{name}" for name in ("b", "c") if name not in cuts}
+        # The convolution runs over x and the maps that remain.
         maps = 2 - len(cut & {"b", "c"})
         convolved = inner + maps * states
         weights: WeightTable = {
@@ -249,6 +256,7 @@ class Mamba2(MatrixCell):
         x = self.split_heads(z["x"])
         heads = (*x.shape[:-1], self.keys)
         if "b" in z:
+            # One map for all heads, as published.
             b = z["b"][..., None, :]
         else:
             b = w.fixed_b
@@ -264,6 +272,7 @@ class Mamba2(MatrixCell):
         log_a = torch.zeros_like(delta)
         if w.log_rate is not None:
             log_a = -w.log_rate.exp()[:, None] * delta
+        # Δ scales what is written, as the step of a discretised equation.
         return Update(c.expand(heads), delta * b, x, log_a)
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
@@ -343,6 +352,7 @@ class Mamba3(MatrixCell):
         states = config.states
         self.shape_state(n, states, head_size(config.expand * width, n))
         inner = n * self.values
+        # A rotation turns pairs, and half of the keys.
         self.pairs = max(1, states // 4)
         weights: WeightTable = {
             "x": inner,
@@ -377,9 +387,11 @@ class Mamba3(MatrixCell):
         z["x"] = self.split_heads(z["x"])
         turned = None
         if "angle" in z:
+            # tanh bounds the angle of a step by π Δ.
             speed = torch.tanh(z["angle"])[..., None, :]
             moved = math.pi * z["delta"][..., None] * speed
             turned = angle[:, None] + moved.cumsum(1)
+            # The angle goes on after a chunk: the sum starts from the last one.
             angle = turned[:, -1]
         shape = (*z["delta"].shape, self.keys)
         for name, scales, bias in (("b", w.norm_b, w.bias_b), ("c", w.norm_c, w.bias_c)):
@@ -393,6 +405,7 @@ class Mamba3(MatrixCell):
         # The trapezoid also reads B and x of the token before.
         for name, first in zip(("b", "x"), before, strict=True):
             earlier = z[name][:, :-1]
+            # The first position reads what the state remembers.
             z[f"{name}_before"] = torch.cat([first[:, None], earlier], dim=1)
         return z, (angle, z["b"][:, -1], z["x"][:, -1])
 
@@ -406,9 +419,11 @@ class Mamba3(MatrixCell):
         log_a = torch.zeros_like(delta)
         if "rate" in z:
             rate = softplus(z["rate"])[..., None]
+            # A rate of 0 would never forget, and its gradient is 0, too.
             log_a = -rate.clamp_min(LEAST_RATE) * delta
         first = Update(
             z["c"],
+            # Two writes a token: the value before, which decays with the state, then the new one.
             (1 - new) * delta * z["b_before"],
             z["x_before"],
             torch.zeros_like(delta),

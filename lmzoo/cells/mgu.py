@@ -58,6 +58,7 @@ def canonical(cuts: Cuts) -> Cuts:
     if cuts >= CANDIDATE:
         cuts = cuts | {Cut.WRITE}
     if Cut.WRITE in cuts:
+        # A candidate of zeros writes nothing: one name for both.
         cuts = cuts - CANDIDATE
     if cuts >= {Cut.CARRY, Cut.WRITE}:
         raise UserError(f"cuts {numbered(cuts)} leave h = 0 at every step; remove one of them")
@@ -100,6 +101,7 @@ class MGU(Minimal):
         @model_validator(mode="before")
         @classmethod
         def _rename_mutations(cls, value: Any) -> Any:
+            # Fields are given by keyword or as a dict.
             if isinstance(value, ArgsKwargs):
                 value = value.kwargs
             fields = dict(value or {})
@@ -279,6 +281,7 @@ class PriorCarry(DrawnModule):
         if self.prior is None:
             return 0
         length, _, width = self.prior.shape
+        # Entries s < t; the softmax of the single one at t = 1 is constant.
         used = max(0, (length - 1) * (length - 2) // 2 - 1)
         return (length**2 - used) * width
 
@@ -445,6 +448,7 @@ class MGRU(Minimal):
         g = projected
         hf = self.w.hf
         if hf is None:
+            # σ(0): nothing enters the gate.
             f = torch.full_like(h, 0.5)
         else:
             f = torch.sigmoid(self._gate_input(h) @ hf)

@@ -29,6 +29,7 @@ Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
 
 def positive(u: Tensor) -> Tensor:
     """Return u + ½ where u >= 0, and σ(u) elsewhere."""
+    # The published g, continuous and positive: a logarithm of states exists.
     return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
 
 
@@ -45,6 +46,7 @@ def writes_zero(config: Any) -> bool:
     none: set[Any] = {cut for cut in config.cuts if cut in paths}
     zero = none >= set(paths[:2])
     if not zero or config.candidate is Candidate.POSITIVE:
+        # A positive candidate of zeros writes ½.
         return False
     if "carry" in none:
         raise UserError(f"cuts {numbered(none)} leave h = 0 at every step; remove one of them")
@@ -114,9 +116,11 @@ class MinGRU(DiagonalCell):
             "bh": (h,),
             "hz": (h, h),
         }
+        # In the order of the cuts, of which the first four are weights.
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
         if not config.state_to_gate:
             cut |= {"hz"}
+        # Without both, h = c: a gate has nothing to choose between.
         self.gated = not self.cuts >= {*ALONE}
         if not self.gated:
             cut |= {"xz", "bz"}

@@ -63,6 +63,7 @@ class GatedFeedback(Cell):
             self.num_state_vectors = 2 * d
         else:
             self.num_state_vectors = d
+        # The order of the draws: what a seed gives depends on it.
         shapes: dict[str, Shape] = {
             "w": (d, h, h),
             "u": (d, d, h, h),
@@ -90,6 +91,7 @@ class GatedFeedback(Cell):
         cells = []
         for j in range(depth):
             reset = self.reset(j, below, before)
+            # Each of the layers i before feeds layer j, by its own share r_ij.
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
             own = self._own_gates(j, below, before[:, j])
             candidate = below @ self.w.w[j].T + self.w.b[j]
@@ -130,6 +132,7 @@ class GatedFeedback(Cell):
         if self.config.unit is Unit.TANH:
             return torch.tanh(candidate + s), None
         if self.config.unit is Unit.GRU:
+            # As in the GRU of cuDNN: r multiplies the product, not the state.
             n = torch.tanh(candidate + gates["r"] * s)
             return n + gates["z"] * (own - n), None
         assert c is not None
@@ -211,6 +214,7 @@ class HierarchicalMultiscaleLSTM(Cell):
         return (self.config.depth - 1) * self.width**2
 
     def initial_state(self, start: Tensor) -> State:
+        # No segment has ended before the first token.
         no_boundaries = start.new_zeros(len(start), self.config.depth - 1)
         return (*start.chunk(self.num_state_vectors, dim=-1), no_boundaries)
 
@@ -245,6 +249,7 @@ class HierarchicalMultiscaleLSTM(Cell):
         boundaries = []
         # The output and the boundary of the layer below, z^{ℓ-1}_t.
         below = projected
+        # Every token is a segment of the bottom layer.
         z_below = torch.ones_like(projected[:, :1])
         for j, layer in enumerate(self.layers):
             w = cast("Weights", layer)
@@ -262,6 +267,7 @@ class HierarchicalMultiscaleLSTM(Cell):
             new = i * torch.tanh(g)
             # UPDATE, COPY and FLUSH as products with 0 and 1: rows of a batch differ.
             keep = z_below * f + (1 - z_below)
+            # A flush writes also where the layer below has not ended a segment.
             new = (flush + (1 - flush) * z_below) * new
             cells[j] = (1 - flush) * keep * cells[j] + new
             copy = (1 - flush) * (1 - z_below)
@@ -308,6 +314,7 @@ def _layer(width: int, *, top: bool) -> Weights:
 def _set_boundary_bias(name: str, drawn: Tensor) -> Tensor:
     """Set the boundary bias to 0.5: layers above a boundary that is always 0 get no gradient."""
     if name == "bias":
+        # A hard boundary begins at s > 0: 0.5 lets the detector begin open.
         boundary = torch.full_like(drawn[-1:], 0.5)
         return torch.cat([drawn[:-1], boundary])
     return drawn
@@ -379,6 +386,7 @@ class GridLSTM(Cell):
             w = cast("Weights", self.blocks[block])
             both = torch.cat([hidden[k], h], dim=-1)
             hidden[k], memory[k] = update_memory(both, w.time, w.time_bias, memory[k], squash)
+            # Depth then reads the new h of time.
             if self.config.priority:
                 both = torch.cat([hidden[k], h], dim=-1)
             if self._memory:
@@ -416,6 +424,7 @@ def _block(width: int, *, memory: bool) -> Weights:
         "depth": (depth, 2 * width),
         "depth_bias": (rows,),
     }
+    # The depth dimension has no bias where it has no memory.
     cut = {"depth_bias"}
     if memory:
         cut = set()

@@ -116,6 +116,7 @@ class MLSTM(MatrixCell):
         # The normaliser n is one more column of C: what writes v also writes a 1.
         self.shape_state(n, size, size + self._normalised)
         inner = n * size
+        # Blocks of 4, as published, where the width allows it.
         block = 4
         while inner % block:
             block //= 2
@@ -153,6 +154,7 @@ class MLSTM(MatrixCell):
         *window, m = memory
         z, window = self._named(projected, tuple(window))
         log_i, log_f = self._log_gates(z)
+        # m only keeps exponentials in range and cancels: it needs no gradient.
         with torch.no_grad():
             # m_t = L_t + max(m_0, max_{s≤t} log i_s − L_s), with L_t = Σ_{s≤t} log f_s
             total = log_f.cumsum(1)
@@ -168,6 +170,7 @@ class MLSTM(MatrixCell):
         w = self.w
         u = projected[..., : self._columns["u"]]
         for name, inputs in (("q", z["u"]), ("k", z["u"]), ("v", u)):
+            # q and k read the convolution, v the tokens themselves.
             blocks = getattr(w, name)
             inputs = inputs.unflatten(-1, blocks.shape[:2])
             z[name] = torch.einsum("...nd,ned->...ne", inputs, blocks).flatten(-2)
@@ -183,6 +186,7 @@ class MLSTM(MatrixCell):
         log_i, log_f = self._log_gates(z)
         if "m" in z:
             log_i = log_i - z["m"]
+            # C and n are stored divided by e^m: a step changes that factor, too.
             log_f = log_f + z["m before"] - z["m"]
         if self._normalised:
             # The normaliser is one more column of C, whose value is always 1.
@@ -195,6 +199,7 @@ class MLSTM(MatrixCell):
             # e^(−m) in place of 1: C and n are stored divided by e^m.
             floor = torch.ones_like(o[..., 0])
             if "m" in z:
+                # e^80 is still finite in float32.
                 floor = (-z["m"]).clamp(-80, 80).exp()
             normaliser = torch.maximum(o[..., -1].abs(), floor)
             o = o[..., :-1] / normaliser[..., None]
@@ -213,6 +218,7 @@ class MLSTM(MatrixCell):
         log_i = zero
         if "i" in z:
             log_i = z["i"] + self.w.bias_i
+        # Without the exponential gate, i is a sigmoid as f is.
         if "i" in z and not self._exponential:
             log_i = log_sigmoid(log_i)
         if "f" in z:
@@ -318,8 +324,7 @@ class SLSTM(Cell):
         super().__init__(config, width, length)
         self.cuts = config.cuts
         h = width
-        # A head of one unit has the norm 0.
-        # A head of one unit has the norm 0.
+        # A head of one unit has the norm 0: at least two units a head.
         self.heads = max(1, min(h // 2, config.heads))
         while h % self.heads:
             self.heads -= 1

@@ -69,6 +69,7 @@ class Scene:
 
 FOLDER = Path(__file__).parent
 SCENES: dict[str, Scene] = {}
+# Data, not code: words of a scene are edited without Python.
 for _name, _fields in tomllib.loads((FOLDER / "captions.toml").read_text()).items():
     SCENES[_name] = Scene(**_fields)
 RULES = tomllib.loads((FOLDER / "caption_rules.toml").read_text())
@@ -93,6 +94,7 @@ def parse_forms(words: str) -> tuple[Forms, ...]:
     found = []
     for word in words.split():
         singular, _, plural = word.partition("/")
+        # Regular plurals need not be written.
         found.append(Forms(singular, plural or f"{singular}s"))
     return tuple(found)
 
@@ -114,6 +116,7 @@ for _n, _be in BE.items():
 def caption_grammar() -> Grammar:
     """Return the grammar of all scenes. It is built once per process."""
     choices: Choices = {"Start": falling_weights(f"Sentence.{name}" for name in SCENES)}
+    # Scenes differ in which of their words are frequent.
     for offset, (name, scene) in enumerate(SCENES.items()):
         choices |= add_scene_suffix(name, scene_rules(scene, offset))
     return Grammar("Start", choices)
@@ -139,6 +142,7 @@ def falling_weights(texts: Iterable[str], offset: int = 0) -> Weights:
     """Return the weights 1, 1/√2, 1/√3 ... of the texts, in cyclic order from index `offset`."""
     choices = [text.replace("_", " ") for text in texts]
     count = len(choices)
+    # As in natural text, few words are frequent: weights fall with the root of the rank.
     return {text: (1 + (i - offset) % count) ** -0.5 for i, text in enumerate(choices)}
 
 
@@ -219,6 +223,7 @@ def shared_rules(scene: Scene, offset: int) -> Choices:
                     texts = [forms.of(agreement["n"]) for forms in parse_forms(words)]
                 own = falling_weights(texts, offset * rule.get("turn", 0))
             else:
+                # A rule of templates has its own weights.
                 own = {text.format(**agreement): weight for text, weight in rule.items()}
             choices[head.format(**agreement)] = own
     return choices
@@ -247,7 +252,9 @@ def scored_lengths(*, by_character: bool) -> LengthTable:
     `<end>` after it.
     """
     if by_character:
+        # A space, or the end, follows every word.
         return caption_grammar().lengths(lambda word: len(word) + 1)
+    # The end of the caption.
     return caption_grammar().lengths(lambda _: 1).shifted(1)
 
 
@@ -286,7 +293,9 @@ class Captions(CorpusSource):
                 rows = [" ".join(words) for words in rows]
             return encode(rows, vocabulary, length=lengths.longest + 1, end=True)[0]
 
+        # Each part has a seed of its own: a larger one does not change the others.
         train, valid, test = map(part, SPLITS)
+        # Known exactly: the grammar gives the probability of every caption.
         floor = EntropyFloor(lengths.entropy / lengths.mean, lengths.entropy_per_unit)
         return Corpus(
             self.name,

@@ -34,6 +34,7 @@ from lmzoo.data.vocabulary import Vocabulary, token_counts
 
 def token_dtype(vocab: int) -> torch.dtype:
     """Return the smallest type of token ids below `vocab`; ids of int16 and int32 are signed."""
+    # Token ids are most of a corpus in memory: the smallest type that holds them.
     if vocab <= 2**8:
         return torch.uint8
     if vocab <= 2**15:
@@ -101,6 +102,7 @@ class Sequences:
     def counts(self) -> Tensor:
         """Number of scored tokens of each sequence (N,)."""
         if self.scored is None:
+            # `<start>` is given, all others are scored.
             return self.lengths - 1
         return self.scored.sum(1)
 
@@ -177,6 +179,7 @@ class Corpus:
             part: Sequences = getattr(self, name)
             object.__setattr__(self, name, part.shrink(len(self.vocabulary)))
         if self.ends is None:
+            # Looked up once; a stream has no ends.
             object.__setattr__(self, "ends", bool((self.train.ids == END).any()))
 
     def __repr__(self) -> str:
@@ -213,6 +216,7 @@ class Corpus:
         tokens = self.test.ids
         if self.test.is_task:
             return None
+        # Words of `<unk>` are not known, so their characters cannot be counted.
         if self.test_text is not None or bool((tokens == UNKNOWN).any()):
             return self.test_text
         texts = ((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
@@ -233,6 +237,7 @@ class Corpus:
                 columns.append(part.scored)
             for column in columns:
                 digest.update(column.cpu().numpy().tobytes())
+        # Sixteen digits: enough to tell corpora apart, and readable.
         return digest.hexdigest()[:16]
 
 
@@ -279,9 +284,11 @@ def _kind_of(path: Path) -> tuple[str, str]:
     content = b""
     if path.is_file():
         with path.open("rb") as file:
+            # The start of a file shows its kind.
             content = file.read(LOOKED_AT)
     text = content.decode(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
+    # A file that cannot be read, or is empty, gets its error when it is opened.
     if not lines:
         return "stream", "for running text"
     if lines[0].startswith(">"):
@@ -306,6 +313,7 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(spec, str):
         return dict(spec)
     name, colon, path = spec.partition(":")
+    # A name without a suffix is more likely a misspelt corpus.
     is_path = bool(Path(name).suffix) or Path(name).exists()
     if not colon and name not in CORPORA and is_path:
         kind, reason = _kind_of(Path(name))
@@ -345,6 +353,7 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
     sequences = 0
     for split in SPLITS:
         count = fields.get(split)
+        # Drawn corpora say how many sequences they have; a file is checked when it is read.
         if isinstance(count, int):
             sequences += count
         else:
@@ -372,6 +381,7 @@ def describe_unknown(corpus: Corpus) -> str:
     train = corpus.train.unknown_share
     valid = corpus.valid.unknown_share
     test = corpus.test.unknown_share
+    # The training part may have none by design; only scores of held-out ones matter.
     if not (valid or test):
         return ""
     held_out = f"{valid:.2%} of the validation and {test:.2%} of the test tokens"

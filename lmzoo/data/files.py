@@ -87,6 +87,7 @@ def read_lines(path: Path, reading: Reading | None = None) -> list[str]:
 
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text; `str.splitlines` would also split at form feeds and others."""
+    # One newline ends the text; more are empty lines.
     lines = text.removesuffix("\n").split("\n")
     return [line.removesuffix("\r") for line in lines]
 
@@ -99,6 +100,7 @@ def read_bytes(path: Path, reading: Reading | None = None) -> bytes:
     """
     raw = _read_bytes(path)
     text = raw
+    # By its content, not its name: files are renamed.
     if raw.startswith(GZIP):
         text = _gunzip(path, raw)
     if path.suffix == ".gz" and text is raw and raw:
@@ -181,6 +183,7 @@ def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
 
 def _residues(path: Path, number: int, line: str) -> str:
     residues = "".join(line.split())
+    # A line of residues may be grouped by spaces.
     fits = RESIDUES.match(residues)
     assert fits is not None  # the pattern matches an empty text
     end = fits.end()
@@ -205,6 +208,7 @@ def read_text(path: Path, reading: Reading | None = None) -> bytes:
         return read_bytes(path, reading)
     files = []
     others = []
+    # Sorted: the order of a folder differs between machines.
     for found in sorted(path.rglob("*")):
         if found.is_dir() and not found.is_symlink():
             continue
@@ -252,6 +256,7 @@ def _read_bytes(path: Path) -> bytes:
 
 def _open_at_once(path: str, flags: int) -> int:
     """Open a file without waiting for the writer of a pipe for more than a second."""
+    # A pipe without a writer would wait forever.
     number = os.open(path, flags | os.O_NONBLOCK)
     select.select([number], [], [], 1)
     os.set_blocking(number, True)
@@ -270,6 +275,7 @@ def _gunzip(path: Path, raw: bytes) -> bytes:
                     break
                 parts.append(part)
                 size += len(part)
+                # A small file may unpack to more than the memory.
                 require_memory(2 * size, f"the content of {path}")
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{path} is a broken gzip file ({error}); fetch it again") from None
@@ -292,6 +298,7 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
         reading.notes.append(f"{marks:,} byte order marks (U+FEFF) inside the text are removed")
     returns = raw.count(b"\r")
     if returns:
+        # Also of old Macs, which ended lines with it.
         raw = raw.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         reading.notes.append(f"{returns:,} carriage returns end a line, alone or before a newline")
     for name, pattern in ODD.items():
@@ -302,6 +309,7 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
                 first = match.start()
             count += 1
         if first is not None:
+            # Only for the note: a line number needs the text once more.
             line = raw.count(b"\n", 0, first) + 1
             reading.notes.append(
                 f"WARNING: {path.name} has {count:,} {name}, first in line {line}; convert "

@@ -107,6 +107,7 @@ class AttentionModel(FeatureModel):
         return self.encode(self._inputs(tokens))
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        # No cache yet: the first step makes it.
         return 0, None
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:

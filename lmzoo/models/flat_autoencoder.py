@@ -56,6 +56,7 @@ class GaussianCode(DrawnModule):
 
     def mean(self, h: SequenceVectors) -> SequenceVectors:
         """Return μ."""
+        # A residual: at a small M the code is that of the encoder.
         return h @ self.to_mean + h
 
     @property
@@ -147,6 +148,7 @@ class FlatAutoencoder(LanguageModel):
         if self.code is None:
             return super().objective(tokens, lengths, *sources)
         mean = self.encode(tokens, lengths)
+        # A share of the KL for each token, so that the sum over tokens has all of it.
         kl = self.code.kl(mean) / (lengths - 1).clamp_min(1)
         scores = self.mean_scores(tokens, mean)
         return mask_scores(scores - kl[:, None], lengths)
@@ -158,6 +160,7 @@ class FlatAutoencoder(LanguageModel):
         mean = self.encode(tokens, lengths)
         spread = mean.std(0, correction=0)
         return {
+            # Of the sequence, unlike the objective.
             "KL": self.code.kl(mean).mean().item(),
             "active units": float(active_units(mean)),
             "spread of posterior means": spread.mean().item(),
@@ -172,6 +175,7 @@ class FlatAutoencoder(LanguageModel):
         # The decoder has no y of `<start>`: index n − 1 is the token after n tokens.
         y = self.decode(z)[:, :, size - 1]
         dense = self.emission.dense(y, self.embedding.weight)  # S B V
+        # The mean of probabilities, not of their logarithms, so that they sum to one.
         return torch.logsumexp(dense, dim=0) - math.log(len(dense))
 
     def add_noise(self, z: SequenceVectors) -> Float[Tensor, "S B E"]:
@@ -183,6 +187,7 @@ class FlatAutoencoder(LanguageModel):
             if not std:
                 return z[None]
         if self.training:
+            # In training each sequence has a draw of its own, new in every step.
             u = fresh_uniforms((1, *z.shape), z)
         else:
             # One sequence's noise for all, so that a score does not depend on the batch.
@@ -214,6 +219,7 @@ class LinearAutoencoder(FlatAutoencoder):
 
     def __init__(self, config: FlatConfig, task: Task) -> None:
         width = config.width
+        # All positions at once: the length is part of the weights.
         flat = (task.length - 1) * width
         encoder = nn.Linear(flat, width)
         super().__init__(config, task, encoder, nn.Linear(width, flat))

@@ -100,6 +100,7 @@ class MarkovMLP(FeatureModel):
         std = config.embedding_std
         super().__init__(config, task, std)
         hidden = [config.hidden] * config.depth
+        # A layer for each pair of sizes; without hidden ones a single linear map.
         sizes = [config.window * width, *hidden, width]
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
         if not config.tied:
@@ -112,6 +113,7 @@ class MarkovMLP(FeatureModel):
         activate = getattr(torch.nn.functional, self.config.activation)
         *hidden, last = self.layers
         for layer in hidden:
+            # No activation after the last: logits have both signs.
             y = activate(layer(y))
         return last(y)
 
@@ -146,6 +148,7 @@ class VectorMixture(LatentModel):
         log_z = log_normalisers(distinct, table)[:, index]
         logits = (y * table[tokens[:, 1:]]).sum(-1)
         scores = logits - log_z.unflatten(1, y.shape[1:3])
+        # The mixture weights are the same at every position.
         return self.weights()[:, None] + scores.transpose(0, 1)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
@@ -214,6 +217,7 @@ class PermutationLogBilinear(VectorMixture):
         # W² products W_j c_i serve all W! permutations: each permutation sums W of them.
         terms = torch.einsum("ejd,btid->jibte", maps, context)
         chosen = (terms[j, order] for j, order in enumerate(self.orders.unbind(1)))
+        # Summed one by one: W tensors of all permutations at once would take W times the memory.
         return sum(chosen, self.transition.bias)
 
 
@@ -280,6 +284,7 @@ class BigramMixture(LatentModel):
         y = self._transition_vectors(x)
         log_z = log_normalisers(y, table)
         y = at(y.flatten(1)).unflatten(2, y.shape[1:])
+        # The target's logit only: all of the vocabulary are in the normaliser.
         logits = (y * table[targets][:, :, None]).sum(-1)
         bigrams = logits - at(log_z)
         unigram = self.unigram()[targets]
@@ -289,6 +294,7 @@ class BigramMixture(LatentModel):
     def next_joint(self, prefix: Tensor) -> Tensor:
         bigrams = self._dense(self.embedding(prefix[:, -1]))
         unigram = self.unigram().expand(len(bigrams), 1, -1)
+        # The unigram is the first component, as in `weights`.
         scores = torch.cat([unigram, bigrams], dim=1)
         return self.weights()[:, None] + scores
 
@@ -383,6 +389,7 @@ class InterpolatedBigram(BigramMixture):
     def reset_parameters(self) -> None:
         """Set the logits of a free unigram to 0 (the uniform distribution)."""
         if self.free is not None:
+            # Zeros: the uniform distribution.
             nn.init.zeros_(self.free)
 
     def unigram(self) -> Tensor:

@@ -61,6 +61,7 @@ def mask_tokens(
     fate = torch.rand(shape, device=device)
     # One draw of fate decides: [0, hide) hides, [hide, hide + swap) swaps, the rest stays.
     swapped = predicted & (fate >= hide) & (fate < hide + swap)
+    # From all tokens, as published: a swap may leave the token as it was.
     random = torch.randint(vocab, shape, device=device)
     return Masking(
         tokens=torch.where(swapped, random, tokens),
@@ -134,6 +135,7 @@ class MaskedLM(LanguageModel):
         width = config.width
         spread = config.spread
         self.embedding = EmbeddingTable(task.vocab, width, spread)
+        # A vector of its own: no token of the vocabulary is "hidden".
         self.mask = EmbeddingTable(1, width, spread)
         self.place = PositionalEncoding(config.positions, width, task.length, spread)
         self.dropout = nn.Dropout(config.dropout)
@@ -181,6 +183,7 @@ class MaskedLM(LanguageModel):
         y = self.masked_features(tokens, lengths)
         table = self.embedding.weight
         joint = self.emission.joint(y, tokens[:, 1:], table)
+        # The components are the last axis of `joint`.
         return torch.softmax(joint, dim=-1).mT
 
     def masked_features(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1 E"]:
@@ -199,6 +202,7 @@ class MaskedLM(LanguageModel):
         x = self.dropout(self.place(x))
         count = tokens.shape[1]
         mask = length_mask(lengths, count)[:, None]
+        # Every position may read every real token: nothing is causal.
         mask = mask.expand(-1, count, -1)
         for block in self.blocks:
             x = block(x, mask=mask)
@@ -331,6 +335,7 @@ class NoiseContrastive(EmbeddedModel):
         s = products[..., 0] + self._biases()[both]
         if self.config.contrast is Contrast.NCE:
             log_q = self.noise.log_q(s)[both]
+            # As published: what log k q does not explain is data.
             s = s - math.log(self.config.negatives) - log_q
         scores = contrastive_objective(s[..., 0], s[..., 1:])
         return mask_scores(scores, lengths)

@@ -55,6 +55,7 @@ class EncoderDecoder(nn.Module):
     def encode(self, x: SourceVectors, lengths: Lengths) -> SourceVectors:
         """Return m. Its vectors at pads are undefined and are not attended to."""
         real = length_mask(lengths, x.shape[1])
+        # Of every query; pads of the source are read by none.
         mask = real[:, None].expand(-1, x.shape[1], -1)
         for block in self.encoder:
             x = block(x, mask=mask)
@@ -73,6 +74,7 @@ class EncoderDecoder(nn.Module):
         mask = real[:, None].expand(-1, u.shape[1], -1)
         for block in self.decoder:
             u = block(u, memory, mask)
+        # A post-norm layer ends with its norm.
         if self.decoder_norm is None:
             return u
         return self.decoder_norm(u)
@@ -82,6 +84,7 @@ class EncoderDecoder(nn.Module):
         mask = length_mask(lengths, memory.shape[1])[:, None]
         # Once for all steps: the source does not change while the target is decoded.
         source = tuple(block.attention.keys_and_values(memory) for block in self.decoder)
+        # Nothing of the target is read yet.
         return TransformerState(source, mask, (None,) * len(source))
 
     def advance(
@@ -125,6 +128,7 @@ class TransformerEncoderDecoder(FeatureModel):
         super().__init__(config, task)
         width = config.width
         positions = config.positions
+        # Source and target have vocabularies, and positions, of their own.
         self.source_embedding = EmbeddingTable(task.source_vocab, width, None)
         self.source_place = PositionalEncoding(positions, width, task.source_length, None)
         self.place = PositionalEncoding(positions, width, task.length, None)
@@ -154,6 +158,7 @@ class TransformerEncoderDecoder(FeatureModel):
         x = self.place(self.embedding(token)[:, None], position)
         y, body_state = self.body.advance(self.dropout(x), body_state)
         scores = self.emission.dense(y[:, 0], self.embedding.weight)
+        # The state counts positions: an encoding needs the number of the next one.
         return scores, (position + 1, body_state)
 
     def _encode(self, source: Source, lengths: Lengths) -> SourceVectors:

@@ -81,6 +81,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
 
     def encode_sentence(self, tokens: Tokens, lengths: Lengths) -> SequenceVectors:
         """Return h_enc of the scored tokens s_{n-1}, .., s_1."""
+        # Without `<start>`, which says nothing of the sentence.
         return self.encode(tokens[:, 1:], lengths - 1)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -106,6 +107,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return not self.leaks
 
     def outputs_by_start(self, tokens: Tensor) -> Tensor:
+        # A draw of the prior is an initial state: starts are its samples.
         z = self._prior_draws()[:, None]
         return self.outputs(tokens, z.expand(-1, len(tokens), -1))
 
@@ -135,6 +137,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         """Return the importance-weighted bound on each sequence's log P, from draws z of q."""
         scored = scored_mask(tokens, lengths)[:, 1:]
         scores = self.decode(tokens, z) * scored
+        # Of whole sequences: the bound is no sum over tokens.
         return importance_bound(scores.sum(-1) + self.log_ratio(z, h))
 
     def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
@@ -146,6 +149,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         h = self.encode_sentence(tokens, lengths)
         mean, std = self.moments(h)
         shape = (BOUND_SAMPLES, len(h), *self.noise_shape)
+        # Fresh noise: the bound of the fixed samples of a score would be another number.
         z = self.sample_posterior(h, fresh_uniforms(shape, h))
         bound = self.iw_bound(tokens, lengths, z, h)
         spread = mean.std(0, correction=0)
@@ -173,12 +177,14 @@ class VAE(StartMixture, SentenceEncoderDecoder):
 
     def _starts_from(self, z: Float[Tensor, "S E"]) -> Float[Tensor, "S _"]:
         start = self.cell.constrain_start(z)
+        # Every vector of the state begins as z.
         return start.repeat(1, self.cell.num_state_vectors)
 
     def _start_vectors(self) -> Tensor:
         return self._starts_from(self._prior_draws())
 
     def _start_log_weights(self) -> Float[Tensor, "S"]:
+        # Samples weigh the same.
         weights = self.embedding.weight.new_zeros(self.config.samples)
         return weights.log_softmax(0)
 

@@ -51,6 +51,7 @@ class Windows:
     def inner_products(self) -> Float[Tensor, "B N C"]:
         """Return c_x · w_y of every pair."""
         word = self.w[self.words][..., None]
+        # All contexts of a word in one product.
         products = self.c[self.contexts] @ word
         return products[..., 0]
 
@@ -106,6 +107,7 @@ class WordVectors(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         windows = self.windows(tokens, lengths)
+        # Scores need no sampling: the expectation over noise is exact.
         q = self.noise.log_q(windows.w).exp()
         noise = self.expected_noise_term(windows, q)
         return self._penalised_positive_term(windows) + noise
@@ -119,6 +121,7 @@ class WordVectors(LanguageModel):
         return mask_scores(terms, lengths)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
+        # The nearest tokens before stand for the whole window: those after are not known.
         nearest = prefix[:, -self.config.window :]
         contexts = self._clip_norms(self.context)[nearest]
         pooled = self.pool_contexts(contexts)
@@ -173,6 +176,7 @@ def expected_log_rejection(
     q: Float[Tensor, "V"],
 ) -> Float[Tensor, "*N"]:
     """Return Σ_v q_v log σ(−table_i · others_v) for each i of `ids`, computed per distinct i."""
+    # A word that occurs often is compared with the vocabulary once.
     distinct, index = ids.unique(return_inverse=True)
     products = table[distinct] @ others.T
     rejected = logsigmoid(-products) @ q
@@ -274,4 +278,5 @@ class ContinuousBagOfWords(WordVectors):
 def _means(windows: Windows) -> Float[Tensor, "B N E"]:
     mask = windows.mask[..., None]
     total = (windows.c[windows.contexts] * mask).sum(-2)
+    # At an edge a window has fewer tokens; without any it has the mean 0.
     return total / mask.sum(-2).clamp_min(1)

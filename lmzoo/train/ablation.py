@@ -90,6 +90,7 @@ class Cut:
         task = subject.model.task
         model = build_model(self.config, task, subject.seed, subject.recipe)
         model.to(device_of(subject.model))
+        # By place in each tensor: weights that only the whole has are left out.
         self.left.load(model, subject.model.state_dict())
         return model
 
@@ -142,6 +143,7 @@ def _with_part(cut: Cut, part: Part, subject: Subject, corpus: Corpus) -> Cut:
 @torch.no_grad()
 def _is_cut(whole: LanguageModel, cut: LanguageModel, part: Part, data: Sequences) -> bool:
     """Return whether a model equals a cut one if the activations of a part are zero."""
+    # Batches of one length have no padding, whose activations would count in a mean.
     rows = next(_equal_lengths(data))
     batch = gather_batch(data, rows[:4])
     inputs = batch.tokens, batch.lengths, *batch.sources
@@ -163,6 +165,7 @@ def losses(
     `extra` are the data of the further steps (`extra_data`).
     """
     if way in cut.missing:
+        # The same reason for every training of the cut.
         return [None] * len(subjects)
     if way in (MEAN, OTHER):
         return [_part_loss(subject, cut.part, way, corpus) for subject in subjects]
@@ -208,6 +211,7 @@ def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:
     generator = torch.Generator().manual_seed(0)
     passes = -(-count // len(data))  # rounded up
     orders = [torch.randperm(len(data), generator=generator) for _ in range(passes)]
+    # A few passes, each in an order of its own, where the corpus is smaller than `steps` batches.
     rows = torch.cat(orders)[:count]
     return gather_batch(data, rows, trim=False)
 
@@ -219,6 +223,7 @@ def _part_loss(subject: Subject, part: Part, way: str, corpus: Corpus) -> float:
     total = 0.0
     with guest(model), evaluating(model), without_kernels(), torch.no_grad():
         means = subject.means.get(part.module)
+        # Means of a module are the same for all its cuts: one pass over the training data.
         if means is None:
             means = _means(model, part, corpus.train.for_epoch(0))
             subject.means[part.module] = means
@@ -246,6 +251,7 @@ def _nll(model: LanguageModel, batch: Sequences, see: See, part: Part) -> float:
         scores: Tensor = model.log_prob(batch.tokens, batch.lengths, *batch.sources)
     if batch.scored is not None:
         scores = scores.where(batch.scored, 0.0)
+    # Sums of a whole corpus: float32 would lose digits of the last sequences.
     return -float(scores.double().sum())
 
 

@@ -91,11 +91,13 @@ def _add(model: LanguageModel, corpus: Corpus) -> Estimate:
     train = _evaluate(model, corpus, corpus.train).token
     seconds = time.perf_counter() - start
     valid = None
+    # A fit with an infinite loss has diverged: a number for validation would hide that.
     if math.isfinite(train):
         valid = _evaluate(model, corpus, corpus.valid)
     tables = {name: table.clone() for name, table in model.state_dict().items()}
     estimate = Estimate(tables, train, valid, seconds)
     _ESTIMATES[_key(model, corpus)] = estimate
+    # The oldest leaves first: tables of a large vocabulary are as large as the model.
     while len(_ESTIMATES) > CAPACITY:
         _ESTIMATES.popitem(last=False)
     return estimate
@@ -117,6 +119,7 @@ def _evaluate(model: LanguageModel, corpus: Corpus, part: Sequences) -> Losses:
     if not _reads_text(model, corpus) or isinstance(part, Blocks):
         return evaluate(model, part)
     text = _started(scored_text(part).to(device_of(model)))
+    # A model without a limit of its context reads nothing of the chunk before.
     past = model.context_length or 0
     scores = []
     for begin in range(0, len(text) - 1, CHUNK):

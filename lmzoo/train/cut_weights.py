@@ -50,6 +50,7 @@ def variants(config: Any, *, pairs: bool = False) -> Iterator[Variant | str]:
     sets = [{own} for own in single]
     if pairs:
         sets += map(set, itertools.combinations(single, 2))
+    # The config itself is no cut.
     known = {_key(config)}
     for chosen in sets:
         try:
@@ -67,6 +68,7 @@ def variants(config: Any, *, pairs: bool = False) -> Iterator[Variant | str]:
 def differs_in_cuts(one: Any, other: Any) -> bool:
     """Return whether two models differ in their cuts only."""
     if _key(one) == _key(other):
+        # Cuts that do nothing, or the same, leave one config.
         return False
     uncut = _key(_set_cuts(one, {}))
     return uncut == _key(_set_cuts(other, {}))
@@ -88,6 +90,7 @@ def _parts(config: Any, path: str = "") -> dict[str, Any]:
         elif isinstance(value, tuple):
             for number, part in enumerate(value, 1):
                 if is_dataclass(part):
+                    # An ensemble has a tuple of models, a hybrid one of cells.
                     found |= _parts(part, f"{path}{field.name}.{number}.")
     return found
 
@@ -117,6 +120,7 @@ def _set_cuts(config: Any, cuts: Mapping[str, set[Any]]) -> Any:
     for path in _parts(config):
         chosen = cuts.get(path, ())
         settings[f"model.{path}{CUTS}"] = sorted(map(str, chosen))
+    # By `change`, which names a cut that the other fields do not allow.
     return zoo.change(config, nest_settings(settings, "model"))
 
 
@@ -145,6 +149,7 @@ def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
     before = _numbered_weights(whole)
     kept: dict[str, Tensor] = {}
     own: list[str] = []
+    # All, until a weight of the cut is found in the whole.
     removed = {name: torch.ones(len(x), dtype=torch.bool) for name, x in before.items()}
     for name, numbers in _numbered_weights(cut).items():
         places = None
@@ -164,6 +169,7 @@ def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
 
 def _places(whole: Tensor, part: Tensor) -> Tensor | None:
     """Return where the numbers of a part are in the whole; None if this is not known."""
+    # The usual case needs no search: most weights are not cut.
     if whole.equal(part):
         return torch.arange(len(whole))
     order = whole.argsort()
@@ -172,6 +178,7 @@ def _places(whole: Tensor, part: Tensor) -> Tensor | None:
     distinct = ascending[1:] > ascending[:-1]
     if len(whole) == 0 or not bool(distinct.all()):
         return None
+    # Numbers are distinct, so a number tells its place in the whole.
     found = torch.searchsorted(ascending, part)
     places = order[found.clamp(max=len(whole) - 1)]
     if whole[places].equal(part):

@@ -74,6 +74,7 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
             scores = model.log_prob(sequences.tokens, sequences.lengths, *sequences.sources)
         if sequences.scored is not None:
             scores = scores.where(sequences.scored, 0.0)
+        # A sum of float32 would lose digits: it is of up to thousands of tokens.
         nll[rows.cpu()] = -scores.double().sum(1).cpu()
     right = None
     if part.is_task:
@@ -93,6 +94,7 @@ def count_right(
     model.require_next_token()
     right = torch.empty(len(part), dtype=torch.int64, device=CPU)
     numbers = model.task.length * model.task.vocab  # of the distributions of one sequence
+    # Distributions of all positions are in memory at once.
     size = max(1, min(500, MAX_PROBABILITIES // numbers))
     order = part.lengths.argsort(stable=True)
     for rows in order.split(size):
@@ -123,6 +125,7 @@ def compute_losses(
     )
     if right is None:
         return found
+    # By tokens, unlike `sentence`: long sequences count more.
     share = float(right.sum() / n.sum())
     whole = float((right == n).double().mean())
     return replace(found, accuracy=share, sequence_accuracy=whole)
@@ -133,6 +136,7 @@ def text_losses(part: Sequences, scores: Tensor) -> Losses:
     counts = part.counts.cpu()
     window = torch.arange(len(counts)).repeat_interleave(counts)
     nll = torch.zeros(len(counts), dtype=torch.float64)
+    # Windows overlap no text: each scored token belongs to one.
     nll = nll.index_add_(0, window, -scores)
     return compute_losses(nll, counts)
 

@@ -98,6 +98,7 @@ class KeptTrainers:
                 return []
             with device_scope(first.model):
                 trainer.replace(trainings)
+            # Test losses are those of the best epoch, not of the last.
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
 
@@ -137,6 +138,7 @@ class KeptTrainers:
             return known
         trainer = PackedTrainer(trainings)
         for training in trainings:
+            # Without recordings a trainer is made anew in no time, and would only hold memory.
             self._own.pop(training, None)  # frees the memory of the previous trainer
         if trainer.stepper.replays:
             self._own[trainings[0]] = trainer
@@ -148,6 +150,7 @@ class KeptTrainers:
         count = len(trainings)
         fitting = []
         for *other, rows in self._shared:
+            # More rows than that would compute mostly what nobody reads.
             if other == key and count <= rows < ROWS_PER_MEMBER * count:
                 fitting.append(rows)
         if not fitting:
@@ -160,6 +163,7 @@ class KeptTrainers:
 
 def rows_for(count: int) -> int:
     """Return the rows of a new shared trainer for `count` members: a power of two."""
+    # A power of two: packs of similar sizes then share one recording.
     return 1 << (count - 1).bit_length()
 
 

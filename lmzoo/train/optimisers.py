@@ -82,6 +82,7 @@ def roles(model: nn.Module) -> dict[str, str]:
         found[name] = OTHERS
         if isinstance(owner, nn.Embedding):
             found[name] = TABLES
+        # Taps of a convolution are 2-D, too, but each row is a filter of its own channel.
         is_map = isinstance(owner, nn.Linear | Weights) and not leaf.startswith(TAPS)
         if is_map and decays(parameter):
             found[name] = MATRICES
@@ -100,6 +101,7 @@ def parameter_groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
     groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         muon = recipe.optimiser is Optimiser.MUON and own[name] == MATRICES
+        # Muon's groups come first: False is before True.
         fixed = only_matrices and not decays(parameter)
         key = (fixed, not muon, factors[name])
         groups.setdefault(key, []).append(parameter)
@@ -137,6 +139,7 @@ def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
     factors = {name: shares[role] for name, role in own.items()}
     if recipe.parametrisation is Parametrisation.STANDARD or not own:
         return factors
+    # The base is the model's config at another width: a module without config has none.
     assert isinstance(model, LanguageModel)
     base = _base_shapes(recipe, model)
     for name, parameter in model.named_parameters():
@@ -146,8 +149,11 @@ def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
         m0, n0 = base[name][-2:]
         factor = n0 / n
         if recipe.optimiser is Optimiser.MUON:
+            # The last factor cancels √max(m, n) of `muon_direction`.
             factor = math.sqrt(m * n0 / (m0 * n) * max(m0, n0) / max(m, n))
         if _is_query(name):
+            # Attention divides scores by √d, where μP divides by d: the other root is in the
+            # queries.
             factor *= math.sqrt(m0 / m)
         factors[name] *= factor
     return factors
@@ -159,6 +165,7 @@ def build_model(config: Any, task: Task, seed: int, recipe: Recipe) -> LanguageM
     A `UserError` says that the parametrisation knows no width of the model.
     """
     model = zoo.build(config, task, seed, recipe.init)
+    # A model without parameters, fitted by counts, has nothing to scale.
     counted = next(model.parameters(), None) is None
     if recipe.parametrisation is Parametrisation.STANDARD or counted:
         return model
@@ -195,6 +202,7 @@ def _base_shapes(recipe: Recipe, model: LanguageModel) -> Mapping[str, torch.Siz
     config = dataclasses.replace(model.config, width=recipe.base_width)
     with forked_generators():
         base = type(model)(config, model.task)
+        # Only the shapes are read: the draws must not move the caller's generator.
         return {name: parameter.shape for name, parameter in base.named_parameters()}
 
 
@@ -236,6 +244,7 @@ def orthogonalise(x: Float[Tensor, "*N m n"]) -> Float[Tensor, "*N m n"]:
     norm = torch.linalg.matrix_norm(y, keepdim=True)
     y = y / norm.clamp(min=1e-7)
     a, b, c = NEWTON_SCHULZ
+    # Five steps bring the singular values near 1, as in the original.
     for _ in range(5):
         gram = y @ y.mT
         y = a * y + (b * gram + c * gram @ gram) @ y
@@ -255,6 +264,7 @@ def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:
     names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
     methods: dict[str, Any] = {}
     for name in names:
+        # torch wraps them in its profiler and its compiler, whose import takes seconds.
         methods[name] = inspect.unwrap(getattr(cls, name))
     methods["step"] = torch.no_grad()(inspect.unwrap(cls.step))
     return type(cls.__name__, (cls,), methods)
@@ -290,6 +300,7 @@ class Muon(AdamW):
             if not state:
                 state["step"] = torch.zeros((), dtype=torch.float32, device=p.device)
                 state["exp_avg"] = torch.zeros_like(p)
+                # Unused, but packs have a row of it for every parameter.
                 state["exp_avg_sq"] = torch.zeros_like(p)
             state["step"] += 1
             state["exp_avg"].lerp_(gradient, 1 - MOMENTUM)

@@ -55,6 +55,7 @@ def uncut_config(config: Any) -> Any:
 
     The config of a part defines these cuts by a method `uncut`.
     """
+    # Inner configs have cuts, too: those of a cell, or of each model of an ensemble.
     changed = {}
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
@@ -86,6 +87,7 @@ def pack_key(model: Any, recipe: Recipe) -> str:
 
     Cached, because every epoch of a pack computes the keys of all members, 0.1 ms each.
     """
+    # Members differ in numbers that are vectors of the pack; all other settings must be equal.
     structure = to_dict(recipe)
     for field in MEMBER_FIELDS:
         structure.pop(field, None)
@@ -115,6 +117,7 @@ def reason_not_packable(model: LanguageModel) -> str:
     """
     if model.closed_form:
         return "it is fitted in closed form, so there are no steps to share"
+    # A pack has one matrix of gradients: every number of it is trained.
     if any(not parameter.requires_grad for parameter in model.parameters()):
         return "some of its parameters are frozen"
     with forked_generators() as set_seed, without_kernels():
@@ -134,6 +137,7 @@ def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
     """Return why `vmap` cannot run the model, or ''."""
     before = {name: value.clone() for name, value in template.named_buffers()}
     parameters = {}
+    # Expanded, not copied: whether `vmap` can run it does not depend on the values.
     for name, parameter in template.named_parameters():
         parameters[name] = parameter.detach().expand(2, *parameter.shape)
     stacked = [column.expand(2, *column.shape) for column in batch]
@@ -182,6 +186,7 @@ def example_batch(task: Task, size: int, length: int, *, conditional: bool) -> t
     tokens = torch.full((size, length), min(START, task.vocab - 1))
     tokens[:, 1:] = task.vocab - 1
     lengths = torch.full((size,), length)
+    # One row is shorter, so that the code for padding runs, too.
     lengths[-1] = min(length, 2)
     if not conditional:
         return tokens, lengths
@@ -198,6 +203,7 @@ def member_bytes(model: LanguageModel, batch: int) -> int:
     """
     saved: dict[int, int] = {}
 
+    # Saved tensors may be views of one storage: counted once.
     def save(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         saved[storage.data_ptr()] = storage.nbytes()

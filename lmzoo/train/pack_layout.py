@@ -36,6 +36,7 @@ class Layout:
         self._places = {}
         begin = 0
         for name, shape in self.shapes.items():
+            # Of a contiguous tensor of this shape; on "meta", so that no memory is taken.
             strides = torch.empty(shape, device="meta").stride()
             self._places[name] = (shape, strides, begin)
             width = -(-shape.numel() // ALIGN) * ALIGN  # rounded up
@@ -92,6 +93,8 @@ class Layout:
         for name, width in zip(self.shapes, self.widths, strict=True):
             if name in tensors:
                 pieces.append(tensors[name].detach().reshape(-1))
+                # Columns are padded to `ALIGN`, and a member may lack a parameter: zeros, which
+                # stay zero.
                 width -= tensors[name].numel()
             if width:
                 pieces.append(zeros[:width])
@@ -119,6 +122,7 @@ class Row:
 
     def best(self) -> "HostRow":
         """Return a copy of the weights in the memory of the host."""
+        # A view would keep the matrix of all members in memory.
         values = self.matrices[VALUES][self.index].copy()
         return HostRow(self.layout, self.state, self.buffers, values)
 
@@ -151,5 +155,6 @@ class HostRow:
             if name in own:
                 found[name] = own[name]
             else:
+                # Buffers that all rows share, so a row must not be able to change them.
                 found[name] = self.buffers[name].clone()
         return found

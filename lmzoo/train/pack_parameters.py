@@ -73,6 +73,7 @@ class Decays:
 
     def each(self, rates: PerMember | float = 1.0) -> PackRows:
         """Return the decay of every number, multiplied by rates."""
+        # Columns of pads, and of parameters without decay, are zero.
         by_row = rates * self.rows
         return by_row[:, None] * self.columns
 
@@ -115,6 +116,7 @@ class StackedOptimiser:
         values = self._values
         rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
         norms = torch.linalg.vector_norm(gradients, dim=1)
+        # As torch's `clip_grad_norm_`, of each row.
         factors = (clips.to(values) / (norms + 1e-6)).clamp(max=1.0)
         g = gradients * factors[:, None]
         if self._kind in KEYS:
@@ -129,6 +131,7 @@ class StackedOptimiser:
             self.state["step"] += 1
             v = self.state["square_avg"]
             v.mul_(ALPHA).addcmul_(g, g, value=1 - ALPHA)
+            # `eps` is added after the root, as torch does.
             change /= v.sqrt().add_(EPS)
         self._values -= change
 
@@ -143,6 +146,7 @@ class StackedOptimiser:
         if self._scales is not None:
             scales = self._scales
         if self._decoupled:
+            # Decoupled decay shrinks the weights; the other kind is part of the gradient.
             x *= 1 - self._decays.each(rates) * scales
         else:
             g = torch.addcmul(g, x, self._decays.each())
@@ -163,6 +167,7 @@ class StackedOptimiser:
         assert self._matrices is not None
         m = self.state["exp_avg"]
         for second in self._matrices(self.state["exp_avg_sq"]):
+            # Muon has no second moment: torch's state of a matrix is zeros.
             second.zero_()
         triples = zip(*map(self._matrices, (change, g, m)), strict=True)
         for own, gradient, mean in triples:
@@ -182,6 +187,7 @@ class StackedParameters:
         """
         self.layout = Layout(template)
         self.values = torch.zeros(rows or len(trainings), self.layout.length)
+        # One matrix of all gradients: norms, clips and updates are one operation each.
         self.gradients = torch.zeros_like(self.values)
         self.weights = self.layout.views(self.values)
         """Every parameter, (P, *shape), by name; the loss is a function of these."""
@@ -228,6 +234,7 @@ class StackedParameters:
 
     def replace(self, trainings: Trainings) -> None:
         """Give the rows to other trainings; all tensors stay at their addresses."""
+        # Without a mask, other members could lack a parameter of the template.
         assert self.mask is not None
         self._set_members(trainings)
         self.mask.copy_(self._make_mask())
@@ -253,6 +260,7 @@ class StackedParameters:
                 together = torch._foreach_add_  # pyright: ignore[reportPrivateImportUsage]
             together(self._gradient_views, list(gradients))
         if self.mask is not None:
+            # A member without this parameter must not learn one from the rows of others.
             self.gradients *= self.mask
 
     def _join(self, gradients: Sequence[Tensor]) -> None:

@@ -73,6 +73,7 @@ class MemoryTrace:
         """Record that a call reads or writes this buffer."""
         start = self.start_of(buffer)
         if start is not None:
+            # Results are in the order of their calls, so the last use seen is the last there is.
             self._allocations[start].last = call
         elif isinstance(buffer, Tensor):
             self._external.add(buffer.untyped_storage().data_ptr())
@@ -80,6 +81,7 @@ class MemoryTrace:
     def add_result(self, tensor: Tensor, call: int) -> None:
         """Record that a call returned this tensor: a new allocation, or a view of an argument."""
         storage = tensor.untyped_storage()
+        # Memory that was there before the step, such as weights, stays where it is.
         if storage.data_ptr() in self._external or not storage.nbytes():
             return
         if storage.data_ptr() not in self._allocations:
@@ -90,6 +92,8 @@ class MemoryTrace:
 
     def any_alive(self) -> bool:
         """Whether a reference to any allocation still exists."""
+        # A tensor that outlives the step, e.g. in a cache, would be overwritten by the next
+        # replay.
         return any(not a.reference.expired() for a in self._allocations.values())
 
     def start_of(self, buffer: Buffer) -> int | None:
@@ -100,6 +104,7 @@ class MemoryTrace:
                 return start
             return None
         address = _address(buffer)
+        # The kernel's array may begin inside an allocation: the last one that begins before it.
         i = bisect.bisect_right(self._addresses, address) - 1
         if i < 0 or not buffer.size:
             return None
@@ -125,6 +130,7 @@ def plan_offsets(lifetimes: Sequence[tuple[int, int, int]]) -> tuple[list[int], 
     offsets = [0] * len(lifetimes)
     live: list[tuple[int, int, int]] = []  # (offset, end, last call), sorted by offset
     size = 0
+    # As the replay meets them: what has ended by then leaves its place free.
     by_first_call = sorted(range(len(lifetimes)), key=lambda i: lifetimes[i][1])
     for i in by_first_call:
         length, first, last = lifetimes[i]
@@ -191,6 +197,7 @@ def retain_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc; on Windows CDLL(None) fails
         return False
+    # malloc gives back what is freed at the top of the heap: each step would ask for it again.
     trims = mallopt(_TRIM_THRESHOLD, MAX_UNUSED)
     return bool(trims) and bool(mallopt(_MMAP_THRESHOLD, MAX_BLOCK))
 
@@ -227,6 +234,7 @@ class Operation:
             return True
         if _name(self.op) in EMPTY:
             return False
+        # Results that only view their inputs were relocated with them: nothing to run.
         storages = {tensor.untyped_storage().data_ptr() for tensor in self.inputs}
         own = [tensor.untyped_storage().data_ptr() for tensor in self.outputs]
         return not storages.issuperset(own)
@@ -337,6 +345,7 @@ class OperationRecorder(Recorder):
         trace = recording.trace
         offsets, size = trace.plan()
         if self._block is None or self._block.size < size:
+            # Recordings of all shapes share the block; with room to spare it is seldom replaced.
             self._block = MemoryBlock(HEADROOM * size)
         relocate = functools.partial(self._block.relocate, trace=trace, offsets=offsets)
         calls = recording.replay_functions(relocate)
@@ -386,6 +395,8 @@ class _Recording(TorchDispatchMode):
 
     def add_kernel(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
         for array in leaves(args, np.ndarray):
+            # Kernels write into arrays that torch allocated: these must live until the kernel has
+            # run.
             self.trace.add_use(array, len(self.calls))
         self.calls.append((kernel, args))
 

@@ -63,6 +63,7 @@ class PackedEvaluation:
             shape = (len(self._stacked.values), room)
             self._nll = torch.empty(shape, dtype=torch.float64, device=self._device)
             self._stepper = self._new_stepper()  # a recorded step writes to the previous memory
+        # Recordings of few shapes need batches of one size.
         few = self._stepper.few_shapes
         size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(self._nll))
         order = [*part.lengths.cpu().argsort(stable=True).split(size)]
@@ -131,6 +132,7 @@ class PackedTrainer:
         self.template = template_model(trainings[0].model)
         self.stacked = StackedParameters(trainings, self.template, rows)
         self.recipe = trainings[0].recipe
+        # In double, as a training alone sums: many batches of float32 would lose digits.
         self.total = torch.zeros(len(self.stacked.values), dtype=torch.float64)
         """The objective of each row, summed over all tokens of the epoch so far."""
         self._clips = torch.zeros(len(self.stacked.values))
@@ -168,6 +170,7 @@ class PackedTrainer:
         rates = [*zip(*by_row, strict=True)]  # of each step, one rate per row
         self.stepper.run_epoch(self.step, rates, batches.columns)
         if self.stepper.few_shapes:
+            # The GPU is still busy: batches of the next epoch are made meanwhile.
             following = [(seed, epoch + 1) for seed, epoch in members]
             self._ahead = self._batches(data, following)
         self.stacked.rates = rates[-1]
@@ -181,6 +184,7 @@ class PackedTrainer:
         return self._evaluation.losses(part.to(self.device), room)
 
     def _set_clips(self) -> None:
+        # An infinite limit, not a branch: members of one pack may differ in it.
         clips = [t.recipe.clip or math.inf for t in self.stacked.row_trainings]
         self._clips.copy_(torch.tensor(clips))
 
@@ -223,6 +227,7 @@ class PackedTrainer:
         with device_scope(self.template):
             objective = self._objective(self.stacked.weights, tokens, lengths, *sources)
             if mask is not None:
+                # A row that the mask hides is no sequence of this member: it counts nothing.
                 objective = objective.where(mask[..., None], 0.0)
                 lengths = lengths.where(mask, 1)  # no scored token
                 if scored is not None:
@@ -243,6 +248,7 @@ class PackedTrainer:
             return
         # Gradients are clipped before further ones are added.
         norms = torch.linalg.vector_norm(stacked.gradients, dim=1)
+        # As `clip_grad_norm_` of torch: without the small number 0 / 0 would be NaN.
         factors = (self._clips / (norms + 1e-6)).clamp(max=1.0)
         stacked.gradients *= factors[:, None]
         no_clips = torch.full_like(self._clips, math.inf)

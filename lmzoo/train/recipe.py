@@ -52,6 +52,7 @@ TO_AN_END = (Schedule.LINEAR, Schedule.COSINE, Schedule.WSD)
 
 def _shown(default: Any, **limits: Any) -> Any:
     """Return a field that is written into configs only where it has not its default."""
+    # So runs from before a field existed keep their identity.
     return Field(default, exclude_if=lambda value: value == default, **limits)
 
 
@@ -120,6 +121,7 @@ class Recipe:
         on = None
         if self.weight_decay:
             on = self.weight_decay_on or DecayOn.MATRICES
+        # The instance is frozen.
         object.__setattr__(self, "weight_decay_on", on)
         return self
 
@@ -175,6 +177,7 @@ class Recipe:
         merged = {**to_dict(self), **fields}
         if "schedule" in fields:
             schedule = fields["schedule"]
+            # Settings of the old schedule that the new one refuses return to their defaults.
             if schedule not in TO_AN_END:
                 merged |= {"schedule_epochs": 0, "final_lr": 0.0}
             if schedule != Schedule.WSD:
@@ -189,6 +192,7 @@ class Recipe:
         """
         if step <= self.warmup:
             return self.lr * (step / self.warmup)
+        # After the warm-up: that is part of every schedule.
         if self.schedule is Schedule.CONSTANT:
             return self.lr
         if not self.schedule_epochs:
@@ -210,6 +214,7 @@ class Recipe:
             share = 1.0
             if self.schedule is Schedule.WSD:
                 share = self.cooldown
+            # WSD holds the rate until the last `cooldown` of its steps.
             fall = min(1.0, (1 - x) / share)
         return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
 

@@ -129,6 +129,7 @@ def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
     config = MODELS.parse(model)
     built = zoo.build(config, task)
     with allocating(f"model {MODELS.name_of(config)}"), without_kernels():
+        # Counters see operations of torch only, not those inside a kernel.
         return {
             "parameters": sum(p.numel() for p in built.parameters()),
             "score": built.score.value,
@@ -167,6 +168,7 @@ class Run(SavedRun):
             yield record
 
     @property
+    # A closed form is fitted once: it has one record, of its last epoch.
     def has_every_epoch(self) -> bool:
         return not self.training.model.closed_form
 
@@ -206,6 +208,7 @@ class Run(SavedRun):
     def environment(self) -> dict[str, Any]:
         """Return the environment, with what the parts of the user import and name."""
         if not self._own_modules:
+            # Without modules of the user's own, the environment of the process is known already.
             return environment()
         files = user_code(self._own_modules).files.values()
         return environment(sys.modules, files)
@@ -214,6 +217,7 @@ class Run(SavedRun):
         """Append the end of the run, after the files that the parts of the user have read."""
         read = {}
         if self._own_modules:
+            # Files that the user's code has read belong to what a run depends on.
             read = inputs(read_log(own_log()))
         if read:
             self._append({"event": FILES, "epoch": epoch, FILES: read})

@@ -92,6 +92,7 @@ class CudaGraphs(Recorder):
         """Run the work on the side stream; return where it synchronises with the device, or ''."""
         current = torch.cuda.current_stream(self._device)
         mode = torch.cuda.get_sync_debug_mode()
+        # The work reads what the caller's stream has written.
         self._stream.wait_stream(current)
         with torch.cuda.stream(self._stream), synchronisations() as places:
             torch.cuda.set_sync_debug_mode("warn")
@@ -107,6 +108,7 @@ class CudaGraphs(Recorder):
     def record(self, work: Work) -> Work:
         """Capture the work as a CUDA graph without performing it; return the graph's replay."""
         if not self._graphs:
+            # One pool: recordings are replayed one after another and may share memory.
             self._pool = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
         # The outer `stream` restores the current stream even if the capture fails.
@@ -118,6 +120,7 @@ class CudaGraphs(Recorder):
             ):
                 work()
         except torch.OutOfMemoryError:
+            # Graphs that share the pool are of no use after a failed capture.
             self._graphs.clear()
             raise
         except RuntimeError as error:
@@ -192,6 +195,7 @@ class Stepper:
         if records:
             self._recorder = device_recorder(device) or fallback
         self._recordings: dict[Any, tuple[Sequence[Column], Work]] = {}
+        # By shape: kernels are compiled, and caches filled, for each anew.
         self._warmups: Counter[Any] = Counter()
         self._recorded_addresses: list[int] = []
 
@@ -212,6 +216,7 @@ class Stepper:
 
         The step must be the same in every epoch. A rate is a number, or one per pack member.
         """
+        # Recordings of an earlier epoch hold memory that nothing will use.
         if self._recorder is None:
             self._recordings.clear()
             for rate, columns in zip(rates, batches, strict=True):
@@ -232,6 +237,7 @@ class Stepper:
         if self._recorder is None:  # recording failed earlier in this epoch
             step(*columns)
             return
+        # None and its place are part of the shape, too: the step takes another branch.
         shape = tuple(None if c is None else (c.shape, c.dtype) for c in columns)
         if shape not in self._recordings:
             full = len(self._recordings) >= MAX_RECORDINGS
@@ -260,11 +266,13 @@ class Stepper:
 
     def _warm_up(self, recorder: Recorder, shape: Any, work: Work) -> None:
         """Run the step normally; stop recording if its last warm-up shows a reason."""
+        # Only the CPU's: graphs replay draws of the GPU's generator correctly.
         generator_state = torch.get_rng_state()
         reason = recorder.run(work)
         self._warmups[shape] += 1
         draws = not generator_state.equal(torch.get_rng_state())
         if draws and not reason:
+            # A replay would draw nothing, and every batch would have the same noise.
             reason = "it draws from the CPU's random generator"
         if reason and self._warmups[shape] == recorder.warmup_steps:
             self._stop_recording(reason)

@@ -42,6 +42,7 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     if config is None or not folder.checkpoint.exists():
         raise UserError(_no_weights(run, config))
     model_config = read_model_config(folder)
+    # Before the weights: a corpus that is missing is the more frequent fault.
     spec = found_from(run, config["corpus"])
     corpus = open_corpus(spec, data_dir)
     if corpus.fingerprint != config["fingerprint"]:
@@ -54,6 +55,7 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     # The order of the errors matters: each is a case of the next one.
     try:
         state = read_checkpoint(folder.checkpoint.read_bytes(), config.get("run", ""))
+        # The best weights, which were tested, not those of the last epoch.
         model.load_state_dict(state["best"]["weights"])
     except OtherRunError as error:
         raise UserError(
@@ -84,6 +86,7 @@ def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
     path = user_path(corpus.get("path") or "/")
     if path.is_absolute() or path.exists():
         return dict(corpus)
+    # The run may have been moved together with its text.
     for folder in run.resolve().parents:
         if (folder / path).exists():
             return {**corpus, "path": str(folder / path)}
@@ -107,6 +110,7 @@ def read_model_config(folder: RunFolder) -> Any:
             f"{folder.path}/{CONFIG} has no {missing[0]!r}: it is damaged or of another version; "
             "delete the file and train the run again"
         )
+    # The classes of the user's own parts must be known before the config is parsed.
     if USER_CODE in config:
         load(config[USER_CODE], folder.path.parent / USER_CODE)
     if config.get("numerics") != NUMERICS:
@@ -127,6 +131,7 @@ def read_model_config(folder: RunFolder) -> Any:
 def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     """Return the stored fields that have another value now; lists are cuts of equal functions."""
     changed = []
+    # Fields that only one side has were added or removed since, at their default.
     for name in stored.keys() & now.keys():
         before = stored[name]
         value = now[name]

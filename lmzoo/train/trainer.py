@@ -193,11 +193,13 @@ class Training:
     def add_record(self, record: Record) -> None:
         """Store the record of the epoch just trained, and its weights if they are the best."""
         self.record = record
+        # A diverged epoch has no loss: the weights before it stay the best.
         loss = record["valid_token"]
         if loss is not None and loss < self.best_loss:
             self.best_loss = loss
             self.best_epoch = self.epoch
             if self.row:
+                # A row of a pack is copied by the pack itself, all members at once.
                 self._best = self.row.best()
             else:
                 self._best = copies(self.model.state_dict())
@@ -236,7 +238,7 @@ def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in weights.items()}
 
 
-def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[State]:
+def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
     """Return groups of `progress` with the numbers of their parameters, as torch writes them.
 
     Groups of earlier versions have no sizes: there is one, of all `count` parameters.
@@ -274,6 +276,7 @@ def _next_record(training: Training, corpus: Corpus, epochs: int) -> Record:
         train = estimate.train
         valid = estimate.valid
         seconds = estimate.seconds
+        # One record: a closed form has nothing to improve in further epochs.
         training.epoch = epochs
         tokens = corpus.train.num_scored
     else:
@@ -295,6 +298,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     recipe = training.recipe
     step = training.step
     assert step is not None
+    # A training that continues alone owns its memory.
     training.leave_pack()
     model.train()
     step.begin_epoch()
@@ -310,6 +314,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
         set_seed(derive_seed(training.seed, "noise", training.epoch))
         step.stepper.run_epoch(step, rates, columns)
     training.steps += len(order)
+    # The optimiser of a checkpoint has the last rate, as if its steps had set it.
     set_rate(step.optimiser, rates[-1])
     return float(-step.total / data.num_scored), data.num_scored
 
@@ -328,6 +333,7 @@ def epoch_record(
         "valid_token": None,
         "valid_sentence": None,
     }
+    # JSON has no NaN: a loss that is not finite stays None.
     if math.isfinite(train):
         record["train_token"] = train
     if valid is not None and math.isfinite(valid.token):
