@@ -52,6 +52,7 @@ class Emission(nn.Module, ABC):
         table: Embeddings,
     ) -> Float[Tensor, "B W"]:
         """Return log P(token | y) of one token of each sequence, from each of its W contexts."""
+        # As starts W of one position each, which broadcast against the tokens.
         contexts = y.transpose(0, 1)[:, :, None]
         scores = self.log_prob(contexts, token[:, None], table)
         return scores[..., 0].T

@@ -89,6 +89,7 @@ class HammingEmission(Emission):
         self.context = nn.Linear(width, numbers)
         self.register_parameter("free", None)
         self.codes = None
+        # Free codes need the vocabulary, which `own_tokens` gives.
         if config.codes is Codes.LINEAR:
             self.codes = nn.Linear(width, numbers, bias=False)
         bias = None
@@ -102,6 +103,7 @@ class HammingEmission(Emission):
         """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
         log_beta = 0.0
         if self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1):
+            # A distance in [0, G] needs a factor to tell tokens apart from the start.
             log_beta = math.log(4)
         nn.init.constant_(self.log_scale, log_beta)
         if self.bias is not None:
@@ -117,6 +119,7 @@ class HammingEmission(Emission):
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
         dense = self.dense(y, table)
+        # Leading axes of y broadcast against the targets.
         index = targets.expand(dense.shape[:-1])[..., None]
         return dense.gather(-1, index)[..., 0]
 
@@ -129,6 +132,7 @@ class HammingEmission(Emission):
             return self.codes(table)
         if self.free is None:
             raise UserError("codes=free is an option of recurrent models; drop it here")
+        # A table of its own: made by models that call `own_tokens`.
         return self.free
 
     def logits(self, y: Vectors, table: Embeddings) -> Float[Tensor, "*N V"]:
@@ -139,12 +143,14 @@ class HammingEmission(Emission):
         if self.config.aggregate is Aggregate.CODE_L1:
             q = self.context(y).sigmoid()
             codes = self.token_codes(table).sigmoid()
+            # Flat: `cdist` would copy the codes for every leading axis.
             distance = torch.cdist(q.flatten(0, -2), codes, p=1)
             return -self.log_scale.exp() * distance.unflatten(0, q.shape[:-1])
         a = self.agreements(y, table)
         if self.config.aggregate is Aggregate.SIGMOID_L1:
             total = a.sigmoid().sum(-1)
         else:
+            # The worst group decides.
             total = a.amin(-1)
         return self.log_scale.exp() * total
 

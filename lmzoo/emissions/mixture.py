@@ -47,6 +47,7 @@ class Components(DrawnModule):
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
         if name == "means":
+            # Scales keep their draw: they are no matrix.
             draw_matrices(self.means, draw)
 
     def vectors(self) -> Float[Tensor, "K E"]:
@@ -59,6 +60,7 @@ class Components(DrawnModule):
     def token_log_probs(self, targets: Tokens, table: Embeddings) -> Float[Tensor, "B T K"]:
         """Return log P(target | z) for every z."""
         if self.prefers_table(targets, table):
+            # One product for the vocabulary, if it is no larger than the batch.
             scores = self.transposed_log_prob_table(table)
             return nn.functional.embedding(targets, scores)
         vectors = self.vectors()
@@ -89,6 +91,7 @@ class FreeComponents(DrawnModule):
 
     def token_log_probs(self, targets: Tokens, table: Embeddings) -> Float[Tensor, "B T K"]:
         """Return log P(target | z) for every z; the embeddings are not used."""
+        # The table is small: all of it is normalised, and rows are taken.
         return self.log_prob_table(table).T[targets]
 
     def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
@@ -141,6 +144,7 @@ class MixtureEmission(Components, Emission):
         targets: Tokens,
         table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
+        # For each component, as a posterior needs.
         return torch.log_softmax(self.logits(y), dim=-1) + self.token_log_probs(targets, table)
 
     def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:

@@ -55,6 +55,7 @@ class Part(NamedTuple):
         own = self.weights.get(place.name)
         if own is None or not place.size:
             return False
+        # The same view of the mask as the product has of the weight.
         view = own.as_strided(place.size, place.stride, place.offset)
         return view.all(place.inputs)
 
@@ -85,6 +86,7 @@ class _Products(TorchFunctionMode):
             if bias is None:
                 return product
             return product + bias
+        # Only by a matrix: products of activations belong to no weight.
         if name in MATMUL and args[1].dim() == 2:
             return self._seen(func(*args), args[1], -2)
         return func(*args, **named)
@@ -104,6 +106,7 @@ def seen(model: nn.Module, see: See, module: str = "") -> Iterator[None]:
 
     def replace(own: nn.Module, inputs: Any, output: Any) -> Any:
         if isinstance(output, tuple):
+            # As PyTorch's recurrent layers: outputs, then states.
             first, *others = output
             return (see(Place(module), first), *others)
         return see(Place(module), output)
@@ -127,6 +130,7 @@ class Means:
         self._counts: dict[Place, int] = {}
 
     def __call__(self, place: Place, value: Tensor) -> Tensor:
+        # In double: sums of a whole corpus.
         rows = value.detach().flatten(0, -2).double()
         self._sums[place] = self._sums.get(place, 0) + rows.sum(0)
         self._counts[place] = self._counts.get(place, 0) + len(rows)

@@ -33,6 +33,7 @@ from lmzoo.kernels.guest import evaluating
 
 def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the `count` values of the model's latent, for the tokens s_0, s_1, .."""
+    # Latents that point at a token have its position as their value.
     if "parent" in model.latent or "source" in model.latent:
         names = number_tokens(tokens)
         types = count // len(names)
@@ -46,6 +47,7 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tupl
     if not either:
         return tuple(map(str, range(count)))
     if count == 2:
+        # Names of "unigram or bigram" need no number.
         others = [rest]
     else:
         others = [f"{rest} {k}" for k in range(1, count)]
@@ -84,6 +86,7 @@ class Prior:
 def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -> Posterior:
     """Compute the posterior of one sentence, given as ids and as text, `<start>` first."""
     require_latent(model)
+    # One token more than are scored: `<start>`.
     if not 2 <= len(ids) <= model.task.length:
         raise UserError(
             f"the model scores sentences of 1 to {model.task.length - 1} tokens, got {len(ids) - 1}"
@@ -106,6 +109,7 @@ def prior(model: LanguageModel) -> Prior | None:
     if log_prior is None:
         return None
     probability = log_prior.exp().cpu()
+    # A prior without axes of positions or of values has one of each.
     while probability.ndim < 3:
         if probability.ndim == 2:
             probability = probability[None]

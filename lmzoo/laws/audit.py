@@ -104,6 +104,7 @@ def audit(
     seed = whole("seed", seed)
     if isinstance(model, str):
         model = zoo.config(model)
+    # What a training returns holds the model.
     if isinstance(getattr(model, "module", None), LanguageModel):
         model = model.module
     if isinstance(model, LanguageModel):
@@ -111,6 +112,7 @@ def audit(
     elif type(model) in {MODELS[name].Config for name in MODELS}:
         build = functools.partial(zoo.build, model, seed=seed)
     else:
+        # A module, or a function, that is not of the zoo.
         return _outside(model, vocab, length, logits=logits, gradients=gradients, seed=seed)
     length = length or LENGTH
     used = replace(TASK, length=length)
@@ -119,10 +121,12 @@ def audit(
         length = min(task.length, LONGEST)
         used = replace(TASK, length=length, ends=task.ends, source_length=sources)
     built = build(task=used)
+    # Tables of zeros would hide everything.
     if built.closed_form:
         built.fit_closed_form(*batch(used))
     noisy = disturbed(built)
     found = measure(model_subject(noisy), seed)
+    # A model that is not causal has no next token: all sequences of a tiny task are summed instead.
     if built.score in (Score.EXACT, Score.CONDITIONAL) and not built.causal:
         tiny = model_subject(disturbed(build(task=TASK)))
         found = _with(found, total=Probes(tiny).total())
@@ -192,8 +196,10 @@ def _named_sizes(model: Any) -> list[int]:
     for part in parts:
         named += getattr(part, "__dict__", {}).items()
         for name, parameter in parameters_of(getattr(part, "forward", part)).items():
+            # Also defaults of `forward`: sizes need not be attributes.
             named.append((name, parameter.default))
     sizes = [value for name, value in named if re.fullmatch(SIZES, name) and type(value) is int]
+    # Two chunks and a bit: a leak over a boundary shows there.
     return [2 * size + 2 for size in sizes if 1 < size <= LONGEST // 2 - 1]
 
 
@@ -230,6 +236,7 @@ def audit_verdict(config: Any, task: Task) -> str:
 
     Cached per process, by the configuration and what the audit uses of the task.
     """
+    # The vocabulary of the corpus would only make the probes slower.
     used = replace(task, vocab=TASK.vocab, source_vocab=TASK.source_vocab)
     text = json.dumps(MODELS.dump(config), sort_keys=True)
     return _cached_verdict(text, used)

@@ -31,9 +31,11 @@ ROUNDED = 0.05
 
 def build_cell(config: Any, width: int = WIDTH, length: int = LENGTH, seed: int = 0) -> Cell:
     """Build a cell in float64, with weights drawn from this seed."""
+    # Seeds of laws are their own: the caller's draws must not change.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         cell = CELLS.build(CELLS.parse(config), width, length)
+    # In double: laws compare to 1e−12.
     return cell.double()
 
 
@@ -49,6 +51,7 @@ def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tenso
     generator = torch.Generator().manual_seed(seed)
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     x = torch.randn(count, cell.length, cell.width, **options)
+    # Starts in [0, 1): some cells have states of probabilities.
     start = torch.rand(count, cell.num_state_vectors * cell.width, **options)
     return x, start
 
@@ -69,6 +72,7 @@ def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
     """Blocks that each start from the state after the block before give the outputs of `scan`."""
     x, start = inputs(cell)
     first, rest = x.split([1, cell.length - 1], dim=1)
+    # With a kernel, and by steps.
     for scan in (cell.scan_from, cell.naive_scan_from):
         before, state = scan(first, cell.initial_state(start))
         after, last = scan(rest, state)
@@ -82,6 +86,7 @@ def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
 def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
     """A change of later inputs changes no output before them."""
     x, start = inputs(cell)
+    # A large change, so that a leak is not lost in rounding.
     changed = torch.cat([x[:, :2], x[:, 2:] + 1], dim=1)
     before = cell.scan(changed, start)[:, :2]
     assert_close(before, cell.scan(x, start)[:, :2], 0, "leak: outputs before a change")
@@ -148,6 +153,7 @@ CELL_LAWS = tuple(law for name, law in globals().items() if name.startswith("law
 
 def law_outputs_depend_on_inputs(cell: Cell) -> None:
     """A change of the inputs changes the outputs."""
+    # All inputs change: some cells read few of them.
     x, start = inputs(cell)
     same = cell.scan(x + 1, start).allclose(cell.scan(x, start))
     assert not same, "other inputs give the same outputs"
@@ -189,6 +195,7 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
                 outputs.append(_outputs(variant, name).flatten())
                 names.append(name)
     stack = torch.stack(outputs)
+    # Equal to rounding: other cuts add zeros in another order.
     equal = torch.cdist(stack, stack, p=torch.inf) < 1e-12
     # Above the diagonal: each pair once, and none of a variant with itself.
     pairs = [f"{names[i]} = {names[j]}" for i, j in equal.triu(1).nonzero().tolist()]

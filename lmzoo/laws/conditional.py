@@ -36,6 +36,7 @@ def law_source_is_read(model: LanguageModel) -> None:
     """
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
+    # Full sources: every position is a token.
     n = torch.full_like(n, model.task.source_length)
     reader = disturbed(model)
     before = log_prob(reader, tokens, lengths, source, n)
@@ -56,6 +57,7 @@ def law_source_padding_is_ignored(model: LanguageModel) -> None:
     """Neither the content nor the amount of source padding changes a score."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
+    # From n on there is padding.
     padding = torch.arange(model.task.source_length) >= n[:, None]
     for training in (False, True):
         before = log_prob(model, tokens, lengths, source, n, training=training)
@@ -75,6 +77,7 @@ def law_source_belongs_to_its_row(model: LanguageModel) -> None:
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
     others, other_lengths = sources(model.task, len(tokens), seed=1)
+    # The first row keeps its source; all others change theirs.
     others[0] = source[0]
     other_lengths[0] = n[0]
     for training in (False, True):

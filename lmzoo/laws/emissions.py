@@ -48,6 +48,7 @@ def law_scores_are_the_dense_values_of_the_targets(emission: Emission) -> None:
 def law_leading_axes_are_independent(emission: Emission) -> None:
     """Contexts from several initial states are scored as each alone."""
     y, targets, table = contexts()
+    # Contexts that differ, so that a mixed-up axis shows.
     stack = torch.stack([y, y.flip(0), -y])
     scores = emission.log_prob(stack, targets, table)
     expected = torch.stack([emission.log_prob(part, targets, table) for part in stack])

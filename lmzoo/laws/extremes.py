@@ -35,6 +35,7 @@ def law_large_weights_agree(model: LanguageModel) -> None:
     for factor in FACTORS:
         with _scaled(model, factor):
             scores = log_prob(model, tokens, lengths)
+            # Rounding grows with the size of the scores.
             allowed = CLOSE * (1 + scores.abs().max())
             for t in range(1, model.task.length):
                 dense = next_log_prob(model, tokens[:, :t])
@@ -55,6 +56,7 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
         with torch.autocast("cpu", torch.bfloat16):
             after = log_prob(model, tokens, lengths)
             if not model.closed_form:
+                # Dropout draws: the caller's generator must not move.
                 with torch.random.fork_rng(devices=[]):
                     training_loss(model.train(), tokens, lengths).backward()
                 model.zero_grad()
@@ -64,6 +66,7 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
     except (NotImplementedError, RuntimeError, TypeError) as error:
         raise AssertionError(f"does not run under autocast: {error}") from error
     assert after.dtype == torch.float32, f"scores are {after.dtype}"
+    # Of all tokens: a single score may change by much when a decision flips.
     expected = before.sum()
     total = after.sum()
     gap = (total - expected).abs()
@@ -74,6 +77,7 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
 def _scaled(model: LanguageModel, factor: float) -> Iterator[None]:
     before = {name: value.clone() for name, value in model.state_dict().items()}
     with torch.no_grad():
+        # Buffers stay: they are counts and masks.
         for weight in model.parameters():
             weight.mul_(factor)
     try:

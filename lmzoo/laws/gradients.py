@@ -67,17 +67,20 @@ def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int = 
         return own
 
     full = partial(torch.full, dtype=torch.int64)
+    # Short sequences take other branches: of convolutions, chunks and windows.
     short = min(5, length)
     found = [
         Batch("one sequence", tokens(1, length), full((1,), length)),
         Batch("3 sequences", tokens(3, length), full((3,), length)),
         Batch("2 short sequences", tokens(2, short), full((2,), short)),
     ]
+    # From long to short, as torch packs sequences.
     several = sorted({length, max(2, length - 1), length // 2 + 1, 2}, reverse=True)
     if ragged:
         lengths = torch.tensor(several)
         found.append(Batch("different lengths", tokens(len(several), length), lengths))
     if packed:
+        # Ends of sequences in one row, the form of variable-length attention.
         ends = torch.tensor([0, *several]).cumsum(0).to(torch.int32)
         total = int(ends[-1])
         found.append(Batch("packed in one row", tokens(1, total), full((1,), total), ends))
@@ -105,6 +108,7 @@ def compare_gradients(
         directions = [_directions(gradients, fixed, seed) for seed in (0, 1)]
         deviations[case] = max(deviation(own)[0] for own in directions)
         if not deviations[case] <= 1:  # a NaN is a fault, too
+            # By parameter, to name the one whose backward pass is wrong.
             alone = {name: deviation({name: d}) for name, d in directions[0].items()}
             name = max(alone, key=lambda own: alone[own][0])
             _, slope, quotient = alone[name]
@@ -144,6 +148,7 @@ def _directions(
     for name, gradient in gradients.items():
         noise = torch.randn(gradient.shape, generator=generator, dtype=torch.float64).to(gradient)
         size = float(gradient.norm())
+        # Noise alone may be orthogonal to the gradient; with it the slope is large.
         unit = noise / noise.norm()
         if size:
             unit = unit + gradient / size

@@ -136,6 +136,7 @@ class Probes:
 
     def again(self) -> float:
         """Call the model twice."""
+        # Two rows are enough: state that is kept shows at the first call after another.
         rows = (self.tokens[:2], self.lengths[:2])
         modes = [False]
         if self.subject.trains:
@@ -180,6 +181,7 @@ class Probes:
         special = torch.arange(8, -2, -1) % V
         tokens = torch.cat([special, torch.randperm(V, generator=generator)])
         rounds = -(-max(len(tokens), T) // count)  # rounded up
+        # Few tokens: the pairs before tried nearly all of them.
         most = ROUNDS
         if V <= 3:
             most = 1
@@ -194,6 +196,7 @@ class Probes:
             one[rows, cuts] = tokens[(numbers + 1) % len(tokens)]
             other[rows, cuts] = tokens[(numbers + 2) % len(tokens)]
             kept = torch.arange(T) < cuts[:, None]
+            # The changed token must be real: a mask hides pads.
             longer = lengths.maximum(cuts + 1)
             pair = []
             for later in (one, other):
@@ -208,6 +211,7 @@ class Probes:
     def total(self) -> float:
         """Sum the probabilities of all sequences of the length of the subject, in evaluation."""
         task = Task(vocab=self.subject.vocab, length=self.subject.length)
+        # In double: of thousands of sequences each has a small probability.
         scores = self._outputs(*every_sequence(task), training=False)
         total = scores.double().sum(1).exp().sum()
         return _deviation(total, torch.ones_like(total))
@@ -221,6 +225,7 @@ class Probes:
         worst = 0.0
         for training in self.modes:
             before = self._outputs(tokens, lengths, training=training)[real]
+            # Pads of zeros, and pads that are other tokens.
             for filled in (torch.zeros_like(tokens), self._random(len(tokens), seed=2)):
                 after = self._outputs(tokens.where(real, filled), lengths, training=training)
                 worst = max(worst, _deviation(after[real], before))
@@ -240,6 +245,7 @@ class Probes:
         tokens = self.tokens[:ROWS]
         lengths = self.lengths[:ROWS]
         others = self._random(ROWS, seed=3)
+        # The first row stays; all others change.
         worst = 0.0
         others[0] = tokens[0]
         for training in self.modes:
@@ -257,6 +263,7 @@ class Probes:
             before = self._outputs(tokens, lengths, training=False, whole=True)
             for rows in (order, order[:1]):
                 after = self._outputs(tokens[rows], lengths[rows], training=False, whole=True)
+                # Pads may differ: the widths of the batches do.
                 real = torch.arange(tokens.shape[1]) < lengths[rows, None]
                 worst = max(worst, _deviation(after[real], before[rows][real]))
         return worst
@@ -264,6 +271,7 @@ class Probes:
     def steps(self) -> float:
         """Compute the outputs in the other ways that the subject offers."""
         tokens = self.tokens[:2]
+        # Full rows: a computation step by step knows no end.
         once = self._outputs(tokens, torch.full((2,), self.subject.length), training=False)
         others = self.subject.other_forms(tokens, once, self.cuts)
         return max((_deviation(other, once) for other in others), default=0.0)
@@ -309,6 +317,7 @@ class Probes:
         V = self.subject.vocab
         T = self.subject.length
         count = len(self.cuts)
+        # Fewer positions where the vocabulary is large: a sum over it needs a pass for each token.
         step = max(1, min(count, V * T * count // SUMMED))
         rows = torch.arange(count)[::step]
         whole = V <= SAMPLED
@@ -320,6 +329,7 @@ class Probes:
         for training in self.modes:
             first = self._with(0, training=training)
             if first.dim() == 3:
+                # The sum of all columns, which a runner adds as the last one.
                 yield first[..., -1].double().exp()
                 continue
             total = torch.zeros(len(rows), dtype=torch.float64)
@@ -351,6 +361,7 @@ class Probes:
     ) -> Tensor:
         """Return the outputs, computed in parts unless the batch has to be `whole`."""
         T = tokens.shape[1]
+        # Attention needs T² numbers a row, the outputs T V.
         rows = max(1, min(ATTENDED // T**2, OUTPUTS // (T * self.subject.vocab)))
         if whole:
             rows = len(tokens)
@@ -374,9 +385,11 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
     later = later.where(later != known, (known + 1) % subject.vocab)
     # The likely positions first, for the case that time is short.
     places = torch.tensor(list(dict.fromkeys((*cut_positions(T), *range(1, T)))))
+    # Without the gradients of a training, four times as many rows fit.
     rows = max(1, min(4 * ATTENDED // T**2, OUTPUTS // (T * subject.vocab)))
     worst = 0.0
     seen = 0
+    # Of this process: other load on the machine must not end the search.
     end = time.process_time() + SECONDS
     before = torch.empty(0)
     for cuts in places.split(rows):
@@ -400,6 +413,7 @@ def cut_positions(length: int) -> list[int]:
     """
     places = {length - 2, length - 1}
     for k in range(length.bit_length()):
+        # Around powers of two: chunks, windows and dilations end there.
         places |= {2**k - 1, 2**k, 2**k + 1}
     for k in range(1, 8):
         places.add(length * k // 8)
@@ -412,6 +426,7 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
     A weight that starts at zero can hide a leak.
     """
     same = task is None or task == model.task
+    # In double: rounding must not look like a leak.
     if same:
         model = copy.deepcopy(model).double()
     else:
@@ -429,6 +444,7 @@ def disturb(module: nn.Module) -> None:
     for weight in trained_weights(module):
         std = DISTURBANCE
         if weight.dim() > 1:
+            # Larger noise in a wide matrix would saturate every gate behind it.
             std = min(DISTURBANCE, weight.shape[-1] ** -0.5)
         kind = torch.float64
         if weight.is_complex():
@@ -445,6 +461,7 @@ def model_subject(model: LanguageModel) -> Subject:
 
     def other_forms(tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
         prefixes = once.clone()
+        # A few prefixes: each is a pass of its own.
         for u in cuts[1 :: max(1, len(cuts) // 6)]:
             dense = next_log_prob(model, tokens[:, :u])
             prefixes[:, u] = dense.gather(1, tokens[:, u : u + 1])[:, 0]

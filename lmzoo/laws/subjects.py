@@ -49,6 +49,7 @@ def subject_of(
     """
     if not callable(model) or isinstance(model, type):
         raise UserError(f"{model!r} is no model: give a function of tokens or a torch module")
+    # The config of a Hugging Face model says both.
     vocab, length = _sizes(getattr(model, "config", None), vocab, length)
     tokens = torch.ones(2, length, dtype=torch.int64)
     lengths = torch.full((2,), length)
@@ -62,6 +63,7 @@ def subject_of(
     probes.append("mates")
     if not is_random:  # other shapes have other draws
         probes.append("steps")
+    # Half precision: differences of rounding are larger than small leaks.
     tolerance = TOLERANCES.get(outputs.dtype, 0.05)
     return Subject(
         vocab, length, run, tuple(probes), trains, run.other_forms, tolerance, tuple(notes)
@@ -82,10 +84,12 @@ def _sizes(config: Any, vocab: int | None, length: int) -> tuple[int, int]:
 def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
     """Return the function, or copies of the module in the types in which it may run."""
     transformer = hasattr(model, "prepare_inputs_for_generation")
+    # Its outputs are logits, by convention.
     logits = logits or transformer
     if not isinstance(model, nn.Module):
         return [Runner(model, transformer=transformer, logits=logits)]
     made = _made(model, tokens)
+    # In double where the model allows it, otherwise in float32.
     copies = [_converted(made, *kinds) for kinds in PRECISIONS]
     return [Runner(copy, transformer=transformer, logits=logits) for copy in copies]
 
@@ -132,6 +136,7 @@ def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
     """Return the module; a copy that has read tokens if its weights have no shape before."""
     if not any(map(is_lazy, model.parameters())):
         return model
+    # The first call gives lazy parameters their shapes.
     made = Runner(copied(model), transformer=False, logits=True)
     made.raw(tokens, torch.full((2,), tokens.shape[1]), training=False, noise=0)
     return made.model
@@ -160,6 +165,7 @@ def _first_that_runs(
     """Return the first copy that runs, with noise on its weights, and its outputs."""
     run, *others = runs
     if isinstance(run.model, nn.Module):
+        # A model may start with zeros, behind which nothing shows.
         disturb(run.model)
     try:
         return run, run(tokens, lengths, training=False, noise=0)
@@ -189,6 +195,7 @@ class Runner:
         is_second = False
         if second is not None:  # `cu_seqlens` are starts of sequences in one row, no lengths
             is_named = "len" in second.name and not second.name.startswith("cu")
+            # An argument with a default is an option, unless its name says that it is a length.
             is_second = second.default is second.empty or is_named
         self.takes_lengths = not transformer and is_second
         given = 1 + self.takes_lengths
@@ -213,6 +220,7 @@ class Runner:
         if self.takes_lengths:
             given = (*given, lengths)
         if self.transformer:
+            # A cache is tried on its own (`_cached`).
             options = {"use_cache": False, **options}
         # The generators of the caller: what a model draws must not change them.
         python_state = random.getstate()
@@ -224,6 +232,7 @@ class Runner:
                 if training:
                     kept = restored_buffers(self.model)
             with torch.random.fork_rng(devices=[]), kept:
+                # The same seed for the three generators that a model may draw from.
                 torch.default_generator.manual_seed(noise)
                 random.seed(noise)
                 np.random.seed(noise)
@@ -266,6 +275,7 @@ class Runner:
         for u in cuts[1 :: max(1, len(cuts) // 6)]:
             lengths = torch.full((len(tokens),), u)
             alone = self(tokens[:, :u], lengths, training=False, noise=0)
+            # Scores of the prefix alone, then those of the whole pass.
             yield torch.cat([alone, once[:, u:]], dim=1)
         if self.transformer and tokens.shape[1] > LAST:
             yield from self._cached(tokens)
@@ -282,6 +292,7 @@ class Runner:
         cache = None
         places = torch.arange(tokens.shape[1]).expand_as(tokens)
         count = tokens.shape[1]
+        # All but the last tokens at once, then one by one.
         reads = [slice(-LAST)]
         for i in range(count - LAST, count):
             reads.append(slice(i, i + 1))
@@ -293,6 +304,7 @@ class Runner:
             found = self.raw(part, part, training=False, noise=0, use_cache=True, **options)
             cache = found.get(name)
             if cache is None:
+                # The model takes a cache but returns none.
                 return
             parts.append(self._shape(found, part))
         yield torch.cat(parts, dim=1)
@@ -312,6 +324,7 @@ class Runner:
             columns = torch.arange(self.width)[::step]
             return torch.cat([values[..., columns], total], dim=-1)
         if values.dim() == 2 and values.shape[1] == tokens.shape[1] - 1:
+            # A score of each token but the first: `<start>` has none.
             return nn.functional.pad(values, (1, 0))
         if values.dim() != 2:
             raise UserError(
