@@ -95,6 +95,7 @@ class Multi30kWords(Multi30kFiles):
         # Of the whole file: S0 held out captions after it had built the vocabulary.
         vocabulary_part = train
         if self.config.split == "seed":
+            # Only the split of S0 is drawn: the official parts are files.
             train, valid = shuffled_cut(train, 0.8, SPLIT_SEED)
         vocabulary = build_vocabulary(vocabulary_part, min_count=self.config.min_count)
         if self.config.joint_vocab:
@@ -141,6 +142,7 @@ class Multi30kCharacters(Multi30kFiles):
     Config = CharConfig
 
     def load(self) -> Corpus:
+        # One place is for `<start>`.
         max_characters = self.config.length - 1
         as_published = self.config.split == "seed"
         train = self.lines("train.en")
@@ -203,6 +205,7 @@ class Multi30kPairs(Multi30kFiles):
 
         A `UserError` says that the two files differ in their number of lines.
         """
+        # With empty lines: a pair is a line of each file.
         german = self.all_lines(f"{part}.de")
         english = self.all_lines(f"{part}.en")
         if len(german) != len(english):
@@ -211,6 +214,7 @@ class Multi30kPairs(Multi30kFiles):
                 "they must be translations line by line: fetch both again"
             )
         pairs = zip(map(self.words, german), map(self.words, english), strict=True)
+        # A translation without words is no pair.
         return [(de, en) for de, en in pairs if de and en]
 
 
@@ -222,10 +226,12 @@ def split_words(line: str, *, split_punctuation: bool) -> list[str]:
     """
     if not split_punctuation:
         return line.lower().split()
+    # Words may have hyphens, apostrophes and points inside.
     return re.findall(r"\w+(?:[-'’.]\w+)*|[^\w\s]", line.lower())
 
 
 def join_vocabularies(german: Vocabulary, english: Vocabulary) -> Vocabulary:
     """Return the tokens of both, |V_de| + |V_en|; the prefix <de> keeps German tokens distinct."""
+    # Marked: a word of both languages is two tokens.
     marked = tuple(f"<de>{token}" for token in german.tokens)
     return Vocabulary(SPECIALS + marked + english.tokens[len(SPECIALS) :], english.joiner)

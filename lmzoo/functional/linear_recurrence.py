@@ -51,6 +51,7 @@ def doubling_recurrence(
     """Compute `linear_recurrence` by doubling, in torch operations."""
     step = 1
     first = a[..., :1, :] * start[..., None, :] + b[..., :1, :]
+    # The initial state is part of the first input: the rest needs no state.
     b = torch.cat([first, b[..., 1:, :]], dim=-2)
     while step < b.shape[-2]:
         late = a[..., step:, :]
@@ -77,6 +78,7 @@ class _Recurrence(CustomFunction):
             from lmzoo.kernels.gpu import linear_recurrence as gpu
 
             a, b_rows = _tensor_rows([a, b])
+            # One axis less: a state has no time.
             (start,) = _tensor_rows([start], axes=1)
             return gpu.forward(a, b_rows, start).view(b.shape)
         from lmzoo.kernels.cpu import linear_recurrence as kernels
@@ -89,6 +91,7 @@ class _Recurrence(CustomFunction):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         a, _, start = inputs
+        # The outputs are enough: backward needs h_{t−1}, not the inputs.
         ctx.save_for_backward(a, output, start)
 
     @staticmethod

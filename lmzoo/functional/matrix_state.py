@@ -56,6 +56,7 @@ class Update(NamedTuple):
 def stacked(steps: Sequence[Update]) -> Update:
     """Return the coefficients of consecutive steps on one axis, before the heads."""
     parts = iter(zip(*steps, strict=True))
+    # The axis of steps is before the heads (`MatrixCell.substeps`).
     return steps[0].each(lambda _: torch.stack(next(parts), dim=-3))
 
 
@@ -65,6 +66,7 @@ def matrix_step(
     """Compute one step: (o_t, S_t)."""
     decayed = update.log_decay.exp()[..., None] * state
     if update.erase is not None and update.probe is not None:
+        # Row by row, not as a matrix: I − e pᵀ of (K, K) is never made.
         u = (update.probe[..., None] * state).sum(-2)
         decayed = decayed - update.erase[..., None] * u[..., None, :]
     state = decayed + update.key[..., None] * update.value[..., None, :]
@@ -85,6 +87,7 @@ def matrix_scan(
         update = Update(*parts)
         outputs = []
         for t in range(update.value.shape[1]):
+            # `t=t`: the function keeps this t.
             now = update.each(lambda part, t=t: part[:, t])
             o, state = matrix_step(now, state)
             outputs.append(o)
@@ -126,6 +129,7 @@ class _Scan(CustomFunction):
         if g_end is None:
             g_end = torch.zeros_like(start)
         if saved:
+            # The GPU's forward stored states; the CPU's backward computes them again.
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
             tensors = (g, g_end, *saved, *inputs)
@@ -140,6 +144,7 @@ class _Scan(CustomFunction):
 
 def _by_gpu(kernel: Any, lead: torch.Size, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Call a kernel, for which the leading axes are one."""
+    # Kernels have one axis for members and rows.
     flat = [tensor.flatten(0, len(lead) - 1) for tensor in tensors]
     return tuple(output.unflatten(0, lead) for output in kernel(*flat))
 

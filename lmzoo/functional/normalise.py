@@ -60,6 +60,7 @@ def rms_norm(x: Vectors) -> Vectors:
     """Return x / √(Σ x² / E + 1e-5)."""
     if has_gpu_kernels(x):
         width = x.shape[-1]
+        # ε of the mean square is E ε of the sum, which the kernel takes.
         return _Project.apply(x, width**0.5, 1e-5 * width)[0]
     mean_square = x.square().mean(-1, keepdim=True)
     return x * torch.rsqrt(mean_square + 1e-5)
@@ -86,6 +87,7 @@ class _Project(CustomFunction):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.radius = inputs[1]
         ctx.mark_non_differentiable(output[1])
+        # A gradient that nobody asked for stays None.
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*output)
 
@@ -168,6 +170,7 @@ def normalise_vectors(x: Vectors, norm: Norm) -> Vectors:
             radius = x.shape[-1] ** 0.5
         return project_to_sphere(x, radius)
     eps = 1e-5
+    # As published in S0.
     if norm is Norm.TIME_STD:
         eps = 1e-10
     return x / (x.std(dim=-1, keepdim=True) + eps)
@@ -199,10 +202,12 @@ def normalise_next(
         return normalise_vectors(x, norm), None
     if moments is None:
         mean = single(x)
+        # One vector has no spread: it counts as 1.
         return x / (1 + 1e-5), (1, mean, torch.zeros_like(mean))
     n, mean, squares = moments
     # Welford's update: no sum of squares minus a square of sums, which would cancel.
     new_mean = mean + (x - mean) / (n + 1)
+    # Rounding may give a small negative product.
     squares = squares + ((x - mean) * (x - new_mean)).clamp_min(0)
     std = (squares / n).clamp_min(1e-20).sqrt()
     return x / (std + 1e-5).to(x.dtype), (n + 1, new_mean, squares)

@@ -78,6 +78,7 @@ def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
     with torch.no_grad():
         if isinstance(owner, HasRedraw):
             owner.redraw(leaf, draw)
+        # Biases start at zero, whatever the matrices are drawn from.
         elif leaf.startswith("bias"):
             parameter.zero_()
         elif parameter.dim() >= 2:
@@ -86,6 +87,7 @@ def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
 
 def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
     """Draw each matrix of a stack by itself; torch reads a third axis as a convolution kernel."""
+    # One by one: fans of a stack of matrices would be those of the whole stack.
     matrices = weight.view(-1, *weight.shape[-2:])
     for matrix in matrices.unbind():
         draw(matrix)
@@ -149,11 +151,13 @@ def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
         for name, module in model.named_modules():
             reset = getattr(module, "reset_parameters", None)
             if reset is not None:
+                # A seed for each module: a part that is cut does not change the draws of others.
                 set_seed(derive_seed(seed, name))
                 reset()
         if init == "default":
             return
         for name, _ in model.named_parameters():
+            # By name of the parameter, for the same reason.
             set_seed(derive_seed(seed, "init", name))
             redraw_parameter(model, name, init)
 
@@ -164,4 +168,5 @@ class Undecayed(nn.Parameter):
 
 def decays(parameter: Tensor) -> bool:
     """Whether weight decay acts on a parameter."""
+    # Vectors are scales and biases.
     return parameter.dim() > 1 and not isinstance(parameter, Undecayed)

@@ -40,6 +40,7 @@ def log_normalisers(
     limit = naive_limit
     if on_gpu:
         limit = 0
+    # A small product is faster than a kernel, whose launch takes time.
     is_small = y.shape[:-1].numel() * len(table) <= limit
     if is_small or not (on_gpu or has_product_kernels(y)):
         return torch.logsumexp(y @ table.T, dim=-1)
@@ -72,6 +73,7 @@ def naive_tied_log_prob(
 ) -> Float[Tensor, "*N"]:
     """Compute `tied_log_prob` in torch operations."""
     logits = (y * table[tokens]).sum(-1)
+    # Only the target's logits and the normalisers: no array of all logits in backward.
     return logits - log_normalisers(y, table)
 
 
@@ -109,6 +111,7 @@ class _TiedSoftmax(CustomFunction):
             least = tokens.min()
             most = tokens.max()
             raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+        # The slope is a result of the GPU's kernel only.
         return log_p, log_z, y.new_empty(len(y), 0)
 
     @staticmethod

@@ -70,6 +70,7 @@ def law_posterior_is_a_distribution(model: LanguageModel) -> None:
     shape = (len(tokens), posterior.shape[1], model.task.length - 1)
     assert posterior.shape == shape, f"posterior: {posterior.shape}, not {shape}"
     assert (posterior >= 0).all(), "a posterior probability is negative"
+    # A posterior of a shorter sequence has columns of pads.
     total = posterior.sum(1)[lengths == model.task.length]
     assert_close(total, torch.ones_like(total), CLOSE, f"posterior over {model.latent}")
 
@@ -110,12 +111,14 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
     """
     steps = 20
     share = 0.9
+    # Two words that alternate: the next one follows from the last.
     task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
     model = new_model(model, seed=0, task=task).train()
     alternating = itertools.cycle((task.vocab - 1, task.vocab - 2))
     words = itertools.islice(alternating, task.length - 1)
     tokens = torch.tensor([[START, *words]])
     lengths = torch.tensor([task.length])
+    # Some models know the number of each word, but not their order.
     p = (task.length // 2) / (task.length - 1)
     entropy = -p * math.log(p) - (1 - p) * math.log(1 - p)
     if model.closed_form:
@@ -136,6 +139,7 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
             losses.append(step_loss.item())
         # At this rate the loss may jump once after it has reached 0: the best of five steps counts.
         final = loss(model.eval(), tokens, lengths).item()
+        # Noise in training may hide that the loss is low.
         last = min(final, *losses[-4:])
     # Where the first loss is below the entropy, the entropy itself is the distance.
     distance = max(first - entropy, entropy)
@@ -148,6 +152,7 @@ def law_checkpoint_is_exact(model: LanguageModel) -> None:
     """A saved state dict that is loaded into another model gives the same bits."""
     other = new_model(model, seed=1)
     with tempfile.TemporaryDirectory() as folder:
+        # Through a file, as runs do.
         path = Path(folder) / "weights.pt"
         torch.save(model.state_dict(), path)
         other.load_state_dict(torch.load(path, weights_only=True))
@@ -160,6 +165,7 @@ def law_seed_decides_the_weights(model: LanguageModel) -> None:
     weights = _weights(new_model(model, seed=0))
     others = _weights(new_model(model, seed=1))
     with torch.random.fork_rng(devices=[]):
+        # Another state of the generator than for the first model.
         torch.manual_seed(11)
         before = torch.get_rng_state()
         repeated = _weights(new_model(model, seed=0))
@@ -184,6 +190,7 @@ def law_config_survives_json(model: LanguageModel) -> None:
 def law_config_rejects_wrong_values(model: LanguageModel) -> None:
     """A wrong value in any field, and an unknown field, raise an error of one line."""
     fields = to_dict(model.config)
+    # No field has this value: numbers, flags and names alike.
     wrong = "no such thing"
     for path in [*_field_paths(fields), ("no_such_field",)]:
         try:
@@ -193,6 +200,7 @@ def law_config_rejects_wrong_values(model: LanguageModel) -> None:
             known = path != ("no_such_field",)
             assert wrong in message or not known, f"{path}: {message!r} does not name the value"
             assert any(part in message for part in path), f"{message!r} does not name {path[-1]}"
+            # A message is one line of a log.
             assert "\n" not in message, f"more than one line: {message!r}"
         else:
             raise AssertionError(f"{'.'.join(path)} = {wrong!r} is accepted")
@@ -207,6 +215,7 @@ def law_computes_on_its_device(model: LanguageModel) -> None:
     if model.closed_form:
         return
     device = torch.device("meta")
+    # Only shapes are computed: a tensor made on another device is an error here.
     columns = (*batch(model.task), *default_source(model, 5))
     model.to(device).train()
     with device:
@@ -214,6 +223,7 @@ def law_computes_on_its_device(model: LanguageModel) -> None:
             inputs = [column.to(device) for column in columns]
             model.objective(*inputs).sum().backward()
         except NotImplementedError:
+            # An operation has no meta version: nothing is shown.
             return
         except RuntimeError as error:
             if "item() cannot be called on meta" in str(error):
@@ -272,6 +282,7 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     else:
         first = 1
         if window is not None:
+            # A window is full after that many tokens.
             first = min(window, len(sizes))
         assert all(size <= declared for size in sizes), found
         assert set(sizes[max(0, first - 1) :]) == {declared}, found
@@ -283,6 +294,7 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
         return
     model = new_model(model, 0, dataclasses.replace(model.task, length=WINDOW))
     tokens, lengths = every_sequence(model.task)
+    # All sequences: a parameter is unused if none of them reads it.
     inputs = (tokens, lengths)
     if model.conditional:
         inputs += sources(model.task, len(tokens))
@@ -299,6 +311,7 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
             moved = weight.grad
             if weight.grad is None:
                 moved = torch.zeros_like(weight)
+            # Used at any seed: a single draw may give a gradient of zero.
             used[name] = used.get(name, moved != 0) | (moved != 0)
     found = {name: int((~part).sum()) for name, part in used.items() if not part.all()}
     count = sum(found.values())

@@ -42,12 +42,14 @@ def option_values(config: type) -> dict[str, list[Any]]:
         values: list[Any] = []
         for kind in _kinds(hint):
             values += _values(kind)
+            # Options of a part, such as an emission, are options of the model.
             if hasattr(kind, "__pydantic_fields__"):
                 for path, own in option_values(kind).items():
                     found[f"{name}.{path}"] = own
         distinct = []
         for value in values:
             if value not in distinct:
+                # Not a set: values may be lists.
                 distinct.append(value)
         if distinct:
             found[name] = distinct
@@ -66,11 +68,13 @@ def pairs(config: type) -> Iterator[Case]:
     cases = list(one_at_a_time(config))
     for (first, one), (second, other) in itertools.combinations(cases, 2):
         path = first.partition("=")[0]
+        # Two values of one field exclude each other.
         if path != second.partition("=")[0]:
             yield f"{first}, {second}", overlay(one, other)
     for path, values in option_values(config).items():
         sets = [value for value in values if isinstance(value, list)]
         for one, other in itertools.combinations(sets, 2):
+            # Except of sets, which can be joined.
             yield _case(path, one + other)
 
 
@@ -79,6 +83,7 @@ def cases(config: type, accept: Callable[[dict[str, Any]], Any]) -> tuple[list[C
 
     `accept` returns what the fields of a case make, or raises a `UserError`.
     """
+    # The default is known: options that change nothing are left out.
     seen = [accept({})]
     found = []
     for every in (one_at_a_time(config), pairs(config)):
@@ -104,6 +109,7 @@ def some(found: list[Case], count: int, seed: int = 0) -> list[Case]:
 def _case(path: str, value: Any) -> Case:
     shown = value
     if isinstance(value, list):
+        # Cuts, as on the command line.
         shown = "+".join(value)
     label = f"{path}={shown}"
     fields: Any = value
@@ -129,6 +135,7 @@ def _values(kind: Any) -> list[Any]:
         return [getattr(value, "value", value) for value in get_args(kind)]
     if get_origin(kind) is frozenset:
         parts = [part for enum_type in get_args(kind) for part in _values(enum_type)]
+        # One cut at a time; `pairs` joins them.
         return [[part] for part in parts]
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return [member.value for member in kind]

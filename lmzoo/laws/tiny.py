@@ -64,6 +64,7 @@ def _shrunk(value: Any, size: float | None, sizes: Mapping[str, float]) -> Any:
         return shrink(value, sizes)
     if isinstance(value, list):
         return [_shrunk(part, None, sizes) for part in value]
+    # A size of 0 or None switches a part off.
     if value and size is not None:
         return size
     return value
@@ -82,6 +83,7 @@ def tiny(
     task = replace(TASK, vocab=vocab, length=length)
     model = zoo.build(config, task, seed)
     if model.closed_form:
+        # Another batch than the laws score.
         model.fit_closed_form(*batch(model.task, seed=3))
     return model
 
@@ -92,6 +94,7 @@ def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
     tokens = torch.randint(task.vocab, (count, task.length), generator=generator)
     tokens[:, 0] = START
     lengths = torch.randint(2, task.length + 1, (count,), generator=generator)
+    # The longest and the shortest sequence are always there.
     lengths[0] = task.length
     lengths[1:2] = 2
     return tokens, lengths
@@ -111,6 +114,7 @@ def default_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
     """Return the same source `count` times for a conditional model, () for other models."""
     if not model.conditional:
         return ()
+    # One source for all rows: laws change the targets.
     source, lengths = sources(model.task, 1)
     return source.expand(count, -1), lengths.expand(count)
 
@@ -118,6 +122,7 @@ def default_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
 def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     """Return all V^(T-1) sequences of full length."""
     words = [torch.arange(task.vocab)] * (task.length - 1)
+    # With two tokens `cartesian_prod` returns a vector.
     rest = torch.cartesian_prod(*words).reshape(-1, task.length - 1)
     start = torch.full((len(rest), 1), START)
     tokens = torch.cat([start, rest], dim=1)
@@ -140,6 +145,7 @@ def log_prob(
         source = default_source(model, len(tokens))
     model.train(training)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
+        # Laws compare calls: they must draw the same noise.
         torch.default_generator.manual_seed(noise)
         return model.log_prob(tokens, lengths, *source)
 
@@ -168,6 +174,7 @@ def new_model(model: LanguageModel, seed: int, task: Task | None = None) -> Lang
     """Return a model of the same config; all weights are NaN before they are drawn."""
     with torch.random.fork_rng(devices=[]):
         other = type(model)(model.config, task or model.task)
+    # Weights of the constructor could hide that `reset_parameters` forgets one.
     with torch.no_grad():
         for parameter in other.parameters():
             # What is not drawn afterwards stays NaN, and fails every law.

@@ -46,6 +46,7 @@ def law_packed_equals_alone(model: LanguageModel) -> None:
         corpus = random_corpus(model)
         alone = []
         packed = []
+        # Members of one pack are in different epochs.
         for epoch, recipe in enumerate(RECIPES):
             single = new_training(model, epoch, recipe)
             member = new_training(model, epoch, recipe)
@@ -94,6 +95,7 @@ def random_corpus(model: LanguageModel) -> Corpus:
     """Return a corpus of ten random training sequences; with batches of four, one is smaller."""
     task = model.task
     parts = []
+    # Of the size of three parts; each has draws of its own.
     for drawn in ((10, 0), (6, 1), (2, 2)):
         given = ()
         if model.conditional:
@@ -105,6 +107,7 @@ def random_corpus(model: LanguageModel) -> Corpus:
 
 @contextlib.contextmanager
 def _float64() -> Iterator[None]:
+    # A corpus and its models are made inside: all have this type.
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -119,6 +122,7 @@ def _is_noisy(model: LanguageModel) -> bool:
         for seed in range(5):
             torch.manual_seed(seed)
             losses.append(training_loss(model.train(), *batch(model.task)))
+    # Equal losses with all seeds mean that nothing is drawn.
     return len(set(map(float, losses))) > 1
 
 
@@ -142,9 +146,11 @@ def law_replay_equals_execution(model: LanguageModel) -> None:
     if reason_not_packable(model):
         return
     recorder = CountingRecorder()
+    # Each step runs as it was written.
     executed = _train(model, lambda: None)
     replayed = _train(model, lambda: recorder)
     assert recorder.replays > 0, "no step was replayed"
+    # Bit for bit, because the same operations run in the same order.
     for expected, actual in zip(executed, replayed, strict=True):
         for key in ("train_token", "valid_token"):
             assert actual.record[key] == expected.record[key], f"{key} differs"

@@ -59,6 +59,7 @@ def checks(module: str) -> Iterator[Check]:
             build = functools.partial(build_emission, {"name": name}, norm)
             yield from _checks(f"emission {name}, norm={norm}", EMISSION_LAWS, build)
         single, _ = part_cases(EMISSIONS, name)
+        # Each option of the part alone: pairs are too many.
         for label, config in [(name, {"name": name}), *single]:
             yield from _model_checks(f"emission {label} in", "recurrent_lm", emission=config)
     for name in _own(NORMALISERS, module):
@@ -68,6 +69,7 @@ def checks(module: str) -> Iterator[Check]:
         if ROWS[name].model in own_models:
             yield from _model_checks("model", name)
             for label, fields in row_cases(name)[0]:
+                # Options that no law is promised for, such as a norm over time.
                 if not unpromised(label):
                     yield from _model_checks(f"{label}: model", name, **fields)
     for name in _own(CORPORA, module):

@@ -120,6 +120,7 @@ class LaggedAggregateMarkov(ComponentModel):
         x = normalise_sequence(self.embedding(tokens), self.config.norm)
         # The pad is not normalised: it is no token's vector.
         pad = 1.0
+        # As a unit vector of equal numbers.
         if self.config.pad is not Pad.ONES:
             pad = self.config.width**-0.5
         context = previous_vectors(x, self.config.window, pad=pad)
@@ -189,6 +190,7 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         bound = self.bound(tokens)
+        # Evaluation is always exact.
         if self.training and self.config.objective is Objective.BOUND:
             return bound
         x, at = embed_unique(self.embedding.weight, tokens[:, :-1])
@@ -219,6 +221,7 @@ class FactorialAggregateMarkov(LanguageModel):
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return each group's posterior over its states divided by G, so that they sum to 1."""
         by_group = torch.softmax(self._joint(tokens), dim=-1)
+        # One latent a token: a group, all with equal shares, and its state.
         by_group = by_group / self.config.groups
         return by_group.flatten(2).transpose(1, 2)
 

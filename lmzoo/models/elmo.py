@@ -131,6 +131,7 @@ class Elmo(LanguageModel):
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         backward = self.backward_log_prob(tokens, lengths)
+        # Both directions learn; only the left-to-right one is a language model.
         return self.log_prob(tokens, lengths) + backward
 
     def backward_log_prob(self, tokens: Tokens, lengths: Lengths) -> TokenScores:

@@ -84,6 +84,7 @@ class ParentModel(LatentModel):
         return self.log_prior(pairs.shape[-1]) + pairs
 
     def next_joint(self, prefix: Tensor) -> Tensor:
+        # The last column is the next token's.
         prior = self.log_prior(prefix.shape[1])[:, -1:]
         return prior + self.child_scores(prefix)
 
@@ -223,6 +224,7 @@ class LatentParentTyped(TiedParentModel):
     def unused(self) -> int:
         """Positional type logits that no score depends on: a ≥ t, and t = 0."""
         length = self.types.shape[-1]
+        # One type distribution for all pairs.
         if length == 1:
             return 0
         used = length * (length - 1) // 2

@@ -57,6 +57,7 @@ Cut = StrEnum("Cut", "CONVOLUTION ROTATION GROUPS WINDOW GATE NORM FEED_FORWARD"
 
 def canonical(cuts: frozenset[Cut]) -> frozenset[Cut]:
     """Drop the gate of a feed-forward part that is cut."""
+    # Without the part there is no gate to cut.
     if Cut.FEED_FORWARD in cuts:
         return cuts - {Cut.GATE}
     return cuts
@@ -103,6 +104,7 @@ class ModernDecoder(FeatureModel):
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.dropout(self.embedding(tokens))
         for layer in self.blocks:
+            # A whole sequence needs no cache: what the layer returns is dropped.
             x, _ = layer(x, None)
         return self.norm(x)
 
@@ -128,6 +130,7 @@ class ModernDecoder(FeatureModel):
         past = 0
         if Cut.CONVOLUTION not in c.cuts:
             past = (WINDOW - 1) * c.width
+        # The window of attention includes the token itself.
         kept = layer.position_size * (c.window - 1)
         return c.layers * (kept + past)
 
@@ -147,6 +150,7 @@ class ModernLayer(SoftmaxAttention):
             self.conv = nn.Parameter(taps((width, WINDOW)))
         groups = config.groups
         if Cut.GROUPS in cuts:
+            # A group of its own for each head: plain attention.
             groups = config.heads
         window = config.window
         if Cut.WINDOW in cuts:
@@ -198,6 +202,7 @@ class ModernLayer(SoftmaxAttention):
         if self.conv is None:
             return n, None
         if past is None:
+            # Before the first token there are zeros.
             past = n.new_zeros(len(n), WINDOW - 1, n.shape[-1])
         return convolve(n, past, self.conv)
 
