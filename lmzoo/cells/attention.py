@@ -87,6 +87,7 @@ class SoftmaxAttention(nn.Module):
         if Memory.FORGET in memory:
             self.forget = nn.Linear(width, heads)
         if Memory.SINKS in memory:
+            # A logit for nothing: a query may read no token.
             self.sink = nn.Parameter(torch.zeros(heads))
 
     def reset_parameters(self) -> None:
@@ -144,6 +145,7 @@ class SoftmaxAttention(nn.Module):
         return tuple(kept)
 
     def _shared(self, part: Float[Tensor, "B n t c"]) -> Float[Tensor, "B h t c"]:
+        # Groups share keys and values: each is read by several heads.
         return part.repeat_interleave(self.heads // self.groups, dim=-3)
 
     def _split(self, z: Float[Tensor, "B t I"]) -> Float[Tensor, "B n t d"]:

@@ -87,6 +87,7 @@ class Block(Cell):
         self.num_state_vectors = self.inner.num_state_vectors
         self.zero_start = self.inner.zero_start
         h = width
+        # As many weights as a feed-forward part of 4H without a gate.
         units = -(-8 * width // 3)  # ⌈8H/3⌉
         shapes = {
             "norm": (h,),
@@ -100,6 +101,7 @@ class Block(Cell):
         cut = removed(BLOCK_WEIGHTS, config.cuts)
         own = {"norm": ones, "forward_norm": ones, "conv": taps}
         convolutions = ["conv"]
+        # Sorted: the order of a set differs between processes.
         for place in sorted(config.canon):
             columns = h
             if place is Canon.B:
@@ -118,6 +120,7 @@ class Block(Cell):
         count = len(start)
         windows = []
         for columns in self._windows.values():
+            # Zeros before the first token.
             windows.append(start.new_zeros(count, WINDOW - 1, columns))
         return (*self.inner.initial_state(start), *windows)
 
@@ -172,6 +175,7 @@ class Block(Cell):
         """Add a Canon layer if there is one at this place."""
         name = f"canon_{place}"
         if name in windows:
+            # Residual, so that a convolution of zeros changes nothing.
             return x + self._convolve(name, x, windows)
         return x
 
@@ -200,6 +204,7 @@ class Block(Cell):
             return inputs, inputs
         mixed = self._convolve("conv", inputs, windows)
         u = nn.functional.silu(mixed)
+        # The gate reads what the inner cell reads.
         return u, u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: Parts) -> Tensor:

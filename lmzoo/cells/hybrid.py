@@ -87,6 +87,7 @@ class Hybrid(Cell):
             self.zero_start = zeros.pop()
         else:
             self.zero_start = float("nan")
+        # Sizes are found on a state of no rows.
         empty = torch.zeros(0, self.num_state_vectors * width)
         self._sizes = [len(state) for state in self._begin(empty)]
 
@@ -97,6 +98,7 @@ class Hybrid(Cell):
     @property
     def state_size(self) -> int | None:
         sizes = [cell.state_size for cell in self.cells]
+        # One layer with a growing state makes the whole state grow.
         if None in sizes:
             return None
         return sum(sizes)
@@ -116,6 +118,7 @@ class Hybrid(Cell):
             return self.cells[0].constrain_start(vectors)  # one vector, which all layers start from
         parts = []
         for cell, part in self._by_layer(vectors):
+            # A layer without a state, such as attention, has nothing to constrain.
             if part.shape[-1]:
                 part = cell.constrain_start(part)
             parts.append(part)
@@ -139,6 +142,7 @@ class Hybrid(Cell):
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         after = list[Tensor]()
         for cell, own in zip(self.cells, self._split(state), strict=True):
+            # Each layer runs over all tokens before the next: fast scans stay whole.
             y, own = cell.scan_from(self._enter(x), own)
             if self.config.residual:
                 x = self._vectors(x) + y
@@ -166,6 +170,7 @@ class Hybrid(Cell):
         if not self.config.residual:
             return x
         x = self._vectors(x)
+        # A norm before each layer, because a residual stream grows.
         return rms_norm(x)
 
     def _vectors(self, x: Inputs) -> Tensor:

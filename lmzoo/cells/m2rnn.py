@@ -90,6 +90,7 @@ class M2RNN(MatrixCell):
 
     def update(self, z: Parts) -> Update:
         v = self.split_heads(z["v"])
+        # Without a gate f is 0: the state is the new candidate.
         log_f = torch.full_like(v[..., :1], -torch.inf)
         if "f" in z:
             delta = nn.functional.softplus(z["f"] + self.w.bias_f)
@@ -104,6 +105,7 @@ class M2RNN(MatrixCell):
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         z = matrix
         if self.w.mix is not None:
+            # A map over the values: a matrix state can turn.
             z = matrix @ self.w.mix
         z = z + update.key[..., None] * update.value[..., None, :]
         if Cut.TANH not in self.config.cuts:
@@ -115,6 +117,7 @@ class M2RNN(MatrixCell):
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         outputs = []
+        # By steps: the map and the tanh leave no parallel form.
         for t in range(update.value.shape[1]):
             now = update.each(lambda part, t=t: part[:, t])
             o, matrix = self.step_memory(now, matrix)
@@ -133,4 +136,5 @@ class M2RNN(MatrixCell):
 
 def identities(shape: Shape) -> Tensor:
     """Return an identity matrix for each head."""
+    # At first the state is not mixed.
     return torch.eye(shape[-1]).expand(shape).clone()

@@ -115,6 +115,7 @@ class RWKV7(MatrixCell):
         a_rows = inner
         if Cut.VECTOR_RATE in cuts:
             a_rows = n
+        # The order of the draws: what a seed gives depends on it.
         shapes = {
             "mu": (6 * width,),
             "r": (inner, width),
@@ -161,6 +162,7 @@ class RWKV7(MatrixCell):
     def prepare(self, projected: Tensor, memory: State) -> tuple[Parts, State]:
         x = projected
         w = self.w
+        # The token before, also over the border of two calls.
         before = torch.cat([memory[0][:, None], x[:, :-1]], dim=1)
         mixed = dict.fromkeys(SHIFTED, x)
         if w.mu is not None:
@@ -168,6 +170,7 @@ class RWKV7(MatrixCell):
             difference = before - x
             for i, name in enumerate(SHIFTED):
                 mixed[name] = x + mu[i] * difference
+        # Each projection reads its own mixture of both tokens.
         linear = nn.functional.linear
         z = {name: linear(mixed[name], getattr(w, name)) for name in ("r", "k", "v")}
         if w.w1 is not None:
@@ -186,12 +189,14 @@ class RWKV7(MatrixCell):
         r, k, v = (self.split_heads(z[name]) for name in ("r", "k", "v"))
         log_w = torch.zeros_like(r[..., :1])
         if "w" in z:
+            # At least e^(−MAX_RATE) = 0.545: no step forgets all.
             log_w = self.split_heads(-MAX_RATE * torch.sigmoid(z["w"]))
         rate = torch.ones_like(k)
         written = k
         if "a" in z:
             rate = self.split_heads(z["a"])  # one per channel, or one per head
             alpha = w.alpha.view(self.heads, -1)
+            # α = 1 writes k at the rate; α = 0 writes all of it.
             written = k * (1 + (rate - 1) * alpha)
         if Cut.REMOVAL in self.config.cuts:
             return Update(r, written, v, log_w)
@@ -219,6 +224,7 @@ def _shifts(shape: Shape) -> Tensor:
     """Return initial μ: 1 − (c/E)^p for channel c, with the p of each projection."""
     projections = len(SHIFTED)
     channels = torch.arange(shape[0] // projections)
+    # From 0 to 1 over the channels: they begin with different shifts.
     c = channels * projections / shape[0]
     return torch.cat([1 - c ** SHIFT_POWERS[name] for name in SHIFTED])
 

@@ -47,6 +47,7 @@ def text_size(texts: Iterable[tuple[str, bool]], *, words: bool = True) -> TextS
     size = 0
     count = 0
     for text, ends in texts:
+        # `<end>` counts as a character, as a newline would.
         characters += len(text) + ends
         # In ASCII a character is a byte: nothing need be encoded.
         if text.isascii():
@@ -56,6 +57,7 @@ def text_size(texts: Iterable[tuple[str, bool]], *, words: bool = True) -> TextS
         if words:
             count += count_words(text) + ends
     if not words:
+        # None, not 0: a corpus of residues has no words.
         return TextSize(characters, size, None)
     return TextSize(characters, size, count)
 
@@ -131,6 +133,7 @@ class TextFacts:
             return ""
         total = sum(self.splits)
         stream = ""
+        # A running text has lines that are no sentences: its tokens need not be cut.
         if self.unit == "line":
             stream = ", or use stream:PATH"
         of = f"{self.cut:,} of {total:,} {self.unit}s"
@@ -170,6 +173,7 @@ class TextFacts:
             lines.append(self.lost_line)
         if self.unknown > UNREAD:
             lines.append(self.unknown_line)
+        # Short lines of a running text repeat by chance; whole sequences should not.
         most = SEEN_TEXT
         if self.room:
             most = SEEN

@@ -65,6 +65,7 @@ def cut_stretches(text: memoryview, *, at_blanks: bool) -> Iterator[bytes]:
 
 def character_start(text: memoryview, place: int) -> int:
     """Return the last place up to `place` at which a character of UTF-8 begins."""
+    # Bytes that continue a character in UTF-8 begin with the bits 10.
     while 0 < place < len(text) and text[place] & 0xC0 == 0x80:
         place -= 1
     return place
@@ -79,6 +80,7 @@ def _before_blank(text: memoryview, begin: int, end: int) -> int:
         place -= 1
     if place > 0:
         return begin + place
+    # No blank in the stretch: it grows until the next one.
     while end < len(text) and (text[end] not in BLANKS or text[end - 1] in BLANKS):
         end += 1
     return end
@@ -109,6 +111,7 @@ class Characters(TextVocabulary):
 
     @classmethod
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:
+        # Counts of all code points: an array is faster than a counter of characters.
         counts = np.zeros(CODES, dtype=np.int64)
         for text in texts:
             counts += np.bincount(_codes(text), minlength=CODES)
@@ -119,6 +122,7 @@ class Characters(TextVocabulary):
         codes = _codes(text.decode())
         table = np.full(CODES, UNKNOWN, dtype=np.int32)
         for token, i in self.ids.items():
+            # Special tokens are longer.
             if len(token) == 1:
                 table[ord(token)] = i
         return table[codes]
@@ -126,6 +130,7 @@ class Characters(TextVocabulary):
 
 def _codes(text: str) -> Integer[np.ndarray, "n"]:
     """Return the code points of a text."""
+    # Four bytes for each character: its code.
     return np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
 
 
@@ -173,6 +178,7 @@ class Bytes(TextVocabulary):
 
     @classmethod
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:
+        # All bytes are known: nothing is learned.
         del texts, limit, min_count
         return cls((*SPECIALS, *NAMES), joiner="")
 
@@ -222,15 +228,18 @@ class Subwords(TextVocabulary):
                 f"vocab={size} is too small for byte pairs; the bytes and the special "
                 f"tokens are {LEAST}"
             )
+        # An optional package, imported only where byte pairs are wanted.
         library = _tokenizers()
         tokenizer = library.Tokenizer(library.models.BPE())
         tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = library.decoders.ByteLevel()
         trainer = library.trainers.BpeTrainer(
             vocab_size=size - len(SPECIALS),
+            # All bytes: nothing is `<unk>`.
             initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
             show_progress=False,
         )
+        # Very long words, such as of base64, would take the trainer quadratic time.
         parts = (LONG.sub("\\g<0>\0", text).split("\0") for text in texts)
         tokenizer.train_from_iterator(chain.from_iterable(parts), trainer)
         vocab = tokenizer.get_vocab()
@@ -247,6 +256,7 @@ class Subwords(TextVocabulary):
     def own_ids(self) -> Ids:
         """Id in the `tokenizer.json` -> id in this vocabulary."""
         known = self.tokenizer.get_vocab()
+        # The library numbers its tokens without the special ones of a corpus.
         return np.array([self.ids[token] for token in sorted(known, key=known.__getitem__)])
 
     def read(self, text: bytes) -> Ids:
@@ -258,6 +268,7 @@ class Subwords(TextVocabulary):
 
     def join(self, tokens: Iterable[str]) -> str:
         ids = [self.tokenizer.token_to_id(word_of(token)) for token in tokens]
+        # A token that the library does not know, such as `<pad>`, has no text.
         return self.tokenizer.decode([i for i in ids if i is not None], skip_special_tokens=False)
 
 

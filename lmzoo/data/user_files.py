@@ -155,6 +155,7 @@ class PairsFile(UserFile):
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)
         known = {" ".join(source) for source, _ in parts[0]}
+        # Sources alone: a model could copy the target of training.
         again = sum(" ".join(source) in known for source, _ in parts[2]) - facts.seen
         if again > 0:
             said = (
@@ -216,6 +217,7 @@ class TextFile(UserFile):
         unit = _unit(c)
         lines = split_lines(read_text(self.path, reading).decode())
         kept = [line for line in lines if line.strip()]
+        # Before the split: lines that differ in case become equal.
         if c.lower:
             kept = [line.lower() for line in kept]
         reading.blank = len(lines) - len(kept)
@@ -283,6 +285,7 @@ class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVar
     Config = StreamFileConfig
 
     def texts(self) -> Sequence[memoryview]:
+        # Bytes may be anything: no text is expected.
         self._reading = Reading(binary=self.config.unit == "byte")
         text = read_text(self.path, self._reading)
         return split_text(text, STANDARD, words=self.by_word)
@@ -296,6 +299,7 @@ class StreamFile(UserFile, TextStream):  # pyright: ignore[reportIncompatibleVar
         known = wanted.intersection(_lines(train))
         seen = [line for line in lines if line in known]
         characters = sum(map(len, lines))
+        # By characters: many short lines are little text.
         share = sum(map(len, seen)) / max(1, characters)
         splits = (_count_lines(train), _count_lines(valid), _count_lines(test))
         return TextFacts(

@@ -52,6 +52,7 @@ UNK = SPECIALS[UNKNOWN]
 
 def token_of(word: str) -> str:
     """Return the token of a word: the word, marked if it is spelled like a special token."""
+    # A word of the text that is spelled like a special token is not that token.
     if word.rstrip("'") in RESERVED:
         return f"{word}'"
     return word
@@ -103,6 +104,7 @@ class Vocabulary:
                 f"vocab={limit} has room for special tokens only ({' '.join(SPECIALS)}); set at "
                 f"least {len(SPECIALS) + 1}, or 0 for no limit"
             )
+        # A text may have `<unk>` in it: it is the special token.
         words = [word for word in counts if word != UNK]
         frequent = [word for word in words if counts[word] >= min_count]
         # The alphabet decides among equal counts: the order of a file must not.
@@ -160,6 +162,7 @@ def replace_rare_words(
     The sentences are returned as they are if so many words are not in the vocabulary already.
     """
     counts = Counter(chain.from_iterable(sentences))
+    # Words outside the vocabulary are `<unk>` anyway.
     known = {w: c for w, c in counts.items() if w != UNK and w in vocabulary.ids}
     unknown = counts.total() - sum(known.values())
     singletons = sum(count == 1 for count in counts.values())
@@ -188,6 +191,7 @@ class Reread(Sequence[Sequence[str]]):
         return self._count
 
     def __iter__(self) -> Iterator[Sequence[str]]:
+        # Read again each time: the sentences are not held in memory.
         return iter(self._read())
 
     def __getitem__(self, index: Any) -> Any:
@@ -216,6 +220,7 @@ def replace_rare_ids(
     chance = torch.tensor([found.get(i, 0.0) for i in range(len(counts))])
     generator = torch.Generator().manual_seed(derive_seed(0, "unknown words"))
     replaced = train.clone()
+    # In parts: random numbers of a large text would need eight times its memory.
     for part in replaced.split(AT_ONCE):
         drawn = torch.rand(len(part), generator=generator, device="cpu")
         part.masked_fill_(drawn < chance[part.int()], UNKNOWN)
@@ -230,6 +235,7 @@ def token_counts(ids: Integer[Tensor, "n"], vocab: int) -> Integer[Tensor, "V"]:
 
 def _chances(known: Mapping[K, int], singletons: int, unknown: int) -> dict[K, float]:
     """Return p_w of each known word; {} if so many words are unknown already."""
+    # As many as a text of this size would have new words (Good-Turing), at most half.
     wanted = min(singletons, (sum(known.values()) + unknown) // 2) - unknown
     z = 0.0
     if wanted > 0:
@@ -251,6 +257,7 @@ def replacement_constant(counts: Mapping[Any, int], wanted: float) -> float:
 
     low = 0.0
     high = 1.0
+    # Doubled until it is large enough, then halved between.
     while expected(high) < wanted:
         low = high
         high = 2 * high

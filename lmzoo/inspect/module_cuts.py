@@ -94,6 +94,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
         apply_cut(changed, name)
         output = None
         with contextlib.suppress(Exception):  # a module may raise any, when one of its parts is cut
+            # The same noise for all cuts: an output differs only by what is cut.
             output = _outputs(changed, inputs)
         if output is None or _equal(output, whole):
             continue
@@ -109,6 +110,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
 def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
     """Return a copy with noise on its weights, of which none waits for its shape."""
     generic = copied(module)
+    # Weights near zero, or equal ones, would hide what a part does.
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         if any(isinstance(p, UninitializedParameter) for p in generic.parameters()):
@@ -298,6 +300,7 @@ def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tenso
     numbers = torch.cat([tensor.double().flatten() for tensor in tensors])
     generator = torch.Generator().manual_seed(0)
     factors = torch.randn(numbers.shape, generator=generator).to(numbers)
+    # Gradients of an earlier call would count as learned.
     module.zero_grad()
     (numbers @ factors).backward()  # a reentrant checkpoint has no `torch.autograd.grad`
     is_learned = any(p.grad is not None and bool(p.grad.any()) for p in module.parameters())

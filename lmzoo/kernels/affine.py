@@ -24,6 +24,7 @@ def joint_affine(
     biases: Sequence[Float[Tensor, "_"]],
 ) -> Float[Tensor, "*N G"]:
     """Return x W + b of all weights and biases, beside each other."""
+    # One product for all weights: on a GPU several small ones wait for each other.
     weight = torch.cat(list(weights), dim=-1)
     bias = torch.cat(list(biases), dim=-1)
     rows = x.reshape(-1, x.shape[-1])

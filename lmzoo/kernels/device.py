@@ -62,6 +62,7 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
             mistake.
     """
     try:
+        # A small operation: a GPU may be listed, but not usable by this build of torch.
         torch.ones(1, device=GPU).add_(1)
     except (AssertionError, RuntimeError) as error:  # a CPU build, no driver, an old GPU
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "not set")
@@ -72,6 +73,7 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
             "driver, or use --device cpu"
         ) from None
     _check_kernels(node)
+    # Several trials share the GPU: none may take the memory of others.
     if share < 1:
         torch.cuda.set_per_process_memory_fraction(share, GPU)
     return GPU
@@ -79,6 +81,7 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
 
 def _check_kernels(node: str) -> None:
     """Launch a kernel: Triton compiles its launcher with the C compiler of the node."""
+    # The smallest kernel, compiled here rather than in the first step.
     values = torch.zeros(1, 1, 1, device=GPU)
     if not has_gpu_kernels(values):
         return
@@ -106,6 +109,7 @@ def device_scope(
     """
     device = device_of(module)
     if device == CPU:
+        # No context: entering a device slows every call of torch.
         return contextlib.nullcontext()
     return device
 
@@ -153,6 +157,7 @@ def settings(*wanted: Setting) -> Iterator[None]:
             before = read()
             if before != value:
                 write(value)
+                # In reverse order at the end, also after an error.
                 after.callback(write, before)
         yield
 
@@ -174,6 +179,7 @@ def use_precision(precision: Precision) -> Iterator[None]:
         flag(cudnn, "allow_tf32", multiplies_tf32),
     ]
     try:
+        # Reading a flag already fails if the two sets of names are mixed.
         for read, _, _ in flags:
             read()
     except RuntimeError:  # the process uses the newer names, which torch does not let one mix

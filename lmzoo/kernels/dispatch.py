@@ -27,6 +27,7 @@ def has_kernels(tensor: Tensor) -> bool:
     They accept none in `without_kernels`, none under autocast, which makes other arguments of a
     kernel bfloat16, and none in `torch.compile`, which cannot trace them.
     """
+    # The compiler cannot look into a kernel, and has kernels of its own.
     if torch.compiler.is_compiling():
         return False
     if "cpu" in _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
@@ -73,6 +74,7 @@ def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     device = "cpu"
     if tensor.is_cuda:
         device = "cuda"
+    # Autocast would make inputs of a kernel bfloat16.
     return torch.autocast(device, enabled=False)
 
 
@@ -213,6 +215,7 @@ def _define_backward(cls: type[CustomFunction]) -> None:
                 inputs.append(constant)
             else:
                 inputs.append(tensor)
+        # Gradients come back for the tensors only, in their order.
         found = iter(gradient.apply(inputs[0], *known, *inputs[1:], *saved[count:]))
         gradients = []
         for constant in ctx.constants:
@@ -256,6 +259,7 @@ def _members_first(
         if not isinstance(arg, Tensor):
             yield arg
             continue
+        # Kernels read whole arrays: an argument that all members share is repeated.
         if dim is None:
             arg = arg.expand((size, *arg.shape))
         elif dim > 0:  # movedim costs time, forward and backward, even if it moves nothing

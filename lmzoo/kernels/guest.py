@@ -56,6 +56,7 @@ def threads() -> int:
 def _new_lock() -> None:
     """Replace the lock in a child of `fork`: the thread that held it is not there."""
     global _LOCK
+    # A forked child must not wait for a lock that a thread of its parent held.
     _LOCK = threading.RLock()
 
 
@@ -80,8 +81,10 @@ def guest(
         (torch.get_num_threads, torch.set_num_threads, _THREADS),
     )
     after = contextlib.ExitStack()
+    # One guest at a time: the settings are of the process.
     with _LOCK, use_precision(precision), settings(*own, *SETTINGS), after:
         for device in ("cpu", "cuda"):
+            # The caller's autocast would round what records promise as float32.
             if torch.is_autocast_enabled(device):
                 after.enter_context(torch.autocast(device, enabled=False))
         if torch.get_default_device() != CPU:  # the context slows each operation down
@@ -99,6 +102,7 @@ def forked_generators(device: torch.device = CPU) -> Iterator[Callable[[int], No
     """
 
     def seed(number: int) -> None:
+        # Only generators that work here uses: `torch.manual_seed` would seed all devices.
         torch.default_generator.manual_seed(number)
         if device.type == "cuda":
             with torch.cuda.device(device):
@@ -119,6 +123,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     try:
         yield
     finally:
+        # Part by part: a module may be in evaluation inside one in training.
         for part in trained:
             part.training = True
 

@@ -63,6 +63,7 @@ class Recurrence(ABC):
 
     def project(self, function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -> Any:
         """Project inputs; vectors time first, as the kernels of CPUs read and write them."""
+        # Time first: a step then reads rows that are adjacent.
         if self.reads_tokens and not isinstance(x, TokenInputs):
             return function(x.movedim(1, 0)).movedim(0, 1)
         return map_vectors(function, x)
@@ -96,6 +97,7 @@ def find_recurrence(
         is_there = has_product_kernels(start)
     if not is_there:
         return None
+    # Imported by name: of a device that is not there, nothing is loaded.
     recurrence = import_module(f"lmzoo.kernels.{folder}.{name}").Scan(**options)
     if recurrence.fits(start):
         return recurrence
@@ -133,6 +135,7 @@ def scan(
             tokens = numbers.view(steps.shape[:2]).mT
     if not recurrence.reads_tokens:
         start, *weights = recurrence.copies(start, weights)
+    # Custom functions take tensors only: which weights are None is told apart.
     kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
     return [*_Scan.apply(rows, tokens, start, recurrence, kept, *present)]
@@ -176,6 +179,7 @@ class _Scan(CustomFunction):
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         if upstream[0] is None:
+            # Nothing reads the outputs: there is no gradient.
             return (None,) * (5 + sum(ctx.kept))
         call = (ctx.recurrence, ctx.kept, ctx.rows)
         rows, start, *weights = _ScanBackward.apply(upstream[0], *call, *ctx.saved_tensors)
@@ -198,6 +202,7 @@ class _ScanBackward(Backward):
         *rest: Tensor,
     ) -> list[Tensor]:
         weights = _all(kept, rest)
+        # The weights come first; what forward saved follows.
         saved = rest[sum(kept) :]
         gradients = recurrence.backward(upstream, tokens, start, weights, saved, rows)
         return [gradient for gradient in gradients if gradient is not None]

@@ -32,6 +32,7 @@ def map_vectors(function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -
     """Apply a function of vectors (B, T, E) to inputs; of tokens, to each row of the table once."""
     if not isinstance(x, TokenInputs):
         return function(x)
+    # A row for each token of the vocabulary, so that each is computed once.
     return TokenInputs(x.tokens, function(x.table[None]).squeeze(0))
 
 
