@@ -15,6 +15,7 @@ from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.latent import ComponentModel, LatentModel
 from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable, Window
 from lmzoo.blocks.unique import embed_unique
+from lmzoo.cells.base import States
 from lmzoo.contract import LanguageModel, Task, model
 from lmzoo.emissions.mixture import Components, FreeComponents
 from lmzoo.functional.logspace import exact_log_mixture
@@ -171,7 +172,7 @@ class FactorialAggregateMarkov(LanguageModel):
 
         groups: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
         """Number G of groups."""
-        states: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        states: States = 16
         """Number S of states per group."""
         objective: Objective = Objective.EXACT
 

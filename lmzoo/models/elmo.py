@@ -20,18 +20,16 @@ Differences from the paper: there the directions share the token vectors and the
 vectors come from the characters of a word.
 """
 
-from typing import Annotated, cast
+from typing import cast
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell, CellChoice
+from lmzoo.cells.base import CELLS, Cell, CellChoice, Depth
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
@@ -45,7 +43,7 @@ class ElmoConfig(EmbeddingConfig):
     """Embedding, cell and depth of both directions."""
 
     cell: CellChoice = "lstm"
-    num_layers: Annotated[int, IntRange(1, 4)] = Field(2, ge=1)
+    num_layers: Depth = 2
     """Number L of stacked cells."""
 
 

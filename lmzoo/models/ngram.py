@@ -118,6 +118,10 @@ class MarkovMLP(FeatureModel):
         return last(y)
 
 
+Transitions = Annotated[int, IntRange(1, 16, log=True), Field(ge=1)]
+"""Number of log-bilinear models in a mixture."""
+
+
 class VectorMixture(LatentModel):
     """Base class of mixtures of log-bilinear n-grams.
 
@@ -247,7 +251,7 @@ class LogBilinearMixture(VectorMixture):
 
         window: Window = 5
         """Number W of context tokens."""
-        components: Annotated[int, IntRange(1, 16, log=True)] = Field(3, ge=1)
+        components: Transitions = 3
         """Number K of components. Each computes a softmax over the vocabulary per token."""
         weights: Weighting = Weighting.UNIFORM
 
@@ -339,7 +343,7 @@ class MultiTransitionBigram(BigramMixture):
     class Config(EmbeddingConfig):
         """Embedding, number of bigrams and mixing weights."""
 
-        components: Annotated[int, IntRange(1, 16, log=True)] = Field(4, ge=1)
+        components: Transitions = 4
         """Number K of bigrams. Each computes a softmax over the vocabulary per distinct token."""
         weights: Weighting = Weighting.LEARNED
 

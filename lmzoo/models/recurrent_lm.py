@@ -15,7 +15,7 @@ from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.blocks.log_weights import InitialStates
 from lmzoo.blocks.start_mixture import StartMixture
-from lmzoo.cells.base import CELLS, Cell, CellChoice, Inputs
+from lmzoo.cells.base import CELLS, Cell, CellChoice, Depth, Inputs
 from lmzoo.contract import Task, model
 from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.initial_states import mix_starts, start_posterior
@@ -58,7 +58,7 @@ class RecurrentConfig(EmbeddingConfig):
     """Number W of learned initial states; 0 is the cell's constant start, ones or zeros."""
     start: Start | None = Field(None, exclude_if=lambda start: start is None)
     """The initial state; None is the cell's own, or learned with `starts`."""
-    num_layers: Annotated[int, IntRange(1, 4)] = Field(1, ge=1)
+    num_layers: Depth = 1
     """Number of stacked cells of the same kind."""
     tied: bool = Field(default=True, exclude_if=lambda tied: tied)
     """The emission reads the embedding table; otherwise a table of its own."""
