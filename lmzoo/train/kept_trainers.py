@@ -138,8 +138,8 @@ class KeptTrainers:
             return known
         trainer = PackedTrainer(trainings)
         for training in trainings:
-            # Without recordings a trainer is made anew in no time, and would only hold memory.
             self._own.pop(training, None)  # frees the memory of the previous trainer
+        # Without recordings a trainer is made anew in no time, and would only hold memory.
         if trainer.stepper.replays:
             self._own[trainings[0]] = trainer
         return trainer
@@ -163,7 +163,7 @@ class KeptTrainers:
 
 def rows_for(count: int) -> int:
     """Return the rows of a new shared trainer for `count` members: a power of two."""
-    # A power of two: packs of similar sizes then share one recording.
+    # Packs of similar sizes then share one recording.
     return 1 << (count - 1).bit_length()
 
 

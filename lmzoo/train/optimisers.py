@@ -101,8 +101,8 @@ def parameter_groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
     groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         muon = recipe.optimiser is Optimiser.MUON and own[name] == MATRICES
-        # Muon's groups come first: False is before True.
         fixed = only_matrices and not decays(parameter)
+        # Muon's groups come first: False is before True.
         key = (fixed, not muon, factors[name])
         groups.setdefault(key, []).append(parameter)
     found = []

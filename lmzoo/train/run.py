@@ -168,8 +168,8 @@ class Run(SavedRun):
             yield record
 
     @property
-    # A closed form is fitted once: it has one record, of its last epoch.
     def has_every_epoch(self) -> bool:
+        # A closed form is fitted once: it has one record, of its last epoch.
         return not self.training.model.closed_form
 
     def train_epoch(self, budget: int) -> None:
