@@ -58,8 +58,16 @@ def read_database(file: Path) -> Source:
             with tempfile.TemporaryDirectory() as folder:  # optuna may write
                 with contextlib.closing(sqlite3.connect(f"{folder}/copy.db")) as copy:
                     db.backup(copy)
-                return _optuna(lambda o: o.storages.RDBStorage(f"sqlite:///{folder}/copy.db"))
+                return _optuna(lambda o: _storage(o, f"{folder}/copy.db"))
     raise UserError(f"no storage of Optuna or MLflow; its tables: {', '.join(sorted(tables))}")
+
+
+def _storage(optuna: Any, path: str) -> Any:
+    """Return a storage that closes each connection: Python 3.13 warns of an open one."""
+    from sqlalchemy.pool import NullPool  # a dependency of optuna
+
+    pool = {"poolclass": NullPool}
+    return optuna.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs=pool)
 
 
 def read_journal(content: bytes) -> Source:
@@ -84,9 +92,6 @@ def _optuna(opened: Any) -> Source:
             names = optuna.get_all_study_names(storage)
             studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
             found = [(study, study.get_trials(deepcopy=False)) for study in studies]
-            engine = getattr(storage, "engine", None)
-            if engine is not None:
-                engine.dispose()  # Python 3.13 warns of a connection that is not closed
             return _trials(found)
         except (RuntimeError, optuna.exceptions.OptunaError) as error:
             raise UserError(f"optuna: {' '.join(str(error).split())}") from error
