@@ -62,6 +62,7 @@ from lmzoo.lab.statistics.intervals import Array, mean_and_error
 from lmzoo.lab.statistics.ties import settled
 
 Mask = NDArray[np.bool_]
+Indices = NDArray[np.int64]
 
 CAP = 2.0
 """Height of the cap, in distances of the third best setting, or best third, from the best."""
@@ -74,24 +75,31 @@ CLIFF = 10.0
 """Distance from the best setting, in units of the noise, above which a setting is left out."""
 NEAR = 3.0
 """Distance from the best setting, in standard deviations, above which a setting is ruled out."""
-DEVIANT, SIGMA_D, ELL_D = 0.1, 0.7, 0.6
-"""Probability, σ_d and ℓ_d of a point that differs from the others."""
+DEVIANT = 0.1
+"""Probability of a point that differs from the others."""
+SIGMA_D = 0.7
+ELL_D = 0.6
 ALIKE = 2.0
 """Ratio of the noise bounds of two points that chance explains."""
+CAUTION = 1.5
+"""The noise bound is multiplied by this, because few differences are known."""
 CONSTANT = 1.0
 """Prior standard deviation of μ_p around the mean of the point's losses, in units of the range."""
 SECOND = 0.95
 """Level of the test for a second optimum."""
 DRAWS = 200
 """Draws from the posterior."""
-MOST, SETTINGS = 64, 32
-"""Points whose losses decide the hyperparameters, and settings of each; fewer points give more
-settings at the same cost, P N³. The fit itself reads all runs."""
+MOST = 64
+"""Points whose losses decide the hyperparameters. The fit itself reads all runs."""
+SETTINGS = 32
+"""Settings of each of them; fewer points give more settings at the same cost, P N³."""
 STEPS = 3
 """Mean-field updates of the kinds of the points."""
 PRIOR = np.log([1.0, 0.3, 1.0, 1.5, 0.5])
 """Centre of the priors of log σ_g, log σ_t, log ℓ_g, log ℓ_t, log σ; losses have the cap 1."""
 PRIOR_SD = np.array([1.0, 1.0, 0.3, 0.3, 1.0])
+SAME = 1e-9
+"""Coordinates that differ by less are those of one setting."""
 
 
 @dataclass(frozen=True)
@@ -100,9 +108,9 @@ class Responses:
 
     mean: Array
     """Posterior mean of μ_p + g + t_p at the setting of each run, (P, N), in nats."""
-    order: NDArray[np.int64]
+    order: Indices
     """The runs in the order of their posterior means, those that are ruled out last, (P, N)."""
-    challenger: NDArray[np.int64]
+    challenger: Indices
     """The run whose setting is the most likely to be better than the chosen one, (P,).
 
     It is that of the least measured loss if this is another setting. A run that was stopped early
@@ -121,7 +129,7 @@ class Responses:
     """
 
     @property
-    def best(self) -> NDArray[np.int64]:
+    def best(self) -> Indices:
         """A run with the chosen setting, (P,)."""
         return self.order[:, 0]
 
@@ -150,45 +158,72 @@ def fit_responses(
         seed: Random seed of the draws from the posterior.
     """
     y = settled(losses)
-    x = np.asarray(settings, np.float64)
     assert np.isfinite(y).any(1).all()
+    points, count = y.shape
+    x = np.asarray(settings, np.float64)
+    x = np.broadcast_to(x, (points, count, x.shape[-1]))
     if early is not None:
         early = settled(early)
-    x = np.broadcast_to(x, (*y.shape, x.shape[-1]))
-    runs = _Runs.read(y, x, seeds, early, shared or y.shape[1])
-    if not runs.height.any() or y.shape[1] < 2:
-        order = np.argsort(np.where(np.isnan(y), np.inf, y), 1, kind="stable")
-        noise = np.where(np.isfinite(runs.noise), runs.noise, 0.0)[:, 0]
-        mean = np.minimum(runs.mean, runs.least)
-        return Responses(mean, order, order[:, 0], np.zeros(len(y)), noise)
-    fit, rng, rows = _Fit(runs), np.random.default_rng(seed), np.arange(len(y))
-    mean, near = fit.mean(x), runs.near(fit.noise)
+    runs = _Runs.read(y, x, seeds, early, shared or count)
+    if count < 2 or not runs.height.any():
+        return _as_measured(y, runs)
+    fit = _Fit(runs)
+    near = runs.near(fit.noise)
+    nats = runs.least + runs.height * (fit.mean(x) + runs.centre)
+    # A setting outside the shared ones must be the best one that was measured, too.
     clear = near & ~(runs.outside() & (runs.mean > runs.least))
-    nats = runs.least + runs.height * (mean + runs.centre)
     order = np.lexsort((settled(nats), ~clear, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
-    possible = near | (runs.known & ~runs.trained)
+    rng = np.random.default_rng(seed)
     drawn = fit.draw(np.concatenate([x, _around(x, best)], 1), rng)
-    chosen = drawn[:, rows, best][..., None]
-    within = np.where(possible, drawn[..., : y.shape[1]], np.inf)
-    gain = np.maximum(chosen - within, 0).mean(0)
-    other = runs.same[rows, best]
-    gain[other] = -1.0
-    own = np.where(runs.trained & runs.known, runs.mean, np.inf).argmin(1)
-    challenger = np.where(other[rows, own], gain.argmax(1), own)
-    challenger = np.where(gain.max(1) > 0, challenger, best)
-    height = runs.height[:, 0]
-    regret = chosen[..., 0] - within.min(2)
+    possible = near | (runs.known & ~runs.trained)
+    within = np.where(possible, drawn[..., :count], np.inf)
+    rows = np.arange(points)
+    chosen = drawn[:, rows, best]
+    challenger = _challengers(runs, best, chosen[..., None] - within)
+    regret = chosen - within.min(2)
     if elsewhere is not None:  # drawn apart: no plan depends on it
-        whole = np.broadcast_to(elsewhere, (len(y), *np.shape(elsewhere)))
+        whole = np.broadcast_to(elsewhere, (points, *np.shape(elsewhere)))
         drawn = fit.draw(np.concatenate([x, whole], 1), rng)
-        chosen = drawn[:, rows, best][..., None]
-    drawn[..., : y.shape[1]][:, ~possible] = np.inf
-    beyond = drawn.min(2)
-    tuning_sd = height * np.sqrt(((chosen[..., 0] - beyond) ** 2).mean(0))
-    tuning_sd = np.maximum(tuning_sd, runs.hidden())
-    lost = settled(height * regret.mean(0), np.median(np.abs(runs.least)))
-    return Responses(nats, order, challenger, lost, tuning_sd)
+        chosen = drawn[:, rows, best]
+    drawn[..., :count][:, ~possible] = np.inf
+    added = chosen - drawn.min(2)
+    height = runs.height[:, 0]
+    tuning_sd = height * np.sqrt((added**2).mean(0))
+    size = np.median(np.abs(runs.least))
+    return Responses(
+        mean=nats,
+        order=order,
+        challenger=challenger,
+        regret=settled(height * regret.mean(0), size),
+        tuning_sd=np.maximum(tuning_sd, runs.hidden()),
+    )
+
+
+def _as_measured(y: Array, runs: "_Runs") -> Responses:
+    """Return responses without a fit: losses that do not differ, or single settings."""
+    order = np.argsort(np.where(np.isnan(y), np.inf, y), 1, kind="stable")
+    noise = np.where(np.isfinite(runs.noise), runs.noise, 0.0)
+    return Responses(
+        mean=np.minimum(runs.mean, runs.least),
+        order=order,
+        challenger=order[:, 0],
+        regret=np.zeros(len(y)),
+        tuning_sd=noise[:, 0],
+    )
+
+
+def _challengers(runs: "_Runs", best: Indices, gains: Array) -> Indices:
+    """Return the challenger of each point from draws of what a run gains, (DRAWS, P, N)."""
+    rows = np.arange(len(best))
+    gain = np.maximum(gains, 0).mean(0)
+    is_chosen = runs.same[rows, best]
+    gain[is_chosen] = -1.0
+    measured = np.where(runs.trained & runs.known, runs.mean, np.inf)
+    measured_best = measured.argmin(1)
+    challenger = np.where(is_chosen[rows, measured_best], gain.argmax(1), measured_best)
+    has_other = gain.max(1) > 0
+    return np.where(has_other, challenger, best)
 
 
 @dataclass(frozen=True)
@@ -222,65 +257,99 @@ class _Runs:
 
     @staticmethod
     def read(
-        y: Array, x: Array, seeds: ArrayLike | None, early: ArrayLike | None, shared: int
+        y: Array,
+        x: Array,
+        seeds: ArrayLike | None,
+        early: ArrayLike | None,
+        shared: int,
     ) -> "_Runs":
         trained: Mask = np.asarray(np.isfinite(y))
         variance = np.zeros_like(y)
         if early is not None:
             y, variance = _predict(y, np.asarray(early, np.float64), x)
         finite: Mask = np.asarray(np.isfinite(y))
-        same = (np.abs(x[:, :, None] - x[:, None]) < 1e-9).all(-1)
-        same &= finite[:, :, None] & finite[:, None]
-        count = np.maximum(same.sum(2), 1)
+        same = _equal_settings(x, finite)
         sums = np.where(same, np.where(finite, y, 0.0)[:, None], 0.0).sum(2)
-        mean = np.where(finite, sums / count, np.inf)
-        first = finite & (same.argmax(2) == np.arange(y.shape[1]))
+        mean = np.where(finite, sums / np.maximum(same.sum(2), 1), np.inf)
         least = np.where(trained, mean, np.inf).min(1, keepdims=True)
-        several = shared if shared > 1 else y.shape[1]  # one setting has neither noise nor height
+        several = shared
+        if several < 2:  # one setting has neither noise nor height
+            several = y.shape[1]
         steep: Mask = np.asarray(np.isinf(y[:, :several]).any(1))
-        noise = _noise_bound(np.where(first, mean, np.nan)[:, :several], x[:, :several], steep)
+        # Of the runs of a setting, the first one stands for it.
+        first = finite & (same.argmax(2) == np.arange(y.shape[1]))
+        of_settings = np.where(first, mean, np.nan)[:, :several]
+        noise = _noise_bound(of_settings, x[:, :several], steep)
         known = finite & (mean <= least + CLIFF * noise)
         height = _heights(np.where(first & known, mean, np.inf)[:, :several])
         scale = np.where(height > 0, height, 1.0)
         z = np.minimum((np.where(known, y, least) - least) / scale, 1.0)
         centre = (z * known).sum(1, keepdims=True) / known.sum(1, keepdims=True)
-        group = np.zeros(y.shape) if seeds is None else np.asarray(seeds)
+        group = np.zeros(y.shape)
+        if seeds is not None:
+            group = np.asarray(seeds)
         return _Runs(
-            x, trained, known, same, group[:, :, None] == group[:, None], mean, least, height,
-            noise, variance / scale**2, np.minimum(1.0, np.median(height) / scale), centre,
-            np.where(known, z - centre, 0.0), shared,
-        )  # fmt: skip
+            x=x,
+            trained=trained,
+            known=known,
+            same=same,
+            one_seed=group[:, :, None] == group[:, None],
+            mean=mean,
+            least=least,
+            height=height,
+            noise=noise,
+            variance=variance / scale**2,
+            ratio=np.minimum(1.0, np.median(height) / scale),
+            centre=centre,
+            z=np.where(known, z - centre, 0.0),
+            shared=shared,
+        )
 
     def near(self, sigma: float) -> Mask:
         """Return which runs are not ruled out for noise `sigma`, in heights, (P, N)."""
-        runs = np.maximum((self.same & self.trained[:, None]).sum(2), 1)
+        repeats = np.maximum((self.same & self.trained[:, None]).sum(2), 1)
         usable = self.known & self.trained
         best = np.where(usable, self.mean, np.inf).argmin(1)[:, None]
-        known = np.where(np.isfinite(self.noise), self.noise, 0.0)
-        nats = np.minimum(sigma * self.ratio * self.height, known)
-        sd = nats * np.sqrt(1 / runs + 1 / np.take_along_axis(runs, best, 1))
+        of_best = np.take_along_axis(repeats, best, 1)
+        bound = np.where(np.isfinite(self.noise), self.noise, 0.0)
+        nats = np.minimum(sigma * self.ratio * self.height, bound)
+        sd = nats * np.sqrt(1 / repeats + 1 / of_best)
         return usable & (self.mean <= self.least + NEAR * sd)
 
     def outside(self) -> Mask:
         """Return which settings are below or above all shared ones, (P, N); one range only."""
-        x, shared = self.x[..., 0], self.x[:, : self.shared, 0]
-        low, high = shared.min(1, keepdims=True), shared.max(1, keepdims=True)
-        return ((x < low) | (x > high)) & (self.x.shape[2] == 1)
+        place = self.x[..., 0]
+        shared = place[:, : self.shared]
+        is_below = place < shared.min(1, keepdims=True)
+        is_above = place > shared.max(1, keepdims=True)
+        return (is_below | is_above) & (self.x.shape[2] == 1)
 
     def hidden(self) -> Array:
         """Return the loss that a second optimum may hide, (P,); 0 for points that have none."""
         if self.shared < 3 or self.x.shape[2] != 1:
             return np.zeros(len(self.x))
-        x, order = self.x[..., 0], np.argsort(self.x[0, : self.shared, 0])
+        place = self.x[..., 0]
+        order = np.argsort(place[0, : self.shared])
         losses = np.where(self.known, self.mean, np.nan)[:, order]
-        excess = losses[:, 1:-1] - np.maximum(losses[:, :-2], losses[:, 2:])
-        n, mean, error = mean_and_error(excess.T)
+        worse_neighbour = np.maximum(losses[:, :-2], losses[:, 2:])
+        excess = losses[:, 1:-1] - worse_neighbour
+        count, mean, error = mean_and_error(excess.T)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shown = (n > 2) & (mean / error > special.stdtrit(n - 1, SECOND))
-        gap = np.diff(np.sort(x, 1)).max(1) / np.diff(x[0, order]).max()
+            is_large = mean / error > special.stdtrit(count - 1, SECOND)
+        shown = (count > 2) & is_large
+        # Nobody has measured how deep the optima are within a gap between settings.
+        shared_gap = np.diff(place[0, order]).max()
+        gap = np.diff(np.sort(place, 1)).max(1) / shared_gap
         span = np.fmax.reduce(losses, 1) - np.fmin.reduce(losses, 1)
-        two = (shown & (excess > 0)).any(1)
-        return np.where(two, span * np.minimum(gap, 1.0) ** 2, 0.0)
+        has_two = (shown & (excess > 0)).any(1)
+        return np.where(has_two, span * np.minimum(gap, 1.0) ** 2, 0.0)
+
+
+def _equal_settings(x: Array, finite: Mask) -> Mask:
+    """Return whether two runs of a point have the same setting and a loss, (P, N, N)."""
+    distance = np.abs(x[:, :, None] - x[:, None])
+    both = finite[:, :, None] & finite[:, None]
+    return (distance < SAME).all(-1) & both
 
 
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
@@ -290,35 +359,43 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     """
     both: Mask = np.asarray(np.isfinite(y) & np.isfinite(early))
     count = both.sum(1)
-    wanted: Mask = np.asarray(np.isnan(y) & np.isfinite(early) & (count > 0)[:, None])
-    p, j = np.nonzero(both)
-    values = np.zeros_like(y)
-    values[p, j] = y[p, j] - early[p, j]
-    runs = np.maximum(count, 1)[:, None]
-    centre, level = np.where(both[..., None], x, 0.0).sum(1) / runs, values.sum(1) / runs[:, 0]
-    d, rest = x[p, j] - centre[p], values[p, j] - level[p]
-    square = np.linalg.pinv(d.T @ d)
-    slope = square @ d.T @ rest
-    freedom = len(p) - int((count > 0).sum()) - int(np.linalg.matrix_rank(d)) if len(p) else 0
-    if not wanted.any() or freedom < 1:
+    has_both = (count > 0)[:, None]
+    wanted: Mask = np.asarray(np.isnan(y) & np.isfinite(early) & has_both)
+    if not wanted.any():
         return y, np.zeros_like(y)
-    variance = ((rest - d @ slope) ** 2).sum() / freedom
-    q, k = np.nonzero(wanted)
-    far = x[q, k] - centre[q]
-    y, extra = y.copy(), np.zeros_like(y)
-    y[q, k] = early[q, k] + level[q] + far @ slope
-    extra[q, k] = variance * (1 + 1 / runs[q, 0] + np.einsum("ni,ij,nj->n", far, square, far))
-    return y, extra
+    # Centred within each point, so that a_p falls out of the least squares.
+    point, run = np.nonzero(both)
+    later = np.zeros_like(y)
+    later[point, run] = y[point, run] - early[point, run]
+    runs = np.maximum(count, 1)
+    centre = np.where(both[..., None], x, 0.0).sum(1) / runs[:, None]
+    level = later.sum(1) / runs
+    design = x[point, run] - centre[point]
+    rest = later[point, run] - level[point]
+    inverse = np.linalg.pinv(design.T @ design)
+    slope = inverse @ design.T @ rest
+    freedom = len(point) - has_both.sum() - np.linalg.matrix_rank(design)
+    if freedom < 1:
+        return y, np.zeros_like(y)
+    variance = ((rest - design @ slope) ** 2).sum() / freedom
+    point, run = np.nonzero(wanted)
+    far = x[point, run] - centre[point]
+    of_slope = np.einsum("ni,ij,nj->n", far, inverse, far)
+    y = y.copy()
+    y[point, run] = early[point, run] + level[point] + far @ slope
+    variances = np.zeros_like(y)
+    variances[point, run] = variance * (1 + 1 / runs[point] + of_slope)
+    return y, variances
 
 
 def _heights(means: Array) -> Array:
     """Return the height of the cap above each point's least loss, (P, 1); 0 if no losses differ."""
     ordered = np.sort(means, 1)
+    best = np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], 0.0)
     # The second best where most settings diverged.
     for place in (max(2, means.shape[1] // 3), 2, 1):
         if place < means.shape[1] and np.isfinite(ordered[:, place]).any():
-            own = ordered[:, place] - np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], 0.0)
-            return CAP * _with_median(own)
+            return CAP * _with_median(ordered[:, place] - best)
     return np.zeros((len(means), 1))
 
 
@@ -328,39 +405,53 @@ def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
     The differences between neighbouring settings contain the noise of both; the second differences
     of one range, over √3, have the same variance. The lower quartile of their sizes, over that of
     |N(0, 2)| at its rank, is about the noise if the response is flat or straight, and more if it is
-    not. It is multiplied by 1.5, because few differences are known. Points within a
-    factor `ALIKE` of the median one count as equally noisy. A `steep` point, of which a setting
-    diverged, has the noise of the median point if it has fewer than four others.
+    not. It is multiplied by `CAUTION`. Points within a factor `ALIKE` of the median one count as
+    equally noisy. A `steep` point, of which a setting diverged, has the noise of the median point
+    if it has fewer than four others.
     """
-    own = np.full(len(means), np.nan)
-    for p, row in enumerate(means):
-        known = np.flatnonzero(np.isfinite(row))
-        if len(known) < (4 if steep[p] else 2):
+    bounds = np.full(len(means), np.nan)
+    for point, losses in enumerate(means):
+        known = np.isfinite(losses)
+        least = 2
+        if steep[point]:
+            least = 4
+        if known.sum() < least:
             continue
-        if x.shape[2] == 1:
-            known = known[np.argsort(x[p, known, 0])]
-            first, second = np.diff(row[known]), np.diff(row[known], 2) / 3**0.5
-            size = np.sort(np.abs(np.concatenate([first, second])))
-        else:
-            distance = ((x[p, known][:, None] - x[p, known][None]) ** 2).sum(-1)
-            np.fill_diagonal(distance, np.inf)
-            size = np.sort(np.abs(row[known] - row[known[distance.argmin(1)]]))
+        size = _neighbour_differences(losses[known], x[point, known])
         rank = len(size) // 4
         share = (rank + 0.7) / (len(size) + 0.4)
-        own[p] = 1.5 * size[rank] / (float(special.ndtri(0.5 + 0.5 * share)) * 2**0.5)
-    if not np.isfinite(own).any() or not np.nanpercentile(own, 50, method="lower"):
+        expected = float(special.ndtri(0.5 + 0.5 * share)) * 2**0.5
+        bounds[point] = CAUTION * size[rank] / expected
+    median = 0.0
+    if np.isfinite(bounds).any():
+        median = float(np.nanpercentile(bounds, 50, method="lower"))
+    if not median:
         return np.full((len(means), 1), np.inf)
-    median = float(np.nanpercentile(own, 50, method="lower"))
-    far = np.log(np.clip(np.where(np.isnan(own), median, own) / median, 1e-6, 1e6))
+    ratio = np.where(np.isnan(bounds), median, bounds) / median
+    far = np.log(np.clip(ratio, 1e-6, 1e6))
     far = np.sign(far) * np.maximum(np.abs(far) - np.log(ALIKE), 0.0)
     return (median * np.exp(far))[:, None]
 
 
-def _with_median(own: Array) -> Array:
+def _neighbour_differences(losses: Array, x: Array) -> Array:
+    """Return sizes of differences between neighbouring settings (N, D), the least first."""
+    if x.shape[1] == 1:
+        ordered = losses[np.argsort(x[:, 0])]
+        differences = [np.diff(ordered), np.diff(ordered, 2) / 3**0.5]
+        return np.sort(np.abs(np.concatenate(differences)))
+    distance = ((x[:, None] - x) ** 2).sum(-1)
+    np.fill_diagonal(distance, np.inf)
+    nearest = distance.argmin(1)
+    return np.sort(np.abs(losses - losses[nearest]))
+
+
+def _with_median(distances: Array) -> Array:
     """Return the geometric mean of each value and the median; the median for unknown ones."""
-    median = float(np.median(own[np.isfinite(own)]))
-    own = np.clip(np.where(np.isfinite(own), own, median), median / RANGE, median * RANGE)
-    return np.sqrt(own * median)[:, None]
+    known = np.isfinite(distances)
+    median = float(np.median(distances[known]))
+    filled = np.where(known, distances, median)
+    clipped = np.clip(filled, median / RANGE, median * RANGE)
+    return np.sqrt(clipped * median)[:, None]
 
 
 class _Fit:
@@ -373,77 +464,84 @@ class _Fit:
     """
 
     def __init__(self, runs: _Runs) -> None:
-        self.runs, self._shared = runs, runs.x[0, _evenly(runs.shared, MOST)]
-        few = _evenly(len(runs.z), MOST)
-        some = _evenly(runs.z.shape[1], int(SETTINGS * (MOST / len(few)) ** (1 / 3)))
-        bounds = [(p - 3 * s, p + 3 * s) for p, s in zip(PRIOR, PRIOR_SD, strict=True)]
-        h = optimize.minimize(
-            self._solve, PRIOR, (np.ix_(few, some),), method="L-BFGS-B", bounds=bounds,
+        self.runs = runs
+        self._shared = runs.x[0, _evenly(runs.shared, MOST)]
+        points, count = runs.z.shape
+        few = _evenly(points, MOST)
+        some = _evenly(count, int(SETTINGS * (MOST / len(few)) ** (1 / 3)))
+        found = optimize.minimize(
+            self._solve,
+            PRIOR,
+            (np.ix_(few, some),),
+            method="L-BFGS-B",
+            bounds=np.transpose([PRIOR - 3 * PRIOR_SD, PRIOR + 3 * PRIOR_SD]),
             options={"maxiter": 40, "ftol": 1e-6},
-        ).x  # fmt: skip
-        self._h = h
-        self.noise = float(np.exp(h[-1]))
-        self._solve(h, np.ix_(*map(np.arange, runs.z.shape)))
+        )
+        self.noise = float(np.exp(found.x[-1]))
+        self._solve(found.x, np.ix_(np.arange(points), np.arange(count)))
 
     def mean(self, x: Array) -> Array:
         """Return the posterior means at settings (P, M, D), (P, M)."""
-        return (self._weights[..., None] * self._posterior(x)[0]).sum(0)
+        means, _ = self._posterior(x)
+        return (self._weights[..., None] * means).sum(0)
 
     def draw(self, x: Array, rng: np.random.Generator) -> Array:
         """Return draws from the posterior at settings (P, M, D), (DRAWS, P, M)."""
         means, covariances = self._posterior(x)
-        noise = rng.standard_normal((DRAWS, *means.shape[1:]))
-        ordinary = rng.random((DRAWS, means.shape[1], 1)) < self._weights[0][:, None]
+        _, points, count = means.shape
+        noise = rng.standard_normal((DRAWS, points, count))
+        ordinary = rng.random((DRAWS, points, 1)) < self._weights[0][:, None]
         value, vector = np.linalg.eigh(covariances)
         root = vector * np.sqrt(np.maximum(value, 0))[..., None, :]
-        drawn = (root @ noise.transpose(1, 2, 0)).transpose(0, 3, 1, 2) + means[:, None]
+        drawn = (root @ noise.transpose(1, 2, 0)).transpose(0, 3, 1, 2)
+        drawn = drawn + means[:, None]
         return np.where(ordinary, drawn[0], drawn[1])
 
     def _posterior(self, x: Array) -> tuple[Array, Array]:
         """Return means (2, P, M) and covariances (2, P, M, M) of the two kinds."""
         known = self.runs.known[:, None]
         b = self._onto(x)
-        means, covariances = [], []
+        residual = self.runs.z - self._b @ self._g
+        means = []
+        covariances = []
         for inverse, (sigma, ell) in zip(self._inverses, self._kinds, strict=True):
-            across = np.where(known, sigma**2 * _kernel(x, self.runs.x, ell) + CONSTANT**2, 0.0)
+            across = sigma**2 * _kernel(x, self.runs.x, ell) + CONSTANT**2
+            across = np.where(known, across, 0.0)
             gain = across @ inverse
-            rest = b - gain @ self._b
-            residual = self.runs.z - self._b @ self._g
             means.append(b @ self._g + np.einsum("pmn,pn->pm", gain, residual))
-            own = sigma**2 * _kernel(x, x, ell) + CONSTANT**2 - gain @ across.swapaxes(1, 2)
-            covariances.append(own + rest @ self._covariance @ rest.swapaxes(1, 2))
+            prior = sigma**2 * _kernel(x, x, ell) + CONSTANT**2
+            given_g = prior - gain @ across.swapaxes(1, 2)
+            rest = b - gain @ self._b
+            of_g = rest @ self._covariance @ rest.swapaxes(1, 2)
+            covariances.append(given_g + of_g)
         return np.array(means), np.array(covariances)
 
     def _onto(self, x: Array) -> Array:
         """Return B for settings x, (P, M, J)."""
-        sigma, ell = np.exp(self._h[[0, 2]])
-        return sigma**2 * _kernel(x, self._shared[None], ell) @ self._precision
+        return self._variance * _kernel(x, self._shared[None], self._ell) @ self._precision
 
-    def _solve(self, h: Array, read: tuple[NDArray[np.int64], ...]) -> float:
+    def _solve(self, hyper: Array, read: tuple[Indices, ...]) -> float:
         """Compute the posterior of g and the kinds; return minus the bound of the log posterior.
 
-        `read` are the points (P, 1) and the runs (1, N) that are read.
+        `hyper` are the logarithms of σ_g, σ_t, ℓ_g, ℓ_t and σ; `read` are the points (P, 1) and the
+        runs (1, N) that are read.
         """
-        self._h = h
-        sigma_g, sigma_t, ell_g, ell_t, sigma = np.exp(h)
-        runs, n, (few, some) = self.runs, read[1].size, read
-        x, z, known = runs.x[read], runs.z[read], runs.known[read]
-        one_seed = runs.one_seed[few[..., None], some[..., None], some[:, None]]
-        both = known[:, :, None] & known[:, None]
-        prior = _kernel(self._shared, self._shared, ell_g) + 1e-8 * np.eye(len(self._shared))
-        prior *= sigma_g**2
-        self._precision = np.linalg.inv(prior)
-        b = self._b = self._onto(x)
-        noise = sigma**2 * runs.ratio[few] ** 2 * (one_seed + np.eye(n))
-        noise += runs.variance[read][..., None] * np.eye(n)
+        sigma_g, sigma_t, self._ell, ell_t, sigma = np.exp(hyper)
+        self._variance = sigma_g**2
         self._kinds = ((sigma_t, ell_t), (max(SIGMA_D, sigma_t), ELL_D))
-        d = np.array([a**2 * _kernel(x, x, ell) + CONSTANT**2 + noise for a, ell in self._kinds])
-        d = np.where(both, d, np.eye(n))
-        inverses = self._inverses = np.where(both, np.linalg.inv(d), 0.0)
+        prior = _kernel(self._shared, self._shared, self._ell)
+        prior += 1e-8 * np.eye(len(prior))  # settings that are close make it singular
+        prior *= self._variance
+        self._precision = np.linalg.inv(prior)
+        z = self.runs.z[read]
+        b = self._b = self._onto(self.runs.x[read])
+        covariances = self._covariances(sigma, read)
+        inverses = self._inverses
         of_z = inverses @ z[..., None]
-        size = np.linalg.slogdet(d)[1] + (z * of_z[..., 0]).sum(2)
+        size = np.linalg.slogdet(covariances)[1] + (z * of_z[..., 0]).sum(2)
         across = b.swapaxes(1, 2)
-        linear, square = (across @ of_z)[..., 0], across @ inverses @ b
+        linear = (across @ of_z)[..., 0]
+        square = across @ inverses @ b
         shares = np.log([[1 - DEVIANT], [DEVIANT]])
         weights = np.broadcast_to(np.exp(shares), size.shape)
         total, vector = self._update(weights, square, linear)
@@ -455,10 +553,29 @@ class _Fit:
             weights = weights / weights.sum(0)
             total, vector = self._update(weights, square, linear)
         self._weights = weights
-        entropy = (weights * (np.log(np.maximum(weights, 1e-300)) - shares)).sum()
-        value = 0.5 * (((h - PRIOR) / PRIOR_SD) ** 2).sum() + 0.5 * (weights * size).sum() + entropy
+        log_ratio = np.log(np.maximum(weights, 1e-300)) - shares
+        of_prior = (((hyper - PRIOR) / PRIOR_SD) ** 2).sum()
+        value = 0.5 * of_prior + 0.5 * (weights * size).sum() + (weights * log_ratio).sum()
         value += 0.5 * np.linalg.slogdet(np.eye(len(prior)) + prior @ total)[1]
         return float(value - 0.5 * vector @ self._g)
+
+    def _covariances(self, sigma: float, read: tuple[Indices, ...]) -> Array:
+        """Return D of the two kinds, (2, P, N, N), and keep its inverses, 0 for unknown runs."""
+        few, some = read
+        x = self.runs.x[read]
+        known = self.runs.known[read]
+        both = known[:, :, None] & known[:, None]
+        one_seed = self.runs.one_seed[few[..., None], some[..., None], some[:, None]]
+        unit = np.eye(some.size)
+        # A seed's effect u and the rest ε have the variance σ² each.
+        noise = sigma**2 * self.runs.ratio[few] ** 2 * (one_seed + unit)
+        noise += self.runs.variance[read][..., None] * unit
+        covariances = []
+        for size, ell in self._kinds:
+            of_kind = size**2 * _kernel(x, x, ell) + CONSTANT**2 + noise
+            covariances.append(np.where(both, of_kind, unit))
+        self._inverses = np.where(both, np.linalg.inv(covariances), 0.0)
+        return np.array(covariances)
 
     def _update(self, weights: Array, square: Array, linear: Array) -> tuple[Array, Array]:
         """Compute the posterior of g for the probabilities of the kinds; return its sums."""
@@ -474,22 +591,24 @@ def _kernel(a: Array, b: Array, ell: float) -> Array:
     return np.exp(-0.5 * square / ell**2)
 
 
-def _evenly(of: int, most: int) -> NDArray[np.int64]:
-    """Return at most `most` of the numbers 0 .. of − 1, evenly spaced."""
-    return np.unique(np.linspace(0, of - 1, most).round().astype(int))
+def _evenly(count: int, most: int) -> Indices:
+    """Return at most `most` of the numbers 0 .. count − 1, evenly spaced."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int))
 
 
-def _around(x: Array, best: NDArray[np.int64]) -> Array:
+def _around(x: Array, best: Indices) -> Array:
     """Return settings between the chosen one and its neighbours or the bounds, (P, M, 1).
 
     There are none if several fields are searched.
     """
     if x.shape[2] != 1:
         return np.zeros((len(x), 0, x.shape[2]))
-    centre, tried = x[np.arange(len(x)), best, 0][:, None], x[..., 0]
-    low = np.where(tried < centre - 1e-9, tried, -np.inf).max(1, keepdims=True)
-    high = np.where(tried > centre + 1e-9, tried, np.inf).min(1, keepdims=True)
+    tried = x[..., 0]
+    centre = np.take_along_axis(tried, best[:, None], 1)
+    low = np.where(tried < centre - SAME, tried, -np.inf).max(1, keepdims=True)
     low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
+    high = np.where(tried > centre + SAME, tried, np.inf).min(1, keepdims=True)
     high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
     share = np.array([0.25, 0.5, 0.75])
-    return np.concatenate([centre + share * (end - centre) for end in (low, high)], 1)[..., None]
+    between = [centre + share * (low - centre), centre + share * (high - centre)]
+    return np.concatenate(between, 1)[..., None]
