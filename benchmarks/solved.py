@@ -45,10 +45,12 @@ def measure(case: tuple[float, float], seeds: int, tables: int, *, counts: bool)
     """Return the rate of tables with an error, or with the right sign of the point that differs."""
     rng = np.random.default_rng([seeds, *(round(100 * q) for q in case)])
     plan = spend([seeds], contrasts=POINTS - 1)
-    known = np.arange(plan[0].own) < np.where(np.arange(POINTS), seeds, plan[0].own)[:, None]
+    most = plan[0].of_reference
+    of_points = np.where(np.arange(POINTS), seeds, most)
+    known = np.arange(most) < of_points[:, None]
     hits = 0
     for _ in range(tables):
-        x = np.where(known, draw(*case, plan[0].own, rng), np.nan)
+        x = np.where(known, draw(*case, most, rng), np.nan)
         if counts:
             x = np.where(x > LEAST, np.inf, x)
         found = compared(x, 0, looks=plan)

@@ -175,12 +175,12 @@ def _look_again(
             made = spend([n], made, len(x) - 1)
         seeds = np.full(len(x), schedule[-1])
         assert made
-        seeds[0] = made[-1].own
+        seeds[0] = made[-1].of_reference
         known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
         return compared(known, 0, looks=made), seeds
     made = spend(schedule, contrasts=len(x) - 1)
     seeds = np.full(len(x), schedule[0])
-    seeds[0] = made[0].own
+    seeds[0] = made[0].of_reference
     while True:
         known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
         found = compared(known, 0, looks=made, ended=seeds)

@@ -141,7 +141,7 @@ def measure(
     These are errors of signs that no fresh seeds have repeated, and the further runs of a table.
     """
     plan = spend([seeds], contrasts=points - 1)
-    own = plan[0].own
+    own = plan[0].of_reference
     wrong, said, runs, held = 0, 0, 0, np.zeros(points)
     for _ in range(tables):
         x = condition.draw(points, 2 * own, rng)
@@ -166,8 +166,8 @@ def measure_looking(condition: Condition, tables: int, rng: np.random.Generator)
     schedule = spend(looks(3, 24), contrasts=11)
     wrong = 0
     for _ in range(tables):
-        x = condition.draw(12, schedule[-1].own, rng)
-        seeds = np.array([schedule[0].own, *[3] * 11])
+        x = condition.draw(12, schedule[-1].of_reference, rng)
+        seeds = np.array([schedule[0].of_reference, *[3] * 11])
         while True:
             known = np.where(np.arange(x.shape[1]) < seeds[:, None], x, np.nan)
             found = compared(known, 0, looks=schedule, ended=seeds)

@@ -64,7 +64,7 @@ Dunnett 1955 (JASA 50:1096).
 
 import heapq
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -75,8 +75,12 @@ from lmzoo.lab.statistics.counts import counts
 from lmzoo.lab.statistics.draws import independent
 from lmzoo.lab.statistics.intervals import Array
 
-WORSE, WORSE_OPEN, BETTER, BETTER_OPEN = "worse", "worse-open", "better", "better-open"
-NEGLIGIBLE, UNDECIDED = "negligible", "undecided"
+WORSE = "worse"
+WORSE_OPEN = "worse-open"
+BETTER = "better"
+BETTER_OPEN = "better-open"
+NEGLIGIBLE = "negligible"
+UNDECIDED = "undecided"
 SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
 """Verdicts that people read in other words."""
 VERDICTS = (BETTER, BETTER_OPEN, NEGLIGIBLE, WORSE_OPEN, WORSE, UNDECIDED)
@@ -84,7 +88,10 @@ STATISTICS = 2
 """Version of the verdicts. Raise it when the same losses give other numbers or words."""
 MARGIN = 0.02
 """The default margin, in nats."""
-ERROR, RESERVE = 0.05, 0.01
+ERROR = 0.05
+"""α of the first plan of looks."""
+RESERVE = 0.01
+"""What all further plans may spend."""
 POWER = 0.8
 MOST_SEEDS = 1000
 """A greater number of seeds counts as none."""
@@ -93,7 +100,8 @@ SURE = 2.0
 SHOWING = 12
 """Seeds of a reference of which one in five fails that show a failure with 93 %."""
 
-_Indices = NDArray[np.int64]
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 class Look(NamedTuple):
@@ -103,7 +111,7 @@ class Look(NamedTuple):
     """n_k."""
     error: float
     """α_k."""
-    own: int
+    of_reference: int
     """Seeds of the reference."""
 
 
@@ -130,11 +138,11 @@ class Compared(NamedTuple):
     """Of as many diverged runs more, or fewer, than the reference; NaN without any."""
     seeds_needed: Array
     """Further seeds of an undecided point; NaN if it is decided or seeds do not suffice."""
-    needs_tuning: NDArray[np.bool_]
+    needs_tuning: Mask
     """Whether seeds do not suffice because of τ, the uncertain choice of the setting."""
-    confirmed: NDArray[np.bool_]
+    confirmed: Mask
     """Whether the sign is sure, or fresh seeds repeat it."""
-    noisy: NDArray[np.bool_]
+    noisy: Mask
     """Whether the losses vary much more between seeds than those of the other points."""
     seeds: NDArray[np.int64]
     """The number of confirm seeds that each point needs."""
@@ -154,32 +162,46 @@ def reference_seeds(seeds: int, contrasts: int) -> int:
     """Return the seeds of a reference with k contrasts: √k times those of a point, or 12."""
     if seeds < 2:
         return seeds
-    of_points = seeds * max(contrasts, 1)
-    return max(round(of_points / max(contrasts, 1) ** 0.5), min(SHOWING, round(3 * of_points / 8)))
+    points = max(contrasts, 1)
+    of_points = seeds * points
+    # Twelve seeds show a failure, where they are at most 3/8 of the runs of the points.
+    showing = min(SHOWING, round(3 * of_points / 8))
+    return max(round(of_points / points**0.5), showing)
 
 
 def spend(
-    schedule: Sequence[int], made: Sequence[Look] = (), contrasts: int = 1
+    schedule: Sequence[int],
+    made: Sequence[Look] = (),
+    contrasts: int = 1,
 ) -> tuple[Look, ...]:
     """Return the looks made and those of a schedule after them, with the errors to spend."""
-    done = made[-1].seeds if made else 0
-    later = [n for n in schedule if n > done]
+    last = 0
+    if made:
+        last = made[-1].seeds
+    later = [seeds for seeds in schedule if seeds > last]
     if not later:
         return tuple(made)
     spent = sum(look.error for look in made)
-    left = ERROR - spent if spent < ERROR - 1e-9 else (ERROR + RESERVE - spent) / 2
-    found, span = list(made), later[-1] - done
-    for n, m in zip(later, (done, *later[:-1]), strict=True):
-        own = max([reference_seeds(n, contrasts), *(look.own for look in found)])
-        found.append(Look(n, left * ((n - m) / span), own))
-    return tuple(found)
+    left = ERROR - spent
+    if left <= 1e-9:  # the rounding of a sum
+        left = (ERROR + RESERVE - spent) / 2
+    span = later[-1] - last
+    of_reference = max((look.of_reference for look in made), default=0)
+    planned = list(made)
+    for seeds in later:
+        of_reference = max(of_reference, reference_seeds(seeds, contrasts))
+        planned.append(Look(seeds, left * ((seeds - last) / span), of_reference))
+        last = seeds
+    return tuple(planned)
 
 
 def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
     """Return the looks of a `study.json`; those of earlier versions are a schedule, or none."""
     if stored and all(isinstance(look, Sequence) for look in stored):
-        return tuple(Look(int(n), float(error), int(own)) for n, error, own in stored)  # type: ignore[misc]
-    return spend([int(n) for n in stored or [seeds]])  # type: ignore[call-overload]
+        rows = cast("Sequence[tuple[int, float, int]]", stored)
+        return tuple(Look(int(n), float(error), int(reference)) for n, error, reference in rows)
+    schedule = cast("Sequence[int]", stored or [seeds])
+    return spend([int(n) for n in schedule])
 
 
 def compared(
@@ -212,23 +234,30 @@ def compared(
         paired: whether the effects of the seeds, the columns, are removed; None: if it pays.
     """
     table = _Table.read(losses, reference, family, silent, tuning_sd, paired=paired)
-    plan = [*looks] or [Look(max(table.losses.shape[1], 1), ERROR, table.losses.shape[1])]
-    state, seeds, number, c = _all_looks(table, plan, ended, margin)
+    plan = list(looks)
+    if not plan:
+        width = table.losses.shape[1]
+        plan.append(Look(max(width, 1), ERROR, width))
+    looked = _all_looks(table, plan, ended, margin)
+    state = looked.state
+    contrast = looked.contrasts
     verdict = state.words()
-    further = plan[number + 1 :] or spend([plan[-1].seeds + 1], plan)[-1:]
-    needed, needs_tuning = _needs(c, state, margin, further[0].error, verdict)
+    # Seeds are asked for the next look, or for one beyond the plan.
+    further = plan[looked.number + 1 :] or spend([plan[-1].seeds + 1], plan)[-1:]
+    needed, needs_tuning = _needs(contrast, state, margin, further[0].error, verdict)
     least = max(margin, 0.0)
-    worse = c.tail(least - c.mean)
-    better = c.tail(least + c.mean)
-    low, high = _interval(c, state.sign, verdict, margin)
+    worse = contrast.tail(least - contrast.mean)
+    better = contrast.tail(least + contrast.mean)
+    low, high = _interval(contrast, state.sign, verdict, margin)
+    level = 1 - plan[looked.number].error / max(state.left, 1)
     return Compared(
         verdict=verdict,
         sign=state.sign,
-        mean=c.mean,
+        mean=contrast.mean,
         low=low,
         high=high,
         p=state.p,
-        p_raw=c.p,
+        p_raw=contrast.p,
         worse=worse,
         within=np.maximum(1 - worse - better, 0.0),
         better=better,
@@ -236,9 +265,9 @@ def compared(
         seeds_needed=needed,
         needs_tuning=needs_tuning,
         confirmed=state.confirmed,
-        noisy=c.noisy,
-        seeds=seeds,
-        half_corrected=c.half(1 - plan[number].error / max(state.left, 1)),
+        noisy=contrast.noisy,
+        seeds=looked.seeds,
+        half_corrected=contrast.half(level),
     )
 
 
@@ -247,13 +276,13 @@ class _Table(NamedTuple):
 
     losses: Array
     """(P, S)."""
-    reference: _Indices
+    reference: Indices
     """The reference of each point, (P,)."""
-    asked: NDArray[np.bool_]
+    tested: Mask
     """The contrasts of the study, (P,)."""
-    references: NDArray[np.bool_]
+    references: Mask
     """(P,)."""
-    sharing: NDArray[np.bool_]
+    sharing: Mask
     """The points that share their noise, (P,)."""
     tuning_sd: ArrayLike
     paired: bool | None
@@ -268,16 +297,27 @@ class _Table(NamedTuple):
         *,
         paired: bool | None,
     ) -> "_Table":
-        x = independent(losses)
-        to = np.broadcast_to(np.asarray(reference), len(x))
-        asked = np.ones(len(x), bool)
+        distinct = independent(losses)
+        points = len(distinct)
+        reference_of = np.broadcast_to(np.asarray(reference), points)
+        tested = np.ones(points, bool)
         if family is not None:
-            asked = np.array(family, bool)
-        asked &= np.arange(len(x)) != to
-        references = np.zeros(len(x), bool)
-        references[to if np.ndim(reference) == 0 else to[asked]] = True
-        sharing = asked | references | np.asarray(silent, bool)
-        return _Table(x, to, asked, references, sharing, tuning_sd, paired)
+            tested = np.array(family, bool)
+        tested &= np.arange(points) != reference_of
+        references = np.zeros(points, bool)
+        if np.ndim(reference):
+            references[reference_of[tested]] = True
+        else:  # a single one is a reference without contrasts, too
+            references[reference_of] = True
+        return _Table(
+            losses=distinct,
+            reference=reference_of,
+            tested=tested,
+            references=references,
+            sharing=tested | references | np.asarray(silent, bool),
+            tuning_sd=tuning_sd,
+            paired=paired,
+        )
 
     def until(self, seeds: int, of_reference: int) -> "_Table":
         """Return the table of so many seeds of each point, and of each reference."""
@@ -292,112 +332,135 @@ class _Table(NamedTuple):
         """
         known = ~np.isnan(self.losses)
         is_first = 2 * known.cumsum(1) <= known.sum(1, keepdims=True)
-        whole = (self.references & ~self.asked)[:, None]
-        first = np.where(is_first | whole, self.losses, np.nan)
-        other = np.where(is_first & ~whole, np.nan, self.losses)
-        own = self._replace(paired=paired)
-        return own._replace(losses=first), own._replace(losses=other)
+        is_whole = (self.references & ~self.tested)[:, None]
+        first = np.where(is_first | is_whole, self.losses, np.nan)
+        other = np.where(is_first & ~is_whole, np.nan, self.losses)
+        # Both halves are paired, or none is, as the whole: few seeds would decide otherwise.
+        alike = self._replace(paired=paired)
+        return alike._replace(losses=first), alike._replace(losses=other)
 
     def contrasts(self) -> Contrasts:
         return contrasts(
-            self.losses, self.reference, self.tuning_sd, family=self.sharing, paired=self.paired
+            self.losses,
+            self.reference,
+            self.tuning_sd,
+            family=self.sharing,
+            paired=self.paired,
         )
+
+
+class _Looked(NamedTuple):
+    """What all looks say together."""
+
+    state: "_State"
+    seeds: Indices
+    """The seeds that the points need, (P,)."""
+    number: int
+    """The last look of the plan that was made; −1 for none."""
+    contrasts: Contrasts
+    """Those of the last look."""
 
 
 def _all_looks(
     table: _Table, plan: Sequence[Look], ended: ArrayLike | None, margin: float
-) -> tuple["_State", NDArray[np.int64], int, Contrasts]:
-    """Look as often as the runs allow.
-
-    Return what is shown, the seeds that the points need, the number of the last look of the plan
-    that was made, −1 for none, and its contrasts.
-    """
-    state = _State(table.asked)
+) -> _Looked:
+    """Look as often as the runs allow: contrasts, counts, verdicts, confirmation."""
+    state = _State(table.tested)
     seeds = np.full(len(table.losses), plan[0].seeds)
-    columns = np.arange(1, table.losses.shape[1] + 1)
-    done = np.where(np.isnan(table.losses), 0, columns).max(1, initial=0)
+    done = _known_seeds(table.losses)
     if ended is not None:
         done = np.asarray(ended)
-    previous, made, c = 0, -1, None
-    for number, look in enumerate([*plan, Look(2 * plan[-1].seeds, 0.0, plan[-1].own)]):
-        is_last = number == len(plan)  # it confirms, and adds no sign
-        if is_last:
-            active = state.unconfirmed
-        else:
-            active = state.unconfirmed | state.undecided
-        if is_last and not active.any():
+    previous = 0
+    made = -1
+    contrast = None
+    confirming = Look(2 * plan[-1].seeds, 0.0, plan[-1].of_reference)
+    for number, look in enumerate([*plan, confirming]):
+        adds_signs = number < len(plan)
+        active = state.unconfirmed
+        if adds_signs:
+            active = active | state.undecided
+        elif not active.any():
             break
-        own = look.own
-        if is_last:
-            own = max(own, reference_seeds(look.seeds, int(active.sum())))
+        of_reference = look.of_reference
+        if not adds_signs:
+            of_reference = max(of_reference, reference_seeds(look.seeds, int(active.sum())))
         grown = (done > previous) & ~table.references
         needing = grown  # nothing is left to decide: added seeds make the estimates better
         if active.any() or not previous or ended is None:
             seeds[active] = look.seeds
-            least = max(own, look.seeds)
+            least = max(of_reference, look.seeds)
             seeds[table.references] = np.maximum(seeds[table.references], least)
             needing = active | table.references
         missing = done < np.where(table.references, seeds, look.seeds)
         if ended is not None and missing[needing].any():
-            break
+            break  # the look waits for these runs
         if previous and not grown.any():
             break
-        known = table.until(look.seeds, own)
-        c = known.contrasts()
-        state.read_counts(known, c)
-        if not is_last:
-            state.look(c, look.error, margin)
+        known = table.until(look.seeds, of_reference)
+        contrast = known.contrasts()
+        state.read_counts(known, contrast)
+        if adds_signs:
+            state.look(contrast, look.error, margin)
             made = number
-        state.confirm(known, c)
+        state.confirm(known, contrast)
         previous = look.seeds
-    if c is None:  # no look yet
-        c = table.until(0, 0).contrasts()
-    return state, seeds, made, c
+    if contrast is None:  # no look yet
+        contrast = table.until(0, 0).contrasts()
+    return _Looked(state, seeds, made, contrast)
+
+
+def _known_seeds(losses: Array) -> Indices:
+    """Return the last seed of each point that has a result, counted from 1, (P,)."""
+    numbers = np.arange(1, losses.shape[1] + 1)
+    return np.where(np.isnan(losses), 0, numbers).max(1, initial=0)
 
 
 def _interval(
-    c: Contrasts, sign: NDArray[np.int64], verdict: NDArray[np.str_], margin: float
+    contrast: Contrasts, sign: Indices, verdict: NDArray[np.str_], margin: float
 ) -> tuple[Array, Array]:
     """Return the interval of the last look, cut to what is shown if the mean says it, too.
 
     Counts of diverged runs, and earlier looks, may show what the mean does not say.
     """
-    half = c.half(1 - ERROR)
-    known = sign * c.mean > 0
-    within = verdict == NEGLIGIBLE
-    beyond = np.abs(c.mean) > margin
-    above = np.where(known & (sign > 0), 0.0, -np.inf)
-    above = np.where((verdict == WORSE) & known & beyond, margin, above)
-    above = np.where(within & ~beyond, np.maximum(above, -margin), above)
-    below = np.where(known & (sign < 0), 0.0, np.inf)
-    below = np.where((verdict == BETTER) & known & beyond, -margin, below)
-    below = np.where(within & ~beyond, np.minimum(below, margin), below)
-    return np.maximum(c.mean - half, above), np.minimum(c.mean + half, below)
+    mean = contrast.mean
+    agrees = sign * mean > 0
+    exceeds = np.abs(mean) > margin
+    is_within = (verdict == NEGLIGIBLE) & ~exceeds
+    above = np.where(agrees & (sign > 0), 0.0, -np.inf)
+    above = np.where((verdict == WORSE) & agrees & exceeds, margin, above)
+    above = np.where(is_within, np.maximum(above, -margin), above)
+    below = np.where(agrees & (sign < 0), 0.0, np.inf)
+    below = np.where((verdict == BETTER) & agrees & exceeds, -margin, below)
+    below = np.where(is_within, np.minimum(below, margin), below)
+    half = contrast.half(1 - ERROR)
+    return np.maximum(mean - half, above), np.minimum(mean + half, below)
 
 
 class _State:
     """What the looks so far have shown; further seeds withdraw nothing of it."""
 
-    def __init__(self, asked: NDArray[np.bool_]) -> None:
-        self._asked = asked
-        self._sign = np.zeros(len(asked), np.int64)
-        self._exceeds = np.zeros(len(asked), bool)
-        self._negligible = np.zeros(len(asked), bool)
-        self._confirmed = np.zeros(len(asked), bool)
-        self.counts = counts(np.zeros((len(asked), 0)), np.arange(len(asked)))
+    def __init__(self, tested: Mask) -> None:
+        points = len(tested)
+        self._tested = tested
+        self._sign = np.zeros(points, np.int64)
+        self._exceeds = np.zeros(points, bool)
+        self._negligible = np.zeros(points, bool)
+        self._confirmed = np.zeros(points, bool)
+        self.counts = counts(np.zeros((points, 0)), np.arange(points))
         """Of the last look."""
-        self._p = np.full(len(asked), np.nan)
-        self._known = np.zeros(len(asked), bool)
-        self.p_diverged = np.full(len(asked), np.nan)
+        self._p = np.full(points, np.nan)
+        self._known = np.zeros(points, bool)
+        self.p_diverged = np.full(points, np.nan)
         self.left = 0
         """Chains that are not finished."""
 
     @property
-    def sign(self) -> NDArray[np.int64]:
-        return np.where((self.counts.more > 0) & (self._sign < 0), 0, self._sign)
+    def sign(self) -> Indices:
+        is_withdrawn = (self.counts.more > 0) & (self._sign < 0)
+        return np.where(is_withdrawn, 0, self._sign)
 
     @property
-    def negligible(self) -> NDArray[np.bool_]:
+    def negligible(self) -> Mask:
         return self._negligible & (self.counts.more <= 0)
 
     @property
@@ -405,88 +468,110 @@ class _State:
         return np.where(self.sign != self._sign, 1.0, self._p)
 
     @property
-    def undecided(self) -> NDArray[np.bool_]:
-        return self._asked & (self.sign == 0) & ~self.negligible
+    def undecided(self) -> Mask:
+        return self._tested & (self.sign == 0) & ~self.negligible
 
     @property
-    def confirmed(self) -> NDArray[np.bool_]:
+    def confirmed(self) -> Mask:
         return self._confirmed & (self.sign != 0)
 
     @property
-    def unconfirmed(self) -> NDArray[np.bool_]:
+    def unconfirmed(self) -> Mask:
         """Points with a sign that fresh seeds have not repeated; the size of it is not small."""
         return (self.sign != 0) & ~self._confirmed & ~self.negligible
 
     def words(self) -> NDArray[np.str_]:
         up = self.sign > 0
         down = self.sign < 0
-        cases = [self._exceeds & up, self._exceeds & down, self.negligible, up, down, self._known]
-        words = [WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, UNDECIDED]
-        return np.select(cases, words, "")
+        # The first case that holds gives the word.
+        words = {
+            WORSE: self._exceeds & up,
+            BETTER: self._exceeds & down,
+            NEGLIGIBLE: self.negligible,
+            WORSE_OPEN: up,
+            BETTER_OPEN: down,
+            UNDECIDED: self._known,
+        }
+        return np.select(list(words.values()), list(words), "")
 
-    def read_counts(self, known: _Table, c: Contrasts) -> None:
+    def read_counts(self, known: _Table, contrast: Contrasts) -> None:
         """Read the diverged runs of a look."""
         has_diverged = np.isposinf(known.losses).any(1)
         self.counts = counts(known.losses, known.reference)
         is_tested = has_diverged | (self.counts.more != 0)
         self.p_diverged = np.where(is_tested, self.counts.p, np.nan)
-        self._known |= self._asked & (~np.isnan(c.error) | is_tested)
+        self._known |= self._tested & (~np.isnan(contrast.error) | is_tested)
 
-    def look(self, c: Contrasts, error: float, margin: float) -> None:
+    def look(self, contrast: Contrasts, error: float, margin: float) -> None:
         """Add a look with the error α_k."""
-        has_means = self._asked & ~self.counts.few
-        p_mean = np.where(has_means, c.p, np.nan)
-        p_mean[self._asked & self.counts.few] = 1.0
-        p_margin = np.fmax(2 * c.tail(c.cautious_size - max(margin, 0.0)), p_mean)
+        has_means = self._tested & ~self.counts.few
+        p_mean = np.where(has_means, contrast.p, np.nan)
+        p_mean[self._tested & self.counts.few] = 1.0
+        beyond_margin = contrast.cautious_size - max(margin, 0.0)
+        p_margin = np.fmax(2 * contrast.tail(beyond_margin), p_mean)
         # A count that could not reject among all contrasts is no test.
         is_counted = self._known & (self.counts.least <= error / max(self._known.sum(), 1))
         p_count = np.where(is_counted, self.counts.p, np.nan)
-        tests = 1 + (is_counted & ~self.counts.few & ~np.isnan(p_mean))
         by_count = is_counted & ~(p_mean <= p_count)
+        # Two tests of one contrast: twice the smaller p.
+        tests = 1 + (is_counted & ~self.counts.few & ~np.isnan(p_mean))
         p_zero = tests * np.fmin(p_mean, p_count)
         p_margin = np.where(by_count, np.nan, tests * p_margin)
-        # A chain starts with what is not shown yet.
         shown = self._sign != 0
+        adjusted_zero, adjusted_margin = self._chains(shown, p_zero, p_margin)
+
+        of_mean = np.nan_to_num(np.sign(contrast.mean))
+        direction = np.where(by_count, np.sign(self.counts.more), of_mean).astype(np.int64)
+        # A point with more diverged runs is not called better.
+        is_barred = (self.counts.more > 0) & (direction < 0)
+        adjusted_zero[is_barred] = np.nan
+        self._p = np.fmin(self._p, np.minimum(adjusted_zero * ERROR / error, 1.0))
+        is_new = (adjusted_zero < error) & ~(by_count & self.negligible)
+        self._sign = np.where(is_new, direction, self._sign)
+        self._exceeds |= is_new & by_count  # a share has no size that could be small
+        self._confirmed |= is_new & by_count  # an exact test needs no shape of the noise
+
+        exceeds = np.abs(contrast.mean) > margin
+        is_further = (self._sign == direction) & (direction != 0) & exceeds
+        self._exceeds |= is_further & (adjusted_margin < error) & ~self._negligible
+        is_within = contrast.tail(margin - np.abs(contrast.mean)) < error
+        is_small = has_means & is_within & (margin > 0)
+        self._negligible |= is_small & ~self._exceeds & (self.counts.more <= 0)
+
+    def _chains(self, shown: Mask, p_zero: Array, p_margin: Array) -> tuple[Array, Array]:
+        """Return the adjusted p-values of δ = 0 and of |δ| ≤ Δ; NaN where nothing is left."""
+        # A chain starts with what is not shown yet.
         first = np.where(shown, p_margin, p_zero)
         first[self._exceeds] = np.nan
         second = np.where(shown, np.nan, p_margin)
         of_first, of_second = _adjusted(first, second)
         self.left = int((~np.isnan(first)).sum())
-        of_mean = np.nan_to_num(np.sign(c.mean))
-        direction = np.where(by_count, np.sign(self.counts.more), of_mean).astype(np.int64)
-        is_barred = (self.counts.more > 0) & (direction < 0)
-        zero = np.where(shown | is_barred, np.nan, of_first)
-        beyond = np.where(shown, of_first, of_second)
-        self._p = np.fmin(self._p, np.minimum(zero * ERROR / error, 1.0))
-        is_new = (zero < error) & ~(by_count & self.negligible)
-        self._sign = np.where(is_new, direction, self._sign)
-        self._exceeds |= is_new & by_count
-        self._confirmed |= is_new & by_count  # an exact test needs no shape of the noise
-        is_further = (self._sign == direction) & (direction != 0) & (np.abs(c.mean) > margin)
-        self._exceeds |= is_further & (beyond < error) & ~self._negligible
-        is_within = (c.tail(margin - np.abs(c.mean)) < error) & (margin > 0)
-        self._negligible |= has_means & is_within & ~self._exceeds & (self.counts.more <= 0)
+        of_zero = np.where(shown, np.nan, of_first)
+        of_margin = np.where(shown, of_first, of_second)
+        return of_zero, of_margin
 
-    def confirm(self, known: _Table, c: Contrasts) -> None:
+    def confirm(self, known: _Table, contrast: Contrasts) -> None:
         """Confirm the signs that are sure, and those that the halves of the seeds show."""
         if not self.unconfirmed.any():
             return
-        is_sure = np.zeros(len(self._sign), bool)
-        if c.usual > 0:
-            is_sure = self._says(c, np.abs(c.mean) - SURE * c.worst)
-        is_sure |= c.error == 0  # exact differences
+        is_sure = contrast.error == 0  # exact differences
+        if contrast.usual > 0:
+            shifted = np.abs(contrast.mean) - SURE * contrast.worst
+            is_sure |= self._says(contrast, shifted)
         self._confirmed |= is_sure
         if not self.unconfirmed.any():
             return
-        first, other = (half.contrasts() for half in known.halves(paired=c.paired))
+        first, other = (half.contrasts() for half in known.halves(paired=contrast.paired))
         with np.errstate(invalid="ignore"):
-            repeats = (2 * other.tail(other.cautious_size) < ERROR) & (other.mean * self._sign > 0)
+            repeats = 2 * other.tail(other.cautious_size) < ERROR
+            repeats &= other.mean * self._sign > 0
         self._confirmed |= repeats & self._says(first, first.cautious_size)
 
-    def _says(self, c: Contrasts, size: Array) -> NDArray[np.bool_]:
+    def _says(self, contrast: Contrasts, size: Array) -> Mask:
         """Return which signs Holm's test shows, too, for differences of these sizes."""
-        p = np.where(self._asked, 2 * c.tail(np.maximum(size, 0.0)), np.nan)
-        return (holm(p) < ERROR) & (c.mean * self._sign > 0)
+        p_value = 2 * contrast.tail(np.maximum(size, 0.0))
+        adjusted = holm(np.where(self._tested, p_value, np.nan))
+        return (adjusted < ERROR) & (contrast.mean * self._sign > 0)
 
 
 def _adjusted(first: Array, second: Array) -> tuple[Array, Array]:
@@ -495,42 +580,48 @@ def _adjusted(first: Array, second: Array) -> tuple[Array, Array]:
     A chain of p-values first -> second gives its share to the others when both are rejected. NaN is
     no hypothesis.
     """
-    heap = [(p, 0, i) for i, p in enumerate(first) if not np.isnan(p)]
+    heap = [(p, 0, point) for point, p in enumerate(first) if not np.isnan(p)]
     heapq.heapify(heap)
     left = len(heap)
     level = 0.0
-    found = np.full((2, len(first)), np.nan)
+    adjusted = np.full((2, len(first)), np.nan)
     while heap:
-        p, stage, i = heapq.heappop(heap)
+        p, stage, point = heapq.heappop(heap)
+        # Later hypotheses are rejected after this one, so their level is not lower.
         level = max(level, min(1.0, p * left))
-        found[stage, i] = level
-        if stage == 0 and not np.isnan(second[i]):
-            heapq.heappush(heap, (second[i], 1, i))
+        adjusted[stage, point] = level
+        if stage == 0 and not np.isnan(second[point]):
+            heapq.heappush(heap, (second[point], 1, point))
         else:
             left -= 1
-    return found[0], found[1]
+    return adjusted[0], adjusted[1]
 
 
 def _needs(
-    c: Contrasts, state: "_State", margin: float, error: float, verdict: NDArray[np.str_]
-) -> tuple[Array, NDArray[np.bool_]]:
+    contrast: Contrasts,
+    state: "_State",
+    margin: float,
+    error: float,
+    verdict: NDArray[np.str_],
+) -> tuple[Array, Mask]:
     """Return the further seeds that undecided points need, and which need more tuning."""
-    z = float(special.ndtri(POWER))
-    apart = -float(special.ndtri(error / 2 / max(state.left, 1))) + z
-    within = -float(special.ndtri(error)) + z
+    of_power = float(special.ndtri(POWER))
+    apart = of_power - float(special.ndtri(error / 2 / max(state.left, 1)))
+    within = of_power - float(special.ndtri(error))
     further = np.arange(1, MOST_SEEDS + 1)
 
     def least(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
+        size = size[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
-            of_seeds = noise[:, None] / (c.seeds[:, None] + further)
-            after = np.sqrt(of_seeds + np.reshape(tuning, (-1, 1)))
-            enough = (size[:, None] > 0) & (size[:, None] >= apart * after)
-            enough |= (margin > 0) & (size[:, None] + within * after <= margin)
+            of_seeds = noise[:, None] / (contrast.seeds[:, None] + further)
+            sd = np.sqrt(of_seeds + np.reshape(tuning, (-1, 1)))
+            enough = (size > 0) & (size >= apart * sd)
+            enough |= (margin > 0) & (size + within * sd <= margin)
         known = (verdict == UNDECIDED) & enough.any(1)
         return np.where(known, further[enough.argmax(1)], np.nan)
 
-    size = np.abs(c.mean)
+    size = np.abs(contrast.mean)
     of_counts = least(np.abs(state.counts.more), state.counts.noise, 0.0, 0.0)
-    needed = np.fmin(least(size, c.noise, c.tuning, margin), of_counts)
-    if_tuned = least(size, c.noise, 0.0, margin)
+    needed = np.fmin(least(size, contrast.noise, contrast.tuning, margin), of_counts)
+    if_tuned = least(size, contrast.noise, 0.0, margin)
     return needed, np.isnan(needed) & ~np.isnan(if_tuned)

@@ -73,6 +73,10 @@ EQUAL = 3 / 4
 """Two arms have equal seeds if they share this part of the seeds of the larger one."""
 
 
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
 class Contrasts(NamedTuple):
     """The differences δ of P points to one reference; NaN for the reference and without seeds."""
 
@@ -97,7 +101,7 @@ class Contrasts(NamedTuple):
     """(P, L): their standard deviations in nats."""
     freedom: Array
     """(P, L): their degrees of freedom."""
-    noisy: NDArray[np.bool_]
+    noisy: Mask
     """Which points vary much more between seeds than the others, (P,)."""
     paired: bool
     """Whether the effects of the seeds are removed."""
@@ -155,39 +159,41 @@ def contrasts(
         family: the points that share their noise, bool (P,); None: all.
         paired: whether the effects of the seeds, the columns, are removed; None: if it pays.
     """
-    x = np.asarray(losses, np.float64)
-    x = np.where(np.isfinite(x), x, np.nan)
-    to = np.broadcast_to(np.asarray(reference), len(x))
-    is_own = np.arange(len(x)) == to
+    x = _finite(losses)
+    points = np.arange(len(x))
+    reference_of = np.broadcast_to(np.asarray(reference), len(x))
+    is_own = points == reference_of
     sharing = np.ones(len(x), bool)
     if family is not None:
         sharing = np.array(family, bool)
-    sharing[to[sharing & ~is_own]] = True
-    is_single = len({*to[sharing & ~is_own].tolist()}) == 1
-    varying = sharing & ~(is_own & is_single)
+    sharing[reference_of[sharing & ~is_own]] = True
+    compared = sharing & ~is_own
+    is_single = len(np.unique(reference_of[compared])) == 1
     certain = _certain(x, sharing)
-    of_choice = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2
-    of_choice = np.where(certain, 0.0, of_choice)
-    tuning = of_choice + of_choice[to]
+    tuning = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2
+    tuning = np.where(certain, 0.0, tuning)
+    tuning = tuning + tuning[reference_of]
     count, _, _ = mean_and_error(x)
     is_enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
     if paired is None:
-        paired = pairs_pay(x, to, sharing & ~is_own)
+        paired = pairs_pay(x, reference_of, compared)
     rounding: ArrayLike = rounding_variance(x[sharing])
     share: ArrayLike = 1.0
     if paired and is_enough:
         x, share = without_seed_effects(x, sharing)
     elif paired:
-        x = np.where(is_own[:, None], 0.0, x - x[to])
+        # Too few points to estimate the effects: the differences of each pair have none.
+        x = np.where(is_own[:, None], 0.0, x - x[reference_of])
         rounding = np.where(is_own, 0.0, 2 * np.asarray(rounding))
-    noise = seed_noise(x, varying, rounding, share)
+    # A single reference has its own variance, which does not enter the distribution.
+    noise = seed_noise(x, sharing & ~(is_own & is_single), rounding, share)
     of_reference = _of_reference(noise, certain, is_single=is_single and is_enough)
-    mixture = _mixture(noise, of_reference, to, tuning)
-    _, mean, _ = mean_and_error(x)
+    mixture = _mixture(noise, of_reference, reference_of, tuning)
     expected = (noise.weight * mixture.of_seeds).sum(1)
     known = ~is_own & ~np.isnan(expected)
     expected = np.where(known, expected, np.nan)
-    difference = np.where(is_own, np.nan, mean - mean[to])
+    _, mean, _ = mean_and_error(x)
+    difference = np.where(is_own, np.nan, mean - mean[reference_of])
     largest, least = _largest_residuals(x[sharing])
     worst = np.where(difference < 0, largest, -least)
     return Contrasts(
@@ -195,9 +201,9 @@ def contrasts(
         error=np.sqrt(expected + tuning),
         seeds=noise.seeds,
         noise=expected * noise.seeds,
-        of_reference=of_reference[to],
-        reference_seeds=noise.seeds[to],
-        reference_noise=noise.own[to],
+        of_reference=of_reference[reference_of],
+        reference_seeds=noise.seeds[reference_of],
+        reference_noise=noise.own[reference_of],
         tuning=tuning,
         weight=np.where(known[:, None], noise.weight, np.nan),
         sd=np.sqrt(mixture.variance),
@@ -209,7 +215,13 @@ def contrasts(
     )
 
 
-def _certain(losses: Array, sharing: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _finite(losses: ArrayLike) -> Array:
+    """Return the losses, NaN where there is none: diverged runs have no place in a mean."""
+    values = np.asarray(losses, np.float64)
+    return np.where(np.isfinite(values), values, np.nan)
+
+
+def _certain(losses: Array, sharing: Mask) -> Mask:
     """Return which points have no noise, as count models.
 
     On a grid, equal seeds are luck where another point has their value among others.
@@ -219,11 +231,12 @@ def _certain(losses: Array, sharing: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return (count > 1) & (error == 0) & ~np.isin(value, of_others)
 
 
-def _of_reference(noise: Noise, certain: NDArray[np.bool_], *, is_single: bool) -> Array:
+def _of_reference(noise: Noise, certain: Mask, *, is_single: bool) -> Array:
     """Return V_r/n_r of each point as a reference, (P,); NaN for a single seed.
 
     Only a single reference of several points has the factors of skewness and of unseen failures.
     """
+    # A variance below that of the points is luck, but for a point that has none.
     least = np.where(certain, 0.0, noise.usual)
     with np.errstate(divide="ignore", invalid="ignore"):
         variance = np.maximum(noise.own, least) / noise.seeds
@@ -244,14 +257,16 @@ class _Mixture(NamedTuple):
     """ν."""
 
 
-def _mixture(noise: Noise, of_reference: Array, to: NDArray[np.int64], tuning: Array) -> _Mixture:
-    """Return the distributions of the contrasts with the references `to`, (P,)."""
+def _mixture(noise: Noise, of_reference: Array, reference_of: Indices, tuning: Array) -> _Mixture:
+    """Return the distributions of the contrasts of each point with its reference."""
     with np.errstate(divide="ignore", invalid="ignore"):
         of_point = noise.variance / noise.seeds[:, None]
-        of_seeds = of_point + of_reference[to][:, None]
+        of_seeds = of_point + of_reference[reference_of][:, None]
         variance = of_seeds + tuning[:, None]
+        # Satterthwaite: only estimated variances take degrees of freedom.
         unknown = of_point**2 / noise.freedom[:, None]
-        unknown += (of_reference**2 / noise.own_freedom)[to][:, None]
+        unknown_reference = of_reference**2 / noise.own_freedom
+        unknown += unknown_reference[reference_of][:, None]
         freedom = np.where(unknown > 0, variance**2 / unknown, np.inf)
     return _Mixture(of_seeds, variance, freedom)
 
@@ -264,7 +279,7 @@ def _largest_residuals(losses: Array) -> tuple[float, float]:
     return float(residuals.max(initial=0.0)), float(residuals.min(initial=0.0))
 
 
-def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.bool_]) -> bool:
+def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
     """Return whether the seeds that all points have share more than pairing costs.
 
     Two arms on equal seeds are always paired.
@@ -274,69 +289,86 @@ def pairs_pay(losses: Array, reference: NDArray[np.int64], asked: NDArray[np.boo
         reference: that of each point, (P,).
         asked: the points that are compared, bool (P,).
     """
-    x, index, to = np.where(np.isfinite(losses), losses, np.nan), np.arange(len(losses)), reference
+    x = _finite(losses)
+    points = np.arange(len(x))
+    compared = asked & (points != reference)
+    sharing = asked | np.isin(points, reference[compared])
     _, _, error = mean_and_error(x)
-    sharing = asked | np.isin(index, to[asked & (index != to)])
-    rows = np.flatnonzero(sharing & (error > 0))
-    arms, most = len(rows), (~np.isnan(x[rows])).sum(1).max(initial=0)
-    x = x[:, ~np.isnan(x[rows]).any(0)]
-    rows = rows[mean_and_error(x[rows])[2] > 0]  # some vary with other seeds only
-    P, S = len(rows), x.shape[1]
-    pairs = np.flatnonzero(asked & (index != to) & np.isin(index, rows) & np.isin(to, rows))
+    varying = np.flatnonzero(sharing & (error > 0))
+    known = ~np.isnan(x[varying])
+    most = known.sum(1).max(initial=0)
+    x = x[:, known.all(0)]
+    S = x.shape[1]
+    are_arms = len(varying) == 2 and EQUAL * most <= S
+    # Some points vary with other seeds only.
+    _, _, error_of_shared = mean_and_error(x[varying])
+    rows = varying[error_of_shared > 0]
+    P = len(rows)
+    pairs = np.flatnonzero(compared & np.isin(points, rows) & np.isin(reference, rows))
     if S < 3 or not len(pairs):
         return False
-    if arms == 2 and EQUAL * most <= S:
+    if are_arms:
         return True
+    # Are the effects shown? An F-test in units of each point's standard deviation.
     z = x[rows] - x[rows].mean(1, keepdims=True)
     z = z / z.std(1, ddof=1, keepdims=True)
     of_seed = z.mean(0)
     rest = ((z - of_seed) ** 2).sum() / (P - 1)
-    shown = P * (of_seed**2).sum() > special.fdtri(S - 1, (P - 1) * (S - 1), SHOWN) * rest
-    with_pairs = (x[pairs] - x[to[pairs]]).var(1, ddof=1)
-    without = x[pairs].var(1, ddof=1) + x[to[pairs]].var(1, ddof=1)
-    of_all = S * (error[pairs] ** 2 + error[to[pairs]] ** 2)
-    return bool(shown and np.median(with_pairs / np.minimum(without, of_all)) < PAYS)
+    critical = special.fdtri(S - 1, (P - 1) * (S - 1), SHOWN)
+    if not P * (of_seed**2).sum() > critical * rest:
+        return False
+    # Do they matter? The variance of a contrast with pairs, against the better one without.
+    others = reference[pairs]
+    with_pairs = (x[pairs] - x[others]).var(1, ddof=1)
+    without = x[pairs].var(1, ddof=1) + x[others].var(1, ddof=1)
+    of_all_seeds = S * (error[pairs] ** 2 + error[others] ** 2)
+    left = with_pairs / np.minimum(without, of_all_seeds)
+    return bool(np.median(left) < PAYS)
 
 
 def point_intervals(
-    losses: ArrayLike, family: ArrayLike | None = None, reference: int = 0
+    losses: ArrayLike,
+    family: ArrayLike | None = None,
+    reference: int = 0,
 ) -> Interval:
     """Return the mean of each point with its interval over seeds; losses (P, S).
 
     Where seeds share most of the variance, many points say no more of it than one.
     """
-    x = np.asarray(losses, np.float64)
-    x = np.where(np.isfinite(x), x, np.nan)
-    _, mean, error = mean_and_error(x)
-    family = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
-    if pairs_pay(x, np.full(len(x), reference), family):
+    x = _finite(losses)
+    sharing = np.ones(len(x), bool)
+    if family is not None:
+        sharing = np.asarray(family, bool)
+    if pairs_pay(x, np.full(len(x), reference), sharing):
         return mean_interval(x)
-    noise = seed_noise(x, family, np.where(error > 0, rounding_variance(x), 0.0))
+    _, mean, error = mean_and_error(x)
+    # Equal seeds are exact, also on a grid.
+    rounding = np.where(error > 0, rounding_variance(x), 0.0)
+    noise = seed_noise(x, sharing, rounding)
     sd = np.sqrt(noise.variance / np.maximum(noise.seeds, 1)[:, None])
     freedom = np.broadcast_to(noise.freedom[:, None], sd.shape)
     half = half_width(noise.weight, sd, freedom, LEVEL)
     return Interval(mean, mean - half, mean + half)
 
 
-def unfair(
-    architectures: Sequence[str], tuned: Sequence[bool], reference: int
-) -> NDArray[np.bool_]:
+def unfair(architectures: Sequence[str], tuned: Sequence[bool], reference: int) -> Mask:
     """Return which points have another architecture than the reference, where one is not tuned.
 
     One learning rate is good for some architectures and poor for others, so that the difference is
     none of the architectures, and gets no verdict.
     """
-    other = np.asarray(architectures) != architectures[reference]
-    return other & ~(np.asarray(tuned, bool) & tuned[reference])
+    is_other = np.asarray(architectures) != architectures[reference]
+    both_tuned = np.asarray(tuned, bool) & tuned[reference]
+    return is_other & ~both_tuned
 
 
 def holm(p: ArrayLike) -> Array:
     """Return Holm's adjusted p-values. NaN stands for no test: it stays NaN and is not counted."""
     p = np.asarray(p, dtype=np.float64)
-    adjusted = np.full_like(p, np.nan)
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
     steps = np.arange(len(order), 0, -1) * p[order]
+    adjusted = np.full_like(p, np.nan)
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
 
@@ -364,37 +396,45 @@ def rank_intervals(
     table = np.asarray(losses, np.float64)
     runs = (~np.isnan(table)).sum(1)
     lost = np.isposinf(table).sum(1) / np.maximum(runs, 1)
-    x = np.where(np.isfinite(table), table, np.nan)
-    sharing = np.ones(len(x), bool) if family is None else np.asarray(family, bool)
-    share: Array | float = 1.0
+    x = _finite(table)
+    sharing = np.ones(len(x), bool)
+    if family is not None:
+        sharing = np.asarray(family, bool)
+    share: ArrayLike = 1.0
     rounding = rounding_variance(x)
     if pairs_pay(x, np.full(len(x), reference), sharing):
         x, share = without_seed_effects(x, sharing)
     noise = seed_noise(x, sharing, rounding, share)
     _, mean, _ = mean_and_error(x)
     tau = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        precision = (noise.weight / noise.variance).sum(1)
-        spread = (noise.weight / noise.variance**2).sum(1) - precision**2
-        shared = np.isinf(noise.freedom) & (spread > 1e-9 * precision**2)
-        freedom = np.where(shared, 2 * precision**2 / spread, noise.freedom)
-        of_seeds = 1 / precision / noise.seeds
-        unknown = of_seeds**2 / freedom
+    of_seeds, unknown = _rank_noise(noise)
+    has_runs = runs > 0
     low, high = np.full((2, len(x)), np.nan)
-    for point in map(int, np.flatnonzero((runs > 1) & ((lost == 1) | ~np.isnan(of_seeds)))):
-        variance = of_seeds + of_seeds[point]
+    is_ranked = (runs > 1) & ((lost == 1) | ~np.isnan(of_seeds))
+    for point in map(int, np.flatnonzero(is_ranked)):
         difference = mean - mean[point]
         with np.errstate(divide="ignore", invalid="ignore"):
-            total = variance + tau**2 + tau[point] ** 2
-            nu = np.minimum(total**2 / (unknown + unknown[point]), 1e6)
-            p = 2 * special.stdtr(nu, -np.abs(difference) / np.sqrt(total))
+            variance = of_seeds + of_seeds[point] + tau**2 + tau[point] ** 2
+            freedom = np.minimum(variance**2 / (unknown + unknown[point]), 1e6)
+            p = 2 * special.stdtr(freedom, -np.abs(difference) / np.sqrt(variance))
         is_equal = lost == lost[point]
         if not is_equal.all():
             p = np.where(is_equal, p, counts(table, np.full(len(x), point)).p)
         p[point] = np.nan
-        sure = holm(np.where(runs > 0, p, np.nan)) < 1 - LEVEL
-        is_above = np.where(is_equal, difference > 0, lost > lost[point])
-        is_below = np.where(is_equal, difference < 0, lost < lost[point])
-        low[point] = 1 + (sure & is_below).sum()
-        high[point] = (runs > 0).sum() - (sure & is_above).sum()
+        shown = holm(np.where(has_runs, p, np.nan)) < 1 - LEVEL
+        is_worse = np.where(is_equal, difference > 0, lost > lost[point])
+        is_better = np.where(is_equal, difference < 0, lost < lost[point])
+        low[point] = 1 + (shown & is_better).sum()
+        high[point] = has_runs.sum() - (shown & is_worse).sum()
     return low, high
+
+
+def _rank_noise(noise: Noise) -> tuple[Array, Array]:
+    """Return v/n of each point, from the mean of 1/v, and its square over the freedom."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = (noise.weight / noise.variance).sum(1)
+        spread = (noise.weight / noise.variance**2).sum(1) - precision**2
+        has_posterior = np.isinf(noise.freedom) & (spread > 1e-9 * precision**2)
+        freedom = np.where(has_posterior, 2 * precision**2 / spread, noise.freedom)
+        of_seeds = 1 / precision / noise.seeds
+        return of_seeds, of_seeds**2 / freedom

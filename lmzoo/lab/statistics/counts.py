@@ -67,22 +67,27 @@ def counts(losses: Array, reference: NDArray[np.int64]) -> Counts:
         is_few = np.nan_to_num(counted / runs) > 0.5
     p = np.ones(len(losses))
     least = np.ones(len(losses))
-    for i, r in enumerate(reference):
-        if i == r or not counted[i] + counted[r]:
+    for point, other in enumerate(reference):
+        both = int(counted[point] + counted[other])
+        if point == other or not both:
             continue
-        chances = _chances(int(counted[i] + counted[r]), int(runs[i]), int(runs[r]))
-        fewest = max(0, int(counted[i] + counted[r] - runs[r]))
-        p[i] = _of(chances, float(chances[int(counted[i]) - fewest]))
-        least[i] = _of(chances, float(chances.min()))
+        chances = _chances(both, int(runs[point]), int(runs[other]))
+        fewest = max(0, both - int(runs[other]))
+        p[point] = _at_most(chances, float(chances[int(counted[point]) - fewest]))
+        least[point] = _at_most(chances, float(chances.min()))
     return Counts(more, p, least, noise, is_few | is_few[reference])
 
 
-def _chances(total: int, n: int, m: int) -> Array:
+def _chances(x: int, n: int, m: int) -> Array:
     """Return P(k) for all k that are possible, the least first."""
-    possible = range(max(0, total - m), min(total, n) + 1)
-    ways = [comb(n, k) * comb(m, total - k) for k in possible]
-    return np.array([own / comb(n + m, total) for own in ways])
+    possible = range(max(0, x - m), min(x, n) + 1)
+    # Whole numbers of any size, divided at the end: factorials of many runs overflow.
+    ways = [comb(n, k) * comb(m, x - k) for k in possible]
+    total = comb(n + m, x)
+    return np.array([of_one / total for of_one in ways])
 
 
-def _of(chances: Array, own: float) -> float:
-    return float(chances[chances <= own * (1 + ROUNDING)].sum())
+def _at_most(chances: Array, chance: float) -> float:
+    """Return the sum of all P(k) that are at most `chance`."""
+    is_rarer = chances <= chance * (1 + ROUNDING)
+    return float(chances[is_rarer].sum())

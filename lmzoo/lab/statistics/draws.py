@@ -25,19 +25,23 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
 
     Of the losses (P, S), half or more are equal. Missing and diverged runs do not count.
     """
-    rows = [Counter(row[np.isfinite(row)].tolist()) for row in np.asarray(losses, np.float64)]
-    seeds = [i for i, row in enumerate(rows) if 1 < row.total() >= 2 * len(row)]
+    points = np.asarray(losses, np.float64)
+    rows = [Counter(row[np.isfinite(row)].tolist()) for row in points]
+    seeds = list[int]()
     owners = defaultdict[float, list[int]](list)
-    for i, row in enumerate(rows):
+    for point, row in enumerate(rows):
+        if 1 < row.total() >= 2 * len(row):
+            seeds.append(point)
         for value in row:
-            owners[value].append(i)
+            owners[value].append(point)
     shared = Counter[tuple[int, int]]()
-    for own in owners.values():
-        shared.update(combinations(own, 2))
+    for points_with_value in owners.values():
+        shared.update(combinations(points_with_value, 2))
     pairs = list[tuple[int, int]]()
-    for (i, j), count in sorted(shared.items()):
-        if count > 1 and 2 * count >= max(rows[i].total(), rows[j].total()):
-            pairs.append((i, j))
+    for (one, other), count in sorted(shared.items()):
+        most = max(rows[one].total(), rows[other].total())
+        if count > 1 and 2 * count >= most:
+            pairs.append((one, other))
     return seeds, pairs
 
 
@@ -81,12 +85,12 @@ def independent(losses: ArrayLike) -> NDArray[np.float64]:
     seeds, _ = equal_draws(x)
     if not seeds or _is_grid(x):
         return x
-    for i in seeds:
-        _, first = np.unique(x[i], return_index=True)
-        is_copy = np.isfinite(x[i])
+    for point in seeds:
+        _, first = np.unique(x[point], return_index=True)
+        is_copy = np.isfinite(x[point])
         if is_copy[first].sum() > 1:
             is_copy[first] = False
-            x[i, is_copy] = np.nan
+            x[point, is_copy] = np.nan
     return x
 
 
@@ -103,10 +107,11 @@ def equal_lines(names: Sequence[str], losses: ArrayLike) -> Iterator[str]:
     """Yield what is known of runs that are equal, and so are not independent."""
     seeds, pairs = equal_draws(losses)
     found = list[str]()
-    for i in seeds:
-        found.append(f"{names[i]}: different seeds have equal results; does it read its seed?")
-    for i, j in pairs:
-        found.append(f"{names[i]} and {names[j]} have equal results; do they train the same?")
+    for point in seeds:
+        found.append(f"{names[point]}: different seeds have equal results; does it read its seed?")
+    for one, other in pairs:
+        both = f"{names[one]} and {names[other]}"
+        found.append(f"{both} have equal results; do they train the same?")
     yield from found[:MOST_NAMED]
     if found[MOST_NAMED:]:
         yield f"{len(found) - MOST_NAMED} more points or pairs have equal results"

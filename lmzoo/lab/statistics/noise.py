@@ -51,7 +51,12 @@ ACCURACY = 16 * np.finfo(float).eps
 """Relative distance below which two numbers are one."""
 SINGLE = 2.0**-22
 """The same in single precision, on a grid of steps that are a thousand times as large."""
+NORMAL = 1e6
+"""Degrees of freedom beyond which Student's t is normal; scipy gives NaN for infinity."""
+BISECTIONS = 40
+"""Halvings that give the end of an interval twelve digits."""
 _STEP = np.log(2) / 2
+"""Distance of the variances of the grid: two of them are a factor of two."""
 _GRID = np.arange(-16, 69)
 _WIDTHS = {0.0: 0.8, 0.5: 0.12, 1.0: 0.08}
 """ω -> prior probability."""
@@ -59,6 +64,9 @@ _OUTLIERS = {0.005: 0.6, 0.1: 0.25, 0.35: 0.15}
 """π -> prior probability."""
 _RARE = 1e-7
 """Variances of less weight are left out."""
+
+
+Mask = NDArray[np.bool_]
 
 
 class Noise(NamedTuple):
@@ -76,7 +84,7 @@ class Noise(NamedTuple):
     """(P, L): their probabilities."""
     freedom: Array
     """(P,): infinity where the variances are those of a posterior, f where they are s²."""
-    outlier: NDArray[np.bool_]
+    outlier: Mask
     """(P,): the points that keep their own variance."""
     skewness: Array
     """(P,); 0 for fewer than `SKEWED` seeds."""
@@ -87,7 +95,7 @@ class Noise(NamedTuple):
         """Return E[v], (P,)."""
         return (self.weight * self.variance).sum(1)
 
-    def noisy(self) -> NDArray[np.bool_]:
+    def noisy(self) -> Mask:
         """Return which points vary much more between seeds than the others, (P,)."""
         return self.outlier & (self.expected() >= NOISY * self.usual)
 
@@ -98,36 +106,43 @@ def rounding_variance(values: ArrayLike) -> float:
     x = np.unique(x[np.isfinite(x)])
     if len(x) < 2:
         return 0.0
-    accuracy = max(1e-9 * (x[-1] - x[0]), ACCURACY * np.abs(x).max())
     steps = np.diff(x)
-    fine = steps <= SINGLE * np.abs(x[1:])
-    coarse = steps[~fine]
-    if len(coarse) and coarse.min() > 1000 * steps[fine].max(initial=0.0):
+    # Steps that single precision makes are no grid, where the others are far larger.
+    is_fine = steps <= SINGLE * np.abs(x[1:])
+    coarse = steps[~is_fine]
+    if len(coarse) and coarse.min() > 1000 * steps[is_fine].max(initial=0.0):
         steps = coarse
+    accuracy = max(1e-9 * (x[-1] - x[0]), ACCURACY * np.abs(x).max())
     steps = steps[steps > accuracy]
-    return float(steps.min()) ** 2 / 12 if len(steps) else 0.0
+    if not len(steps):
+        return 0.0
+    return float(steps.min()) ** 2 / 12
 
 
-def without_seed_effects(x: Array, sharing: NDArray[np.bool_]) -> tuple[Array, Array]:
+def without_seed_effects(x: Array, sharing: Mask) -> tuple[Array, Array]:
     """Return the losses (P, S) less b_s, NaN for seeds of one point, and (m_s − 1)/m_s, (S,)."""
     known = ~np.isnan(x)
     enough = np.ones(len(x), bool)
     # A seed is shared if two points have it; a point needs two of these. One can end the other.
     while True:
         points = known[sharing & enough].sum(0)
-        before, enough = enough, enough & (known[:, points > 1].sum(1) > 1)
+        before = enough
+        enough = enough & (known[:, points > 1].sum(1) > 1)
         if (before == enough).all():
             break
     x = np.where((points > 1) & enough[:, None], x, np.nan)
-    deviation = x - mean_and_error(x)[1][:, None]
-    effect = np.zeros(x.shape[1])
-    effect[points > 1] = np.nanmedian(deviation[sharing & enough][:, points > 1], 0)
+    _, mean, _ = mean_and_error(x)
+    deviation = x - mean[:, None]
+    shared = deviation[sharing & enough][:, points > 1]
+    effect = np.zeros(len(points))
+    # The median: one point that fails with a seed is no effect of the seed.
+    effect[points > 1] = np.nanmedian(shared, 0)
     return x - effect, 1 - 1 / np.maximum(points, 2)
 
 
 def seed_noise(
     losses: Array,
-    family: NDArray[np.bool_] | None = None,
+    family: Mask | None = None,
     rounding: ArrayLike = 0.0,
     share: ArrayLike = 1.0,
 ) -> Noise:
@@ -141,31 +156,59 @@ def seed_noise(
     """
     known = ~np.isnan(losses)
     n = known.sum(1)
-    deviation = np.where(known, losses - mean_and_error(losses)[1][:, None], 0.0)
+    points = len(n)
+    _, mean, _ = mean_and_error(losses)
+    deviation = np.where(known, losses - mean[:, None], 0.0)
     share = np.broadcast_to(share, losses.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
         s2 = np.where(n > 1, (deviation**2 / share).sum(1) / (n - 1), np.nan)
         f = np.where(n > 1, (n - 1) * (known * share).sum(1) / n, np.nan)
-        skewness = (deviation**3).sum(1) * np.sqrt(n) / (deviation**2).sum(1) ** 1.5
-    skewness = np.where((n >= SKEWED) & np.isfinite(skewness), skewness, 0.0)
     size = np.abs(np.where(known, losses, 0.0)).max(1, initial=0.0)
+    # Equal numbers have deviations by rounding.
     varies = np.abs(deviation).max(1, initial=0.0) > ACCURACY * size
     s2 = np.maximum(s2, rounding)
-    variance, weight, freedom = s2[:, None], np.where(n > 1, 1.0, np.nan)[:, None], f.copy()
-    outlier, usual = np.zeros(len(s2), bool), 0.0
-    family = np.ones(len(s2), bool) if family is None else family
-    if (varies & family).sum() >= LEAST_POINTS:
-        values, of_point, outlier[varies] = posterior(s2[varies], f[varies], family[varies])
-        variance = np.broadcast_to(variance, (len(s2), len(values))).copy()
+    sharing = varies
+    if family is not None:
+        sharing = varies & family
+    variance = s2[:, None]
+    weight = np.where(n > 1, 1.0, np.nan)[:, None]
+    freedom = f.copy()
+    outlier = np.zeros(points, bool)
+    usual = 0.0
+    if sharing.sum() >= LEAST_POINTS:
+        found = posterior(s2[varies], f[varies], sharing[varies])
+        values, of_point, outlier[varies] = found
+        # A point without variation keeps its own, spread over equal entries.
+        variance = np.broadcast_to(variance, (points, len(values))).copy()
+        variance[varies] = values
         weight = np.broadcast_to(weight / len(values), variance.shape).copy()
-        variance[varies], weight[varies], freedom[varies] = values, of_point, np.inf
-        usual = float(np.median((of_point @ values)[family[varies]]))
-    return Noise(n.astype(float), s2, f, variance, weight, freedom, outlier, skewness, usual)
+        weight[varies] = of_point
+        freedom[varies] = np.inf
+        expected = of_point @ values
+        usual = float(np.median(expected[sharing[varies]]))
+    return Noise(
+        seeds=n.astype(float),
+        own=s2,
+        own_freedom=f,
+        variance=variance,
+        weight=weight,
+        freedom=freedom,
+        outlier=outlier,
+        skewness=_skewness(deviation, n),
+        usual=usual,
+    )
+
+
+def _skewness(deviation: Array, n: NDArray[np.int64]) -> Array:
+    """Return the skewness of each point, (P,); 0 for fewer than `SKEWED` seeds."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        skewness = (deviation**3).sum(1) * np.sqrt(n) / (deviation**2).sum(1) ** 1.5
+    return np.where((n >= SKEWED) & np.isfinite(skewness), skewness, 0.0)
 
 
 def posterior(
-    variances: Array, freedom: Array, sharing: NDArray[np.bool_] | None = None
-) -> tuple[Array, Array, NDArray[np.bool_]]:
+    variances: Array, freedom: Array, sharing: Mask | None = None
+) -> tuple[Array, Array, Mask]:
     """Return the variances that are possible (L,), their weights (P, L) and the outliers (P,).
 
     Args:
@@ -173,36 +216,48 @@ def posterior(
         freedom: their degrees of freedom, (P,).
         sharing: those that determine the distribution; None: all.
     """
-    sharing = np.ones(len(variances), bool) if sharing is None else sharing
+    if sharing is None:
+        sharing = np.ones(len(variances), bool)
+    # Estimates are mostly low: the median of χ²_f/f is 0.5 for f = 1 and 0.7 for f = 2.
     scale = float(np.median(variances[sharing])) or float(variances[sharing].max())
     scale = (scale or 1.0) / 0.6
     ratio = np.maximum(variances / scale, 1e-12)
     log_likelihood = -freedom[:, None] / 2 * (_LOGS + ratio[:, None] * np.exp(-_LOGS))
     likelihood = np.exp(log_likelihood - log_likelihood.max(1, keepdims=True))  # (P, K)
-    of_bulk, of_far = likelihood @ _BULK.T, likelihood @ _FAR.T  # (P, T)
+    of_bulk = likelihood @ _BULK.T  # (P, T)
+    of_far = likelihood @ _FAR.T
     both = np.maximum((1 - _PI) * of_bulk + _PI * of_far, 1e-300)
     log_model = _LOG_PRIOR + np.log(both[sharing]).sum(0)
     model = np.exp(log_model - log_model.max())
     model /= model.sum()
     outlier = (_PI * of_far / both) @ model > DOUBT
-    bulk = np.where(outlier[:, None], 0.0, (1 - _PI) / both)
-    far = np.where(outlier[:, None], 1 / np.maximum(of_far, 1e-300), _PI / both)
+    # An outlier has the second part alone, so that no other point vouches for its variance.
+    is_outlier = outlier[:, None]
+    bulk = np.where(is_outlier, 0.0, (1 - _PI) / both)
+    far = np.where(is_outlier, 1 / np.maximum(of_far, 1e-300), _PI / both)
     weight = likelihood * ((model * bulk) @ _BULK + (model * far) @ _FAR)
     weight /= weight.sum(1, keepdims=True)
     weight[weight < _RARE] = 0.0
     kept = weight.any(0)
-    weight = weight[:, kept] / weight[:, kept].sum(1, keepdims=True)
+    weight = weight[:, kept]
+    weight = weight / weight.sum(1, keepdims=True)
     return scale * np.exp(_LOGS[kept]), weight, outlier
 
 
 def _models() -> tuple[Array, Array, Array, Array]:
     """Return bulk and outliers of each model, (T, K) each, its π and its log prior, (T,) each."""
-    bulk, far, share, prior = [], [], [], []
+    bulk = []
+    far = []
+    share = []
+    prior = []
     for middle in range(-12, 9):
         above = _STEP * (_GRID - middle)
+        # Flat up to 400 times the variance of the bulk, 20 times its noise; then 1/v.
         beyond = np.where(above < 0, 0.0, np.exp(np.minimum(0.0, np.log(400) - above)))
         for width, of_width in _WIDTHS.items():
-            near = np.exp(-((above / width) ** 2) / 2) if width else (above == 0).astype(float)
+            near = (above == 0).astype(float)
+            if width:
+                near = np.exp(-((above / width) ** 2) / 2)
             for pi, of_pi in _OUTLIERS.items():
                 bulk.append(near / near.sum())
                 far.append(beyond / beyond.sum())
@@ -222,7 +277,7 @@ def tail(weight: Array, sd: Array, freedom: Array, size: Array) -> Array:
     """
     size = size[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
-        of_one = special.stdtr(np.minimum(freedom, 1e6), -size / sd)
+        of_one = special.stdtr(np.minimum(freedom, NORMAL), -size / sd)
         of_one = np.where(sd == 0, (1 - np.sign(size)) / 2, of_one)
     return (weight * of_one).sum(1)
 
@@ -230,10 +285,14 @@ def tail(weight: Array, sd: Array, freedom: Array, size: Array) -> Array:
 def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
     """Return the half of the interval that holds the error of a mixture with `level`, (P,)."""
     with np.errstate(invalid="ignore"):
-        ends = special.stdtrit(np.minimum(freedom, 1e6), (1 + level) / 2) * sd
-        low, high = np.where(weight > 0, ends, np.inf).min(1), ends.max(1)
-    for _ in range(40 if sd.shape[1] > 1 else 0):
-        middle = np.sqrt(low * high)
-        over = 2 * tail(weight, sd, freedom, middle) > 1 - level
-        low, high = np.where(over, middle, low), np.where(over, high, middle)
+        ends = special.stdtrit(np.minimum(freedom, NORMAL), (1 + level) / 2) * sd
+        # The end of a mixture is between those of its parts.
+        low = np.where(weight > 0, ends, np.inf).min(1)
+        high = ends.max(1)
+    if sd.shape[1] > 1:
+        for _ in range(BISECTIONS):
+            middle = np.sqrt(low * high)
+            is_low = 2 * tail(weight, sd, freedom, middle) > 1 - level
+            low = np.where(is_low, middle, low)
+            high = np.where(is_low, high, middle)
     return np.where(np.isnan(weight).any(1), np.nan, high)

@@ -73,29 +73,43 @@ def planned_seeds(
         count: k, the number of contrasts of the new study; None: those of the pilot.
     """
     x = independent(losses)
-    asked = np.ones(len(x), bool)
+    points = len(x)
+    tested = np.ones(points, bool)
     if family is not None:
-        asked = np.array(family, bool)
-    asked[reference] = False
-    sharing = asked | (np.arange(len(x)) == reference)
-    c = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)
-    k = max(1, int(asked.sum()) if count is None else count)
-    runs, lost = (~np.isnan(x)).sum(1), np.isposinf(x).sum(1)
-    kept = 1 - lost / np.maximum(runs, 1)
-    kept = np.minimum(kept, kept[reference])
-    of_one = _noise_quantiles(c, 1.0 if c.paired else reference_seeds(1000, k) / 1000)
-    worth = 1.0 if c.paired else 2.0
+        tested = np.array(family, bool)
+    tested[reference] = False
+    sharing = tested | (np.arange(points) == reference)
+    pilot = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)
+    k = count
+    if k is None:
+        k = int(tested.sum())
+    k = max(1, k)
+    reference_share = reference_seeds(1000, k) / 1000
+    worth = 2.0
+    if pilot.paired:
+        reference_share = 1.0
+        worth = 1.0
     if k + 1 >= LEAST_POINTS:
         worth = max(worth, k**0.5)
-    seeds, least, most, chance = np.full((4, len(x)), np.nan)
-    for i in np.flatnonzero(asked & ~np.isnan(of_one[0]) & (kept > 0)):
-        shown = _Power(effect, float(c.tuning[i]), worth, ERROR / 2 / k)
-        found = [shown.least(own, power) for own in (of_one[:, i], of_one[:1, i], of_one[-1:, i])]
-        seeds[i], least[i], most[i] = np.ceil(np.array(found) / kept[i])
-        if not np.isnan(found[0]):
-            chance[i] = np.mean([shown.of(int(found[0]), v) < power for v in of_one[:, i]])
-    one_seed = np.sqrt(np.maximum(np.median(of_one, 0), 0.0))
-    return Plan(seeds, least, most, np.where(asked, one_seed, np.nan), chance)
+    runs = (~np.isnan(x)).sum(1)
+    kept = 1 - np.isposinf(x).sum(1) / np.maximum(runs, 1)
+    kept = np.minimum(kept, kept[reference])
+    noise = _noise_quantiles(pilot, reference_share)
+    seeds, least, most, chance = np.full((4, points), np.nan)
+    for point in np.flatnonzero(tested & ~np.isnan(noise[0]) & (kept > 0)):
+        shown = _Power(effect, float(pilot.tuning[point]), worth, ERROR / 2 / k)
+        of_point = noise[:, point]
+        enough = shown.least(of_point, power)
+        # A diverged run says nothing of the size: so many more are planned.
+        seeds[point] = np.ceil(enough / kept[point])
+        least[point] = np.ceil(shown.least(of_point[:1], power) / kept[point])
+        most[point] = np.ceil(shown.least(of_point[-1:], power) / kept[point])
+        if not np.isnan(enough):
+            falls_short = [shown.of(int(enough), value) < power for value in of_point]
+            chance[point] = np.mean(falls_short)
+    of_one_seed = np.sqrt(np.maximum(np.median(noise, 0), 0.0))
+    sd = np.where(tested, of_one_seed, np.nan)
+    return Plan(seeds, least, most, sd, chance)
 
 
 class _Power(NamedTuple):
@@ -121,31 +135,38 @@ class _Power(NamedTuple):
         numbers = range(2, MOST_SEEDS + 1)
 
         def enough(n: int) -> bool:
-            return bool(np.mean([self.of(n, float(v)) for v in noise]) >= power)
+            chances = [self.of(n, float(value)) for value in noise]
+            return bool(np.mean(chances) >= power)
 
         place = bisect_left(numbers, True, key=enough)  # noqa: FBT003
-        return numbers[place] if place < len(numbers) else np.nan
+        if place == len(numbers):
+            return np.nan
+        return numbers[place]
 
 
-def _noise_quantiles(c: Contrasts, ratio: float) -> Array:
+def _noise_quantiles(pilot: Contrasts, ratio: float) -> Array:
     """Return quantiles of v_p + v_r/ratio, (Q, P): of the posterior, or s² ν / χ²_ν.
 
     `ratio` is that of the numbers of seeds of the reference and of a point.
     """
-    of_seeds = np.where(np.isnan(c.error)[:, None], np.nan, c.sd**2 - c.tuning[:, None])
-    of_point = (of_seeds - c.of_reference[:, None]) * c.seeds[:, None]
-    result = np.full((len(QUANTILES), len(c.mean)), np.nan)
-    for i in np.flatnonzero(~np.isnan(c.error)):
-        seen = c.weight[i] > 0
-        of_one, weight = of_point[i][seen], c.weight[i][seen]
-        if len(of_one) > 1:
+    is_known = ~np.isnan(pilot.error)
+    of_seeds = np.where(is_known[:, None], pilot.sd**2 - pilot.tuning[:, None], np.nan)
+    variance = (of_seeds - pilot.of_reference[:, None]) * pilot.seeds[:, None]
+    quantiles = np.full((len(QUANTILES), len(is_known)), np.nan)
+    for point in np.flatnonzero(is_known):
+        is_possible = pilot.weight[point] > 0
+        possible = variance[point][is_possible]
+        weight = pilot.weight[point][is_possible]
+        if len(possible) > 1:
             middle = np.cumsum(weight) - weight / 2
-            own = np.exp(np.interp(QUANTILES, middle, np.log(np.maximum(of_one, 1e-300))))
+            logs = np.log(np.maximum(possible, 1e-300))
+            of_point = np.exp(np.interp(QUANTILES, middle, logs))
         else:
-            own = of_one * _scaled(c.seeds[i] - 1)
-        n = c.reference_seeds[i]
-        result[:, i] = own + c.reference_noise[i] * _scaled(n - 1) / ratio
-    return result
+            of_point = possible * _scaled(pilot.seeds[point] - 1)
+        freedom = pilot.reference_seeds[point] - 1
+        of_reference = pilot.reference_noise[point] * _scaled(freedom) / ratio
+        quantiles[:, point] = of_point + of_reference
+    return quantiles
 
 
 def _scaled(freedom: float) -> Array:

@@ -22,12 +22,14 @@ def settled(losses: ArrayLike, scale: ArrayLike = 0.0) -> NDArray[np.float64]:
     """
     x = np.array(losses, np.float64)
     for place in range(1, x.shape[-1]):
-        own = x[..., place]
+        present = x[..., place]
         earlier = x[..., :place]
-        size = np.maximum(np.where(np.isfinite(own), np.abs(own), 0.0), scale)
+        size = np.maximum(np.where(np.isfinite(present), np.abs(present), 0.0), scale)
         with np.errstate(invalid="ignore"):  # two infinite losses
-            equal = np.abs(earlier - own[..., None]) <= TIE * size[..., None]
-        first = equal.argmax(-1)[..., None]
+            distance = np.abs(earlier - present[..., None])
+            is_equal = distance <= TIE * size[..., None]
+        # `earlier` is settled already, so that a chain of ties has one value.
+        first = is_equal.argmax(-1)[..., None]
         known = np.take_along_axis(earlier, first, -1)[..., 0]
-        x[..., place] = np.where(equal.any(-1), known, own)
+        x[..., place] = np.where(is_equal.any(-1), known, present)
     return x

@@ -41,10 +41,10 @@ def study_json(
         "reference": reference_id(study, points),
         "budget": {
             **{name: getattr(study, name) for name in ("epochs", "samples", "seeds")},
-            "reference_seeds": looks[0].own,
+            "reference_seeds": looks[0].of_reference,
         },
         "margin": study.margin,
-        "looks": [[look.seeds, float(f"{look.error:.6g}"), look.own] for look in looks],
+        "looks": [[look.seeds, float(f"{look.error:.6g}"), look.of_reference] for look in looks],
         "asked": {name: _plain(getattr(study, name)) for name in options(study)},
         "options": option_words(study),
         "search": {path: bounds for space in spaces for path, bounds in space.items()},

@@ -57,7 +57,7 @@ def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
     for n in (3, 6, 12, 24):
         made = made if planned else spend([n], made)
         known = np.where(np.arange(24) < n, x, np.nan)
-        own = min(max(look.own for look in made if look.seeds <= n), 24)
+        own = min(max(look.of_reference for look in made if look.seeds <= n), 24)
         known[0] = np.where(np.arange(24) < max(own, n), x[0], np.nan)
         now = compared(known, 0, looks=made)
         runs = (~np.isnan(known)).sum(1)
@@ -118,7 +118,7 @@ def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
     assert np.isclose(sum(look.error for look in spend(looks(3, 50))), ERROR)
     assert spend([3], made) == made
     assert spend((3, 6)) == ((3, pytest.approx(0.025), 3), (6, pytest.approx(0.025), 6))
-    assert [look.own for look in spend((3, 6), contrasts=11)] == [12, 20]
+    assert [look.of_reference for look in spend((3, 6), contrasts=11)] == [12, 20]
     assert spend([6], [Look(3, 0.02, 3)])[-1].error == pytest.approx(0.03)
     assert read_looks([[3, 0.05, 3], [5, 0.005, 5]], 5) == ((3, 0.05, 3), (5, 0.005, 5))
     assert read_looks([5, 10], 5) == spend([5, 10])  # of an earlier version
