@@ -52,7 +52,7 @@ ACCURACY = 16 * np.finfo(float).eps
 SINGLE = 2.0**-22
 """The same in single precision, on a grid of steps that are a thousand times as large."""
 NORMAL = 1e6
-"""Degrees of freedom beyond which Student's t is normal; scipy gives NaN for infinity."""
+"""Degrees of freedom beyond which Student's t is normal."""
 BISECTIONS = 40
 """Halvings that give the end of an interval twelve digits."""
 _STEP = np.log(2) / 2

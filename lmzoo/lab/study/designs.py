@@ -51,8 +51,12 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
         centre = coordinates(space, [default])
         distances = ((coordinates(space, settings) - centre) ** 2).sum(1)
         order = np.argsort(distances, kind="stable")
-        settings = [default, *(settings[i] for i in order[1:])]
-    unique = [setting for i, setting in enumerate(settings) if setting not in settings[:i]]
+        settings = [default] + [settings[index] for index in order[1:]]
+    unique = list[Setting]()
+    for setting in settings:
+        if setting not in unique:
+            unique.append(setting)
+    # The last one is left out, and the sampler gets at least one of the samples.
     return unique[: max(1, min(size, samples) - 1)]
 
 
@@ -64,11 +68,13 @@ def spread(space: Space, size: int, seed: int) -> list[Setting]:
         from scipy.stats import qmc  # takes half a second to import
 
         sequence = qmc.Sobol(len(space), scramble=True, rng=np.random.default_rng(seed))
+        # Sobol's points are balanced in powers of two.
         shares = sequence.random_base2((size - 1).bit_length())[:size]
-    return [
-        {path: _value(bounds, x) for (path, bounds), x in zip(space.items(), row, strict=True)}
-        for row in shares
-    ]
+    settings = []
+    for row in shares:
+        fields = zip(space.items(), row, strict=True)
+        settings.append({path: _value(bounds, share) for (path, bounds), share in fields})
+    return settings
 
 
 def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | None:
@@ -81,13 +87,13 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
     for path in edges(space, tried, best):
         bounds = space[path]
         shares = sorted({_share(bounds, setting[path]) for setting in tried})
-        at = _share(bounds, best[path])
-        if at <= shares[0]:
-            next_share = shares[1]
-        else:
-            next_share = shares[-2]
+        best_share = _share(bounds, best[path])
+        neighbour = shares[-2]
+        if best_share <= shares[0]:
+            neighbour = shares[1]
         if not near_bound(best[path], bounds):
-            moved[path] = _value(bounds, min(max(2 * at - next_share, 0.0), 1.0))
+            share = 2 * best_share - neighbour
+            moved[path] = _value(bounds, min(max(share, 0.0), 1.0))
     if moved == best or moved in tried:
         return None
     return moved
@@ -95,16 +101,22 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
 
 def untried(space: Space, tried: Sequence[Setting]) -> Setting | None:
     """Return a setting that was not tried, if the only field is a choice; None if all were."""
-    settings = [
-        {path: value} for path, b in space.items() if isinstance(b, Choice) for value in b.values
-    ]
-    return next((s for s in settings if len(space) == 1 and s not in tried), None)
+    if len(space) > 1:
+        return None
+    for path, bounds in space.items():
+        if isinstance(bounds, Choice):
+            for value in bounds.values:
+                if {path: value} not in tried:
+                    return {path: value}
+    return None
 
 
 def edges(space: Space, tried: Sequence[Setting], best: Setting) -> list[str]:
     """Return the fields whose best value is the first or the last of those tried."""
     found = []
-    for path in (path for path, bounds in space.items() if not isinstance(bounds, Choice)):
+    for path, bounds in space.items():
+        if isinstance(bounds, Choice):
+            continue
         values = {setting[path] for setting in tried}
         if len(values) > 1 and best[path] in (min(values), max(values)):
             found.append(path)
@@ -117,7 +129,8 @@ def coordinates(space: Space, settings: Sequence[Setting]) -> NDArray[np.float64
     for path, bounds in space.items():
         values = [setting[path] for setting in settings]
         if isinstance(bounds, Choice):
-            columns += [[float(value == option) for value in values] for option in bounds.values]
+            for option in bounds.values:
+                columns.append([float(value == option) for value in values])
         else:
             columns.append([2 * _share(bounds, value) - 1 for value in values])
     return np.array(columns).T
@@ -141,7 +154,8 @@ def _share(bounds: Range, value: float) -> float:
     scale = float
     if bounds.log:
         scale = log
-    return (scale(value) - scale(bounds.low)) / (scale(bounds.high) - scale(bounds.low))
+    low = scale(bounds.low)
+    return (scale(value) - low) / (scale(bounds.high) - low)
 
 
 def _contains(bounds: Range, value: Any) -> bool:
@@ -154,7 +168,8 @@ class StartRules:
     """The rules for one point, whose start design has `design` settings."""
 
     def __init__(self, study: Study, design: int) -> None:
-        self._parallel, self._design = study.settings_in_parallel, design
+        self._parallel = study.settings_in_parallel
+        self._design = design
         self._levels = [*rungs(study), math.inf]
         """Epochs that settings must reach, in this order; infinity is the end."""
         self._reached = [0] * len(self._levels)
@@ -170,13 +185,17 @@ class StartRules:
 
         `runs` are those of the settings that have started, all of which count.
         """
-        for k, level in enumerate(self._levels):
-            while (n := self._reached[k]) < len(runs):
-                if not runs[n].status and runs[n].last_epoch < level:
+        starts = most
+        for number, level in enumerate(self._levels):
+            reached = self._reached[number]
+            while reached < len(runs):
+                run = runs[reached]
+                if not run.status and run.last_epoch < level:
                     break
-                self._reached[k] += 1
-        starts = (n + self._parallel * (k + 1) for k, n in enumerate(self._reached))
-        return max(len(runs), min(most, *starts))
+                reached += 1
+            self._reached[number] = reached
+            starts = min(starts, reached + self._parallel * (number + 1))
+        return max(len(runs), starts)
 
     def compared(self, index: int, epoch: int) -> int:
         """Return the number of first settings with which setting `index` is compared."""

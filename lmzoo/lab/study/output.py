@@ -29,13 +29,12 @@ class Output(io.RawIOBase):
 
     def write(self, data: Any, /) -> int:
         part = bytes(data)[-MOST:]
-        with (
-            contextlib.suppress(OSError),
-            open(self._path, "ab", opener=no_link) as file,
-        ):  # a full disk
+        # A full disk must not end the training.
+        with contextlib.suppress(OSError), open(self._path, "ab", opener=no_link) as file:
             if file.tell() + len(part) > MOST:
                 end = self._path.read_bytes()[-MOST // 2 :]
-                self._path.write_bytes(LEFT_OUT + end[end.find(b"\n") + 1 :])
+                whole_lines = end[end.find(b"\n") + 1 :]
+                self._path.write_bytes(LEFT_OUT + whole_lines)
             file.write(part)
         return len(data)
 

@@ -62,15 +62,18 @@ class PlannedRun:
 
     def add_failure(self, reason: str, nodes: Sequence[str]) -> None:
         """Add the failure of a sweep in which it failed on these machines."""
-        self.failures += [reason] * (2 if len(nodes) > 1 else 1)
+        self.failures.append(reason)
+        if len(nodes) > 1:  # as good as two sweeps
+            self.failures.append(reason)
 
     def add_epoch(self, epoch: int, loss: float | None) -> None:
         """Add an epoch to the curve; an epoch without a loss (None) has diverged and is skipped."""
-        if loss is not None:
-            earlier = epoch - 1
-            while earlier > 0 and earlier not in self.curve:
-                earlier -= 1
-            self.curve[epoch] = min(loss, self.curve.get(earlier, math.inf))
+        if loss is None:
+            return
+        earlier = epoch - 1
+        while earlier > 0 and earlier not in self.curve:
+            earlier -= 1
+        self.curve[epoch] = min(loss, self.curve.get(earlier, math.inf))
 
     @property
     def ended(self) -> bool:
@@ -80,9 +83,10 @@ class PlannedRun:
         (`lab/sweep/fleet/health.py`). A single one may be due to the machine: a broken node, a full
         disk, a lost worker.
         """
+        if self.status != "failed":
+            return bool(self.status)
         last = self.failures[-2:]
-        repeated = len(last) == 2 and last[0] == last[1]
-        return bool(self.status) and (self.status != "failed" or repeated)
+        return len(last) == 2 and last[0] == last[1]
 
     @property
     def display_label(self) -> str:

@@ -8,7 +8,6 @@ running.
 
 import logging
 import math
-from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
@@ -67,26 +66,30 @@ class PointPlanner:
         self.study = study
         self.point = point
         self.store = store
-        seed = study.seed
         self.seeds = seeds or study.seeds
         """Confirm runs, before the points that are undecided get more."""
-        self._position, self._runs = position, runs
+        self._position = position
+        self._runs = runs
         self.tune_runs: list[PlannedRun] = []
         self.confirm_runs: list[PlannedRun] = []
         self.open: dict[str, PlannedRun] = {}
         self._new: list[PlannedRun] = []
         # Each point has its own: the luck of one seed must not favour the same points everywhere.
-        self.tune_seed = FIRST_TUNE_SEED + derive_seed(seed, point.id) % FIRST_TUNE_SEED
+        self.tune_seed = FIRST_TUNE_SEED + derive_seed(study.seed, point.id) % FIRST_TUNE_SEED
         """Training seed of the tune runs that are not repeated."""
         self.repeats: list[int] = []
         """0 for each tune run with `tune_seed`, 1 for those with the next seed, and so on."""
-        self.space, self.design = point.search_space, list[Setting]()
+        self.space = point.search_space
+        self.design = list[Setting]()
         self.settings: list[Setting] = []
         """The settings of the tune runs."""
         self.best_setting: Setting | None = None
         self.tuning_sd = 0.0
         """Root mean square of the loss that the choice adds, in nats per token."""
-        self.samples, self.rung, self.first_rung = 0, 0, 0
+        self.samples = 0
+        self.first_rung = 0
+        self.rung = 0
+        """The rung at which the start design waits; 0: none."""
         self._said = set[str]()
         self.measured_again = False
         """Whether the runs that measure again are planned."""
@@ -95,7 +98,7 @@ class PointPlanner:
         self._beyond: Setting | None = None
         self._pruner = make_pruner(study)
         if isinstance(study.sampler, str) and study.sampler not in SAMPLERS:
-            make_sampler(study, {}, seed)  # its error names the samplers
+            make_sampler(study, {}, study.seed)  # its error names the samplers
         if not self.space:
             self._confirm({})
             return
@@ -104,13 +107,14 @@ class PointPlanner:
         if study.pruner == "asha" and not point.closed_form:
             self.rung = self.first_rung = next(iter(rungs(study)), 0)
         self._rules = StartRules(study, len(self.design))
-        sampler = make_sampler(study, self.space, derive_seed(seed, point.id))
+        sampler = make_sampler(study, self.space, derive_seed(study.seed, point.id))
         self._search = Search(self.space, sampler, self._rules.lag, len(self.design))
         self._advance()
 
     def new_runs(self) -> list[PlannedRun]:
         """Return the open runs that were planned since the last call."""
-        new, self._new = self._new, []
+        new = self._new
+        self._new = []
         return new
 
     def report(self, run_id: str, epoch: int, loss: float | None) -> Answer:
@@ -129,16 +133,19 @@ class PointPlanner:
 
     def answer(self, run: PlannedRun, epoch: int) -> Answer:
         """Return what a run does after an epoch, which is not after its last one."""
-        if run.stage == "confirm" or epoch not in run.curve or epoch >= self.study.epochs:
-            return Answer.CONTINUE
-        if run.index >= self.samples:
+        is_compared = run.stage == "tune" and epoch in run.curve
+        # A run after the samples measures again: it is needed to the end.
+        if not is_compared or epoch >= self.study.epochs or run.index >= self.samples:
             return Answer.CONTINUE
         if run.index < len(self.design) and self.study.pruner == "asha":
-            return Answer.WAIT if self.rung and epoch >= self.rung else Answer.CONTINUE
+            if self.rung and epoch >= self.rung:
+                return Answer.WAIT
+            return Answer.CONTINUE
         known = self.tune_runs[: self._rules.compared(run.index, epoch)]
         earlier = (until(epoch, other.curve) for other in known)
-        prunes = self._pruner.prunes(epoch, until(epoch, run.curve), earlier)
-        return Answer.PRUNE if prunes else Answer.CONTINUE
+        if self._pruner.prunes(epoch, until(epoch, run.curve), earlier):
+            return Answer.PRUNE
+        return Answer.CONTINUE
 
     @property
     def is_tuned(self) -> bool:
@@ -148,8 +155,13 @@ class PointPlanner:
     @property
     def at_rung(self) -> bool:
         """Whether all runs of the start design have ended, have passed the rung or wait there."""
-        runs = [r for r in self._design_runs if r.id in self.open or (r.status and not r.ended)]
-        return not self.rung or all(run.last_epoch > self.rung for run in runs)
+        if not self.rung:
+            return True
+        for run in self._design_runs:
+            has_failed = run.status and not run.ended
+            if (run.id in self.open or has_failed) and run.last_epoch <= self.rung:
+                return False
+        return True
 
     @property
     def design_ended(self) -> bool:
@@ -169,12 +181,13 @@ class PointPlanner:
 
     def favours(self) -> list[bool]:
         """Return which settings of the start design ASHA continues at the rung."""
-        curves = [until(self.first_rung, run.curve) for run in self._design_runs]
-        return [
-            self.first_rung in own
-            and not self._pruner.prunes(self.first_rung, own, [*curves[:i], *curves[i + 1 :]])
-            for i, own in enumerate(curves)
-        ]
+        rung = self.first_rung
+        curves = [until(rung, run.curve) for run in self._design_runs]
+        favoured = list[bool]()
+        for index, curve in enumerate(curves):
+            others = curves[:index] + curves[index + 1 :]
+            favoured.append(rung in curve and not self._pruner.prunes(rung, curve, others))
+        return favoured
 
     @property
     def diverged(self) -> bool:
@@ -187,41 +200,50 @@ class PointPlanner:
 
         A setting that was suggested twice has the run of the first one, and none of its own.
         """
-        return [
-            run.curve.get(self.first_rung, math.inf)
-            if self.tune_runs.index(run) == index
-            else math.inf
-            for index, run in enumerate(self.tune_runs)
-        ]
+        losses = list[float]()
+        for index, run in enumerate(self.tune_runs):
+            loss = math.inf
+            if self.tune_runs.index(run) == index:
+                loss = run.curve.get(self.first_rung, math.inf)
+            losses.append(loss)
+        return losses
 
     def losses(self) -> list[float]:
         """Return the final loss of each run: infinity if there is none.
 
         It is NaN for a run that was pruned, and for a setting that was suggested twice.
         """
-        seen: set[str] = set()
+        seen = set[str]()
         losses = list[float]()
         for run in self.tune_runs:
-            unknown = run.status == "pruned" or (run.id != "" and run.id in seen)
-            losses.append(math.nan if unknown else self._value(run, math.inf))
+            loss = self._value(run, math.inf)
+            is_again = bool(run.id) and run.id in seen
+            if is_again or run.status == "pruned":
+                loss = math.nan
+            losses.append(loss)
             seen.add(run.id)
         return losses
 
     def pass_rung(self, kept: set[int]) -> list[PlannedRun]:
         """Continue the runs of these settings; prune and return those of the others."""
-        rung, self.rung, pruned = self.rung, 0, []
-        for index, run in enumerate(self._design_runs if rung else []):
-            passed = run.last_epoch > rung  # before an interruption, or with a smaller budget
-            if run.id in self.open:
+        rung = self.rung
+        self.rung = 0
+        pruned = list[PlannedRun]()
+        for index, run in enumerate(self._design_runs):
+            if not rung or run.status or run.id in self.open:
                 continue
-            if not run.status and (passed or index in kept):
+            passed = run.last_epoch > rung  # before an interruption, or with a smaller budget
+            if passed or index in kept:
                 self.mark_open(run)
-            elif not run.status:
-                self.store.prune(run.id, rung)
-                run.status = "pruned"
+            else:
+                self._prune(run, rung)
                 pruned.append(run)
         self._advance()
         return pruned
+
+    def _prune(self, run: PlannedRun, epoch: int) -> None:
+        self.store.prune(run.id, epoch)
+        run.status = "pruned"
 
     def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
         """Plan the first settings after the start design.
@@ -229,7 +251,8 @@ class PointPlanner:
         `smoothed` are the losses of the fit to all points; `beyond` is the first of these settings,
         None if the sampler suggests it.
         """
-        self._smoothed, self._beyond = smoothed, beyond
+        self._smoothed = smoothed
+        self._beyond = beyond
         self._design_ended = True
         self._advance()
 
@@ -243,7 +266,8 @@ class PointPlanner:
     def choose(self, index: int, tuning_sd: float) -> None:
         """Plan the confirm runs of the setting of a tune run."""
         # The choice of a closed form is no matter of chance.
-        self.tuning_sd = 0.0 if self.point.closed_form else two_digits(tuning_sd)
+        if not self.point.closed_form:
+            self.tuning_sd = two_digits(tuning_sd)
         self._confirm(self.settings[index])
 
     def plan_confirm_runs(self, setting: Setting, count: int) -> int:
@@ -266,14 +290,17 @@ class PointPlanner:
 
     def pending(self) -> tuple[int, int]:
         """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
-        later = max(0, self.samples - len(self.tune_runs))
+        runs = max(0, self.samples - len(self.tune_runs))
         if self.best_setting is None:
-            later += self.seeds
+            runs += self.seeds
             if not self.measured_again and not self.point.closed_form:
-                later += MOST_AGAIN
-        runs = [run for run in (*self.tune_runs, *self.confirm_runs) if not run.status]
-        done = sum(run.last_epoch for run in runs)
-        return later + len(runs), (later + len(runs)) * self.study.epochs - done
+                runs += MOST_AGAIN
+        done = 0
+        for run in self.tune_runs + self.confirm_runs:
+            if not run.status:
+                runs += 1
+                done += run.last_epoch
+        return runs, runs * self.study.epochs - done
 
     def best_setting_json(self) -> dict[str, Any]:
         """Return the best setting, its confirm runs and its values at the edge of their ranges."""
@@ -291,47 +318,64 @@ class PointPlanner:
 
     def _advance(self) -> None:
         """Plan the settings that may start."""
-        while indices := range(len(self.tune_runs), self._startable()):
+        # A setting of which the store knows the end lets further ones start.
+        indices = range(len(self.tune_runs), self._startable())
+        while indices:
             self._plan_settings(indices)
+            indices = range(len(self.tune_runs), self._startable())
 
     def _startable(self) -> int:
         """Return the number of settings, from the first one on, that may start."""
         if self.rung:
             return len(self.design)
-        most = self.samples if self._design_ended else len(self.design)
+        most = len(self.design)
+        if self._design_ended:
+            most = self.samples
         return self._rules.startable(self.tune_runs, most)
 
     def _is_setting(self, value: Any) -> bool:
         """Return whether a stored setting is whole; a damaged one is suggested again."""
         if not isinstance(value, dict) or value.keys() != self.space.keys():
             return False
-        numeric = [value[name] for name, r in self.space.items() if not isinstance(r, Choice)]
-        return all(isinstance(number, int | float) for number in numeric)
+        for name, bounds in self.space.items():
+            if not isinstance(bounds, Choice) and not isinstance(value[name], int | float):
+                return False
+        return True
 
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
-        stored, new = self.store.settings(self.point.id), dict[int, Setting]()
-        settings = {index: s for index, s in stored.items() if self._is_setting(s)}
+        stored = self.store.settings(self.point.id)
+        settings = {
+            index: setting for index, setting in stored.items() if self._is_setting(setting)
+        }
+        suggested = dict[int, Setting]()
+        # All are suggested before one is planned: what a run of them has reached changes nothing.
         for index in indices:
             if index not in settings:
-                settings[index] = new[index] = self._suggest([settings[i] for i in range(index)])
+                earlier = [settings[other] for other in range(index)]
+                settings[index] = suggested[index] = self._suggest(earlier)
         for index in indices:
             self.settings.append(settings[index])
             self._plan_tune_run(index, settings[index])
-            # The sweep may have been interrupted after this epoch and before the run was pruned.
-            run = self.tune_runs[-1]
-            answer = Answer.CONTINUE if run.status else self.answer(run, run.last_epoch)
-            if answer is not Answer.CONTINUE:
-                self.mark_closed(run)
-            if answer is Answer.PRUNE:
-                self.store.prune(run.id, run.last_epoch)
-                run.status = "pruned"
+            self._repeat_answer(self.tune_runs[-1])
         refusals = [run.reason for run in self.tune_runs if run.status == "refused"]
         if len(refusals) == len(self.tune_runs) >= len(self.design):
-            why = f"no suggested setting is valid: {refusals[0]}; change the search space"
-            raise UserError(f"point {self.point.display_label!r}: {why}")
-        if new:
-            self.store.add_settings(self.point.id, new)
+            raise UserError(
+                f"point {self.point.display_label!r}: no suggested setting is valid: "
+                f"{refusals[0]}; change the search space"
+            )
+        if suggested:
+            self.store.add_settings(self.point.id, suggested)
+
+    def _repeat_answer(self, run: PlannedRun) -> None:
+        """Answer the last epoch again: a sweep may have ended between an epoch and its answer."""
+        if run.status:
+            return
+        answer = self.answer(run, run.last_epoch)
+        if answer is not Answer.CONTINUE:
+            self.mark_closed(run)
+        if answer is Answer.PRUNE:
+            self._prune(run, run.last_epoch)
 
     def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0) -> None:
         """Plan a run of a setting; one that the model refuses has ended without training."""
@@ -343,11 +387,11 @@ class PointPlanner:
         try:
             config = self.point.run_config(setting, seed)
         except UserError as error:
-            LOG.warning(
-                "%s: setting %s is not trained: %s", self.point.display_label, setting, error
-            )
+            text = "%s: setting %s is not trained: %s"
+            LOG.warning(text, self.point.display_label, setting, error)
             run = PlannedRun("", self.point.label, "tune", index, {"setting": setting}, 0)
-            run.status, run.reason = "refused", str(error)
+            run.status = "refused"
+            run.reason = str(error)
         else:
             run = self._plan("tune", index, setting, config)
         self.tune_runs.append(run)
@@ -355,9 +399,8 @@ class PointPlanner:
     def _plan(self, stage: str, index: int, setting: Setting, config: dict[str, Any]) -> PlannedRun:
         """Return the run of a config, open unless the store shows its end."""
         run_id = config["run"]
-        if run_id in self._runs:  # two samples, or two points, have the same setting
-            run = self._runs[run_id]
-        else:
+        run = self._runs.get(run_id)  # two samples, or two points, have the same setting
+        if run is None:
             config |= {
                 "study": self.study.name,
                 "point": {"id": self.point.id, "label": self.point.label},
@@ -368,26 +411,33 @@ class PointPlanner:
             run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
             self._runs[run_id] = run
             self._read(run)
-        where = Path(config.get("working_folder", ""))
+        other = self._with_other_files(run)
+        if other:
+            return self._plan(stage, index, setting, other)
+        model = config["model"]
+        if "command" in model and "files" not in model["read"]:
+            noted = bool(run.read) or not run.curve
+            self._say(noticed(model["command"], model["files"], noted=noted))
+        if not run.status and run_id not in self.open:
+            self.mark_open(run)
+        return run
+
+    def _with_other_files(self, run: PlannedRun) -> dict[str, Any]:
+        """Return the config of a new run if this one has read other files than those of now."""
+        where = Path(run.config.get("working_folder", ""))
         gone = [name for name in run.read if name[0] != "/" and not digest(where / name)]
         if gone:  # other machines may have it
             self._say(f"runs have read {', '.join(gone)}, which cannot be read now: they count")
         changed = changes(run.read, where)
-        if changed:
-            # It has read other files than those of now, which join the identity.
-            now = {**run.config, FILES: {**run.config.get(FILES, {}), **changed}}
-            now["run"] = run_identity(now)
-            assert now["run"] != run_id, "a run has read what it was not planned with"
-            if now["run"] not in self.store.known_runs:
-                self._say(f"runs are trained again, because {', '.join(changed)} has changed")
-            return self._plan(stage, index, setting, now)
-        own = config["model"]
-        if "command" in own and "files" not in own["read"]:
-            noted = bool(run.read) or not run.curve
-            self._say(noticed(own["command"], own["files"], noted=noted))
-        if not run.status and run_id not in self.open:
-            self.mark_open(run)
-        return run
+        if not changed:
+            return {}
+        # What has changed joins the identity.
+        config = {**run.config, FILES: {**run.config.get(FILES, {}), **changed}}
+        config["run"] = run_identity(config)
+        assert config["run"] != run.id, "a run has read what it was not planned with"
+        if config["run"] not in self.store.known_runs:
+            self._say(f"runs are trained again, because {', '.join(changed)} has changed")
+        return config
 
     def _say(self, text: str) -> None:
         """Say something about the point once."""
@@ -401,7 +451,9 @@ class PointPlanner:
         if run.is_new:
             return
         records = self.store.records(run.id, lambda: self.point.with_facts(run.config))
-        run.read = dict(ChainMap(*(record[FILES] for record in records if FILES in record)))
+        notes = [record[FILES] for record in records if FILES in record]
+        for note in reversed(notes):  # the first digest of a file counts
+            run.read = {**run.read, **note}
         known = epoch_records(records)
         for record in known:
             # The first record always counts: the only epoch of a count model has the number of
@@ -415,24 +467,30 @@ class PointPlanner:
         for record in records:
             if record.get("status") == "failed":
                 run.add_failure(record.get("reason", ""), record.get("nodes", ()))
-        if not pending:
-            end = find_end(records, self.study.epochs)
-            run.status = end["status"] if end else "failed"
-            self.store.end_run(run.id)
-        else:
+            # With another budget, the test is that of another epoch.
+            if record["event"] == "test" and record["epoch"] == run.budget:
+                run.test_loss = record["token"]
+                run.test_accuracy = record.get("accuracy")
+        if pending:
             self.store.continue_run(run.id)
-        tests = [r for r in records if r["event"] == "test" and r["epoch"] == run.budget]
-        if tests:
-            run.test_loss = tests[-1]["token"]
-            run.test_accuracy = tests[-1].get("accuracy")
+            return
+        run.status = "failed"
+        end = find_end(records, self.study.epochs)
+        if end:
+            run.status = end["status"]
+        self.store.end_run(run.id)
 
     def _suggest(self, earlier: list[Setting]) -> Setting:
         """Return the setting after `earlier`."""
-        if len(earlier) < len(self.design):
-            return self.design[len(earlier)]
-        if self._beyond and len(earlier) == len(self.design):
+        place = len(earlier)
+        if place < len(self.design):
+            return self.design[place]
+        if self._beyond and place == len(self.design):
             return self._beyond
-        return untried(self.space, earlier) or self._search.suggest(earlier, self._result)
+        remaining = untried(self.space, earlier)
+        if remaining:
+            return remaining
+        return self._search.suggest(earlier, self._result)
 
     def _result(self, index: int) -> Result:
         """Return the result of a setting that has ended."""
@@ -444,8 +502,9 @@ class PointPlanner:
 
     def _value(self, run: PlannedRun, otherwise: float) -> float:
         """Return the lowest loss of a finished or pruned run."""
-        loss = run.best_loss if run.status in ("finished", "pruned") else None
-        return otherwise if loss is None else loss
+        if run.status in ("finished", "pruned") and run.best_loss is not None:
+            return run.best_loss
+        return otherwise
 
     def _confirm(self, setting: Setting) -> None:
         self.best_setting = dict(setting)

@@ -20,7 +20,7 @@ from lmzoo.base.search_space import Range, range_json, range_text
 from lmzoo.lab.statistics.compared import Look
 from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.study.study import Study, options
-from lmzoo.lab.study.trainable import reference_id
+from lmzoo.lab.study.trainable import Trainable, reference_id
 
 
 def study_json(
@@ -28,38 +28,63 @@ def study_json(
 ) -> dict[str, Any]:
     """Return the content of `study.json` at this moment."""
     points = [planner.point for planner in planners]
-    spaces = [_plain(point.search_space) for point in points]
-    labels, own = {x for p in points for x in p.labels}, ("id", "label", "aliases", "baseline")
-    facts = next((point.data_facts for point in points if point.data_facts), None)
-    if doubts := [line for point in points for line in point.doubts]:
-        facts = {**(facts or {}), "warnings": [*(facts or {}).get("warnings", ()), *doubts]}
-    return {
+    search = {}
+    listed = []
+    labels = set[str]()
+    chosen = {}
+    for planner in planners:
+        point = planner.point
+        space = _plain(point.search_space)
+        search |= space
+        listed.append(_point_json(point, space))
+        labels |= point.labels
+        if planner.best_setting is not None:
+            chosen[point.id] = planner.best_setting_json()
+    budget = {name: getattr(study, name) for name in ("epochs", "samples", "seeds")}
+    data = _data_facts(points)
+    content = {
         "name": study.name,
         "question": study.question,
         "script": list(study.script),
         "given": list(study.given),
         "reference": reference_id(study, points),
-        "budget": {
-            **{name: getattr(study, name) for name in ("epochs", "samples", "seeds")},
-            "reference_seeds": looks[0].of_reference,
-        },
+        "budget": {**budget, "reference_seeds": looks[0].of_reference},
         "margin": study.margin,
+        # Six digits: the last ones of a sum of errors depend on the order of the additions.
         "looks": [[look.seeds, float(f"{look.error:.6g}"), look.of_reference] for look in looks],
         "asked": {name: _plain(getattr(study, name)) for name in options(study)},
         "options": option_words(study),
-        "search": {path: bounds for space in spaces for path, bounds in space.items()},
-        "points": [
-            {**{name: getattr(point, name) for name in own}, "search": space, "cell": point.cell}
-            for point, space in zip(points, spaces, strict=True)
-        ],
-        **({"data": facts} if facts else {}),
-        "left_out": [point.label for point in study.points if point.label not in labels],
-        "chosen": {
-            planner.point.id: planner.best_setting_json()
-            for planner in planners
-            if planner.best_setting is not None
-        },
+        "search": search,
+        "points": listed,
     }
+    if data:
+        content["data"] = data
+    content["left_out"] = [point.label for point in study.points if point.label not in labels]
+    content["chosen"] = chosen
+    return content
+
+
+def _point_json(point: Trainable, space: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": point.id,
+        "label": point.label,
+        "aliases": point.aliases,
+        "baseline": point.baseline,
+        "search": space,
+        "cell": point.cell,
+    }
+
+
+def _data_facts(points: Sequence[Trainable]) -> dict[str, Any]:
+    """Return what the first point knows of the data, with the doubts of all points."""
+    facts = dict[str, Any]()
+    doubts = list[str]()
+    for point in points:
+        doubts += point.doubts
+        facts = facts or dict(point.data_facts or {})
+    if doubts:
+        facts["warnings"] = [*facts.get("warnings", ()), *doubts]
+    return facts
 
 
 def option_words(study: Study) -> list[str]:
@@ -68,13 +93,14 @@ def option_words(study: Study) -> list[str]:
     for name, option in options(study).items():
         value = getattr(study, name)
         if option.switch:
-            words += [option.switch, option.flag, str(value)] if value else []
+            if value:
+                words += [option.switch, option.flag, str(value)]
         elif isinstance(value, Mapping):
-            for path, x in value.items():
+            for path, of_path in value.items():
                 if name != "search":
-                    words += [option.flag, setting_text(path, x)]
-                elif x is not None:  # None is the default range of the field
-                    words += [option.flag, range_text(path, range_json(x))]
+                    words += [option.flag, setting_text(path, of_path)]
+                elif of_path is not None:  # None is the default range of the field
+                    words += [option.flag, range_text(path, range_json(of_path))]
         elif isinstance(value, tuple):
             for path in value:
                 words += [option.flag, f"{path}=off"]
@@ -88,9 +114,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Range):
         return range_json(value)
     if isinstance(value, Mapping):
-        return {path: _plain(x) for path, x in value.items()}
+        return {path: _plain(of_path) for path, of_path in value.items()}
     if isinstance(value, tuple | list):
-        return [_plain(x) for x in value]
+        return [_plain(item) for item in value]
     if isinstance(value, str | int | float | None):
         return value
     return type(value).__name__

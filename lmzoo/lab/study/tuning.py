@@ -27,16 +27,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from lmzoo.base.search_space import Choice
+from lmzoo.lab.statistics.intervals import Array
 from lmzoo.lab.statistics.responses import Responses, fit_responses
 from lmzoo.lab.statistics.ties import settled
 from lmzoo.lab.study.designs import beyond, coordinates, spread
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner
-from lmzoo.lab.study.search import KEEP
+from lmzoo.lab.study.search import KEEP, Setting
 
-ELSEWHERE, WITH_CHOICES = 16, 32
-"""Most settings of several ranges among which the best one may be, and their number where a field
-is a choice, each option of which has an optimum of its own."""
+ELSEWHERE = 16
+"""Most settings of several ranges among which the best one may be."""
+WITH_CHOICES = 32
+"""Their number where a field is a choice, each option of which has an optimum of its own."""
 AGAIN = 0.15
 """Share of the points whose two best settings are measured again."""
 
@@ -77,7 +79,8 @@ class SharedTuning:
         others = [point for point in self.points if not point.failed]
         left_out = 0 < len(others) < len(self.points)
         if left_out:
-            self.points, self._waits = others, 0
+            self.points = others
+            self._waits = 0
         return left_out
 
     def _pass_rung(self) -> list[PlannedRun]:
@@ -86,23 +89,25 @@ class SharedTuning:
             return []
         losses = np.array([point.losses_at_rung() for point in self.points])
         kept = np.array([point.favours() for point in self.points])
-        finite = np.isfinite(losses).any(1)
-        if finite.any():
-            x = coordinates(self.points[0].space, self.points[0].design)
-            order = fit_responses(losses[finite], x).order[:, : int(KEEP * len(x))]
-            kept[np.flatnonzero(finite)[:, None], order] = True
-        pruned = [
-            point.pass_rung({*np.flatnonzero(own).tolist()})
-            for point, own in zip(self.points, kept, strict=True)
-        ]
-        return [run for runs in pruned for run in runs]
+        has_losses = np.isfinite(losses).any(1)
+        if has_losses.any():
+            settings = coordinates(self.points[0].space, self.points[0].design)
+            fit = fit_responses(losses[has_losses], settings)
+            best = fit.order[:, : int(KEEP * len(settings))]
+            kept[np.flatnonzero(has_losses)[:, None], best] = True
+        pruned = list[PlannedRun]()
+        for point, kept_of_point in zip(self.points, kept, strict=True):
+            indices = np.flatnonzero(kept_of_point).tolist()
+            pruned += point.pass_rung(set(indices))
+        return pruned
 
     def _end_design(self) -> None:
         """Give the sampler of each point the losses of the fit."""
         for point, fit, row in self._fitted():
             new = None
             if len(point.space) == 1:
-                new = beyond(point.space, point.settings, point.settings[fit.best[row]])
+                best = point.settings[fit.best[row]]
+                new = beyond(point.space, point.settings, best)
             point.end_design(fit.mean[row].tolist(), new)
         for point in self.points:
             if not np.isfinite(point.losses()).any():
@@ -110,14 +115,18 @@ class SharedTuning:
 
     def _measure_again(self) -> None:
         """Plan runs of the settings between which the choice is the least sure."""
-        fitted = [] if self.points[0].point.closed_form else self._fitted()
+        if self.points[0].point.closed_form:
+            return
+        fitted = self._fitted()
         fitted.sort(key=lambda found: -found[1].regret[found[2]])
         for place, (point, fit, row) in enumerate(fitted):
-            best, challenger = fit.best[row], fit.challenger[row]
-            runs = [(point.settings[i], 1) for i in (best, challenger)]
-            if place >= AGAIN * len(fitted) or best == challenger or not fit.regret[row]:
-                runs = []
-            if new := beyond(point.space, point.settings, point.settings[best]):
+            best = fit.best[row]
+            challenger = fit.challenger[row]
+            runs = list[tuple[Setting, int]]()
+            if place < AGAIN * len(fitted) and best != challenger and fit.regret[row]:
+                runs += [(point.settings[best], 1), (point.settings[challenger], 1)]
+            new = beyond(point.space, point.settings, point.settings[best])
+            if new:
                 runs.append((new, 0))
             point.measure_again(runs)
 
@@ -125,30 +134,46 @@ class SharedTuning:
         """Choose the setting of each point that has a finished run."""
         for point, fit, row in self._fitted():
             if point.point.closed_form:
-                point.choose(int(np.nanargmin(settled(point.losses()))), 0.0)
+                least = np.nanargmin(settled(point.losses()))
+                point.choose(int(least), 0.0)
             else:
                 point.choose(int(fit.best[row]), float(fit.tuning_sd[row]))
 
     def _fitted(self) -> list[tuple[PointPlanner, Responses, int]]:
         """Return the points that have a finished run, the fit to them, and the row of each."""
-        losses = {p: own for p in self.points if np.isfinite(own := p.losses()).any()}
-        if not losses:
+        points = [point for point in self.points if np.isfinite(point.losses()).any()]
+        if not points:
             return []
-        shape = len(losses), max(map(len, losses.values()))
-        (y, early), seeds, x = np.full((2, *shape), np.nan), np.zeros(shape, np.int64), []
-        for row, (point, own) in enumerate(losses.items()):
-            y[row, : len(own)], seeds[row, : len(own)] = own, point.repeats
-            padded = [*point.settings, *point.settings[:1] * (shape[1] - len(own))]
-            x.append(coordinates(point.space, padded))
+        most = max(len(point.settings) for point in points)
+        losses, early = np.full((2, len(points), most), np.nan)
+        seeds = np.zeros(losses.shape, np.int64)
+        settings = []
+        for row, point in enumerate(points):
+            count = len(point.settings)
+            losses[row, :count] = point.losses()
+            seeds[row, :count] = point.repeats
+            # A point with fewer runs than others is filled up with a setting without a loss.
+            padding = point.settings[:1] * (most - count)
+            settings.append(coordinates(point.space, point.settings + padding))
             if point.first_rung:
-                early[row, : len(own)] = point.losses_at_rung()
-        design, space = len(self.points[0].design), self.points[0].space
-        elsewhere = None
-        if len(space) > 1:
-            size = max(1, min(ELSEWHERE, self.points[0].samples - 1))
-            size = WITH_CHOICES if any(isinstance(b, Choice) for b in space.values()) else size
-            elsewhere = coordinates(space, spread(space, size, 0))
+                early[row, :count] = point.losses_at_rung()
+        first = self.points[0]
         fit = fit_responses(
-            y, np.array(x), seeds=seeds, early=early, elsewhere=elsewhere, shared=design
+            losses,
+            np.array(settings),
+            seeds=seeds,
+            early=early,
+            elsewhere=_elsewhere(first),
+            shared=len(first.design),
         )
-        return [(point, fit, row) for row, point in enumerate(losses)]
+        return [(point, fit, row) for row, point in enumerate(points)]
+
+
+def _elsewhere(point: PointPlanner) -> Array | None:
+    """Return settings of the space of several fields among which the best one may be."""
+    if len(point.space) == 1:
+        return None
+    size = max(1, min(ELSEWHERE, point.samples - 1))
+    if any(isinstance(bounds, Choice) for bounds in point.space.values()):
+        size = WITH_CHOICES
+    return coordinates(point.space, spread(point.space, size, 0))
