@@ -11,12 +11,9 @@ and looks. `study.json` keeps the looks, so that a study that is run again with 
 what it has spent.
 """
 
-import functools
 import json
 import math
-import operator
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -57,7 +54,8 @@ class Planner:
         store: StudyStore,
         needed: Collection[str] | None = None,
     ) -> None:
-        self.study, self.store = study, store
+        self.study = study
+        self.store = store
         self.failed_runs: list[PlannedRun] = []
         self._runs: dict[str, PlannedRun] = {}
         """All planned runs; a run of two points is trained once."""
@@ -66,36 +64,43 @@ class Planner:
         """The ready runs that `new_ready` has not returned."""
         self._points: dict[str, list[PointPlanner]] = {}
         """Identity of a ready or running run -> its points; the first one judges it."""
-        before, reference = store.study(), reference_id(study, points)
-        self._contrasts = sum(not point.baseline for point in points) - 1
-        own = reference_seeds(study.seeds, self._contrasts)
-        self._all_points = [
-            PointPlanner(study, point, position, store, self._runs,
-                         seeds=own if point.id == reference else study.seeds)
-            for position, point in enumerate(points)
-        ]  # fmt: skip
-        self.points = self._all_points
-        self._reference = reference
-        if needed is not None:
-            self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         self._pruned: list[PlannedRun] = []
         """Runs that were pruned and that `new_pruned` has not returned."""
-        groups: dict[str, list[PointPlanner]] = {}
+        self._reference = reference_id(study, points)
+        before = store.study()
+        self._contrasts = sum(not point.baseline for point in points) - 1
+        self._all_points: list[PointPlanner] = []
+        for position, point in enumerate(points):
+            seeds = study.seeds
+            if point.id == self._reference:
+                seeds = reference_seeds(study.seeds, self._contrasts)
+            planner = PointPlanner(study, point, position, store, self._runs, seeds)
+            self._all_points.append(planner)
+        self.points = self._all_points
+        if needed is not None:
+            self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         for planner in self.points:
             self._add_planned(planner)
-        self._needed = {*self.points}
-        for planner in self._all_points:
-            if planner.space and (planner in self._needed or planner.tuned):
-                space = json.dumps([repr(planner.space), planner.design])
-                groups.setdefault(space, []).append(planner)
-        self._tuning: dict[PointPlanner, SharedTuning] = {}
-        for group in groups.values():
-            self._tuning |= dict.fromkeys(group, SharedTuning(group))
-        for group in groups.values():
-            self._decide(group[0])
+        self._needed = set(self.points)
+        self._tuning = self._groups()
+        for group in dict.fromkeys(self._tuning.values()):
+            self._decide(group.points[0])
         self.looks = plan_looks(study, before, self.reference, self._contrasts)
         self._look()
         self.write_study()
+
+    def _groups(self) -> dict[PointPlanner, SharedTuning]:
+        """Return the points that are tuned, and those that were, with their group."""
+        alike: dict[str, list[PointPlanner]] = {}
+        for planner in self._all_points:
+            if planner.space and (planner in self._needed or planner.tuned):
+                # The repr, because a choice may have values that JSON does not know.
+                space = json.dumps([repr(planner.space), planner.design])
+                alike.setdefault(space, []).append(planner)
+        groups: dict[PointPlanner, SharedTuning] = {}
+        for planners in alike.values():
+            groups |= dict.fromkeys(planners, SharedTuning(planners))
+        return groups
 
     @property
     def reference(self) -> PointPlanner:
@@ -105,7 +110,10 @@ class Planner:
     @property
     def code(self) -> UserCode:
         """The code of all points that is outside the package."""
-        return functools.reduce(operator.or_, (p.point.code for p in self._all_points), UserCode())
+        code = UserCode()
+        for planner in self._all_points:
+            code |= planner.point.code
+        return code
 
     def ready(self) -> list[PlannedRun]:
         """Return the runs that can start now, in order of priority."""
@@ -119,7 +127,8 @@ class Planner:
 
     def new_pruned(self) -> list[PlannedRun]:
         """Return the runs that were pruned, while no worker had them, since the last call."""
-        runs, self._pruned = self._pruned, []
+        runs = self._pruned
+        self._pruned = []
         return runs
 
     def find(self, run_id: str) -> PlannedRun | None:
@@ -134,7 +143,8 @@ class Planner:
 
         Its worker may have created its folder, and have died before it wrote the epoch.
         """
-        run, points = self._runs[run_id], self._points[run_id]
+        run = self._runs[run_id]
+        points = self._points[run_id]
         run.is_new = False
         if not saved or points[0].answer(run, run.last_epoch) is not Answer.WAIT:
             self._ready[run_id] = self._new[run_id] = run
@@ -142,7 +152,9 @@ class Planner:
         del self._points[run_id]
         for point in points:
             point.mark_closed(run)
-        if self._decide(points[0]) | self._leave_out_failed():
+        decided = self._decide(points[0])
+        left_out = self._leave_out_failed()
+        if decided or left_out:
             self.write_study()
 
     @property
@@ -155,8 +167,12 @@ class Planner:
 
         The same event may be reported again, and gets the same answer.
         """
-        answers, run, epoch = [], self._runs[run_id], record["epoch"]
-        run.repeats = epoch if epoch < run.last_epoch else 0
+        run = self._runs[run_id]
+        epoch = record["epoch"]
+        run.repeats = 0
+        if epoch < run.last_epoch:  # it started over
+            run.repeats = epoch
+        answers = []
         for point in self._points[run_id]:
             answers.append(point.report(run_id, epoch, record["valid_token"]))
             self._add_planned(point)
@@ -203,8 +219,14 @@ class Planner:
         In an interrupted sweep, a run may have failed because of the interruption.
         """
         for run in self.failed_runs:
-            end = {"event": "end", "epoch": run.last_epoch, "status": "failed"}
-            self.store.run(run.id).append({**end, "reason": run.reason, "nodes": run.nodes})
+            record = {
+                "event": "end",
+                "epoch": run.last_epoch,
+                "status": "failed",
+                "reason": run.reason,
+                "nodes": run.nodes,
+            }
+            self.store.run(run.id).append(record)
 
     def pending(self) -> Iterator[tuple[PointPlanner, int, int]]:
         """Yield (point, runs, epochs): upper bounds on the work left for each unfinished point."""
@@ -220,21 +242,26 @@ class Planner:
 
     def _decide(self, point: PointPlanner) -> bool:
         """Make the decisions of a point's group that are due; return whether there was one."""
-        tuning, decided = self._tuning[point], False
-        while (step := tuning.advance())[0]:
+        tuning = self._tuning[point]
+        decided = False
+        while True:
+            is_due, pruned = tuning.advance()
+            if not is_due:
+                return decided
             decided = True
-            self._pruned += step[1]
+            self._pruned += pruned
             for other in self._needed.intersection(tuning.points):
                 self._add_planned(other)
-        return decided
 
     def _leave_out_failed(self) -> bool:
         """Go on without the points that failed if the others wait; return whether they decided."""
         if not self.done:
             return False
-        groups = {id(group): group for group in self._tuning.values()}.values()
-        left_out = [group for group in groups if group.leave_out_failed()]
-        return any([self._decide(group.points[0]) for group in left_out])
+        decided = False
+        for group in dict.fromkeys(self._tuning.values()):
+            if group.leave_out_failed() and self._decide(group.points[0]):
+                decided = True
+        return decided
 
     def _look(self) -> bool:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
@@ -272,7 +299,10 @@ def plan_looks(
     if before:
         ended = sum(bool(run.status) for run in reference.confirm_runs[: study.seeds])
         known = read_looks(before.get("looks"), before["budget"]["seeds"])
-        made = tuple(takewhile(lambda look: not ended < look.seeds <= study.seeds, known))
+        for look in known:
+            if ended < look.seeds <= study.seeds:
+                break
+            made += (look,)
     most = max(study.max_seeds, study.seeds)
     return spend(looks(study.seeds, most), made, contrasts)
 
@@ -290,16 +320,26 @@ def comparison(
     `waits`: a look that needs runs which have not ended decides nothing.
     """
     score = points[reference]["score"]
-    own = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
-    losses = _losses(own)
-    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in own])
-    at, names = own.index(reference), [p.point.architecture for p in own]
-    rivals = unfair(names, [p.is_tuned for p in own], at)
-    return own, compared(
-        losses, at, family=honest & ~rivals, silent=honest & rivals,
-        tuning_sd=[point.tuning_sd for point in own], looks=study_looks, margin=margin,
-        ended=[len(p.confirm_runs) for p in own] if waits else None,
-    )  # fmt: skip
+    alike = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
+    place = alike.index(reference)
+    architectures = [p.point.architecture for p in alike]
+    rivals = unfair(architectures, [p.is_tuned for p in alike], place)
+    # A point that sees what it predicts, or that nobody asked for, has no verdict.
+    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in alike])
+    ended = None
+    if waits:
+        ended = [len(p.confirm_runs) for p in alike]
+    found = compared(
+        _losses(alike),
+        place,
+        family=honest & ~rivals,
+        silent=honest & rivals,
+        tuning_sd=[p.tuning_sd for p in alike],
+        looks=study_looks,
+        margin=margin,
+        ended=ended,
+    )
+    return alike, found
 
 
 def plan_more_seeds(
@@ -313,14 +353,13 @@ def plan_more_seeds(
     if reference is None or not reference.confirm_runs:
         return False
     facts = {point: point.point.facts() for point in points}
-    own, found = comparison(facts, reference, study_looks, study.margin, waits=True)
-    unlike = _not_comparable(own, reference)
-    planned = [
-        point.plan_confirm_runs(point.best_setting or {}, int(count))
-        for point, count in zip(own, found.seeds, strict=True)
-        if point not in unlike
-    ]
-    return any(planned)
+    alike, found = comparison(facts, reference, study_looks, study.margin, waits=True)
+    unlike = _not_comparable(alike, reference)
+    planned = 0
+    for point, count in zip(alike, found.seeds, strict=True):
+        if point not in unlike:
+            planned += point.plan_confirm_runs(point.best_setting or {}, int(count))
+    return planned > 0
 
 
 def _not_comparable(
@@ -331,15 +370,17 @@ def _not_comparable(
     They have no verdict, which more seeds cannot change; `--again` trains them in one environment.
     """
     changed = reference.store.changed
-    names = {name for own in changed.values() for name in own}
-    values = {
-        point.point.id: {
-            name: {changed.get(run.id, {}).get(name, ("now",))[0] for run in point.confirm_runs}
-            for name in names
-        }
-        for point in points
-    }
-    unlike = apart(values, reference.point.id)
+    names = {name for values in changed.values() for name in values}
+    environments = {}
+    for point in points:
+        values = {name: set[str]() for name in names}
+        for run in point.confirm_runs:
+            of_run = changed.get(run.id, {})
+            for name in names:
+                then, *_ = of_run.get(name, ("now",))
+                values[name].add(then)
+        environments[point.point.id] = values
+    unlike = apart(environments, reference.point.id)
     return [point for point in points if point.point.id in unlike]
 
 
@@ -348,12 +389,13 @@ def _losses(points: Sequence[PointPlanner]) -> NDArray[np.float64]:
 
     Runs that have not solved their task are infinite, as diverged ones.
     """
-    losses = np.full((len(points), max(len(p.confirm_runs) for p in points)), math.nan)
+    most = max(len(point.confirm_runs) for point in points)
+    losses = np.full((len(points), most), math.nan)
     for row, point in zip(losses, points, strict=True):
-        for seed, run in enumerate(point.confirm_runs):
-            row[seed] = _loss(run)
+        for place, run in enumerate(point.confirm_runs):
+            row[place] = _loss(run)
             if not _solves(run, point.study):
-                row[seed] = math.inf
+                row[place] = math.inf
     return losses
 
 
@@ -361,7 +403,9 @@ def _loss(run: PlannedRun) -> float:
     """Return the test loss: infinite if the run diverged, NaN if it failed or has not ended."""
     if run.status == "diverged":
         return math.inf
-    return math.nan if run.test_loss is None else run.test_loss
+    if run.test_loss is None:
+        return math.nan
+    return run.test_loss
 
 
 def _solves(run: PlannedRun, study: Study) -> bool:

@@ -47,7 +47,8 @@ class StudyStore:
         self._again = again
         self.changed: dict[str, dict[str, tuple[str, str]]] = {}
         """Run that has ended -> what has changed since: its value then and now."""
-        self.path, self.curves = self.store.path, curves
+        self.path = self.store.path
+        self.curves = curves
         self._archives = archives and type(self.store) is Store
         self._check_version()
         self._open()
@@ -70,25 +71,31 @@ class StudyStore:
 
         `config` makes the config of the run, which is written again if it is damaged.
         """
-        own, archived = self.run(run_id), self._archived.pop(run_id, None)
+        folder = self.run(run_id)
+        archived = self._archived.pop(run_id, None)
         if type(self.store) is not Store:  # S3 verifies its objects; to read each takes long
-            stored = own.config if self._again else None
-            return self._of_now(own, stored, own.records(), config)
-        text = own.store.read(files.CONFIG) if run_id in self._folders else None
+            stored = None
+            if self._again:
+                stored = folder.config
+            return self._of_now(folder, stored, folder.records(), config)
+        text = None
+        if run_id in self._folders:
+            text = folder.store.read(files.CONFIG)
+        # A folder is newer than the archive: it was written because the run was pending.
         if text is None and archived:
             text, data = archived
         else:
-            data = own.store.read(files.RECORDS) or b""
+            data = folder.store.read(files.RECORDS) or b""
         stored = files.parse_json(text)
         if not files.is_config(stored, run_id):
-            LOG.warning("%s/%s is damaged, and is written again", own.store, files.CONFIG)
-            self._repair(own, lambda: own.store.write(files.CONFIG, files.json_bytes(config())))
+            LOG.warning("%s/%s is damaged, and is written again", folder.store, files.CONFIG)
+            self._repair(folder, lambda: _write_config(folder, config()))
         events = files.parse_lines(data, run_id)
         if files.has_damaged_line(data, events):
-            LOG.warning("%s/%s is damaged; the run is trained again", own.store, files.RECORDS)
-            self._repair(own, own.start_over)
+            LOG.warning("%s/%s is damaged; the run is trained again", folder.store, files.RECORDS)
+            self._repair(folder, folder.start_over)
             return []
-        return self._of_now(own, stored, files.last_records(events), config)
+        return self._of_now(folder, stored, files.last_records(events), config)
 
     def _of_now(
         self,
@@ -117,13 +124,15 @@ class StudyStore:
 
     def end_run(self, run_id: str) -> None:
         """Archive a run that has ended, together with others or when the store is closed."""
-        if self._archives:
-            self._ended[run_id] = None
-            if len(self._ended) >= RUNS:
-                self._archive()
+        if not self._archives:
+            return
+        self._ended[run_id] = None
+        if len(self._ended) >= RUNS:
+            self._archive()
 
     def _archive(self) -> None:
-        runs, self._ended = [*self._ended], {}
+        runs = list(self._ended)
+        self._ended = {}
         self._submit(lambda: retry(lambda: archive_runs(self.path, runs), str(self.store)))
 
     def settings(self, point_id: str) -> dict[int, dict[str, Any]]:
@@ -133,9 +142,10 @@ class StudyStore:
     def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
         """Append settings before they are trained; a `UserError` if an earlier write failed."""
         new = {index: dict(setting) for index, setting in settings.items()}
-        lines = [
-            files.record_line({"point": point_id, "index": i, "setting": s}) for i, s in new.items()
-        ]
+        lines = []
+        for index, setting in new.items():
+            entry = {"point": point_id, "index": index, "setting": setting}
+            lines.append(files.record_line(entry))
         self._submit(lambda: self.store.append(files.SETTINGS, "\n".join(lines)))
         self._settings.setdefault(point_id, {}).update(new)
 
@@ -149,7 +159,9 @@ class StudyStore:
     def study(self) -> dict[str, Any]:
         """Return the content of `study.json` when a sweep starts; {} for a new study."""
         study = files.parse_json(self.store.read(files.STUDY))
-        return study if isinstance(study, dict) else {}
+        if isinstance(study, dict):
+            return study
+        return {}
 
     def other_question(self, question: str) -> str:
         """Return what is said if the store answers another question; else ""."""
@@ -164,9 +176,10 @@ class StudyStore:
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
         content = files.json_bytes({"schema": files.SCHEMA, "numerics": files.NUMERICS, **study})
-        if content != self._study:
-            self._study = content
-            self._submit(lambda: self._write_latest(content))
+        if content == self._study:
+            return
+        self._study = content
+        self._submit(lambda: self._write_latest(content))
 
     def check_lock(self) -> None:
         """Raise a `UserError` if this process lost the lock while it was stopped."""
@@ -204,11 +217,15 @@ class StudyStore:
     def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
         """Read the suggested settings; a damaged line is deleted, and its setting is recomputed."""
         known: dict[str, dict[int, dict[str, Any]]] = {}
-        whole, damaged = list[bytes](), 0
+        whole = list[bytes]()
+        damaged = 0
+        # What follows the last line end is a line that was being written.
         for line in (self.store.read(files.SETTINGS) or b"").split(b"\n")[:-1]:
             entry = files.parse_json(line)
             if files.is_setting(entry):
-                known.setdefault(entry["point"], {}).setdefault(entry["index"], entry["setting"])
+                # The first of two entries counts: its run may be trained already.
+                of_point = known.setdefault(entry["point"], {})
+                of_point.setdefault(entry["index"], entry["setting"])
                 whole.append(line + b"\n")
             elif line:
                 damaged += 1
@@ -221,13 +238,16 @@ class StudyStore:
     def _check_version(self) -> None:
         data = self.store.read(files.STUDY)
         study = files.parse_json(data)
-        if data and not isinstance(study, dict):
-            LOG.warning("%s/%s is damaged, and is written again", self.store, files.STUDY)
+        if not isinstance(study, dict):
+            if data:
+                LOG.warning("%s/%s is damaged, and is written again", self.store, files.STUDY)
+            return
         known = {"schema": files.READABLE, "numerics": (files.NUMERICS,)}
         for name, versions in known.items():
-            if isinstance(study, dict) and study.get(name) not in versions:
+            version = study.get(name)
+            if version not in versions:
                 raise UserError(
-                    f"{self.store} has {name} version {study.get(name)!r}, but this program "
+                    f"{self.store} has {name} version {version!r}, but this program "
                     f"writes version {versions[-1]}; choose another --out, or continue with the "
                     "version of lmzoo that wrote it"
                 )
@@ -242,11 +262,16 @@ class ReadOnlyStudyStore(StudyStore):
     prune = continue_run = _repair = close = _open = _submit = _nothing
 
 
+def _write_config(folder: RunFolder, config: Mapping[str, Any]) -> None:
+    folder.store.write(files.CONFIG, files.json_bytes(config))
+
+
 def _changes(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, tuple[str, str]]:
     """Return what has changed since a run ended."""
     ends = [record for record in records if record["event"] == "end"]
     if not ends:
         return {}
+    # The end may be of another machine than the beginning.
     then = config.get(files.ENVIRONMENT, {}) | ends[-1].get(files.ENVIRONMENT, {})
     is_program = files.PROGRAM in config or "packages" in then
     return differences(then, present(then), program=is_program)
