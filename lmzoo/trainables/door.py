@@ -14,6 +14,14 @@ def row_name(name: str) -> str:
 
 
 __all__ = [
-    "check_points", "check_settings", "is_counted", "make_shapes", "make_trainer", "open_data",
-    "resolve", "row_name", "select_labels", "store_folder",
-]  # fmt: skip
+    "check_points",
+    "check_settings",
+    "is_counted",
+    "make_shapes",
+    "make_trainer",
+    "open_data",
+    "resolve",
+    "row_name",
+    "select_labels",
+    "store_folder",
+]

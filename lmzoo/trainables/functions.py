@@ -48,8 +48,8 @@ def check_function(function: Callable[..., Any]) -> None:
     found: Any = sys.modules.get(getattr(function, "__module__", ""))
     for part in name.split("."):
         found = getattr(found, part, None)
-    same = getattr(found, "__code__", found) is getattr(function, "__code__", function)
-    if not same:  # %autoreload gives an older function the new code
+    code = getattr(function, "__code__", function)
+    if getattr(found, "__code__", found) is not code:  # %autoreload gives the older one new code
         raise UserError(
             f"function {name or function!r} is not defined at the top of a module, so that no "
             "worker can import it; define it with `def` in a file; after a reload, import it again"
@@ -58,10 +58,14 @@ def check_function(function: Callable[..., Any]) -> None:
         known = inspect.signature(function).parameters.values()
     except ValueError:  # it is written in C
         known = ()
-    for p in known:
-        needed = p.default is p.empty and not p.kind.name.startswith("VAR_")
-        if p.kind is p.POSITIONAL_ONLY or (needed and p.name not in GIVEN.split(", ")):
-            raise UserError(f"function {name} needs {p}; it is given {GIVEN} by their names only")
+    for parameter in known:
+        is_needed = parameter.default is parameter.empty
+        if parameter.kind.name.startswith("VAR_") or parameter.name in GIVEN.split(", "):
+            is_needed = False
+        if is_needed or parameter.kind is parameter.POSITIONAL_ONLY:
+            raise UserError(
+                f"function {name} needs {parameter}; it is given {GIVEN} by their names only"
+            )
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UserError(f"function {name} is asynchronous; write def {name}(settings, seed)")
     for parameter in ("settings", "seed"):
@@ -108,9 +112,11 @@ class FunctionRun(ProgramRun):
             function = getattr(function, part)
         self.environment()  # looks up the versions of what is imported, before an upgrade
         given = {
-            "settings": dict(self.config["recipe"]), "seed": self.config["seed"],
-            "resume": self.training.state, "epochs": budget,
-        }  # fmt: skip
+            "settings": dict(self.config["recipe"]),
+            "seed": self.config["seed"],
+            "resume": self.training.state,
+            "epochs": budget,
+        }
         _seed_generators(derive_seed(given["seed"], self.epoch))
         try:
             with _as_before():
@@ -120,27 +126,38 @@ class FunctionRun(ProgramRun):
         except BaseException as error:  # of the function: the worker goes on
             if error.__traceback__ is None or error.__traceback__.tb_next is None:
                 raise  # it closes this generator
-            is_exit = isinstance(error, SystemExit)
-            words = f"sys.exit({error.code!r})" if is_exit else repr(error)
+            words = repr(error)
+            if isinstance(error, SystemExit):
+                words = f"sys.exit({error.code!r})"
             raise RuntimeError(f"it ended with {words}").with_traceback(error.__traceback__)  # noqa: B904
 
     def _reported(self, function: Any, given: Mapping[str, Any]) -> Iterator[Report]:
-        result = function(**{k: v for k, v in given.items() if _takes(function, k)})
+        arguments = {name: value for name, value in given.items() if _takes(function, name)}
+        result = function(**arguments)
         if isinstance(result, tuple) and not isinstance(next(iter(result), None), Mapping):
             raise RuntimeError(f"it returned {result!r:.60}: return one number, or metrics by name")
-        is_one = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
-        if is_one or isinstance(result, Mapping | str | tuple):
+        is_number = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
+        if is_number or isinstance(result, Mapping | str | tuple):
             result = [result]
-        self._reports, unnumbered = result, 0
+        self._reports = result
+        unnumbered = 0
         for item in result:
-            if isinstance(item, tuple) and len(item) != 2:
-                raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
-            report, state = item if isinstance(item, tuple) else (item, None)
-            metrics = report if isinstance(report, Mapping) else {"": report}
-            unnumbered += "epoch" not in metrics and not {"", self._metric}.isdisjoint(metrics)
+            report = item
+            state = None
+            if isinstance(item, tuple):
+                if len(item) != 2:
+                    raise RuntimeError(f"it reported {item!r:.60}: report metrics, or also a state")
+                report, state = item
+            metrics = {"": report}
+            if isinstance(report, Mapping):
+                metrics = report
+            if "epoch" not in metrics and ("" in metrics or self._metric in metrics):
+                unnumbered += 1
             if unnumbered > given["epochs"] and isinstance(result, Iterator):  # for ever, perhaps
-                said = f"{unnumbered} reports have no epoch, in a study of {given['epochs']} epochs"
-                raise RuntimeError(said + '; report {"epoch": 1, ...} after each epoch')
+                raise RuntimeError(
+                    f"{unnumbered} reports have no epoch, in a study of {given['epochs']} epochs; "
+                    'report {"epoch": 1, ...} after each epoch'
+                )
             yield {str(name): value for name, value in metrics.items()}, state
 
     def train_epoch(self, budget: int) -> None:
@@ -162,13 +179,16 @@ class FunctionRun(ProgramRun):
         try:
             yield
         finally:
-            now = os.environ.items()
-            self._changed = {name: text for name, text in now if self._given.get(name) != text}
+            self._changed = {}
+            for name, text in os.environ.items():
+                if self._given.get(name) != text:
+                    self._changed[name] = text
             restore_variables(self._given)
 
     def environment(self) -> dict[str, Any]:
-        module = self.config["model"]["function"].partition(":")[0]
-        return environment(sys.modules, user_code({module}).files.values(), self._given)
+        module, _, _ = self.config["model"]["function"].partition(":")
+        files = user_code({module}).files.values()
+        return environment(sys.modules, files, self._given)
 
     def read_files(self) -> Files:
         return read_log(own_log(), self.where)
@@ -192,17 +212,26 @@ class FunctionRun(ProgramRun):
         self._stream = self._reports = None
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
-        own = self.training
-        if own.state is None:
+        training = self.training
+        if training.state is None:
             return None
-        state = {"epoch": own.epoch, "record": own.record, "state": _plain(own.state)}
-        state |= {"optimiser": None, "records": records, RUN: self.identity}
-        return partial(bytes, checkpoint_bytes(state))  # the function may change its state
+        saved = {
+            "epoch": training.epoch,
+            "record": training.record,
+            "state": _plain(training.state),
+            "optimiser": None,
+            "records": records,
+            RUN: self.identity,
+        }
+        # Copied now, because the function may change its state.
+        return partial(bytes, checkpoint_bytes(saved))
 
     def _load(self, data: bytes) -> list[Record]:
         saved = read_checkpoint(data, self.identity)
-        own = self.training
-        own.epoch, own.record, own.state = saved["epoch"], saved["record"], _arrays(saved["state"])
+        training = self.training
+        training.epoch = saved["epoch"]
+        training.record = saved["record"]
+        training.state = _arrays(saved["state"])
         return saved["records"]
 
 
@@ -218,7 +247,8 @@ def _as_before() -> Iterator[None]:
     """Restore what a run may set for those that follow: the folder, states of numpy and torch."""
     with torch.enable_grad(), contextlib.ExitStack() as after:
         after.callback(np.seterr, **np.geterr())  # `errstate` has to end in its own thread
-        after.callback(os.close, folder := os.open(".", os.O_RDONLY))
+        folder = os.open(".", os.O_RDONLY)  # a folder that was renamed is the same
+        after.callback(os.close, folder)
         after.callback(os.fchdir, folder)
         after.callback(torch.set_default_dtype, torch.get_default_dtype())
         yield
@@ -226,7 +256,9 @@ def _as_before() -> Iterator[None]:
 
 def _takes(function: Callable[..., Any], name: str) -> bool:
     parameters = inspect.signature(function).parameters
-    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if name in parameters:
+        return True
+    return any(other.kind is other.VAR_KEYWORD for other in parameters.values())
 
 
 def _plain(value: Any) -> Any:
@@ -239,7 +271,9 @@ def _plain(value: Any) -> Any:
         return {_plain(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         items = [_plain(item) for item in value]
-        return tuple(items) if isinstance(value, tuple) else items
+        if isinstance(value, tuple):  # or a named one, whose class is not loaded again
+            return tuple(items)
+        return items
     if isinstance(value, torch.Tensor | str | bytes | bool | int | float | complex | None):
         return value
     raise RuntimeError(

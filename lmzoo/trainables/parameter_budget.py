@@ -31,7 +31,9 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
             return model
         fitted = MODELS.dump(fit_width(reader, task, parameters))
         return MODELS.parse({**MODELS.dump(model), "reader": fitted})
-    low, high, dead = 2, MAX_WIDTH + 1, learned(model, task).dead
+    low = 2
+    high = MAX_WIDTH + 1
+    dead = learned(model, task).dead
     if count_parameters(_with_width(model, low), task, dead) > parameters:
         raise UserError(
             f"{MODELS.name_of(model)} has more than {parameters:,} parameters at width 2; "
@@ -39,8 +41,10 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
         )
     while high - low > 1:
         middle = (low + high) // 2
-        fits = count_parameters(_with_width(model, middle), task, dead) <= parameters
-        low, high = (middle, high) if fits else (low, middle)
+        if count_parameters(_with_width(model, middle), task, dead) <= parameters:
+            low = middle
+        else:
+            high = middle
     if low == MAX_WIDTH:
         raise UserError(
             f"{MODELS.name_of(model)} has less than {parameters:,} parameters at width "
@@ -53,7 +57,7 @@ def count_parameters(model: object, task: Task, dead: Collection[str] = ()) -> i
     """Return the number of parameters of a model but the `dead`, without allocating them."""
     with torch.device("meta"), _NothingDrawn():
         named = MODELS.build(model, task).named_parameters()
-        return sum(p.numel() for name, p in named if name not in dead)
+        return sum(weight.numel() for name, weight in named if name not in dead)
 
 
 class _NothingDrawn(TorchFunctionMode):
@@ -62,11 +66,13 @@ class _NothingDrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        given = kwargs or {}
-        scaled = func is Tensor.div and not isinstance(args[1], Tensor)
-        if scaled or func in (Tensor.normal_, nn.init.normal_):
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
+        named = kwargs or {}
+        is_scaled = func is Tensor.div and not isinstance(args[1], Tensor)
+        if not is_scaled and func not in (Tensor.normal_, nn.init.normal_):
+            return func(*args, **named)
+        if args:
+            return args[0]
+        return named["tensor"]
 
 
 def _with_width(model: object, width: int) -> object:

@@ -31,7 +31,12 @@ METRIC = "metric"
 
 def of_programs(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of programs."""
-    return {k: v for k, v in settings.items() if k.partition(".")[0] not in SECTIONS}
+    kept = {}
+    for path, value in settings.items():
+        section, _, _ = path.partition(".")
+        if section not in SECTIONS:
+            kept[path] = value
+    return kept
 
 
 @dataclass
@@ -53,49 +58,73 @@ class ProgramPoint(Trainable):
 
     @functools.cached_property
     def _code(self) -> UserCode:
-        own = isinstance(self.program, Command)
-        return UserCode() if own else function_code(self.program)
+        if isinstance(self.program, Command):
+            return UserCode()  # its files are in `model`
+        return function_code(self.program)
 
     @property
     def default_setting(self) -> dict[str, Any]:
-        space = self.search_space.items()
-        return {path: self.settings.get(path, middle(bounds)) for path, bounds in space}
+        setting = {}
+        for path, bounds in self.search_space.items():
+            setting[path] = self.settings.get(path, middle(bounds))
+        return setting
 
     @property
     def failure_loss(self) -> float:
         return math.inf
 
     def facts(self, *, known: bool = False) -> Mapping[str, Any]:
-        return {"score": METRIC if self.corpus is None else "exact", "leaks": ""}
+        score = "exact"
+        if self.corpus is None:
+            score = METRIC
+        return {"score": score, "leaks": ""}
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
-        corpus, code = self.corpus, self.code
+        kind = "function"
+        if isinstance(self.program, Command):
+            kind = "command"
+        vocab = None
+        length = None
+        if self.corpus:
+            vocab = self.corpus.task.vocab
+            length = self.corpus.task.length
         config = {
             "schema": SCHEMA,
             "numerics": NUMERICS,
-            PROGRAM: "command" if isinstance(self.program, Command) else "function",
+            PROGRAM: kind,
             "model": self.model,
             "recipe": {**self.settings, **setting},
             "corpus": self.corpus_config,
-            "fingerprint": corpus.fingerprint if corpus else "",
-            "vocab": corpus.task.vocab if corpus else None,
-            "length": corpus.task.length if corpus else None,
+            "fingerprint": _fingerprint(self.corpus),
+            "vocab": vocab,
+            "length": length,
             "seed": seed,
             "floor": None,
             "parameters": None,
             **self.facts(),
             "working_folder": str(Path.cwd()),
         }
-        if code:
-            config[USER_CODE] = code.facts
+        if self.code:
+            config[USER_CODE] = self.code.facts
         return {"run": run_identity(config), **config, ENVIRONMENT: environment()}
 
 
+def _fingerprint(corpus: Corpus | None) -> str:
+    if corpus is None:
+        return ""
+    return corpus.fingerprint
+
+
 def resolve_program(
-    study: Study, point: Point, corpus: Corpus | None, corpus_fields: Mapping[str, Any] | None
+    study: Study,
+    point: Point,
+    corpus: Corpus | None,
+    corpus_fields: Mapping[str, Any] | None,
 ) -> ProgramPoint:
     """Return a point of a function or a command."""
-    search = of_programs(study.search) if point.search is None else dict(point.search)
+    search = point.search
+    if search is None:
+        search = of_programs(study.search)
     space: dict[str, Range] = {}
     for path, bounds in search.items():
         if bounds is None:
@@ -105,29 +134,43 @@ def resolve_program(
             )
         space[path] = bounds
     settings = {**of_programs(study.fields), **point.fields}
-    program, names = point.row, {**settings, **space}
+    program = point.row
     if isinstance(program, Command):
-        program.check(names)
-        model, epochs = program.facts(), program.takes_epochs
+        program.check({**settings, **space})
+        facts = program.facts()
+        is_longer = program.takes_epochs
     elif callable(program):
         check_function(program)
-        model, epochs = function_facts(program), takes_epochs(program)
+        facts = function_facts(program)
+        is_longer = takes_epochs(program)
     else:
         raise UserError(
             f"{program!r} is not the name of a row, a function or a Command; give one of them"
         )
-    measures = {
-        "metric": study.metric, "test_metric": study.test_metric, "direction": study.direction
-    }  # fmt: skip
-    model = {**model, **measures, **({"epochs": study.epochs} if epochs else {})}
+    model = {
+        **facts,
+        "metric": study.metric,
+        "test_metric": study.test_metric,
+        "direction": study.direction,
+    }
+    if is_longer:  # a program that takes the epochs does other things with more of them
+        model["epochs"] = study.epochs
     resolved = ProgramPoint(
-        "", point.label, space, study.epochs, program, model, settings, corpus, corpus_fields or {}
-    )  # fmt: skip
+        "",
+        point.label,
+        space,
+        study.epochs,
+        program,
+        model,
+        settings,
+        corpus,
+        corpus_fields or {},
+    )
     identity = {
         "model": model,
-        "settings": {k: v for k, v in settings.items() if k not in space},
+        "settings": {path: value for path, value in settings.items() if path not in space},
         "searched": {path: repr(bounds) for path, bounds in sorted(space.items())},
-        "fingerprint": corpus.fingerprint if corpus else "",
+        "fingerprint": _fingerprint(corpus),
         "seed": study.seed,
         "user_code": resolved.code.hash,
     }

@@ -105,7 +105,8 @@ def resolve(
             _check_equal(asked[resolved.id], point, resolved.search_space)
             points[resolved.id].aliases.append(point.label)
         else:
-            points[resolved.id], asked[resolved.id] = resolved, point
+            points[resolved.id] = resolved
+            asked[resolved.id] = point
     if refusal and not points:
         raise refusal
     labels = {label for point in points.values() for label in point.labels}
@@ -113,7 +114,8 @@ def resolve(
         resolved = _resolve(study, point, corpus, corpus_fields)
         same = points.setdefault(resolved.id, resolved)
         # A point that the study asks is compared, also if it equals a baseline.
-        same.baseline = same is resolved or not (needed is None or same.labels & {*needed})
+        is_selected = needed is None or bool(same.labels & {*needed})
+        same.baseline = same is resolved or not is_selected
         if point.label in labels - same.labels:
             raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
     return list(points.values())
@@ -122,8 +124,8 @@ def resolve(
 def _check_equal(one: Point, other: Point, searched: Collection[str]) -> None:
     """Refuse two points that would differ if a field that they set were not searched."""
     for path in searched:
-        first, second = (p.fields.get(path.removeprefix("model.")) for p in (one, other))
-        if first != second:
+        field = path.removeprefix("model.")
+        if one.fields.get(field) != other.fields.get(field):
             raise UserError(
                 f"point {other.label!r} differs from {one.label!r} in {path} only, which is "
                 "searched; take it out of the search, or give both points search={}"
@@ -154,10 +156,12 @@ TEXT_BASELINES = (
 
 def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
     """Return the baselines; none on a task, or if no row of the study is an exact density."""
-    exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
-    if not exact or corpus is None or corpus.test.is_task:
+    is_exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
+    if not is_exact or corpus is None or corpus.test.is_task:
         return ()
-    return TEXT_BASELINES if isinstance(corpus.train, Blocks) else BASELINES
+    if isinstance(corpus.train, Blocks):
+        return TEXT_BASELINES
+    return BASELINES
 
 
 def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
@@ -168,36 +172,42 @@ def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
     for path in settings:
         section, _, field = path.partition(".")
         if section == "model":
-            rows = [point for point in study.points if point.is_row]
-            own = [
-                p.label
-                for p in rows
-                if any(_inside(field, f) or _inside(f, field) for f in p.fields)
-            ]
-            own += [] if own else _points_of_rows(rows, field)
+            setters = _setting_points(study.points, field)
         else:
-            own = [p.label for p in study.points if not p.is_row and path in p.fields]
-        if own:
-            labels = ", ".join([*map(repr, own)][:3]) + (", ..." if len(own) > 3 else "")
+            setters = [p.label for p in study.points if not p.is_row and path in p.fields]
+        if setters:
+            labels = ", ".join(repr(label) for label in setters[:MOST_NAMED])
+            if len(setters) > MOST_NAMED:
+                labels += ", ..."
             raise UserError(
                 f"--set {path}: the study compares points that set it themselves ({labels}); "
                 "drop the option, or write a study of your own"
             )
 
 
+def _setting_points(points: Sequence[Point], field: str) -> list[str]:
+    """Return the points that set a field of their models, or else those whose rows do."""
+    rows = [point for point in points if point.is_row]
+    setters = list[str]()
+    for point in rows:
+        if any(_inside(field, path) or _inside(path, field) for path in point.fields):
+            setters.append(point.label)
+    return setters or _points_of_rows(rows, field)
+
+
 def _points_of_rows(points: Sequence[Point], field: str) -> list[str]:
     """Return the points whose rows set the field, if the rows differ in it."""
-    rows = {point.row: zoo.row(point.row) for point in points}
-    values = [
-        dict(fields_of(to_dict(zoo.config(name)))).get(field)
-        for name, row in rows.items()
-        if row.model is not None
-    ]
+    setting = set[str]()
+    values = []
+    for name in dict.fromkeys(point.row for point in points):
+        row = zoo.row(name)
+        if row.model is not None:
+            fields = dict(fields_of(to_dict(zoo.config(name))))
+            values.append(fields.get(field))
+        if any(_inside(path, field) for path, _ in fields_of(row.fields)):
+            setting.add(name)
     if all(value == values[0] for value in values):
         return []
-    setting = {
-        n for n, row in rows.items() if any(_inside(f, field) for f, _ in fields_of(row.fields))
-    }
     return [point.label for point in points if point.row in setting]
 
 
@@ -213,21 +223,31 @@ def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
     contain commas: the longest known label is taken first. A `UserError` names labels that are near
     an unknown one.
     """
-    always = {point.label for point in baselines(study.points, corpus)}
-    labels = {point.label: point.label for point in study.points} | {a: a for a in always}
+    selected = {point.label for point in baselines(study.points, corpus)}
     if not text.strip():
-        return set(labels)
+        return selected.union(point.label for point in study.points)
+    # A later name counts more: the label of a point, then the label with cuts, then a short name.
+    labels = dict[str, str]()
     shown = {_label_of_row(point): point.label for point in study.points}
-    short = {name: own for text, own in shown.items() for name in short_names(text)}
-    labels = {name: own for name, own in short.items() if "," not in name} | shown | labels
-    parts, selected = text.split(","), always
-    while parts:
-        prefixes = {n: ",".join(parts[:n]).strip() for n in range(len(parts), 0, -1)}
-        length = next((n for n, prefix in prefixes.items() if prefix in labels), None)
-        if length is None:
-            raise UserError(f"--points: no point {prefixes[1]!r}{near(prefixes[1], labels)}")
-        selected.add(labels[prefixes[length]])
-        parts = parts[length:]
+    for long, label in shown.items():
+        for short in short_names(long):
+            if "," not in short:
+                labels[short] = label
+    labels |= shown
+    for point in study.points:
+        labels[point.label] = point.label
+    for label in selected:
+        labels[label] = label
+    rest = text.split(",")
+    while rest:
+        length = len(rest)
+        while ",".join(rest[:length]).strip() not in labels:
+            length -= 1
+            if not length:
+                unknown = rest[0].strip()
+                raise UserError(f"--points: no point {unknown!r}{near(unknown, labels)}")
+        selected.add(labels[",".join(rest[:length]).strip()])
+        rest = rest[length:]
     return selected
 
 
@@ -235,10 +255,14 @@ def _label_of_row(point: Point) -> str:
     """Return the label with the names of its cuts; the cell is the one of the point's row."""
     if not point.is_row:
         return point.label
-    row = zoo.row(point.row)
-    return display_label(point.label, row.model and to_dict(zoo.config(point.row)).get("cell"))
+    cell = None
+    if zoo.row(point.row).model:
+        cell = to_dict(zoo.config(point.row)).get("cell")
+    return display_label(point.label, cell)
 
 
+MOST_NAMED = 3
+"""Points that a message names."""
 SLUG = 24
 """Longest part of a file's name in the name of a folder."""
 DIGEST = 6

@@ -36,6 +36,9 @@ from lmzoo.trainables.parameter_budget import count_parameters, fit_width
 
 STEPS = 3
 """Training steps timed for an estimate, after one that is not timed."""
+MOST_COMBINATIONS = 1000
+"""Values of the other searched fields with which a value is tried."""
+SCHEDULE = {"recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr", "recipe.cooldown"}
 
 
 @dataclass
@@ -58,7 +61,9 @@ class RowPoint(Trainable):
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
         model, recipe = self.with_setting(setting)
-        known = self._known if model is self.model else (MODELS.dump(model), self._code_of(model))
+        known = self._known
+        if model is not self.model:
+            known = MODELS.dump(model), self._code_of(model)
         return identity_config(model, recipe, self.corpus, self.corpus_config, seed, known)
 
     @functools.cached_property
@@ -67,8 +72,9 @@ class RowPoint(Trainable):
         return MODELS.dump(self.model), parts_code(self.model, self.corpus_config)
 
     def _code_of(self, model: Any) -> UserCode:
-        same_parts = part_modules(model) == part_modules(self.model)
-        return self.code if same_parts else parts_code(model, self.corpus_config)
+        if part_modules(model) == part_modules(self.model):
+            return self.code
+        return parts_code(model, self.corpus_config)
 
     @property
     def code(self) -> UserCode:
@@ -97,20 +103,27 @@ class RowPoint(Trainable):
     @property
     def cell(self) -> str | None:
         cell = getattr(self.model, "cell", None)
-        return None if cell is None else CELLS.name_of(cell)
+        if cell is None:
+            return None
+        return CELLS.name_of(cell)
 
     @property
     def data_facts(self) -> Mapping[str, Any] | None:
-        return self.corpus.facts.as_json() if self.corpus.facts else None
+        if self.corpus.facts:
+            return self.corpus.facts.as_json()
+        return None
 
     @property
     def failure_loss(self) -> float:
         return 2 * math.log(len(self.corpus.vocabulary))  # twice the loss of a uniform guess
 
     def sizes(self) -> Mapping[str, int]:
+        sizes = {}
         width = getattr(self.model, "width", None)
-        known = {} if width is None else {"width": width}
-        return {**known, "parameters": count_parameters(self.model, self.corpus.task)}
+        if width is not None:
+            sizes["width"] = width
+        sizes["parameters"] = count_parameters(self.model, self.corpus.task)
+        return sizes
 
     def check_on_cpu(self) -> None:
         check_precision(self.recipe.precision, CPU)
@@ -130,7 +143,7 @@ class RowPoint(Trainable):
             model = zoo.build(self.model, self.corpus.task, seed=0)
             part = self.corpus.train.for_epoch(0)
             batches = epoch_batches(part.lengths, self.recipe.batch, seed=0, epoch=0)
-            _step(model, part, batches[0])
+            _step(model, part, batches[0])  # the first one compiles
             timed = batches[1 : 1 + STEPS]
             start = time.perf_counter()
             for rows in timed:
@@ -150,12 +163,7 @@ def resolve_row(
     study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
 ) -> RowPoint:
     """Return a point of a row of the zoo."""
-    for path in point.fields:
-        section, _, field = path.partition(".")
-        if section in SECTIONS:
-            for_all = "set it for all: Study(fields={...})"
-            what = f"write {field!r}" if section == "model" else for_all
-            raise UserError(f"{path!r}: the fields of a point are those of its model; {what}")
+    _check_fields(point)
     fields = {f"model.{path}": value for path, value in point.fields.items()}
     overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
     model = zoo.config(point.row, **overrides)
@@ -164,31 +172,52 @@ def resolve_row(
     if corpus.valid.scored is not None:
         zoo.build(model, corpus.task).require_next_token()
     recipe_fields = nest_settings(of_rows(study, study.fields), "recipe")
-    recipe = named_recipe(study.recipe).with_fields(recipe_fields).with_budget(study.epochs)
+    recipe = named_recipe(study.recipe).with_fields(recipe_fields)
+    recipe = recipe.with_budget(study.epochs)
     resolved = RowPoint("", point.label, {}, study.epochs, model, recipe, corpus, corpus_fields)
-    search = of_rows(study, study.search) if point.search is None else point.search
-    if _is_count_model(point):  # a count model has no recipe fields to tune
-        search = {path: bounds for path, bounds in search.items() if not path.startswith("recipe.")}
-    resolved.search_space = {
-        path: bounds or _declared_range(resolved, path) for path, bounds in search.items()
-    }
+    search = point.search
+    if search is None:
+        search = of_rows(study, study.search)
+    for path, bounds in search.items():
+        # A count model has no recipe fields to tune.
+        if path.startswith("recipe.") and _is_count_model(point):
+            continue
+        resolved.search_space[path] = bounds or _declared_range(resolved, path)
     _check_schedule(study, resolved.search_space)
     resolved.default_setting  # raises if a searched field does not exist  # noqa: B018
     _check_ranges(resolved, corpus)
+    resolved.id = _point_id(resolved, study)
+    return resolved
+
+
+def _check_fields(point: Point) -> None:
+    """Refuse fields of a point that are not those of its model."""
+    for path in point.fields:
+        section, _, field = path.partition(".")
+        if section not in SECTIONS:
+            continue
+        advice = "set it for all: Study(fields={...})"
+        if section == "model":
+            advice = f"write {field!r}"
+        raise UserError(f"{path!r}: the fields of a point are those of its model; {advice}")
+
+
+def _point_id(point: RowPoint, study: Study) -> str:
+    """Return a hash of all that decides the runs of a point, but for what is searched."""
+    space = sorted(point.search_space.items())
     identity = {
-        "model": MODELS.dump(model),
-        "recipe": to_dict(recipe),
-        "searched": {path: repr(bounds) for path, bounds in sorted(resolved.search_space.items())},
-        "fingerprint": corpus.fingerprint,
+        "model": MODELS.dump(point.model),
+        "recipe": to_dict(point.recipe),
+        "searched": {path: repr(bounds) for path, bounds in space},
+        "fingerprint": point.corpus.fingerprint,
         "seed": study.seed,
     }
-    for path in resolved.search_space:  # the default of a searched field is not part of the id
+    for path, _ in space:  # the default of a searched field is not part of the id
         _remove_field(identity, path)
-    if resolved.code:
-        identity["user_code"] = resolved.code.hash
+    if point.code:
+        identity["user_code"] = point.code.hash
     text = json.dumps(identity, sort_keys=True)
-    resolved.id = hashlib.sha256(text.encode()).hexdigest()[:10]
-    return resolved
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 CHECK_SECONDS = 10.0
@@ -199,36 +228,47 @@ def check_points(points: Collection[Trainable]) -> list[str]:
     """Find what does not learn, and what changes nothing; each point keeps its `doubts`."""
     rows = [point for point in points if isinstance(point, RowPoint)]
     known: dict[str, RowPoint] = {}
+    doubts = list[str]()
     end = time.monotonic() + CHECK_SECONDS
     for number, point in enumerate(rows):
         if time.monotonic() > end:
             left = len(rows) - number
             point.doubts = [f"{left:,} of {len(rows):,} points are not checked for dead parameters"]
-            break
+            return doubts + point.doubts
         with contextlib.suppress(Exception):  # its runs fail, and say why
-            point.doubts = [*_doubts(point, known)]
-    return [line for point in rows for line in point.doubts]
+            point.doubts = list(_doubts(point, known))
+        doubts += point.doubts
+    return doubts
 
 
 def _doubts(point: RowPoint, known: dict[str, RowPoint]) -> Iterator[str]:
-    model, task = point.model, point.corpus.task
+    model = point.model
+    task = point.corpus.task
     found = learned(model, task)
     if found.dead:
-        total, names = count_parameters(model, task), ", ".join(sorted(found.dead))
+        total = count_parameters(model, task)
         dead = total - count_parameters(model, task, found.dead)
+        names = ", ".join(sorted(found.dead))
         yield f"{point.display_label}: {dead:,} of {total:,} parameters do not learn: {names}"
     other = known.setdefault(found.function, point)
     if other.model == model:
         return
-    whole, same = (learned(own, task, task.length) for own in (model, other.model))
-    if whole.function == same.function:
+    # Functions that agree on a short sequence may differ on a long one.
+    whole = learned(model, task, task.length)
+    if whole.function == learned(other.model, task, task.length).function:
         yield f"{point.display_label} computes the same as {other.display_label}"
 
 
 def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of rows of the zoo: all of them, if no point is a program."""
-    programs = any(not point.is_row for point in study.points)
-    return {k: v for k, v in settings.items() if not programs or k.partition(".")[0] in SECTIONS}
+    if all(point.is_row for point in study.points):
+        return dict(settings)
+    of_sections = {}
+    for path, value in settings.items():
+        section, _, _ = path.partition(".")
+        if section in SECTIONS:
+            of_sections[path] = value
+    return of_sections
 
 
 def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
@@ -250,11 +290,15 @@ def _is_count_model(point: Point) -> bool:
 def _declared_range(point: RowPoint, path: str) -> Range:
     """Return the search range that the config class declares for a field."""
     root, _, rest = path.partition(".")
-    config: Any = {"model": point.model, "recipe": point.recipe}.get(root)
+    config: Any = None
+    if root in ("model", "recipe"):
+        config = getattr(point, root)
     *parents, leaf = rest.split(".")
     for parent in parents:
         config = getattr(config, parent, None)
-    known = ranges(type(config)) if config is not None else {}
+    known = {}
+    if config is not None:
+        known = ranges(type(config))
     if leaf not in known:
         _value_at(point.configs, path)
         raise UserError(
@@ -268,17 +312,22 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
 
     A value that only the default of another searched field contradicts is accepted.
     """
-    tried = {
-        path: [{path: x} for x in (b.values if isinstance(b, Choice) else (b.low, b.high))]
-        for path, b in point.search_space.items()
-    }
+    tried = {}
+    for path, bounds in point.search_space.items():
+        values = (bounds.low, bounds.high)
+        if isinstance(bounds, Choice):
+            values = bounds.values
+        tried[path] = [{path: value} for value in values]
     for path, settings in tried.items():
-        rest = [[{}, *other] for name, other in tried.items() if name != path]
+        # {} leaves the other field at its default.
+        others = [[{}, *of_other] for name, of_other in tried.items() if name != path]
         for setting in settings:
             refusal = None
-            for others in itertools.islice(itertools.product(*rest), 1000):
+            for combination in itertools.islice(itertools.product(*others), MOST_COMBINATIONS):
+                changed = dict(setting)
+                for other in combination:
+                    changed |= other
                 try:
-                    changed = {k: v for part in (setting, *others) for k, v in part.items()}
                     zoo.check_size(point.with_setting(changed)[0], corpus.task)
                     break
                 except UserError as error:
@@ -289,8 +338,7 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
 
 def _check_schedule(study: Study, space: Collection[str]) -> None:
     """Refuse to stop runs early that are at different places of their learning rate schedules."""
-    names = "schedule", "schedule_epochs", "final_lr", "cooldown"
-    searched = {f"recipe.{name}" for name in names} & set(space)
+    searched = SCHEDULE & set(space)
     if searched and study.pruner != "none":
         raise UserError(
             f"{', '.join(sorted(searched))} is searched, and losses before the end of different "

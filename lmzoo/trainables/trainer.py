@@ -38,7 +38,9 @@ class Trainer:
 
     def __init__(self, corpus: Corpus | None, device: torch.device, memory: int = 0) -> None:
         """`memory` is that of the worker's share of a GPU in bytes; 0: the CPU."""
-        self._corpus, self._device, self.memory = corpus, device, memory
+        self._corpus = corpus
+        self._device = device
+        self.memory = memory
         self._kept = KeptTrainers()
         self._fits: dict[str, int] = {}
         """Key of packs that exceeded the GPU's memory -> members that fit, as far as is known."""
@@ -53,12 +55,20 @@ class Trainer:
         self, folder: RunFolder, config: Mapping[str, Any], *, new: bool, writer: Writer | None
     ) -> SavedRun:
         """Return a run of this process in its folder; see `SavedRun`."""
+        # The fleet holds the lock of the store, so that runs take none.
+        if config.get(PROGRAM) == "command":
+            return CommandRun(folder, config, lock=False, new=new, writer=writer)
         if PROGRAM in config:
-            kind = CommandRun if config[PROGRAM] == "command" else FunctionRun
-            return kind(folder, config, lock=False, new=new, writer=writer)
+            return FunctionRun(folder, config, lock=False, new=new, writer=writer)
         assert self._corpus is not None
         return Run(
-            folder, config, self._corpus, device=self._device, lock=False, new=new, writer=writer
+            folder,
+            config,
+            self._corpus,
+            device=self._device,
+            lock=False,
+            new=new,
+            writer=writer,
         )
 
     def train_packed(self, runs: Sequence[SavedRun]) -> None:
@@ -96,8 +106,10 @@ class Trainer:
 
         `records` are those of each run that may not be on disk. A thread may call it later.
         """
-        own = zip(runs, records, strict=True)
-        return stacked_state([(run.identity, run.training, new) for run, new in own])
+        members = []
+        for run, new in zip(runs, records, strict=True):
+            members.append((run.identity, run.training, new))
+        return stacked_state(members)
 
     def test_packed(self, runs: Sequence[SavedRun]) -> None:
         """Compute the test losses of a pack, if its program is kept, for `Run.test`."""
@@ -110,20 +122,24 @@ class Trainer:
 
     def is_final(self, error: Exception) -> bool:
         """Return whether another worker, or another attempt, would meet the error, too."""
-        passing = (OSError, MemoryError, UserError, torch.OutOfMemoryError)
-        return not isinstance(error, passing) and self._device.type == "cpu"
+        if isinstance(error, OSError | MemoryError | UserError | torch.OutOfMemoryError):
+            return False
+        return self._device.type == "cpu"  # a GPU may be broken
 
 
 def make_trainer(corpus: Corpus | None, threads: int, gpu: float) -> Trainer:
     """Return the trainer of a worker with a share of a GPU; 0: the CPU."""
     torch.set_num_threads(threads)  # for functions of the user
     use_threads(threads)
-    device, memory = CPU, 0
+    device = CPU
+    memory = 0
     if gpu:
         share = min(gpu, 1.0)
         device = granted_gpu(os.uname().nodename, share)
         memory = int(share * torch.cuda.get_device_properties(device).total_memory)
-    return Trainer(None if corpus is None else corpus.to(device), device, memory)
+    if corpus is not None:
+        corpus = corpus.to(device)
+    return Trainer(corpus, device, memory)
 
 
 Config = Mapping[str, Any]
@@ -139,7 +155,8 @@ class Shape:
     """What is known of the runs of one pack key."""
 
     def __init__(self, config: Config, corpus: Corpus | None) -> None:
-        self.pays_on_cpu = self.packable = False
+        self.pays_on_cpu = False
+        self.packable = False
         self._bytes = 0
         if corpus is None or PROGRAM in config:
             return
@@ -161,7 +178,8 @@ class Shapes:
 
     def __init__(self, corpus: Corpus | None) -> None:
         """`corpus` is None if no run trains a row of the zoo."""
-        self._corpus, self._lock = corpus, threading.Lock()
+        self._corpus = corpus
+        self._lock = threading.Lock()
         self._known: dict[str, Shape] = {}
         self._keys: dict[str, str] = {}
 
@@ -171,7 +189,8 @@ class Shapes:
             return f"{config[PROGRAM]} {config['point']['id']}"
         configs = json.dumps([config["model"], config["recipe"]])
         if configs not in self._keys:
-            self._keys[configs] = pack_key(*_model_and_recipe(config))
+            model, recipe = _model_and_recipe(config)
+            self._keys[configs] = pack_key(model, recipe)
         return self._keys[configs]
 
     def get(self, config: Config) -> Shape:

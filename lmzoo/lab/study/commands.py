@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from glob import glob
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lmzoo.base.arguments import constructed, text, texts, whole
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
@@ -55,9 +55,11 @@ FOLDER = "LMZOO_FOLDER"
 """Environment variable with the folder of the run's state."""
 SEED = "LMZOO_SEED"
 """Environment variable with the seed."""
-STATE, OPENED = "state", "opened.txt"
-SHORTEST, LONGEST = 0.02, 0.5
+STATE = "state"
+OPENED = "opened.txt"
+SHORTEST = 0.02
 """Seconds between two looks at what a program has reported; they grow while there is nothing."""
+LONGEST = 0.5
 GIVEN = ("seed", "epochs", "folder")
 """Names that a command may have besides the settings."""
 NAME = re.compile(r"(?<!\$)\{(\w+)\}")
@@ -92,18 +94,27 @@ class Command:
 
     def check(self, settings: Mapping[str, Any]) -> None:
         """Raise a `UserError` unless the command uses the seed, all settings, and no more."""
-        if sum(map(bool, (self.pattern, self.csv, self.tensorboard))) > 1:
+        readers = [name for name in (self.pattern, self.csv, self.tensorboard) if name]
+        if len(readers) > 1:
             raise UserError(f"command {self.text!r}: give one of pattern, csv and tensorboard")
-        if (place := self.csv + self.tensorboard) and "{folder}" not in place:
-            own = f"write {{folder}}/{Path(place).name}, and give the program {{folder}}"
-            raise UserError(f"command {self.text!r}: runs would share {place!r}; {own}")
+        place = self.csv + self.tensorboard
+        if place and "{folder}" not in place:
+            name = Path(place).name
+            raise UserError(
+                f"command {self.text!r}: runs would share {place!r}; write {{folder}}/{name}, "
+                "and give the program {folder}"
+            )
         names = set(NAME.findall(self.text))
         if "seed" not in names and SEED not in self.text:
             raise UserError(f"command {self.text!r} has no {{seed}}; write it where the seed goes")
-        for name in sorted(names - {*GIVEN, *settings}):
+        unknown = names - {*GIVEN, *settings}
+        if unknown:
+            name = min(unknown)
             hint = near(name, settings)
             raise UserError(f"command {self.text!r}: no setting {name!r}{hint}; add it to `fields`")
-        for name in sorted(settings.keys() - names):
+        unused = settings.keys() - names
+        if unused:
+            name = min(unused)
             raise UserError(f"command {self.text!r} has no {{{name}}}, a setting of the point")
         if self.every < 1:
             raise UserError(f"every={self.every} steps are no epoch; give 1 or more")
@@ -114,15 +125,20 @@ class Command:
 
     def numbered(self, row: dict[str, Any]) -> dict[str, Any] | None:
         """Return a report whose epochs count from 1; None if its step is inside of an epoch."""
-        name = "step" if self.every > 1 and "step" in row else "epoch"
-        own = {key: value for key, value in row.items() if key != "epoch"}
+        name = "epoch"
+        if self.every > 1 and "step" in row:
+            name = "step"
+        numbered = {key: value for key, value in row.items() if key != "epoch"}
         if row.get(name) in (None, ""):
-            return own
+            return numbered
         try:
             epoch, rest = divmod(float(row[name]), self.every)
-            return None if rest else {**own, "epoch": int(epoch) + 1 - self.first_epoch}
+            if rest:
+                return None
+            numbered["epoch"] = int(epoch) + 1 - self.first_epoch
         except (TypeError, ValueError):
             raise RuntimeError(f"{name} is {str(row[name])[:60]!r}, not a number") from None
+        return numbered
 
     @property
     def takes_epochs(self) -> bool:
@@ -139,7 +155,12 @@ class Command:
                 raise UserError(f"command {self.text!r}: files={pattern!r} names no file")
             names += found
         files = {name: digest(here / name) for name in names}
-        read = {k: v for k, v in asdict(self).items() if v != getattr(Command, k, self.text)}
+        # Defaults are left out, so that a further option changes no identity.
+        read = asdict(self)
+        del read["text"]
+        for name in list(read):
+            if read[name] == getattr(Command, name):
+                del read[name]
         return {"name": "command", "command": self.text, "read": read, "files": files}
 
 
@@ -152,37 +173,33 @@ class CommandRun(ProgramRun):
         """Start the command, and yield what it reports; its error is a `ProgramError`."""
         state = self._folder / STATE
         state.mkdir(parents=True, exist_ok=True)
-        values = {**self.config["recipe"], "seed": self.config["seed"], "epochs": budget}
-        values["folder"] = str(state)
-        model, where = self.config["model"], self.where
+        model = self.config["model"]
+        values = {
+            **self.config["recipe"],
+            "seed": self.config["seed"],
+            "epochs": budget,
+            "folder": str(state),
+        }
         read = Command(model["command"], **model["read"])
         output = self._folder / OUTPUT
-
-        def filled(found: re.Match[str]) -> str:
-            return shlex.quote(str(values[found[1]])) if found[1] in values else found[0]
-
-        own = {FOLDER: str(state), SEED: str(values["seed"]), "PYTHONUNBUFFERED": "1"}
         self._log.unlink(missing_ok=True)
         with output.open("ab") as file:
             begin = file.tell()
-            look = _reader(read, output, begin, where, values, model["metric"])
+            look = _reader(read, output, begin, self.where, values, model["metric"])
             look()  # what an earlier process has left does not count
-            self._process = process = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD + with_hook(NAME.sub(filled, read.text))],
-                cwd=where if where.is_dir() else None,
-                env={**os.environ, **variables(self._log), **own},
-                stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )  # fmt: skip
+            self._process = process = self._spawn(_filled(read.text, values), values, file)
         pause = SHORTEST
         while True:
             ended = process.poll() is not None  # before the look, so that nothing is missed
             if process.returncode == 0:
                 with output.open("ab") as file:  # a last line without an end is whole
                     file.write(b"\n")
-            found = [(row, None) for row in map(read.numbered, look()) if row is not None]
-            pause = SHORTEST if found else min(LONGEST, 1.5 * pause)
-            yield from found
+            rows = [read.numbered(row) for row in look()]
+            pause = min(LONGEST, 1.5 * pause)
+            for row in rows:
+                if row is not None:
+                    pause = SHORTEST
+                    yield row, None
             if ended:
                 break
             time.sleep(pause)
@@ -191,6 +208,30 @@ class CommandRun(ProgramRun):
                 file.seek(begin)
                 printed = file.read().decode(errors="replace").strip().splitlines()
             raise ProgramError(f"exit code {process.returncode}: {described_output(printed)}")
+
+    def _spawn(
+        self, text: str, values: Mapping[str, Any], output: IO[bytes]
+    ) -> subprocess.Popen[bytes]:
+        """Start the process, in a group of its own, so that all that it starts ends with it."""
+        where = None
+        if self.where.is_dir():
+            where = self.where
+        environment = {
+            **os.environ,
+            **variables(self._log),
+            FOLDER: values["folder"],
+            SEED: str(values["seed"]),
+            "PYTHONUNBUFFERED": "1",
+        }
+        return subprocess.Popen(
+            ["/bin/sh", "-c", GUARD + with_hook(text)],
+            cwd=where,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
 
     def check(self, read: Files) -> None:
         super().check(read)
@@ -233,82 +274,125 @@ class CommandRun(ProgramRun):
         return self._folder / OPENED
 
 
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """Return a command with its values, each a word of the shell; other names stay."""
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            return found[0]
+        return shlex.quote(str(values[found[1]]))
+
+    return NAME.sub(value, text)
+
+
 def _reader(
-    command: Command, output: Path, begin: int, where: Path, values: Mapping[str, Any], metric: str
+    command: Command,
+    output: Path,
+    begin: int,
+    where: Path,
+    values: Mapping[str, Any],
+    metric: str,
 ) -> Callable[[], list[dict[str, Any]]]:
     """Return a function that returns the reports since its last call."""
+    place = where / NAME.sub(lambda found: str(values[found[1]]), command.csv + command.tensorboard)
     if command.csv:
-        return _Rows(where / NAME.sub(lambda m: str(values[m[1]]), command.csv))
+        return _Rows(place)
     if command.tensorboard:
-        return _Events(where / NAME.sub(lambda m: str(values[m[1]]), command.tensorboard))
-    return _Lines(output, begin, re.compile(command.pattern) if command.pattern else None, metric)
+        return _Events(place)
+    return _Lines(output, begin, command.pattern, metric)
 
 
 class _Lines:
     """Whole lines that were added to a file: JSON objects, or matches of a pattern."""
 
-    def __init__(
-        self, file: Path, begin: int, pattern: re.Pattern[str] | None, metric: str
-    ) -> None:
-        self._file, self._at, self._pattern, self._metric = file, begin, pattern, metric
+    def __init__(self, file: Path, begin: int, pattern: str, metric: str) -> None:
+        self._file = file
+        self._read = begin
+        """Bytes that were read."""
+        self._pattern = None
+        if pattern:
+            self._pattern = re.compile(pattern)
+        self._metric = metric
 
     def __call__(self) -> list[dict[str, Any]]:
         with self._file.open("rb") as file:
-            file.seek(self._at)
+            file.seek(self._read)
             data = file.read()
         whole = data[: data.rfind(b"\n") + 1]
-        self._at += len(whole)
-        return [row for line in re.split(r"[\r\n]+", whole.decode(errors="replace"))
-                if (row := self._row(line))]  # fmt: skip
+        self._read += len(whole)
+        # A bar of progress writes several states into a line.
+        lines = re.split(r"[\r\n]+", whole.decode(errors="replace"))
+        rows = [self._row(line) for line in lines]
+        return [row for row in rows if row]
 
     def _row(self, line: str) -> dict[str, Any] | None:
         if self._pattern is None:
-            with contextlib.suppress(ValueError):
-                row = json_value(line)
-                return row if isinstance(row, dict) else None
-            if re.fullmatch(rf'\s*{{.*"{re.escape(self._metric)}"\s*:.*}}\s*', line):
-                raise RuntimeError(f"a line is not JSON: {line.strip()[:60]!r}")
-            return None
+            return self._json_row(line)
         found = self._pattern.search(line) or self._pattern.search(with_digits(line))
         if found is None:
             return None
         groups = [name for name, text in found.groupdict().items() if text is not None]
         named = {name: line[slice(*found.span(name))] for name in groups}
-        own = self._metric if self._metric in named else 1 if found.re.groups else 0
+        group: str | int = 0
+        if found.re.groups:
+            group = 1
+        if self._metric in named:
+            group = self._metric
+        start, end = found.span(group)
         try:
-            check_whole(line, *found.span(own) if own in named or not named else (0, 0))
+            if group in named or not named:
+                check_whole(line, start, end)
         except UserError as error:
             raise RuntimeError(str(error)) from None
-        return named or {"": line[slice(*found.span(own))]}
+        return named or {"": line[start:end]}
+
+    def _json_row(self, line: str) -> dict[str, Any] | None:
+        """Return the object of a line; a line that has the metric and is none is an error."""
+        with contextlib.suppress(ValueError):
+            row = json_value(line)
+            if isinstance(row, dict):
+                return row
+            return None
+        if re.fullmatch(rf'\s*{{.*"{re.escape(self._metric)}"\s*:.*}}\s*', line):
+            raise RuntimeError(f"a line is not JSON: {line.strip()[:60]!r}")
+        return None
 
 
 class _Rows:
     """Whole rows that were added to a CSV file; a file that shrank is read again."""
 
     def __init__(self, file: Path) -> None:
-        self._file, self._seen = file, 0
+        self._file = file
+        self._seen = 0
 
     def __call__(self) -> list[dict[str, Any]]:
         try:
             text = self._file.read_text("utf-8-sig", "replace")  # half of a letter, perhaps
         except FileNotFoundError:
             return []
-        rows = list(csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1])))
-        first, self._seen = self._seen if len(rows) >= self._seen else 0, len(rows)
-        return [{k: v for k, v in row.items() if k and v} for row in rows[first:]]
+        whole = text[: text.rfind("\n") + 1]
+        rows = list(csv.DictReader(io.StringIO(whole)))
+        new = rows
+        if len(rows) >= self._seen:
+            new = rows[self._seen :]
+        self._seen = len(rows)
+        # A row that is longer or shorter than the heading has None as a name or as a value.
+        return [{name: value for name, value in row.items() if name and value} for row in new]
 
 
 class _Events:
     """Steps that were added to TensorBoard's event files; the last one may be incomplete."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._seen = folder, dict[int, dict[str, Any]]()
+        self._folder = folder
+        self._seen = dict[int, dict[str, Any]]()
 
     def __call__(self) -> list[dict[str, Any]]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         steps: dict[int, dict[str, Any]] = {}
-        for folder in sorted({file.parent for file in self._folder.glob("**/*tfevents*")}):
+        folders = {file.parent for file in self._folder.glob("**/*tfevents*")}
+        for folder in sorted(folders):
             events = EventAccumulator(str(folder), {"scalars": 0})
             events.Reload()
             for tag in events.Tags()["scalars"]:

@@ -105,49 +105,55 @@ class ProgramRun(SavedRun):
         A program that ends before the budget has stopped early: its last report counts. A
         RuntimeError says how it failed, or that it reported no metric.
         """
-        begun, last, seen = time.perf_counter(), None, set[str]()
+        begun = time.perf_counter()
         if self._stream is None:
             self.check({})
-            self._resumed, self._new = self.has_state, False
+            self._resumed = self.has_state
+            self._new = False
             self._stream = self.start(budget)
+        last = None
+        seen = set[str]()
         for metrics, state in self._stream:
             seen.update(metrics)
             if self._metric not in metrics and "" not in metrics:
                 continue
-            epoch = metrics.get("epoch")
-            if epoch is None:
+            if metrics.get("epoch") is None:
                 last = metrics, state
                 continue
-            given, epoch = epoch, _number(epoch)
-            if epoch is None or not epoch >= 0:
-                raise RuntimeError(f"epoch is {given!r:.60}, not a number of 1 or more")
+            epoch = _epoch(metrics["epoch"])
             self._zero |= epoch == 0
             if epoch == self.epoch + 1:
                 self._new = True
                 return self._add(int(epoch), metrics, state, begun)
-            if epoch > self.epoch + 1 and not self._resumed:
-                raise RuntimeError(
-                    f"it reported epoch {epoch:g} after epoch {self.epoch}; "
-                    + self.rarer.format(epoch - self.epoch)
-                )
-            if epoch > self.epoch + 1:
+            if epoch <= self.epoch:
+                continue  # on disk already
+            if self._resumed:
+                # Its state is ahead of the records, which lost an epoch.
                 self._begin_again()
                 return self.train_epoch(budget)
+            raise RuntimeError(
+                f"it reported epoch {epoch:g} after epoch {self.epoch}; "
+                + self.rarer.format(epoch - self.epoch)
+            )
         self.stop()
         self._add_last(last, seen, begun, budget)
 
     def _add_last(self, last: Report | None, seen: set[str], begun: float, budget: int) -> None:
         """Add what counts of a program that ended early; `last` is a report without an epoch."""
-        if self._zero and last is None and self.epoch in (0, budget - 1):
+        if last is not None:
+            metrics, state = last
+            return self._add(budget, metrics, state, begun)
+        if self._zero and self.epoch in (0, budget - 1):
             raise RuntimeError(f"it counts epochs from 0: {self.from_zero}")
-        if self._resumed and not self._new and last is None:
+        if self._resumed and not self._new:
             self._begin_again()
             return self.train_epoch(budget)
-        if last is None and not self.training.record:
-            found = f"it reported {', '.join(sorted(seen))}" if seen else "it reported nothing"
+        if not self.training.record:
+            found = "it reported nothing"
+            if seen:
+                found = f"it reported {', '.join(sorted(seen))}"
             raise RuntimeError(f"{found}, not {self._metric!r}; name the metric: --metric NAME")
-        metrics, state = last or (self.training.record["metrics"], self.training.state)
-        self._add(budget, metrics, state, begun)
+        self._add(budget, self.training.record["metrics"], self.training.state, begun)
 
     def test(self) -> Record:
         """Append the `test` event: the test metric at the epoch of the best validation metric.
@@ -156,20 +162,27 @@ class ProgramRun(SavedRun):
         record says so (`metric`): tables do not compare it with runs that have the test metric. One
         that reports it at other epochs only fails.
         """
-        known = [r for r in epoch_records(self.records) if r["epoch"] <= self.epoch]
+        known = []
+        for record in epoch_records(self.records):
+            if record["epoch"] <= self.epoch:
+                known.append(record)
         best = min(known, key=lambda record: record["valid_token"])
-        is_reported = any(self._test_metric in record["metrics"] for record in known)
-        name = self._test_metric if is_reported else self._metric
+        name = self._metric
+        if any(self._test_metric in record["metrics"] for record in known):
+            name = self._test_metric
         if name not in best["metrics"]:
             raise RuntimeError(
                 f"it did not report {name!r} with {self._metric!r} at epoch {best['epoch']}, its "
                 f"best: report both at every epoch"
             )
         record = {
-            "event": "test", "epoch": self.epoch, "best_epoch": best["epoch"],
-            "token": self._loss(best["metrics"][name]), "metric": name,
+            "event": "test",
+            "epoch": self.epoch,
+            "best_epoch": best["epoch"],
+            "token": self._loss(best["metrics"][name]),
+            "metric": name,
             "metrics": best["metrics"],
-        }  # fmt: skip
+        }
         self._append(record)
         return record
 
@@ -187,7 +200,9 @@ class ProgramRun(SavedRun):
         return self.config["model"]["test_metric"]
 
     def _loss(self, value: float) -> float:
-        return -value if self.config["model"]["direction"] == "maximize" else value
+        if self.config["model"]["direction"] == "maximize":
+            return -value
+        return value
 
     def _begin_again(self) -> None:
         self.stop()
@@ -196,8 +211,9 @@ class ProgramRun(SavedRun):
     def _note_files(self, epoch: int) -> None:
         """Record which files it has read, unless one has changed, which is an error."""
         read = self.read_files()
+        changeable = {name: mark for name, mark in read.items() if not name.endswith(self.loaded)}
         try:
-            self.check({k: mark for k, mark in read.items() if not k.endswith(self.loaded)})
+            self.check(changeable)
         except ProgramError:
             self.start_over()
             raise
@@ -209,30 +225,35 @@ class ProgramRun(SavedRun):
         self._note_files(epoch)
         numbers: dict[str, float] = {}
         for name, value in metrics.items():
-            own = name or self._metric
+            name = name or self._metric
             number = _number(value)
-            is_text = number is None and (value is not None or own == self._metric)
-            if is_text and own in (self._metric, self._test_metric):
-                text = f"{own} is {str(value)[:60]!r}, not a number; report it as one"
-                raise RuntimeError(text)
+            # A missing test metric may be None: it is not measured at each epoch.
+            is_text = number is None and (value is not None or name == self._metric)
+            if is_text and name in (self._metric, self._test_metric):
+                raise RuntimeError(f"{name} is {str(value)[:60]!r}, not a number; report it as one")
             if number is not None:
-                numbers[own] = number
+                numbers[name] = number
         numbers.pop("epoch", None)
-        named = [numbers[name] for name in (self._metric, self._test_metric) if name in numbers]
-        is_finite = all(abs(value) <= LARGEST for value in named)
-        self.training.epoch, self.training.state = epoch, state
+        loss = None
+        values = [numbers.get(name, 0.0) for name in (self._metric, self._test_metric)]
+        if all(abs(value) <= LARGEST for value in values):
+            loss = self._loss(numbers[self._metric])
+        self.training.epoch = epoch
+        self.training.state = state
         self.training.record = {
             "event": "epoch",
             "epoch": epoch,
-            "valid_token": self._loss(numbers[self._metric]) if is_finite else None,
-            "metrics": {name: x for name, x in numbers.items() if math.isfinite(x)},
+            "valid_token": loss,
+            "metrics": {name: number for name, number in numbers.items() if math.isfinite(number)},
             "seconds": round(time.perf_counter() - begun, 4),
             "host": socket.gethostname(),
         }
 
     def _new_training(self, config: Mapping[str, Any]) -> Progress:
         known = epoch_records(self.records)
-        return Progress(known[-1]["epoch"], known[-1]) if known else Progress()
+        if not known:
+            return Progress()
+        return Progress(known[-1]["epoch"], known[-1])
 
     def _dump(self, records: list[Record]) -> Callable[[], bytes] | None:
         return None
@@ -241,8 +262,18 @@ class ProgramRun(SavedRun):
         raise ValueError("a program of this kind has no checkpoint")
 
 
+def _epoch(value: Any) -> float:
+    """Return the number of an epoch; a `RuntimeError` if it is none."""
+    epoch = _number(value)
+    if epoch is None or not epoch >= 0:  # NaN is no number, too
+        raise RuntimeError(f"epoch is {value!r:.60}, not a number of 1 or more")
+    return epoch
+
+
 def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
     try:
-        return None if isinstance(value, bool) else float(value)
+        return float(value)
     except (TypeError, ValueError, OverflowError, RuntimeError):
         return None

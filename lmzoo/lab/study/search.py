@@ -57,31 +57,42 @@ Setting = dict[str, Any]
 Space = Mapping[str, Range]
 STARTUP = 3
 """Results that a model of the results needs; until then suggestions are random."""
-SAMPLERS: dict[str, Callable[[Space, int], samplers.BaseSampler]] = {
-    "tpe": lambda space, seed: samplers.TPESampler(
-        seed=seed, n_startup_trials=STARTUP, multivariate=len(space) > 1, constant_liar=True
-    ),
-    "gp": lambda space, seed: samplers.GPSampler(
-        seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False
-    ),
-    "random": lambda space, seed: samplers.RandomSampler(seed),
-}
 
 
-def make_sampler(study: Study, space: Space, seed: int) -> samplers.BaseSampler:
+def _tpe(space: Space, seed: int) -> BaseSampler:
+    return samplers.TPESampler(
+        seed=seed,
+        n_startup_trials=STARTUP,
+        multivariate=len(space) > 1,
+        constant_liar=True,  # settings that are trained now count as bad, and are not repeated
+    )
+
+
+def _gp(space: Space, seed: int) -> BaseSampler:
+    return GPSampler(seed=seed, n_startup_trials=STARTUP, warn_independent_sampling=False)
+
+
+def _random(space: Space, seed: int) -> BaseSampler:
+    return samplers.RandomSampler(seed)
+
+
+SAMPLERS = {"tpe": _tpe, "gp": _gp, "random": _random}
+
+
+def make_sampler(study: Study, space: Space, seed: int) -> BaseSampler:
     """Return a new sampler for one point of a study.
 
     A `UserError` says that it is no sampler.
     """
     sampler = study.sampler
-    seed = seed % 2**32
+    seed = seed % 2**32  # numpy's generators take no more
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if isinstance(sampler, str) and sampler in SAMPLERS:
             return SAMPLERS[sampler](space, seed)
         if callable(sampler):
             sampler = sampler(seed=seed)
-    if isinstance(sampler, samplers.BaseSampler):
+    if isinstance(sampler, BaseSampler):
         return copy.deepcopy(sampler)
     raise UserError(
         f"no sampler {study.sampler!r}; choose {', '.join(SAMPLERS)}, or give a sampler of Optuna"
@@ -109,7 +120,10 @@ class Search:
         self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
         with quiet("optuna"):
             self._study = optuna.create_study(sampler=sampler)
-        self._lag, self._design, self._told = lag, design, 0
+        self._lag = lag
+        self._design = design
+        self._told = 0
+        """Settings of which Optuna has the result."""
         self._trials = list[optuna.Trial | None]()
         """None: a setting of the start design, which Optuna gets with its result."""
         self._known = defaultdict[int, list[float]](list)
@@ -134,6 +148,7 @@ class Search:
                 self._trials.append(None)
                 continue
             trial = self._study.ask(self._distributions)
+            # After a restart the store may have another setting, which then counts.
             if index < len(settings) and trial.params != settings[index]:
                 self._study.tell(trial, state=TrialState.FAIL)
                 self._study.enqueue_trial(settings[index])
@@ -144,19 +159,24 @@ class Search:
         return {path: last.params[path] for path in self._distributions}
 
     def _tell(self, setting: Setting, result: Result) -> None:
-        pruned = result.pruned and not self._ignores_pruned
-        trial, curve = self._trials[self._told], dict[int, float]()
-        state, value = TrialState.COMPLETE, None
-        if pruned:
+        curve = dict[int, float]()
+        value = None
+        if result.pruned and not self._ignores_pruned:
             state = TrialState.PRUNED
-            curve = {epoch: self._settle(epoch, loss) for epoch, loss in result.curve.items()}
+            for epoch, loss in result.curve.items():
+                curve[epoch] = self._settle(epoch, loss)
         else:
+            state = TrialState.COMPLETE
             value = self._settle(0, result.value)
+        trial = self._trials[self._told]
         if trial is None:
             known = optuna.trial.create_trial(
-                state=state, value=value, params=setting, distributions=self._distributions,
+                state=state,
+                value=value,
+                params=setting,
+                distributions=self._distributions,
                 intermediate_values=curve,
-            )  # fmt: skip
+            )
             self._study.add_trial(known)
             return
         for epoch, loss in curve.items():
@@ -166,8 +186,9 @@ class Search:
     def _settle(self, epoch: int, loss: float) -> float:
         """Return the loss, or an earlier one that it equals: samplers read the order of losses."""
         known = self._known[epoch]
-        known.append(float(settled([*known, loss])[-1]))
-        return known[-1]
+        value = float(settled([*known, loss])[-1])
+        known.append(value)
+        return value
 
 
 def distribution(bounds: Range) -> BaseDistribution:
@@ -212,12 +233,14 @@ class Asha:
     reduction: int
 
     def prunes(self, epoch: int, curve: Curve, earlier: Iterable[Curve]) -> bool:
-        known = earlier if epoch in self.rungs else ()
-        losses = [other[epoch] for other in known if epoch in other]
+        if epoch not in self.rungs:
+            return False
+        losses = [other[epoch] for other in earlier if epoch in other]
         if not losses:
             return False
-        *others, own = settled([*losses, curve[epoch]]).tolist()
-        return own > float(np.quantile(others, 1 / self.reduction))
+        losses = settled([*losses, curve[epoch]])
+        limit = np.quantile(losses[:-1], 1 / self.reduction)
+        return bool(losses[-1] > limit)
 
 
 PRUNERS = ("asha", "none")
@@ -246,15 +269,16 @@ def first_rung(study: Study) -> int:
 
 def rungs(study: Study) -> tuple[int, ...]:
     """Return the epochs at which ASHA may stop a run: all grace·η^k below the full budget."""
-    result, epoch = [], first_rung(study)
+    epochs = []
+    epoch = first_rung(study)
     while epoch < study.epochs:
-        result.append(epoch)
+        epochs.append(epoch)
         epoch *= study.reduction
-    return tuple(result)
+    return tuple(epochs)
 
 
 def until(epoch: int, curve: Curve) -> Curve:
     """Return the curve without the epochs after `epoch`."""
     if max(curve, default=0) <= epoch:
         return curve
-    return {e: loss for e, loss in curve.items() if e <= epoch}
+    return {known: loss for known, loss in curve.items() if known <= epoch}

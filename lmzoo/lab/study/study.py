@@ -61,9 +61,10 @@ class Declared:
     """A class whose search ranges may be given in their short forms."""
 
     def __post_init__(self) -> None:
-        own = getattr(self, "search", None)
-        if isinstance(own, Mapping):
-            ranges = {path: short_range(value) for path, value in own.items()}
+        search = getattr(self, "search", None)
+        if isinstance(search, Mapping):
+            ranges = {path: short_range(value) for path, value in search.items()}
+            # The way of a frozen dataclass to set its own field.
             object.__setattr__(self, "search", ranges)
 
 
@@ -121,11 +122,13 @@ def option(help: str, *, default: Any, **declared: Any) -> Any:
 
 def options(study: "Study | type[Study]") -> dict[str, Option]:
     """Return field -> option of all fields that decide what a study trains and how it is judged."""
-    return {
-        x.name: replace(own, flag=own.flag or f"--{x.name.replace('_', '-')}")
-        for x in fields(study)
-        if (own := x.metadata.get("option"))
-    }
+    found = {}
+    for declared in fields(study):
+        option = declared.metadata.get("option")
+        if option:
+            flag = option.flag or f"--{declared.name.replace('_', '-')}"
+            found[declared.name] = replace(option, flag=flag)
+    return found
 
 
 @constructed
@@ -235,7 +238,9 @@ class Study(Declared):
         return hash(self.name)
 
     def __repr__(self) -> str:
-        reference = self.reference or (self.points[0].label if self.points else "")
+        reference = self.reference
+        if self.points and not reference:
+            reference = self.points[0].label
         return (
             f"Study {self.name!r}: {self.question} {len(self.points)} points, reference "
             f"{reference!r}; {self.corpus}, {self.epochs} epochs, {self.samples} settings and "
@@ -247,30 +252,41 @@ class Study(Declared):
         self._check_types()
         if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
             raise UserError(f"study name {self.name!r} is not a name of a folder; change it")
-        if found := re.search(r"[/\\]", self.name):
-            raise UserError(f"study name {self.name!r} has a {found[0]!r}; take another character")
-        if (size := len(self.name.encode())) > NAME_BYTES:
+        separator = re.search(r"[/\\]", self.name)
+        if separator:
+            raise UserError(
+                f"study name {self.name!r} has a {separator[0]!r}; take another character"
+            )
+        size = len(self.name.encode())
+        if size > NAME_BYTES:
             raise UserError(
                 f"study name {self.name[:20]!r}... has {size} bytes; shorten it to {NAME_BYTES}"
             )
-        if not self.points:
-            raise UserError(f"study {self.name} has no points to compare")
-        counts = Counter(" ".join(point.label.split()) for point in self.points)
-        if odd := [label for label in counts if re.search("^$|[\ud800-\udfff]", label)]:
-            raise UserError(f"a point has the label {odd[0]!r}, which is no text; give it a name")
-        label, count = counts.most_common(1)[0]
-        if count > 1:
-            raise UserError(f"{count} points have the label {label!r}; give each its own label")
+        self._check_points()
         runs = len(self.points) * (self.samples + max(self.seeds, self.max_seeds))
         if runs > MOST_RUNS:
             raise UserError(f"the study has {runs:,} runs; lower samples or seeds")
         if self.direction not in DIRECTIONS:
             raise UserError(f"direction {self.direction!r} is not {' or '.join(DIRECTIONS)}")
-        if self.direction != DIRECTIONS[0] and any(point.is_row for point in self.points):
+        if self.direction == "maximize" and any(point.is_row for point in self.points):
             raise UserError(
                 "direction 'maximize': rows of the zoo have a loss, which is minimized; let the "
                 "functions and commands report a loss in nats per token, too"
             )
+
+    def _check_points(self) -> None:
+        if not self.points:
+            raise UserError(f"study {self.name} has no points to compare")
+        # Tables and consoles show runs of spaces as one.
+        labels = Counter(" ".join(point.label.split()) for point in self.points)
+        for label in labels:
+            if re.search("^$|[\ud800-\udfff]", label):
+                raise UserError(
+                    f"a point has the label {label!r}, which is no text; give it a name"
+                )
+        label, count = labels.most_common(1)[0]
+        if count > 1:
+            raise UserError(f"{count} points have the label {label!r}; give each its own label")
 
     def _check_types(self) -> None:
         for point in self.points:
@@ -278,29 +294,39 @@ class Study(Declared):
                 raise UserError(f"{point!r} is not a point; write Point(LABEL, ROW)")
             _check_types(point, f"point {point.label!r}: ")
         _check_types(self)
-        for name, own in options(self).items():
-            value, most = getattr(self, name), MOST_SEED if name == "seed" else MOST
-            if own.low is None or own.low <= value <= most or (own.switch and value == 0):
-                continue
-            raise UserError(f"{name} is {value!r}; give {own.low:g} to {most:,}")
+        for name, option in options(self).items():
+            value = getattr(self, name)
+            most = MOST
+            if name == "seed":
+                most = MOST_SEED
+            is_off = option.switch and value == 0
+            if option.low is not None and not is_off and not option.low <= value <= most:
+                raise UserError(f"{name} is {value!r}; give {option.low:g} to {most:,}")
 
     @property
     def sign(self) -> int:
         """The metric is `sign` times the loss in records."""
-        return 1 if self.direction == DIRECTIONS[0] else -1
+        if self.direction == "maximize":
+            return -1
+        return 1
 
     @property
     def search_words(self) -> str:
         """The ranges that the study and its points give, each once."""
-        spaces = [self.search, *(point.search or {} for point in self.points)]
-        given = {range_text(p, range_json(x)): 0 for own in spaces for p, x in own.items() if x}
-        return ", ".join(given)
+        spaces = [self.search] + [point.search or {} for point in self.points]
+        words = list[str]()
+        for space in spaces:
+            for path, bounds in space.items():
+                if bounds:
+                    words.append(range_text(path, range_json(bounds)))
+        return ", ".join(dict.fromkeys(words))
 
     @property
     def shown_unit(self) -> str:
         """The unit of losses, as a console shows it."""
-        rows = any(point.is_row for point in self.points)
-        return "nats/token" if rows else self.unit or self.metric
+        if any(point.is_row for point in self.points):
+            return "nats/token"
+        return self.unit or self.metric
 
     @property
     def settings_in_parallel(self) -> int:
@@ -308,8 +334,11 @@ class Study(Declared):
 
         At most half of the settings start together, so that the others are compared with them.
         """
-        half, share = math.ceil(self.samples / 2), math.ceil(PARALLEL_RUNS / len(self.points))
-        return self.parallel or min(half, share)
+        if self.parallel:
+            return self.parallel
+        half = math.ceil(self.samples / 2)
+        share = math.ceil(PARALLEL_RUNS / len(self.points))
+        return min(half, share)
 
     def confirm_seeds(self, count: int) -> range:
         """Return the first training seeds of confirm runs; tuning does not use them."""
@@ -318,22 +347,32 @@ class Study(Declared):
 
 
 def _check_types(declared: Any, where: str = "") -> None:
+    """Raise a `UserError` for a field of a study or a point that has another type."""
     for each in fields(declared):
-        value, kind = getattr(declared, each.name), each.type
-        if kind == Ranges | None:
-            kind = Ranges if value is not None else None
-        wanted, said = KINDS.get(kind, (None, ""))
-        if wanted is None:
+        value = getattr(declared, each.name)
+        kind = each.type
+        if kind == Ranges | None and value is not None:
+            kind = Ranges
+        if kind not in KINDS:
             continue
+        wanted, description = KINDS[kind]
         if kind in (Settings, Ranges):
-            fits = isinstance(value, Mapping) and all(
-                isinstance(k, str) and (wanted is Any or isinstance(v, wanted))
-                for k, v in value.items()
-            )
+            fits = _is_mapping(value, wanted)
         else:
             fits = isinstance(value, wanted) and not isinstance(value, bool)
         if not fits:
-            raise UserError(f"{where}{each.name} is {value!r}; give {said}")
-        if kind is Ranges and isinstance(value, Mapping):
+            raise UserError(f"{where}{each.name} is {value!r}; give {description}")
+        if kind is Ranges:
             for path, bounds in value.items():
                 check_range(f"{where}{each.name} {path}", bounds)
+
+
+def _is_mapping(value: Any, wanted: Any) -> bool:
+    """Return whether a value maps texts to values of a type."""
+    if not isinstance(value, Mapping):
+        return False
+    for name, item in value.items():
+        is_item = wanted is Any or isinstance(item, wanted)
+        if not isinstance(name, str) or not is_item:
+            return False
+    return True

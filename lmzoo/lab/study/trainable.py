@@ -146,10 +146,12 @@ def reference_id(study: Study, points: Sequence[Trainable]) -> str:
     """
     if not study.reference:
         return points[0].id
+    labels = list[str]()
     for point in points:
-        if study.reference in point.labels | {point.display_label, *point.display_aliases}:
+        shown = {point.display_label, *point.display_aliases}
+        if study.reference in point.labels | shown:
             return point.id
-    labels = [label for point in points for label in (point.label, *point.aliases)]
+        labels += [point.label, *point.aliases]
     raise UserError(f"reference: no point {study.reference!r}{near(study.reference, labels)}")
 
 
