@@ -22,7 +22,9 @@ MOST = 1 << 63
 
 def scalar(value: Any) -> Any:
     """Return a scalar of numpy or torch as Python's; other values as they are."""
-    return value.item() if getattr(value, "ndim", None) == 0 else value
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
 
 
 def whole(name: str, value: Any, least: int = 0) -> int:
@@ -60,30 +62,36 @@ def path(name: str, value: Any) -> str:
 
 def texts(name: str, value: Any) -> None:
     """Raise a `UserError` unless the value is a list or tuple of texts."""
-    if not isinstance(value, list | tuple) or not all(isinstance(own, str) for own in value):
-        raise UserError(f"{name} is {value!r:.60}; give a list of texts")
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return
+    raise UserError(f"{name} is {value!r:.60}; give a list of texts")
 
 
 def called(function: Function, name: str = "") -> Function:
     """Make a wrong number or name of arguments, no flag, or an impossible path a `UserError`."""
     signature = inspect.signature(function)
-    known = [own for own in signature.parameters if own != "self"]
+    known = list[str]()
+    flags = set[str]()
+    for parameter in signature.parameters.values():
+        if parameter.name != "self":
+            known.append(parameter.name)
+        if parameter.annotation in (bool, "bool"):
+            flags.add(parameter.name)
     name = name or function.__name__
-    flags = {own for own, p in signature.parameters.items() if p.annotation in (bool, "bool")}
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:
         try:
             found = signature.bind(*given, **named).arguments
         except TypeError as error:
-            unknown = [own for own in named if own not in known]
+            unknown = [given_name for given_name in named if given_name not in known]
             hint = ""
             if unknown:
                 hint = near(unknown[0], known)
             raise UserError(f"{name}: {error}{hint}; write {name}({', '.join(known)})") from None
-        for own in flags & found.keys():
-            if not isinstance(scalar(found[own]), bool):
-                raise UserError(f"{own} is {found[own]!r:.60}; give True or False")
+        for flag in flags & found.keys():
+            if not isinstance(scalar(found[flag]), bool):
+                raise UserError(f"{flag} is {found[flag]!r:.60}; give True or False")
         try:
             return function(*given, **named)
         except OSError as error:

@@ -24,15 +24,30 @@ from lmzoo.base.streams import prepare_streams, printable, stdout_error
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
-INTERNAL, TRACEBACK = 70, "LMZOO_TRACEBACK"
-"""Exit code of an error that is not foreseen, and the variable that shows where it is."""
+INTERNAL = 70
+"""Exit code of an error that is not foreseen."""
+TRACEBACK = "LMZOO_TRACEBACK"
+"""The variable that shows where it is."""
 LARGEST = 2**63
-MOST, MOST_SEED = 10**9, 10**15
-"""Largest count and largest seed of an option; 1000 * seed has 64 bits."""
+MOST = 10**9
+"""Largest count of an option."""
+MOST_SEED = 10**15
+"""Largest seed; 1000 * seed has 64 bits."""
 OF_THE_MACHINE = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENOTDIR),
-    *(errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP, errno.EMFILE, errno.ENODEV, errno.EFBIG),
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.EMFILE,
+    errno.ENAMETOOLONG,
+    errno.ENODEV,
     errno.ENOENT,
+    errno.ENOSPC,
+    errno.ENOTDIR,
+    errno.EPERM,
+    errno.EROFS,
 }
 """Error numbers that are not a fault of the program."""
 
@@ -53,10 +68,13 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
             text = printable(" ".join(describe_error(error).split()))
-            own = in_own_code(error)
-            where = "in your code" if own else "of lmzoo"
+            where = "of lmzoo"
+            code = INTERNAL
+            if in_own_code(error):
+                where = "in your code"
+                code = 2
             sys.stderr.write(f"error {where}: {text}; {TRACEBACK}=1 shows its traceback\n")
-            raise SystemExit(2 if own else INTERNAL) from None
+            raise SystemExit(code) from None
 
 
 def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
@@ -89,7 +107,9 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
             raise SystemExit(2) from None
         if error.errno not in OF_THE_MACHINE:
             raise
-        where = f"{error.filename}: " if error.filename else ""
+        where = ""
+        if error.filename:
+            where = f"{error.filename}: "
         exit_with_error(f"{where}{error.strerror}; see who may write there, and what is free")
     except Exception as error:
         if hasattr(error, "format_message"):
@@ -99,7 +119,9 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         # A library took the interrupt for an error: numba, while it compiles.
         sys.stderr.write(f"stopped; {type(error).__name__}: {error}\n")
         raise SystemExit(130) from None
-    raise SystemExit(code if isinstance(code, int) else 0)
+    if not isinstance(code, int):  # what the function of a command returned
+        code = 0
+    raise SystemExit(code)
 
 
 def _exit_with_usage_error(error: Any) -> NoReturn:
@@ -121,7 +143,9 @@ def _suggest(message: str, context: Any) -> str:
     kind, name = found.groups()
     if kind == "command":
         return f"no command {name!r}{near(name, context.command.list_commands(context))}"
-    options = [o for parameter in context.command.params for o in parameter.opts if o[0] == "-"]
+    options = list[str]()
+    for parameter in context.command.params:
+        options += [name for name in parameter.opts if name[0] == "-"]
     hint = near(name, options)
     if hint.startswith("; known") and "--set" in options:
         field = name.lstrip("-").replace("-", "_")
@@ -151,7 +175,9 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
         path, equals, value = text.partition("=")
         if not equals or not path:
             raise UserError(f"--set {text!r} is not FIELD=VALUE, as in model.width=64")
-        settings[path] = value if path.endswith(".path") else _parse_value(value)
+        settings[path] = value
+        if not path.endswith(".path"):  # a file may have the name 1
+            settings[path] = _parse_value(value)
         if isinstance(settings[path], int) and abs(settings[path]) >= LARGEST:
             raise UserError(f"--set {path}: {value} is too large; an integer has at most 64 bits")
     return settings
@@ -159,8 +185,9 @@ def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
 
 def setting_text(path: str, value: Any) -> str:
     """Return the text that `parse_settings` reads as this value: JSON, or text that is not JSON."""
-    plain = isinstance(value, str) and _parse_value(value) == value
-    return f"{path}={value if plain else json.dumps(value)}"
+    if not isinstance(value, str) or _parse_value(value) != value:
+        value = json.dumps(value)
+    return f"{path}={value}"
 
 
 def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
@@ -170,36 +197,47 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
     for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):
         head, _, rest = path.partition(".")
         if head not in SECTIONS or not rest:
-            name = rest if head.lower() in SECTIONS and rest else path
+            name = path
+            if rest and head.lower() in SECTIONS:
+                name = rest
             raise UserError(
-                f"field {path!r} does not start with {', '.join(f'{s}.' for s in SECTIONS)}; a "
-                f"field of the model is model.{name}, one of the training recipe.{name}"
+                f"field {path!r} does not start with model., recipe., corpus.; a field of the "
+                f"model is model.{name}, one of the training recipe.{name}"
             )
         if head == section:
             *parents, leaf = rest.split(".")
             node = tree
             for parent in parents:
-                node[parent] = node = _fields_of(node.get(parent, {}), path)
+                part = _fields_of(node.get(parent, {}), path)
+                node[parent] = part
+                node = part
             node[leaf] = value
     return tree
 
 
 def _fields_of(part: Any, path: str) -> dict[str, Any]:
     """Return the fields of a part, which may be given by its name alone."""
-    if not isinstance(part, str | Mapping):
-        raise UserError(f"field {path!r}: {part!r} is not a part that has fields; set it once")
-    return {"name": part} if isinstance(part, str) else dict(part)
+    if isinstance(part, str):
+        return {"name": part}
+    if isinstance(part, Mapping):
+        return dict(part)
+    raise UserError(f"field {path!r}: {part!r} is not a part that has fields; set it once")
 
 
 def _parse_value(text: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError:
-        return None if text.lower() == "none" else text
+        if text.lower() == "none":
+            return None
+        return text
 
 
 def _check_stdout() -> None:
-    if sys.stdout is not None and (error := stdout_error()):
+    if sys.stdout is None:
+        return
+    error = stdout_error()
+    if error:
         sys.stderr.write(f"error: stdout cannot be written: {error.strerror}\n")
         raise SystemExit(2) from None
 

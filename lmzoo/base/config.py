@@ -32,7 +32,9 @@ class OptionalName(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> Any:
-        return cls("none") if value is None else None
+        if value is None:
+            return cls("none")
+        return None
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -61,9 +63,12 @@ def config(cls: type[T]) -> type[T]:
 def _refuse_bools(cls: type, data: Any, validate: Any) -> Any:
     """Refuse `lr=true`, which Python takes for 1."""
     made = validate(data)
-    given = data if isinstance(data, Mapping) else getattr(data, "kwargs", None) or {}
+    given = data
+    if not isinstance(data, Mapping):  # the arguments of a constructor
+        given = getattr(data, "kwargs", None) or {}
     for name, value in given.items():
-        if isinstance(value, bool) and type(getattr(made, name)) in (int, float):
+        is_number = type(getattr(made, name)) in (int, float)
+        if is_number and isinstance(value, bool):
             raise UserError(f"{name}: a number is needed, got {str(value).lower()}")
     return made
 
@@ -98,7 +103,9 @@ def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
 
 def explain(error: pydantic.ValidationError, cls: type | None = None) -> str:
     """Return a validation error as one line: the field, what is wrong, and the value."""
-    known = [field.name for field in dataclasses.fields(cls)] if cls else None  # type: ignore[arg-type]
+    known = None
+    if cls:
+        known = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
     return "; ".join(_explain_detail(detail, known) for detail in error.errors())
 
 
@@ -108,9 +115,10 @@ _adapter = functools.cache(pydantic.TypeAdapter)
 def _explain_detail(detail: Any, known: list[str] | None) -> str:
     field = ".".join(map(str, detail["loc"]))
     if detail["type"] == "unexpected_keyword_argument":
-        return (
-            f"no field {field!r}{near(field, known or ()) or '; it has no fields' * (known == [])}"
-        )
+        hint = near(field, known or ())
+        if known == []:
+            hint = "; it has no fields"
+        return f"no field {field!r}{hint}"
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
         message = str(cause)
@@ -118,7 +126,9 @@ def _explain_detail(detail: Any, known: list[str] | None) -> str:
         message = f"an integer has at most 64 bits, got {detail['input']!r}"
     else:
         message = f"{detail['msg'].removeprefix('Value error, ')}, got {detail['input']!r}"
-    return f"{field}: {message}" if field else message
+    if field:
+        return f"{field}: {message}"
+    return message
 
 
 def _sorted_sets(value: Any) -> Any:
@@ -128,4 +138,6 @@ def _sorted_sets(value: Any) -> Any:
         return sorted(_sorted_sets(item) for item in value)
     if isinstance(value, list | tuple):
         return [_sorted_sets(item) for item in value]
-    return str(value) if isinstance(value, str) else value
+    if isinstance(value, str):  # a member of an enum, too
+        return str(value)
+    return value

@@ -23,7 +23,7 @@ import functools
 import inspect
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
@@ -34,12 +34,15 @@ PACKAGE = Path(__file__).parents[1]
 
 def part_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
     """Return the docstring that explains `name`, see `explanation`; "" if there is none."""
-    return explanation(*_find(registry, name, folder))
+    of_class, of_file = _find(registry, name, folder)
+    return explanation(of_class, of_file)
 
 
-def explanation(own: str, whole: str) -> str:
+def explanation(of_class: str, of_file: str) -> str:
     """Return the docstring with the equations: that of the class, or else that of its file."""
-    return own if any(" = " in line for line in first_block(own)) else whole
+    if any(" = " in line for line in first_block(of_class)):
+        return of_class
+    return of_file
 
 
 def first_block(docstring: str) -> list[str]:
@@ -61,14 +64,16 @@ def fields_text(cls: type) -> str:
         return ""
     assert isinstance(node, ast.ClassDef)
     lines: list[str] = []
-    for own, after in itertools.pairwise([*node.body, node]):
-        if isinstance(own, ast.AnnAssign) and isinstance(own.target, ast.Name):
+    # The text below a field is the statement after it.
+    for declared, after in itertools.pairwise([*node.body, node]):
+        if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name):
             meaning = ""
             if isinstance(after, ast.Expr):
                 meaning = _text(after.value)
-            if not meaning and isinstance(own.value, ast.Call) and own.value.args:
-                meaning = _text(own.value.args[0])  # the help of an option
-            lines.append(f"    {own.target.id}: {' '.join(meaning.split())}".rstrip(": "))
+            if not meaning and isinstance(declared.value, ast.Call) and declared.value.args:
+                meaning = _text(declared.value.args[0])  # the help of an option
+            line = f"    {declared.target.id}: {' '.join(meaning.split())}"
+            lines.append(line.rstrip(": "))
     return "\n".join(lines)
 
 
@@ -86,14 +91,14 @@ def _text(node: ast.expr) -> str:
 class WithFields:
     """The docstring of a class, with its fields when somebody reads it."""
 
-    def __init__(self, own: str) -> None:
-        self._own = own
+    def __init__(self, text: str) -> None:
+        self._text = text
 
     def __get__(self, instance: object, owner: type) -> str:
         fields = fields_text(owner)
         if fields:
-            return f"{self._own}\n\nFields:\n\n{fields}"
-        return self._own
+            return f"{self._text}\n\nFields:\n\n{fields}"
+        return self._text
 
 
 def documented(cls: type[Class]) -> type[Class]:
@@ -106,8 +111,10 @@ def _find(registry: str, name: str, folder: Path) -> tuple[str, str]:
     """Return the docstrings of a registered class and of its file; only that file is parsed."""
     decorator = re.compile(rf"@{registry}\(\s*['\"]{re.escape(name)}['\"]")
     for text in _sources(folder):
-        if decorator.search(text) and (found := _docstrings(text).get((registry, name))):
-            return found
+        if decorator.search(text):
+            found = _docstrings(text).get((registry, name))
+            if found:
+                return found
     return "", ""
 
 
@@ -124,11 +131,13 @@ def _docstrings(text: str) -> dict[tuple[str, str], tuple[str, str]]:
         module = ast.parse(text)
     except SyntaxError:  # a file that is being written
         return {}
-    whole, found = ast.get_docstring(module) or "", {}
+    of_file = ast.get_docstring(module) or ""
+    found = {}
     for node in module.body:
         if isinstance(node, ast.ClassDef):
-            own = ast.get_docstring(node) or ""
-            found.update((key, (own, whole)) for key in _registered(node))
+            of_class = ast.get_docstring(node) or ""
+            for key in _registered(node):
+                found[key] = (of_class, of_file)
     return found
 
 
@@ -172,13 +181,16 @@ class CellText(NamedTuple):
     def replaced(self, config: Mapping[str, Any]) -> list[str]:
         """Return what the cuts of a config replace: "input_to_gate (0): x_t W_xf → 0"."""
         cuts = {str(cut) for cut in config.get("cuts", ())}
-        rules = enumerate(self.cuts.items())
-        return [f"{cut} ({number}): {rule}" for number, (cut, rule) in rules if cut in cuts]
+        lines = []
+        for number, (cut, rule) in enumerate(self.cuts.items()):
+            if cut in cuts:
+                lines.append(f"{cut} ({number}): {rule}")
+        return lines
 
     def switched(self, config: Mapping[str, Any]) -> list[str]:
         """Return the equations that options of a config decide, and what its cuts replace."""
         forms = [_of(item, config) for item in self.equations if not isinstance(item, str)]
-        return [*forms, *self.replaced(config)]
+        return forms + self.replaced(config)
 
 
 def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] = ()) -> list[str]:
@@ -186,16 +198,19 @@ def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] =
 
     [] if no file describes the cell.
     """
-    layers = [
-        f"layer {number}: {line}"
-        for number, layer in enumerate((config or {}).get("layers", ()), 1)
-        for line in cell_equations(layer, folders)
-    ]
-    return layers + [
-        line
-        for part, text in _parts(config, folders)
-        for line in (*text.lines(part), *(f"cut {cut}" for cut in text.replaced(part)))
-    ]
+    lines = []
+    for number, layer in enumerate(_layers(config), 1):
+        for line in cell_equations(layer, folders):
+            lines.append(f"layer {number}: {line}")
+    for part, text in _parts(config, folders):
+        lines += text.lines(part)
+        lines += [f"cut {cut}" for cut in text.replaced(part)]
+    return lines
+
+
+def _layers(config: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+    """Return the configs of the cells in a stack."""
+    return (config or {}).get("layers", ())
 
 
 def equations_left(
@@ -209,43 +224,52 @@ def equations_left(
     comparison is with the cell itself, without options and cuts. `folders` have the source files of
     cells outside the package.
     """
-    parts, base = _parts(config, folders), _parts(reference, folders)
-    same = [part["name"] for part, _ in parts] == [part["name"] for part, _ in base]
-    plain = [part for part, _ in base] if same else [{}] * len(parts)
-    own, others = ((each or {}).get("layers", ()) for each in (config, reference))
-    pairs = enumerate(itertools.zip_longest(own, others[: len(own)]), 1)
-    layers = [
-        f"layer {number}: {line}"
-        for number, (layer, other) in pairs
-        for line in _layer_left(layer, other, folders)
-    ]
-    return layers + [
-        line
-        for (part, text), before in zip(parts, plain, strict=True)
-        for line in text.switched(part)
-        if line not in text.switched(before)
-    ]
+    lines = []
+    others = _layers(reference)[: len(_layers(config))]
+    layers = itertools.zip_longest(_layers(config), others)
+    for number, (layer, other) in enumerate(layers, 1):
+        for line in _layer_left(layer, other, folders):
+            lines.append(f"layer {number}: {line}")
+    parts = _parts(config, folders)
+    before = [part for part, _ in _parts(reference, folders)]
+    if _names(parts) != [part["name"] for part in before]:
+        before = [{}] * len(parts)
+    for (part, text), other in zip(parts, before, strict=True):
+        known = text.switched(other)
+        lines += [line for line in text.switched(part) if line not in known]
+    return lines
 
 
 def _layer_left(
     layer: Mapping[str, Any], other: Mapping[str, Any] | None, folders: Collection[Path]
 ) -> list[str]:
     """Return what a layer has that the same layer of the reference has not: first its name."""
-    names = [[part["name"] for part, _ in _parts(each, folders)] for each in (layer, other)]
-    new = [" ".join(names[0])] if other is not None and names[0] != names[1] else []
-    return new + equations_left(layer, other, folders)
+    lines = equations_left(layer, other, folders)
+    names = _names(_parts(layer, folders))
+    if other is not None and names != _names(_parts(other, folders)):
+        lines.insert(0, " ".join(names))
+    return lines
+
+
+def _names(parts: Iterable[tuple[Mapping[str, Any], CellText]]) -> list[str]:
+    return [part["name"] for part, _ in parts]
 
 
 def cut_names(cell: str) -> tuple[str, ...]:
     """Return the names of a cell's cuts in the order of their numbers; () if there are none."""
     text = cell_text(cell)
-    return () if text is None else tuple(text.cuts)
+    if text is None:
+        return ()
+    return tuple(text.cuts)
 
 
 def cell_text(name: str, folders: Collection[Path] = ()) -> CellText | None:
     """Return what the docstring of a registered cell says; None if no file registers it."""
-    texts = (part_docstring("CELLS", name, folder) for folder in (CELLS, *folders))
-    return next((parse_equations(text) for text in texts if text), None)
+    for folder in (CELLS, *folders):
+        text = part_docstring("CELLS", name, folder)
+        if text:
+            return parse_equations(text)
+    return None
 
 
 @functools.cache
@@ -257,14 +281,23 @@ def parse_equations(docstring: str) -> CellText:
     for line in docstring.splitlines():
         if not line.startswith("    "):
             continue
-        if line[4:5].strip() and (rows := ROW.findall(line)):
-            cuts |= {int(number): (cut, _replacements(rules)) for number, cut, rules in rows}
-        elif not cuts and (found := FORM.match(line.strip())):
+        rows = ROW.findall(line)
+        if rows and line[4:5].strip():
+            for number, cut, rules in rows:
+                cuts[int(number)] = (cut, _replacements(rules))
+            continue
+        if cuts:  # the table is the end of the equations
+            continue
+        found = FORM.match(line.strip())
+        if found:
             left = (found[1] or left).strip()
-            form = Form(found[3], found[4], f"{left} = {found[2].strip()}")
-            earlier = equations.pop() if found[1] is None and equations else ()
-            equations.append((*(earlier if isinstance(earlier, tuple) else ()), form))
-        elif not cuts and (" = " in line or line.strip().startswith("| ")):
+            forms = (Form(found[3], found[4], f"{left} = {found[2].strip()}"),)
+            if found[1] is None and equations:  # another form of the equation before
+                earlier = equations.pop()
+                if isinstance(earlier, tuple):
+                    forms = earlier + forms
+            equations.append(forms)
+        elif " = " in line or line.strip().startswith("| "):
             equations.append(line[4:])
     return CellText(tuple(equations), dict(cuts[number] for number in sorted(cuts)))
 
@@ -272,8 +305,11 @@ def parse_equations(docstring: str) -> CellText:
 def _replacements(rules: str) -> str:
     """Return what a cut replaces; a term without an arrow becomes 0."""
     changes, colon, comment = rules.partition(": ")
-    parts = [part for part in changes.split("; ") if part]
-    arrows = [part if " → " in part or " = " in part else f"{part} → 0" for part in parts]
+    arrows = []
+    for change in filter(None, changes.split("; ")):
+        if " → " not in change and " = " not in change:
+            change += " → 0"
+        arrows.append(change)
     return "; ".join(arrows) + colon + comment
 
 
@@ -281,8 +317,10 @@ def _of(item: str | tuple[Form, ...], config: Mapping[str, Any]) -> str:
     """Return a line, or the form of an equation under the options of a config."""
     if isinstance(item, str):
         return item
-    chosen = (form for form in item if str(config.get(form.field)) == form.value)
-    return next(chosen, item[0]).line
+    for form in item:
+        if str(config.get(form.field)) == form.value:
+            return form.line
+    return item[0].line
 
 
 def _parts(
@@ -292,7 +330,8 @@ def _parts(
     found = []
     while _is_part(config):
         text = cell_text(str(config["name"]), folders)
-        found += [] if text is None else [(config, text)]
+        if text is not None:
+            found.append((config, text))
         config = config.get("inner")
     return found
 

@@ -81,23 +81,33 @@ def environment(
     `sources`, its files and its command, have the names. `given` are its variables. The `place` of
     a command is that of its packages; those of this process have the versions of its start.
     """
-    known = tuple(modules)  # a thread may import meanwhile
-    own = {name.partition(".")[0] for name in known if name not in _BEFORE}
-    own.update(word.decode() for text in sources for word in _imported(text))
-    torch: Any = sys.modules.get("torch", False)
-    is_gpu = torch and torch.cuda.is_initialized()
-    found = {
+    imported = set[str]()
+    for module in tuple(modules):  # a copy, as a thread may import meanwhile
+        if module not in _BEFORE:
+            imported.add(module.partition(".")[0])
+    for text in sources:
+        imported.update(word.decode() for word in _imported(text))
+    found: dict[str, Any] = {
         **_fixed(Path.cwd()),
         "python": _python(place),
-        "cuda": torch and torch.version.cuda,
-        "device": torch.cuda.get_device_name() if is_gpu else "cpu",
-        "threads": torch and torch.get_num_threads(),
-        "kernels": "compiled" * ("lmzoo.kernels.cpu.compiled" in sys.modules),
-        **{name: _version(name, place) for name in NUMERIC},
-        "packages": _packages(own, place),
-        "folders": place[1:],
-        "variables": _variables(sources, given),
+        "cuda": None,
+        "device": "cpu",
+        "threads": None,
+        "kernels": "",
     }
+    torch: Any = sys.modules.get("torch")
+    if torch:
+        found["cuda"] = torch.version.cuda
+        found["threads"] = torch.get_num_threads()
+        if torch.cuda.is_initialized():
+            found["device"] = torch.cuda.get_device_name()
+    if "lmzoo.kernels.cpu.compiled" in sys.modules:
+        found["kernels"] = "compiled"
+    for name in NUMERIC:
+        found[name] = _version(name, place)
+    found["packages"] = _packages(imported, place)
+    found["folders"] = place[1:]
+    found["variables"] = _variables(sources, given)
     return {name: value for name, value in found.items() if value}
 
 
@@ -114,7 +124,8 @@ def differences(old: Environment, new: Environment, *, program: bool) -> dict[st
     known = counted(old, program=program)
     now = counted(new, program=program)
     both = known.keys() & now.keys()
-    return {name: (known[name], now[name]) for name in sorted(both) if known[name] != now[name]}
+    changed = [name for name in sorted(both) if known[name] != now[name]]
+    return {name: (known[name], now[name]) for name in changed}
 
 
 def counted(environment: Environment, *, program: bool) -> dict[str, str]:
@@ -123,8 +134,16 @@ def counted(environment: Environment, *, program: bool) -> dict[str, str]:
     for name, value in environment.items():
         if isinstance(value, Mapping):
             found |= counted(value, program=program)
-        elif not QUIET.fullmatch(name) if program else name in NUMERIC:
-            found[name] = "not set" if value is None else str(value).partition("+")[0]
+            continue
+        is_counted = name in NUMERIC
+        if program:
+            is_counted = not QUIET.fullmatch(name)
+        if not is_counted:
+            continue
+        if value is None:
+            found[name] = "not set"
+        else:
+            found[name], _, _ = str(value).partition("+")
     return found
 
 
@@ -139,8 +158,8 @@ def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
     """
     there = points.get(reference, {})
     found = {}
-    for point, own in points.items():
-        for name, values in own.items():
+    for point, of_point in points.items():
+        for name, values in of_point.items():
             if name in there and not values & there[name]:
                 found[point] = name
     return found
@@ -149,12 +168,12 @@ def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
 def present(old: Environment) -> dict[str, Any]:
     """Return what is known here and now of the things that another process has recorded."""
     place = place_of(old.get("folders", ()))
-    names = (*NUMERIC, *old.get("packages", ()))
-    versions = {name: _version(name, place) for name in names}
+    names = NUMERIC + tuple(old.get("packages", ()))
+    variables = old.get("variables", ())
     return {
         "python": _python(place),
-        "packages": {name: version for name, version in versions.items() if version},
-        "variables": {name: _hashed(os.environ.get(name)) for name in old.get("variables", ())},
+        "packages": _installed(names, place),
+        "variables": {name: _hashed(os.environ.get(name)) for name in variables},
     }
 
 
@@ -165,8 +184,11 @@ def place_of(folders: Iterable[str] = ()) -> Place:
 
 def _python(place: Place) -> str:
     """Return the version of Python; of another one, as the names of its folders have it."""
-    found = [re.search(r"python(3[\d.]*)", folder) for folder in place[1:]]
-    return next((match[1] for match in found if match), platform.python_version())
+    for folder in place[1:]:
+        found = re.search(r"python(3[\d.]*)", folder)
+        if found:
+            return found[1]
+    return platform.python_version()
 
 
 @functools.cache
@@ -195,9 +217,10 @@ def cpu() -> tuple[str, str]:
 
 @functools.lru_cache(1 << 12)
 def _version(name: str, place: Place = ()) -> str:
-    folders = place[1:] or sys.path
-    found = metadata.distributions(name=name, path=[*folders])
-    return next((own.version for own in found), "")
+    folders = list(place[1:] or sys.path)
+    for distribution in metadata.distributions(name=name, path=folders):
+        return distribution.version  # the first one is imported
+    return ""
 
 
 _distributions = functools.cache(metadata.packages_distributions)
@@ -205,9 +228,17 @@ _distributions = functools.cache(metadata.packages_distributions)
 
 def _packages(modules: set[str], place: Place) -> dict[str, str]:
     """Return the distributions of top-level modules, and their versions."""
-    known = _distributions() if modules else {}  # to read them takes 0.2 s
-    names = {name for module in modules for name in known.get(module, [module])}
-    versions = {name: _version(name, place) for name in sorted(names)}
+    if not modules:  # to read the distributions takes 0.2 s
+        return {}
+    names = set[str]()
+    for module in modules:
+        names.update(_distributions().get(module, [module]))
+    return _installed(sorted(names), place)
+
+
+def _installed(names: Iterable[str], place: Place) -> dict[str, str]:
+    """Return the versions of the distributions that are installed."""
+    versions = {name: _version(name, place) for name in names}
     return {name: version for name, version in versions.items() if version}
 
 
@@ -217,12 +248,18 @@ def _imported(source: bytes) -> Iterator[bytes]:
 
 
 def _variables(sources: Collection[bytes], given: Mapping[str, str]) -> dict[str, str | None]:
-    named = {(a or b).decode() for text in sources for a, b in VARIABLE.findall(text)}
-    return {name: _hashed(given.get(name)) for name in sorted(named) if not OURS.match(name)}
+    names = set[str]()
+    for text in sources:
+        for in_quotes, of_shell in VARIABLE.findall(text):
+            names.add((in_quotes or of_shell).decode())
+    return {name: _hashed(given.get(name)) for name in sorted(names) if not OURS.match(name)}
 
 
 def _hashed(value: str | None) -> str | None:
-    return value and hashlib.sha256(value.encode(errors="replace")).hexdigest()[:8]
+    """Return a short hash of a text; none and an empty one as they are."""
+    if not value:
+        return value
+    return hashlib.sha256(value.encode(errors="replace")).hexdigest()[:8]
 
 
 @functools.cache
@@ -243,4 +280,6 @@ def find_commit(root: Path, *, above: bool = False) -> str:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS)
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    if done.returncode != 0:
+        return ""
+    return done.stdout.strip()

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 FRAME = re.compile(r'\s*File "(.+)", line (\d+)')
+Frame = tuple[str, int | None]
+"""A file, and a line of it."""
 
 
 class UserError(ValueError):
@@ -41,30 +43,43 @@ def describe_error(error: BaseException) -> str:
     message = message.encode(errors="backslashreplace").decode()  # a frame has no other text
     if isinstance(error, ProgramError):
         return message
-    frames = [(f.filename, f.lineno) for f in traceback.extract_tb(error.__traceback__)]
-    return f"{type(error).__name__}: {message}{_place(frames)}"
+    return f"{type(error).__name__}: {message}{_place(_frames(error))}"
+
+
+def _frames(error: BaseException) -> list[Frame]:
+    """Return the places of a traceback, the last call last."""
+    return [(call.filename, call.lineno) for call in traceback.extract_tb(error.__traceback__)]
 
 
 def described_output(lines: Sequence[str]) -> str:
     """Return the last line of a program's output, with the place of its Python traceback."""
-    frames = [(m[1], int(m[2])) for m in map(FRAME.match, lines) if m]
-    return f"{lines[-1].strip() if lines else 'it printed nothing'}{_place(frames)}"
+    if not lines:
+        return "it printed nothing"
+    frames: list[Frame] = []
+    for line in lines:
+        found = FRAME.match(line)
+        if found:
+            frames.append((found[1], int(found[2])))
+    return lines[-1].strip() + _place(frames)
 
 
 def in_own_code(error: BaseException) -> bool:
     """Return whether code of the user's raised an exception, or called what did."""
-    return bool(_own([(f.filename, 0) for f in traceback.extract_tb(error.__traceback__)]))
+    return bool(_of_user(_frames(error)))
 
 
-def _own(frames: Sequence[tuple[str, int | None]]) -> list[tuple[str, int | None]]:
-    installed = (sysconfig.get_path(name) + os.sep for name in ("stdlib", "purelib", "platlib"))
-    others = (str(Path(__file__).parents[1]) + os.sep, "<", *installed)
-    return [frame for frame in frames if not frame[0].startswith(others)]
+def _of_user(frames: Sequence[Frame]) -> list[Frame]:
+    others = [str(Path(__file__).parents[1]) + os.sep, "<"]  # ours, and <string>
+    for name in ("stdlib", "purelib", "platlib"):
+        others.append(sysconfig.get_path(name) + os.sep)
+    return [frame for frame in frames if not frame[0].startswith(tuple(others))]
 
 
-def _place(frames: Sequence[tuple[str, int | None]]) -> str:
-    file, line = (_own(frames) or [*frames] or [("", None)])[-1]
-    return f" ({Path(file).name}, line {line})" if file else ""
+def _place(frames: Sequence[Frame]) -> str:
+    last = (_of_user(frames) or frames)[-1:]
+    for file, line in last:
+        return f" ({Path(file).name}, line {line})"
+    return ""
 
 
 @contextlib.contextmanager
@@ -72,7 +87,10 @@ def writing(path: Path) -> Iterator[None]:
     """Make the folder of a file that the block writes; an error of the disk is a `UserError`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
+        existing = path
+        if not path.exists():
+            existing = path.parent
+        if not os.access(existing, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         yield
     except OSError as error:
@@ -90,12 +108,19 @@ def user_path(text: str | Path) -> Path:
         raise UserError(f"{text}: no such home folder; give another path") from None
 
 
+MOST_NEAR = 5
 KNOWN = 12
 """Names that a message lists when none is similar."""
 OTHER_NAMES = {
-    "learning rate": "lr", "batch size": "batch", "hidden size": "width", "dim": "width",
-    "seq len": "length", "max length": "length", "block size": "block", "n layer": "num_layers",
-}  # fmt: skip
+    "learning rate": "lr",
+    "batch size": "batch",
+    "hidden size": "width",
+    "dim": "width",
+    "seq len": "length",
+    "max length": "length",
+    "block size": "block",
+    "n layer": "num_layers",
+}
 """Names of other libraries -> ours."""
 
 
@@ -114,10 +139,15 @@ def near(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(wanted, plain.values(), n=3)
     similar = [other for other in names if plain[other] in close]
     similar.sort(key=lambda other: close.index(plain[other]))
-    if found := list(dict.fromkeys([*whole, *sorted(parts, key=len), *similar]))[:5]:
-        return f"; near: {', '.join(found)}"
+    found = dict.fromkeys(whole + sorted(parts, key=len) + similar)
+    if found:
+        return f"; near: {', '.join(list(found)[:MOST_NEAR])}"
+    if not names:
+        return ""
     listed = ", ".join(names[:KNOWN])
-    return f"; known: {listed}{', ...' if len(names) > KNOWN else ''}" if names else ""
+    if len(names) > KNOWN:
+        listed += ", ..."
+    return f"; known: {listed}"
 
 
 def _plain(name: str) -> str:

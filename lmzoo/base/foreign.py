@@ -36,10 +36,11 @@ own size."""
 
 def parts_of(name: str) -> list[str]:
     """Return the parts of a foreign name; a `UserError` if it is no path below a folder."""
-    parts = name.split("/") if isinstance(name, str) else [""]
-    if not all(map(is_plain, parts)) or len(name) > WHOLE:
-        raise _refusal(name, "it is no plain path below one folder")
-    return parts
+    if isinstance(name, str) and len(name) <= WHOLE:
+        parts = name.split("/")
+        if all(map(is_plain, parts)):
+            return parts
+    raise _refusal(name, "it is no plain path below one folder")
 
 
 def is_plain(part: str) -> bool:
@@ -59,12 +60,13 @@ def below(root: Path, name: str) -> Path:
     try:
         with contextlib.suppress(FileNotFoundError):
             path.resolve(strict=True)  # without `strict`, Python 3.13 ignores a loop of links
-        inside = path.resolve().is_relative_to(root.resolve())
-        if inside and path.exists() and not (path.is_file() or path.is_dir()):
+        is_inside = path.resolve().is_relative_to(root.resolve())
+        is_plain_file = not path.exists() or path.is_file() or path.is_dir()
+        if is_inside and not is_plain_file:
             raise _refusal(name, "it is a pipe or a device")
     except (OSError, RuntimeError):  # a loop of links
-        inside = False
-    if not inside:
+        is_inside = False
+    if not is_inside:
         raise _refusal(name, f"it is a link out of {root}")
     return path
 
@@ -84,8 +86,9 @@ def checked(names: Iterable[str]) -> list[str]:
                 raise _refusal(name, f"{known[form]!a} differs from it by case or form only")
             if end < len(parts):
                 folders.add(start)
-    if both := sorted(folders & {*files}):
-        raise _refusal(both[0], "it is a file and a folder")
+    both = folders.intersection(files)
+    if both:
+        raise _refusal(min(both), "it is a file and a folder")
     return files
 
 

@@ -22,7 +22,8 @@ def machine_bytes() -> int:
 
 def require_memory(size: int, what: str) -> None:
     """Raise a `UserError` if `size` bytes, which `what` needs, are more than the machine has."""
-    if size > (there := machine_bytes()):
+    there = machine_bytes()
+    if size > there:
         raise UserError(
             f"{what} needs at least {_text(size)}, but this machine has {_text(there)} of memory; "
             "choose smaller sizes"
@@ -42,7 +43,9 @@ def allocating(what: str) -> Iterator[None]:
 
 
 def _text(size: int) -> str:
-    return f"{size / 2**30:,.0f} GiB" if size >= 2**30 else f"{size / 2**20:,.0f} MiB"
+    if size >= 2**30:
+        return f"{size / 2**30:,.0f} GiB"
+    return f"{size / 2**20:,.0f} MiB"
 
 
 @contextlib.contextmanager

@@ -87,9 +87,11 @@ def import_module(name: str, origin: str) -> ModuleType:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
-        own = [frame for frame in frames if not frame.filename.startswith("<frozen ")]
-        where = f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
+        where = ""
+        for frame in traceback.extract_tb(error.__traceback__):
+            # The last frame that is not ours, nor one of Python's own import.
+            if frame.filename != __file__ and not frame.filename.startswith("<frozen "):
+                where = f" ({frame.filename}, line {frame.lineno})"
         text = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise UserError(f"{origin} cannot be imported: {text}{where}") from error
 
@@ -99,7 +101,9 @@ def locate(path: Path) -> tuple[Path, str]:
     if "." in path.stem:
         name = path.stem.replace(".", "_")
         raise UserError(f"{path} has a dot in its name, so it is no module; name it {name}.py")
-    parts = [path.stem] if path.name != "__init__.py" else []
+    parts = []
+    if path.name != "__init__.py":
+        parts.append(path.stem)
     folder = path.parent
     while (folder / "__init__.py").exists():
         parts.append(folder.name)
@@ -110,7 +114,8 @@ def locate(path: Path) -> tuple[Path, str]:
 @contextlib.contextmanager
 def _marked() -> Iterator[None]:
     global _importing
-    before, _importing = _importing, True
+    before = _importing
+    _importing = True
     try:
         yield
     finally:

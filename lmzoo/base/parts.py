@@ -24,11 +24,11 @@ def missing_parts(module: str, needs: tuple[str, ...] = ()) -> list[str]:
 
     It is empty if no extra brings the module.
     """
-    own = [extra for extra, modules in PARTS.items() if module in modules]
-    if not own:
+    bringing = [extra for extra, modules in PARTS.items() if module in modules]
+    if not bringing:
         return []
     lacking = [extra for extra in needs if not is_complete(extra)]
-    return [*dict.fromkeys([*lacking, *own])]
+    return list(dict.fromkeys(lacking + bringing))
 
 
 def is_complete(extra: str) -> bool:

@@ -26,19 +26,25 @@ def _token(found: re.Match[str]) -> str:
     word = found[0].lower()
     if word.startswith('"'):
         return found[0]
-    infinite = "-Infinity" if word.startswith("-") else "Infinity"
-    return infinite if "inf" in word else "NaN"
+    if "inf" not in word:
+        return "NaN"
+    if word.startswith("-"):
+        return "-Infinity"
+    return "Infinity"
 
 
 def check_whole(text: str, start: int, end: int) -> None:
     """Raise a `UserError` if a place of a text is a part of a number: `1.5` of `-1.5e-05`."""
+    taken = text[start:end]
+    mark = "[.,]"
+    if "." in taken:  # the comma of 1.5,2 is no decimal one
+        mark = "[.]"
+    # Both patterns match an empty text, too.
     before = re.search(r"((?<![\w)\]])-)?(\d+\.?)?$", text[max(0, start - 99) : start])
-    mark = "[.]" if "." in text[start:end] else "[.,]"  # the comma of 1.5,2 is no decimal one
     after = re.compile(rf"(\d*({mark}\d+)*([eE][+-]?\d+)?)").match(text, end)
-    whole = f"{before and before[0]}{text[start:end]}{after and after[0]}"
-    if whole != text[start:end] and re.search(r"\d", text[start:end]):
-        found = f"the pattern takes {text[start:end]!r} of {whole!r}"
-        raise UserError(rf"{found}; take the number whole: (\S+)")
+    whole = f"{before and before[0]}{taken}{after and after[0]}"
+    if whole != taken and re.search(r"\d", taken):
+        raise UserError(rf"the pattern takes {taken!r} of {whole!r}; take the number whole: (\S+)")
 
 
 def with_digits(text: str) -> str:
@@ -50,4 +56,6 @@ def duration(seconds: float) -> str:
     """Format a time as `45 s`, `12 min` or `3.4 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:,.1f} h"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:,.1f} h"

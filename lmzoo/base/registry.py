@@ -43,7 +43,8 @@ class Registry(Generic[T]):
         A `UserError` says that another part has this name or this Config.
         """
         known = self._parts.get(name)
-        if not (replace or known is None or known == part or _origin(known) == _origin(part)):
+        is_new = known is None or known == part
+        if not is_new and not replace and _origin(known) != _origin(part):
             raise UserError(
                 f"{self.kind} {name!r} is registered already, by {_origin(known)}; choose another "
                 f"name in {_origin(part)}"
@@ -66,7 +67,8 @@ class Registry(Generic[T]):
 
         def register(part: T) -> T:
             lacking = sorted(getattr(part, "__abstractmethods__", ()))
-            lacking += [] if hasattr(part, "Config") else ["Config"]
+            if not hasattr(part, "Config"):
+                lacking.append("Config")
             if lacking:
                 names = " and ".join(lacking)
                 raise UserError(f"{self.kind} {name!r} lacks {names}; add it to {_origin(part)}")
@@ -101,7 +103,9 @@ class Registry(Generic[T]):
         configs = tuple(part.Config for part in self._parts.values())  # type: ignore[attr-defined]
         if isinstance(value, configs):
             return value
-        fields = {"name": value} if isinstance(value, str) else value
+        fields = value
+        if isinstance(value, str):
+            fields = {"name": value}
         if not isinstance(fields, Mapping) or "name" not in fields:
             raise UserError(f"a {self.kind} is a name or a mapping with 'name', got {value!r}")
         part = self[fields["name"]]
@@ -110,7 +114,8 @@ class Registry(Generic[T]):
 
     def name_of(self, part_config: Any) -> str:
         """Return the name of the part to which this config belongs."""
-        return next(n for n, part in self._parts.items() if part.Config is type(part_config))  # type: ignore[attr-defined]
+        kind = type(part_config)
+        return next(name for name, part in self._parts.items() if part.Config is kind)  # type: ignore[attr-defined]
 
     def dump(self, part_config: Any) -> dict[str, Any]:
         """Return `{"name": ..., fields}`, the inverse of `parse`."""
@@ -122,9 +127,8 @@ class Registry(Generic[T]):
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Let pydantic validate and write fields that are annotated `Annotated[Any, REGISTRY]`."""
-        return core_schema.no_info_plain_validator_function(
-            self.parse, serialization=core_schema.plain_serializer_function_ser_schema(self.dump)
-        )
+        dump = core_schema.plain_serializer_function_ser_schema(self.dump)
+        return core_schema.no_info_plain_validator_function(self.parse, serialization=dump)
 
 
 def _origin(part: Any) -> str:
@@ -132,20 +136,28 @@ def _origin(part: Any) -> str:
     if not hasattr(part, "__qualname__"):
         return repr(part)
     module = sys.modules.get(part.__module__)
-    return f"{getattr(module, '__file__', None) or part.__module__}: {part.__qualname__}"
+    place = getattr(module, "__file__", None) or part.__module__
+    return f"{place}: {part.__qualname__}"
 
 
 def part_modules(value: Any) -> set[str]:
     """Return the modules that define the parts of a config, nested configs included."""
+    modules = set[str]()
     if isinstance(value, Mapping):
-        return set[str]().union(*map(part_modules, value.values()))
-    if not dataclasses.is_dataclass(value):
+        for item in value.values():
+            modules |= part_modules(item)
+    elif dataclasses.is_dataclass(value):
+        kind = type(value)
+        modules.add(kind.__module__)
+        if kind in PARTS:
+            modules.add(PARTS[kind].__module__)
+        for declared in dataclasses.fields(value):
+            modules |= part_modules(getattr(value, declared.name))
+    else:
         part = getattr(value, "part", None)  # a normaliser
-        return {part.__module__} if part is not None else set()
-    modules = {type(value).__module__}
-    if type(value) in PARTS:
-        modules.add(PARTS[type(value)].__module__)
-    return modules.union(*(part_modules(getattr(value, f.name)) for f in dataclasses.fields(value)))
+        if part is not None:
+            modules.add(part.__module__)
+    return modules
 
 
 def discover(package: str) -> None:

@@ -40,5 +40,5 @@ def quiet(*names: str, level: int = logging.WARNING) -> Iterator[None]:
     try:
         yield
     finally:
-        for logger, own in zip(loggers, before, strict=True):
-            logger.setLevel(own)
+        for logger, its_level in zip(loggers, before, strict=True):
+            logger.setLevel(its_level)

@@ -79,11 +79,12 @@ def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str) -> None:
 
 def check_range(what: str, bounds: Range | None) -> None:
     """Raise a `UserError`, which begins with `what`, if bounds are not in order."""
-    if not isinstance(bounds, Choice | None):
-        if not bounds.low < bounds.high:
-            raise UserError(f"{what}: the first number must be the lower one, got {bounds}")
-        if bounds.log and bounds.low <= 0:
-            raise UserError(f"{what}: a log range must start above 0, got {bounds}")
+    if isinstance(bounds, Choice | None):
+        return
+    if not bounds.low < bounds.high:
+        raise UserError(f"{what}: the first number must be the lower one, got {bounds}")
+    if bounds.log and bounds.low <= 0:
+        raise UserError(f"{what}: a log range must start above 0, got {bounds}")
 
 
 DECADE = 10.0
@@ -97,31 +98,40 @@ def short_range(value: Any) -> Any:
     """
     if isinstance(value, list) and value:
         return Choice(tuple(value))
-    if not (isinstance(value, tuple) and len(value) == 2 and {*map(type, value)} <= {int, float}):
+    if not isinstance(value, tuple) or len(value) != 2:
+        return value
+    kinds = {type(bound) for bound in value}
+    if not kinds <= {int, float}:  # True is no number
         return value
     low, high = value
     if not low < high:
         return value
-    kind = IntRange if {*map(type, value)} == {int} else FloatRange
-    return kind(low, high, log=low > 0 and high >= DECADE * low)
+    log = low > 0 and high >= DECADE * low
+    if kinds == {int}:
+        return IntRange(low, high, log)
+    return FloatRange(low, high, log)
 
 
 def middle(bounds: Range) -> Any:
     """Return the middle of a range, of its logarithm if it is logarithmic, or the first choice."""
     if isinstance(bounds, Choice):
         return bounds.values[0]
-    low, high = bounds.low, bounds.high
-    value = math.sqrt(low * high) if bounds.log else (low + high) / 2
-    return round(value) if isinstance(bounds, IntRange) else float(f"{value:.4g}")
+    value = (bounds.low + bounds.high) / 2
+    if bounds.log:
+        value = math.sqrt(bounds.low * bounds.high)
+    if isinstance(bounds, IntRange):
+        return round(value)
+    return float(f"{value:.4g}")
 
 
 def ranges(cls: type) -> dict[str, Range]:
     """Return the search ranges of a config class, by field name."""
-    hints = get_type_hints(cls, include_extras=True)
-    declared = {
-        name: [x for x in get_args(hint) if isinstance(x, Range)] for name, hint in hints.items()
-    }
-    return {name: marks[0] for name, marks in declared.items() if marks}
+    found = {}
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        for mark in get_args(hint):
+            if isinstance(mark, Range):
+                found.setdefault(name, mark)
+    return found
 
 
 def parse_range(text: str) -> Range:
@@ -140,13 +150,10 @@ def parse_range(text: str) -> Range:
     if bounds is None or scale not in ("", "log"):
         raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
     low, high = bounds
-    kind = IntRange
-    if not (isinstance(low, int) and isinstance(high, int)):
-        kind = FloatRange
-        low = float(low)
-        high = float(high)
     try:
-        return kind(low, high, log=bool(scale))  # type: ignore[arg-type]
+        if isinstance(low, int) and isinstance(high, int):
+            return IntRange(low, high, bool(scale))
+        return FloatRange(float(low), float(high), bool(scale))
     except UserError as error:
         reason = str(error).partition(": ")[2]
         raise UserError(f"search range {text!r}: {reason}") from None
@@ -163,8 +170,13 @@ def range_text(path: str, bounds: Mapping[str, Any]) -> str:
     """Return the option with which `changed_search` gives a field this range, as plain data."""
     if "values" in bounds:
         values = ",".join(map(str, bounds["values"]))
-        return f"{path}={values}" + "," * (len(bounds["values"]) == 1)
-    return f"{path}={bounds['low']!r}:{bounds['high']!r}" + ":log" * bool(bounds.get("log"))
+        if len(bounds["values"]) == 1:
+            values += ","  # or it is no choice
+        return f"{path}={values}"
+    text = f"{path}={bounds['low']!r}:{bounds['high']!r}"
+    if bounds.get("log"):
+        text += ":log"
+    return text
 
 
 def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> dict[str, Any]:
@@ -184,16 +196,24 @@ def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -
     return changed
 
 
-def near_bound(value: Any, range_: Range) -> bool:
+def near_bound(value: Any, bounds: Range) -> bool:
     """Return True if `value` is within 2 % of the range's width of a bound.
 
     A logarithmic range is measured in logarithms. A choice has no bounds.
     """
-    if isinstance(range_, Choice):
+    if isinstance(bounds, Choice):
         return False
-    scale = math.log if range_.log else float
-    low, high, x = scale(range_.low), scale(range_.high), scale(value)
-    return min(x - low, high - x) <= 0.02 * (high - low)
+    scale = float
+    if bounds.log:
+        scale = math.log
+    low = scale(bounds.low)
+    high = scale(bounds.high)
+    place = scale(value)
+    return min(place - low, high - place) <= 0.02 * (high - low)
+
+
+WORDS = {"true": True, "false": False, "none": None}
+"""Words of a choice that are no text."""
 
 
 def _number(text: str) -> int | float:
@@ -207,4 +227,4 @@ def _value(text: str) -> Any:
     try:
         return _number(text)
     except ValueError:
-        return {"true": True, "false": False, "none": None}.get(text.lower(), text)
+        return WORDS.get(text.lower(), text)

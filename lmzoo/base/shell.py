@@ -30,30 +30,43 @@ def named_files(command: str, folder: Path) -> list[str]:
     Those below the folder, which is absolute, are relative. Known are `cd`, subshells, variables,
     `-m`, `--config=FILE` and `@FILE`.
     """
-    found, here, outside, before = dict[str, None](), folder, [folder], ""
+    found = dict[str, None]()
+    here = folder
+    outside = [folder]
+    """The folders in which the subshells around were started."""
+    before = ""
     for word in WORDS.findall(os.path.expandvars(command)):
         value = os.path.expanduser(word.rpartition("=")[2].removeprefix("@"))  # noqa: PTH111
-        path = here / (value.replace(".", "/") + ".py" if before == "-m" else value)
+        if before == "-m":
+            value = value.replace(".", "/") + ".py"
+        path = here / value
+        is_written = WRITES.fullmatch(before) or WRITES.fullmatch(word)
         if word == "(":
             outside.append(here)
         elif word == ")":
-            here = outside.pop() if outside else folder
+            here = folder
+            if outside:
+                here = outside.pop()
         elif before == "cd":
             here = path
         # Not `Path.is_file`, which refuses a word that is too long for a name.
-        elif os.path.isfile(path) and not WRITES.fullmatch(before) and not WRITES.fullmatch(word):  # noqa: PTH113
+        elif os.path.isfile(path) and not is_written:  # noqa: PTH113
             found[os.path.normpath(path).removeprefix(f"{folder}/")] = None
         before = word
-    return [*found]
+    return list(found)
 
 
 def command_environment(command: str, folder: Path, read: Iterable[str] = ()) -> dict[str, Any]:
     """Return the environment in which a command runs; `read` are files that it has read."""
-    code = [name for name in read if name.endswith(".py")]
-    files = [folder / name for name in {*named_files(command, folder), *code}]
-    texts = [file.read_bytes() for file in files if file.is_file() and file.stat().st_size < MOST]
+    names = set(named_files(command, folder))
+    names.update(name for name in read if name.endswith(".py"))
+    sources = [command.encode()]
+    for name in names:
+        file = folder / name
+        if file.is_file() and file.stat().st_size < MOST:
+            sources.append(file.read_bytes())
     place = place_of(package_folders(command))
-    return environment(sources=[command.encode(), *texts], place=place)
+    return environment(sources=sources, place=place)
 
 
 def package_folders(command: str) -> list[str]:
@@ -67,7 +80,8 @@ def package_folders(command: str) -> list[str]:
     folders = [str(path) for path in root.glob("lib/python3*/*-packages")]
     if sysconfig.get_path("purelib") in folders:
         return []
-    return [*folders, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    own = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return folders + [folder for folder in own if folder]
 
 
 def noticed(command: str, files: Collection[str], *, noted: bool) -> str:
@@ -77,5 +91,7 @@ def noticed(command: str, files: Collection[str], *, noted: bool) -> str:
     """
     if noted and ONLY_PYTHON.fullmatch(command):
         return ""
-    names = ", ".join([*files, *["what Python opens"] * noted]) or "none of its files"
-    return f"edits are noticed of {names}"
+    names = list(files)
+    if noted:
+        names.append("what Python opens")
+    return f"edits are noticed of {', '.join(names) or 'none of its files'}"

@@ -15,7 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-TERMINATE = {number for name in ("SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))}
+TERMINATE = {signal.SIGTERM}
+if hasattr(signal, "SIGHUP"):  # not on Windows
+    TERMINATE.add(signal.SIGHUP)
 GRACE_SECONDS = 10.0
 """How long an orderly end may take after a signal; SLURM waits 30 s until it kills."""
 HOPELESS_SECONDS = 1.0
@@ -29,7 +31,9 @@ class Stops:
 
     def __init__(self) -> None:
         self.requested = threading.Event()
-        self._at, self._deferred = 0.0, False
+        self._first = 0.0
+        """Time of the first signal."""
+        self._deferred = False
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
@@ -38,7 +42,7 @@ class Stops:
             yield
             return
         self.requested.clear()
-        previous = {n: signal.getsignal(n) for n in (signal.SIGINT, *TERMINATE)}
+        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, *TERMINATE)}
         self.install()
         try:
             yield
@@ -46,14 +50,17 @@ class Stops:
             for number, handler in previous.items():
                 signal.signal(number, handler)
             if self.requested.is_set():  # a signal while Python ends would kill it
-                atexit.register(lambda: [signal.signal(n, signal.SIG_IGN) for n in previous])
+                for number in previous:
+                    atexit.register(signal.signal, number, signal.SIG_IGN)
 
     def install(self) -> None:
         """Handle the signals; called again after a library has installed handlers of its own."""
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, *TERMINATE):
-                if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:
-                    signal.signal(number, self._handle)
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, *TERMINATE):
+            is_ignored = signal.getsignal(number) is signal.SIG_IGN
+            if number == signal.SIGTERM or not is_ignored:
+                signal.signal(number, self._handle)
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
@@ -79,9 +86,11 @@ class Stops:
         ended = threading.Event()
 
         def watch() -> None:
-            while not {signal.SIGINT, *TERMINATE} & set(numbers := reader.recv(64)):
+            numbers = reader.recv(64)
+            while not {signal.SIGINT, *TERMINATE}.intersection(numbers):
                 if not numbers:
                     return  # the block has ended
+                numbers = reader.recv(64)
             deadline = time.monotonic() + GRACE_SECONDS
             while time.monotonic() < deadline and not hopeless():
                 if ended.wait(0.2):
@@ -100,13 +109,14 @@ class Stops:
 
     def _handle(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if first := not self.requested.is_set():
-            self._at = now
+        if not self.requested.is_set():
+            self._first = now
             self.requested.set()
-        elif now - self._at < REPEATED_SECONDS:
+            if self._deferred:
+                return
+        elif now - self._first < REPEATED_SECONDS:
             return
-        if not (first and self._deferred):
-            raise KeyboardInterrupt
+        raise KeyboardInterrupt
 
 
 STOPS = Stops()

@@ -39,17 +39,29 @@ def spell(character: str) -> str:
     if character in spellings():
         return spellings()[character]
     if "\u2500" <= character <= "\u259f":  # lines and blocks of tables
-        names = unicodedata.name(character)
-        return "#" if "BLOCK" in names else "-" if names.endswith(("HORIZONTAL",)) else "|"
+        return _drawn(unicodedata.name(character))
     name = unicodedata.name(character, "")
     if name.startswith("GREEK"):
-        letter = name.split(" WITH ")[0].split()[-1].lower().replace("lamda", "lambda")
-        return letter.capitalize() if "CAPITAL" in name else letter
+        bare, _, _ = name.partition(" WITH ")  # without accents
+        letter = bare.split()[-1].lower().replace("lamda", "lambda")
+        if "CAPITAL" in name:
+            return letter.capitalize()
+        return letter
     plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
     if plain or unicodedata.category(character).startswith("M"):
         return plain  # a letter without its accents, or an accent
-    letter = unicodedata.category(character)[0] in "LNC"
-    return character.encode("ascii", "backslashreplace").decode() if letter else "?"
+    if unicodedata.category(character)[0] in "LNC":  # letters, digits, control characters
+        return character.encode("ascii", "backslashreplace").decode()
+    return "?"
+
+
+def _drawn(name: str) -> str:
+    """Return a line or a block of a table by its name in Unicode."""
+    if "BLOCK" in name:
+        return "#"
+    if name.endswith("HORIZONTAL"):
+        return "-"
+    return "|"
 
 
 def _replace(error: UnicodeError) -> tuple[str, int]:
@@ -116,12 +128,14 @@ CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 def printable(text: str) -> str:
     r"""Return a text whose control characters are shown: `\x1b`."""
-    return CONTROL.sub(lambda c: c[0].encode("unicode_escape").decode(), text)
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
     """Write a line to stdout, or to stderr."""
-    stream = sys.stderr if err else sys.stdout
+    stream = sys.stdout
+    if err:
+        stream = sys.stderr
     stream.write(f"{text}\n")
     stream.flush()
 
@@ -146,5 +160,9 @@ def stdout_error() -> OSError | None:
     """Return why stdout could not be written; None if it was, or if its reader has ended."""
     with contextlib.suppress(OSError):
         sys.stdout.flush()
-    error = getattr(getattr(getattr(sys.stdout, "buffer", None), "raw", None), "error", None)
-    return error if error is not None and error.errno != errno.EPIPE else None
+    found: Any = sys.stdout
+    for name in ("buffer", "raw", "error"):  # of `Output`; other streams have none
+        found = getattr(found, name, None)
+    if found is None or found.errno == errno.EPIPE:
+        return None
+    return found

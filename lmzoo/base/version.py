@@ -12,7 +12,8 @@ __version__ = "0.3.0"
 
 def software() -> dict[str, str]:
     """Return what must be equal on all nodes of a sweep: the package's source, and versions."""
-    source, root = hashlib.sha256(), Path(__file__).parents[1]
+    source = hashlib.sha256()
+    root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
         source.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     found = {"lmzoo": f"{__version__} ({source.hexdigest()[:8]})"}
@@ -27,6 +28,10 @@ def software() -> dict[str, str]:
 def check_software(expected: Mapping[str, str]) -> None:
     """Raise a `UserError` if a version differs from that of the node that plans the sweep."""
     found = software()
-    if others := [f"{k} {found[k]} here, {v} there" for k, v in expected.items() if found[k] != v]:
+    others = []
+    for name, version in expected.items():
+        if found[name] != version:
+            others.append(f"{name} {found[name]} here, {version} there")
+    if others:
         text = "; ".join(others)
         raise UserError(f"its software is not that of the driver: {text}; install the same")
