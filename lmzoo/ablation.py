@@ -102,15 +102,17 @@ def ablate(
         steps = max(1, round(SHARE * runs[0].state["steps"]))
     found, refused = _cuts(point, subjects[0], corpus, pairs=pairs)
     _measure(point.folder, subjects, found, steps, corpus)
-    names = [WHOLE.label, *(cut.label for cut in found)]
-    of_models = pl.col("run").is_in([own.run for own in subjects]) & pl.col("cut").is_in(names)
-    lines = read_lines(point.folder).filter(of_models)
-    heading = (
+    # The file has the results of other points and other calls, too.
+    of_models = pl.col("run").is_in([subject.run for subject in subjects])
+    of_cuts = pl.col("cut").is_in([WHOLE.label] + [cut.label for cut in found])
+    lines = read_lines(point.folder).filter(of_models & of_cuts)
+    heading = [
         f"{point.label}: what each cut costs trained models, nats per token of the test split; "
-        "means over seeds, 95 % intervals",
-        *(f"left out: {reason}" for reason in (*point.left_out, *refused)),
-    )
-    return Ablation.of(ablation_report(lines, steps, heading))
+        "means over seeds, 95 % intervals"
+    ]
+    for reason in point.left_out + refused:
+        heading.append(f"left out: {reason}")
+    return Ablation.of(ablation_report(lines, steps, tuple(heading)))
 
 
 def _find(name: str) -> _Point:
@@ -124,17 +126,21 @@ def _find(name: str) -> _Point:
     content = load_study(study)
     points = content.study["points"]
     reference = content.study.get("reference")
-    point = next((own for own in points if own["id"] == reference), points[0])
+    chosen = points[0]
+    for point in points:
+        if point["id"] == reference:
+            chosen = point
     if label:
-        point = find_point(points, label)
-    models = {
-        run: json.loads(model)
-        for run, model in content.runs.select("point", "model").collect().iter_rows()
-    }
-    own = chosen_runs(content.study).rows()
-    runs = [run for name, run in own if name == point["id"]]
-    others = {other["label"]: models[other["id"]] for other in points if other["id"] in models}
-    return _Point(study, point["label"], runs, others)
+        chosen = find_point(points, label)
+    models = {}
+    for point_id, model in content.runs.select("point", "model").collect().iter_rows():
+        models[point_id] = json.loads(model)
+    others = {}
+    for point in points:
+        if point["id"] in models:
+            others[point["label"]] = models[point["id"]]
+    runs = [run for point_id, run in chosen_runs(content.study).rows() if point_id == chosen["id"]]
+    return _Point(study, chosen["label"], runs, others)
 
 
 def _load(point: _Point, data_dir: Path | None) -> list[TrainedRun]:
@@ -178,16 +184,18 @@ def _cuts(
 ) -> tuple[list[Cut], list[str]]:
     """Return the cuts of the models of a point, and which ones are refused."""
     config = subject.model.config
-    own = list(variants(config, pairs=pairs))
-    refused = [each for each in own if isinstance(each, str)]
+    refused = list[str]()
     named = {}
+    # A cut that is a point of the study has the label of the point.
     for label, model in point.others.items():
         other = MODELS.parse(model)
         if differs_in_cuts(config, other):
             named[other] = label
-    for each in own:
-        if isinstance(each, Variant):
-            named.setdefault(each.config, each.label)
+    for variant in variants(config, pairs=pairs):
+        if isinstance(variant, str):
+            refused.append(variant)
+        else:
+            named.setdefault(variant.config, variant.label)
     found = []
     for changed, label in named.items():
         try:
@@ -206,19 +214,29 @@ def _measure(
     store = open_store(folder)
     known = set(read_lines(folder).select(KEYS).iter_rows())
     extra = extra_data(corpus, subjects[0].recipe.batch, steps)
-    whole = [(WHOLE, way) for way in (ZEROED, TRAINED)]
-    jobs = [*whole, *itertools.product(found, WAYS)]
+    # The whole model is trained on, too: further steps alone change its loss.
+    jobs = [(WHOLE, ZEROED), (WHOLE, TRAINED)]
+    jobs += itertools.product(found, WAYS)
     for number, (cut, way) in enumerate(jobs, 1):
-        own = {"cut": cut.label, "way": way, "steps": 0}
+        further = 0
         if way == TRAINED:
-            own["steps"] = steps
-        missing = [x for x in subjects if (x.run, x.epoch, *own.values()) not in known]
+            further = steps
+        missing = []
+        for subject in subjects:
+            if (subject.run, subject.epoch, cut.label, way, further) not in known:
+                missing.append(subject)
         if not missing:
             continue
         _show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
         measured = losses(cut, way, missing, corpus, extra)
         for subject, loss in zip(missing, measured, strict=True):
-            line = {"run": subject.run, "epoch": subject.epoch, **own}
+            line = {
+                "run": subject.run,
+                "epoch": subject.epoch,
+                "cut": cut.label,
+                "way": way,
+                "steps": further,
+            }
             line |= _outcome(cut, way, subject, loss)
             store.append(ABLATIONS, record_line(line))
     _show(f"\r{'':79}\r")

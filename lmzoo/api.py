@@ -76,15 +76,18 @@ class TextModel:
         records: Sequence[Record] = (),
     ) -> None:
         """`config` is the config of its run, without which it is not saved."""
-        self.module, self.corpus, self._training = module, corpus, training
+        self.module = module
+        self.corpus = corpus
+        self._training = training
         self._config = config
-        self.records: list[Record] = [*records]
+        self.records: list[Record] = list(records)
 
     def __repr__(self) -> str:
         size = sum(parameter.numel() for parameter in self.module.parameters())
-        best = min((r["valid_token"] or math.inf for r in self.records), default=math.inf)
-        trained = f"{len(self.records)} epochs, best validation loss {best:.4f} nats per token"
-        state = trained if self.records else "not trained"
+        state = "not trained"
+        if self.records:
+            best = min(record["valid_token"] or math.inf for record in self.records)
+            state = f"{len(self.records)} epochs, best validation loss {best:.4f} nats per token"
         name = (self._config or {}).get("row", self.module.name)
         return f"{name} on {self.corpus.name}: {size:,} parameters; {state}"
 
@@ -116,15 +119,16 @@ class TextModel:
         epochs = whole("epochs", epochs)
         if progress is None:
             progress = "ipykernel" in sys.modules or _is_terminal(sys.stderr)
-        show = _show if progress else len
-        start, done = time.monotonic(), list[Record]()
-        show(f"epoch 1 of {epochs} ...")
+        start = time.monotonic()
+        done = list[Record]()
+        _show(f"epoch 1 of {epochs} ...", progress=progress)
         for record in self.stream(epochs):
             done.append(record)
             left = (time.monotonic() - start) / len(done) * (epochs - len(done))
             loss = record["valid_token"] or math.nan
-            show(f"\repoch {len(done)} of {epochs}: validation loss {loss:.4f}, {left:.0f} s left ")
-        show("\n")
+            line = f"epoch {len(done)} of {epochs}: validation loss {loss:.4f}, {left:.0f} s left "
+            _show(f"\r{line}", progress=progress)
+        _show("\n", progress=progress)
         return done
 
     def save(self, folder: Path | str) -> Path:
@@ -144,7 +148,8 @@ class TextModel:
         known = {record["epoch"] for record in epoch_records(run.records())}
         state = {**self._training.dump(), "records": self.records, RUN: self._config["run"]}
         run.store.write(CHECKPOINT, checkpoint_bytes(state), backup=PREVIOUS)
-        run.append(*(record for record in self.records if record["epoch"] not in known))
+        new = [record for record in self.records if record["epoch"] not in known]
+        run.append(*new)
         return run.path
 
     def export(self, file: Path | str) -> Path:
@@ -165,7 +170,7 @@ class TextModel:
         except Exception as error:  # torch raises many kinds
             reason = str(error).splitlines()[0]
             raise UserError(f"torch cannot export {self.module.name}: {reason}") from error
-        words = json.dumps([*self.corpus.vocabulary.tokens])
+        words = json.dumps(list(self.corpus.vocabulary.tokens))
         with writing(Path(file)):
             torch.export.save(program, file, extra_files={VOCABULARY: words})
         return Path(file)
@@ -190,14 +195,13 @@ class TextModel:
         with self._inference():
             prefix = torch.tensor([[START]])
             if text:
-                tokens, _ = encode_sentence(self.corpus, text)
-                prefix = tokens[:, : -1 if self.corpus.ends else None]
+                prefix, _ = encode_sentence(self.corpus, text)
+                if self.corpus.ends:  # the text goes on
+                    prefix = prefix[:, :-1]
             probabilities = model.next_log_prob(prefix)[0].exp()
         best = probabilities.topk(min(count, len(probabilities)))
-        words = self.corpus.vocabulary.tokens
-        return [
-            (words[i], p) for i, p in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        ]
+        words = [self.corpus.vocabulary.tokens[token] for token in best.indices.tolist()]
+        return list(zip(words, best.values.tolist(), strict=True))
 
     def score(self, text: str) -> float:
         """Return log P(text) in nats; for a model whose score is a bound, the bound.
@@ -246,10 +250,12 @@ def _is_terminal(stream: Any) -> bool:
     return hasattr(stream, "isatty") and stream.isatty()  # a service has None, or a writer
 
 
-def _show(text: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(text)
-        getattr(sys.stderr, "flush", str)()
+def _show(text: str, *, progress: bool) -> None:
+    if not progress or sys.stderr is None:
+        return
+    sys.stderr.write(text)
+    if hasattr(sys.stderr, "flush"):  # not every writer has one
+        sys.stderr.flush()
 
 
 def corpus_spec(corpus: Any) -> dict[str, Any]:
@@ -290,19 +296,22 @@ def build(
     name = zoo.row(row).name
     if not isinstance(recipe, Mapping | Recipe | None):
         raise UserError(f"recipe is {recipe!r:.60}; give lmzoo.Recipe(...) or {{FIELD: VALUE}}")
-    if isinstance(corpus, Corpus):
-        spec = None
-        data = corpus
-    else:
-        spec = corpus_spec(corpus)
-        data = open_corpus(spec or {}, data_dir)
-    settings = recipe if isinstance(recipe, Recipe) else from_dict(Recipe, recipe or {})
+    spec = None
+    data = corpus
+    if not isinstance(data, Corpus):
+        spec = corpus_spec(data)
+        data = open_corpus(spec, data_dir)
+    settings = recipe
+    if not isinstance(settings, Recipe):
+        settings = from_dict(Recipe, settings or {})
     config = zoo.config(row, **fields)
     trained = build_model(config, data.task, seed, settings)
     module = build_model(config, data.task, seed, settings)
     training = Training(trained, settings, seed)
-    labels = {"row": name, "stage": "single"}
-    known = spec and {**run_config(config, settings, data, spec, seed), **labels}
+    known = None
+    if spec:  # a corpus that was given as an object has no name under which to save a run
+        known = run_config(config, settings, data, spec, seed)
+        known |= {"row": name, "stage": "single"}
     return TextModel(module, data, training, config=known)
 
 
@@ -320,9 +329,13 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     recipe = stored_recipe(trained.config["recipe"])
     training = Training(copy.deepcopy(trained.model), recipe, trained.config["seed"])
     training.load(trained.state)
-    records = epoch_records(RunFolder(folder).records())
-    own = trained.model, trained.corpus, training
-    return TextModel(*own, config=trained.config, records=records)
+    return TextModel(
+        trained.model,
+        trained.corpus,
+        training,
+        config=trained.config,
+        records=epoch_records(RunFolder(folder).records()),
+    )
 
 
 @called
@@ -365,9 +378,10 @@ def run_study(
         out = changes.pop("storage")
     out = path("out", out)
     known = [field.name for field in dataclasses.fields(Study)]
-    if unknown := changes.keys() - set(known):
+    unknown = changes.keys() - set(known)
+    if unknown:
         name = min(unknown)
-        own = inspect.signature(run_study).parameters
-        raise UserError(f"a study has no field {name!r}{near(name, [*own, *known])}")
+        options = list(inspect.signature(run_study).parameters)
+        raise UserError(f"a study has no field {name!r}{near(name, options + known)}")
     changed = dataclasses.replace(study, **changes)
     return rank(train_study(changed, Path(out), data_dir, workers, device, engine))

@@ -91,7 +91,9 @@ class LanguageModel(nn.Module, ABC):
 
     def scaled(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
         """Return an output table times `output_scale`."""
-        return table if self.output_scale == 1 else table * self.output_scale
+        if self.output_scale == 1:  # no copy of a large table
+            return table
+        return table * self.output_scale
 
     @abstractmethod
     def score_tokens(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1"]:
@@ -122,9 +124,13 @@ class LanguageModel(nn.Module, ABC):
             `next_log_prob` of the tokens read so far, and the new state.
         """
         read, *sources = state
-        prefix = token[:, None] if read is None else torch.cat([read, token[:, None]], dim=1)
-        count = prefix.shape[1] if self.context_length is None else self.context_length
-        kept = prefix[:, max(0, prefix.shape[1] - count) :]
+        prefix = token[:, None]
+        if read is not None:
+            prefix = torch.cat([read, prefix], dim=1)
+        kept = prefix
+        if self.context_length is not None:
+            first = max(0, prefix.shape[1] - self.context_length)
+            kept = prefix[:, first:]
         return self.next_log_prob(prefix, *sources), (kept, *sources)
 
     def forward(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
@@ -156,9 +162,11 @@ class LanguageModel(nn.Module, ABC):
         Other models also run on a corpus with sources, as a baseline without the sources. A
         `UserError` says that the model is conditional and `sources` is empty.
         """
-        if self.conditional and not sources:
+        if not self.conditional:
+            return ()
+        if not sources:
             raise UserError(needs_source_message(self.name))
-        return sources if self.conditional else ()
+        return sources
 
     def most_probable(
         self, tokens: Tokens, lengths: Lengths, *sources: Tensor
@@ -261,8 +269,12 @@ M = TypeVar("M", bound=type[LanguageModel])
 
 def _own_config(cls: type[LanguageModel]) -> type:
     """Return a copy of an inherited Config, because the type of a config says whose it is."""
-    own = {"__module__": cls.__module__, "__qualname__": f"{cls.__qualname__}.Config"}
-    return config(type("Config", (cls.Config,), {**own, "__doc__": cls.Config.__doc__}))
+    names = {
+        "__module__": cls.__module__,
+        "__qualname__": f"{cls.__qualname__}.Config",
+        "__doc__": cls.Config.__doc__,
+    }
+    return config(type("Config", (cls.Config,), names))
 
 
 def model(
@@ -274,15 +286,19 @@ def model(
         if "Config" not in vars(cls):
             cls.Config = _own_config(cls)
         MODELS(name)(cls)
-        summary = (cls.__doc__ or "").strip().partition("\n")[0]
-        ROWS.add(
-            name,
-            Row(
-                name=name, aliases=aliases, family=family, score=cls.score.value,
-                document=document, source=source, summary=summary, model=name,
-            ),
-            replace=name in ROWS and ROWS[name].model == name,
-        )  # fmt: skip
+        summary, _, _ = (cls.__doc__ or "").strip().partition("\n")
+        row = Row(
+            name=name,
+            aliases=aliases,
+            family=family,
+            score=cls.score.value,
+            document=document,
+            source=source,
+            summary=summary,
+            model=name,
+        )
+        # A class that is defined again, as in a notebook, replaces its own row, and no other one.
+        ROWS.add(name, row, replace=name in ROWS and ROWS[name].model == name)
         return cls
 
     return register

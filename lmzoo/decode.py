@@ -49,9 +49,8 @@ def start_decoding(
         The tokens read, the log-probabilities of the next token, and the decoding state.
     """
     owned = next(itertools.chain(model.parameters(), model.buffers()), None)
-    if owned is None:
-        device = None
-    else:
+    device = None
+    if owned is not None:
         device = owned.device
     tokens = torch.tensor([[START, *prefix]], device=device).repeat(batch, 1)
     if state is None:
@@ -173,6 +172,7 @@ def beam_search(
     log_prob = scores.new_zeros(1, dtype=torch.float64)
     finished: list[Hypothesis] = []
     while len(tokens) and tokens.shape[1] < length:
+        # A prefix that is given does not count as length.
         penalty = (tokens.shape[1] + 1 - first) ** alpha
         total = (log_prob[:, None] + scores).flatten()
         best = best_extensions(total / penalty, [done.rank for done in finished], width)
@@ -182,7 +182,8 @@ def beam_search(
         log_prob = total[best]
         ended = is_end(token) | (tokens.shape[1] == length)
         pairs = zip(tokens[ended].tolist(), log_prob[ended].tolist(), strict=True)
-        finished += [Hypothesis(tuple(own), score, score / penalty) for own, score in pairs]
+        for sequence, score in pairs:
+            finished.append(Hypothesis(tuple(sequence), score, score / penalty))
         tokens = tokens[~ended]
         log_prob = log_prob[~ended]
         if len(tokens):

@@ -79,7 +79,7 @@ def shrink(
     taken = Variant(WHOLE, whole)
     steps = []
     for step in itertools.count(1):
-        points = [Point(each.label, name, each.fields) for each in _single(taken.config)]
+        points = [Point(cut.label, name, cut.fields) for cut in _single(taken.config)]
         if not points:
             break
         study = Study(
@@ -99,20 +99,22 @@ def shrink(
         ranked = _verdicts(store_folder(Path(out), study.name, config, text), error)
         good = ranked.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER_OPEN, BETTER]))
         best = good.sort("difference").head(1)["label"].to_list()
-        steps.append(ranked.with_columns(step=pl.lit(step), taken=pl.col("label").is_in(best)))
+        is_best = pl.col("label").is_in(best)
+        steps.append(ranked.with_columns(step=pl.lit(step), taken=is_best))
         if not best:
             break
-        taken = next(each for each in _single(taken.config) if each.label in best)
+        taken = next(cut for cut in _single(taken.config) if cut.label in best)
     return pl.concat(steps).select("step", *COLUMNS, "taken")
 
 
 def _single(config: Any) -> list[Variant]:
-    return [each for each in variants(config) if isinstance(each, Variant)]
+    # The others are texts: why a cut is refused.
+    return [cut for cut in variants(config) if isinstance(cut, Variant)]
 
 
 def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     """Return the points of a step, each judged with the error of one comparison of the walk."""
-    own = load_study(folder)
-    looks = [[seeds, error, reference] for seeds, _, reference in own.study["looks"]]
-    ranked = rank_points(own.runs, own.events, {**own.study, "looks": looks})
+    content = load_study(folder)
+    looks = [[seeds, error, reference] for seeds, _, reference in content.study["looks"]]
+    ranked = rank_points(content.runs, content.events, {**content.study, "looks": looks})
     return ranked.filter(~pl.col("reference") & ~pl.col("is_baseline"))

@@ -31,8 +31,11 @@ Queries = Float[Tensor, "*N Q E"]
 AttentionMask = Bool[Tensor, "*S Q M"]
 Shape = tuple[int, ...]
 
-PAD, START, END, UNKNOWN = 0, 1, 2, 3
+PAD = 0
 """The first token ids of every vocabulary (END and UNKNOWN only where the corpus uses them)."""
+START = 1
+END = 2
+UNKNOWN = 3
 
 
 @config

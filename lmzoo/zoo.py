@@ -38,7 +38,8 @@ def row(name: str) -> Row:
     aliases = {alias: known for known in ROWS.values() for alias in known.aliases}
     found = aliases.get(name.upper()) or ROWS.get(name)
     if found is None:
-        raise UserError(f"no {ROWS.kind} {name!r}{near(name, [*sorted(ROWS), *aliases])}")
+        known = sorted(ROWS) + list(aliases)
+        raise UserError(f"no {ROWS.kind} {name!r}{near(name, known)}")
     return found
 
 
@@ -66,7 +67,9 @@ def config(name: str, **fields: Any) -> Any:
 
 def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
     """Return a model's config with some fields changed; a `UserError` if one is invalid."""
-    return MODELS.parse(overlay(MODELS.dump(model_config), fields)) if fields else model_config
+    if not fields:
+        return model_config
+    return MODELS.parse(overlay(MODELS.dump(model_config), fields))
 
 
 def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -81,13 +84,16 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(old, str) and isinstance(value, Mapping):
             old = {"name": old}
         if isinstance(old, list) and isinstance(value, Mapping):
-            entries = overlay({str(i): entry for i, entry in enumerate(old, 1)}, value)
+            numbered = {str(number): entry for number, entry in enumerate(old, 1)}
+            entries = overlay(numbered, value)
             if len(entries) > len(old):
-                raise UserError(f"{key} has {len(old)} entries, numbered from 1; got {[*value]}")
-            value = [*entries.values()]
+                got = list(value)
+                raise UserError(f"{key} has {len(old)} entries, numbered from 1; got {got}")
+            value = list(entries.values())
         if isinstance(old, Mapping) and isinstance(value, Mapping):
-            same_part = value.get("name", old.get("name")) == old.get("name")
-            value = overlay(old, value) if same_part else value
+            name = old.get("name")
+            if value.get("name", name) == name:
+                value = overlay(old, value)
         merged[key] = value
     return merged
 
@@ -110,7 +116,8 @@ MOST_TENSORS = 50_000
 class _CountBytes(TorchFunctionMode):
     """Counts the bytes of the tensors that a block makes on the device `meta`."""
 
-    size, tensors = 0, 0
+    size = 0
+    tensors = 0
 
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -147,7 +154,9 @@ def _largest(value: Any) -> int | float:
         value = list(value.values())
     if isinstance(value, list):
         return max(map(_largest, value), default=0)
-    return value if isinstance(value, int | float) else 0
+    if isinstance(value, int | float):
+        return value
+    return 0
 
 
 import_installed()  # last: plugins may import this module

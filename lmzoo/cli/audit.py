@@ -57,21 +57,18 @@ def audit_rows(
     The exit code is 1 if a row has a fault. With --all, rows are also audited with the leaking input normalisation of S0, whose faults are expected and do not change the exit code.
     """
     cases = list(_cases(names or [], parse_settings(fields or []), runs, every=every))
-    outside = {case.score is None for case in cases}
-    if True not in outside and (vocab or logits):
+    outside = [case for case in cases if case.score is None]
+    if not outside and (vocab or logits):
         raise UserError("--vocab and --logits are for FILE.py:NAME; leave them out for rows")
-    if False not in outside and (fields or iid):
+    if len(outside) == len(cases) and (fields or iid):
         raise UserError("--set and --iid are for rows; leave them out for FILE.py:NAME")
     console = Console(stderr=True)
-    few = not console.is_terminal or len(cases) < 4
-    rows = [
-        _row(
-            case,
-            audit(case.config, vocab, length or case.length, logits=logits, gradients=gradients),
-            _train_on_iid(case, iid),
-        )
-        for case in track(cases, "auditing", console=console, transient=True, disable=few)
-    ]
+    quiet = not console.is_terminal or len(cases) < 4
+    rows = []
+    for case in track(cases, "auditing", console=console, transient=True, disable=quiet):
+        most = length or case.length
+        found = audit(case.config, vocab, most, logits=logits, gradients=gradients)
+        rows.append(_row(case, found, _train_on_iid(case, iid)))
     if as_json:
         echo(json.dumps(rows, indent=1))
     else:
@@ -87,7 +84,6 @@ def _cases(
     if every:
         names = [name for name in zoo.names() if zoo.row(name).model is not None]
     model_fields = nest_settings(settings, "model")
-    texts = [f"{path}={value}" for path, value in settings.items() if path != "model.cell.cuts"]
     for name in names:
         if is_outside(name):
             yield Case(name, "", load_model(name), None)
@@ -95,20 +91,30 @@ def _cases(
         if not zoo.is_row(name):
             yield _case_of_run(name, runs, model_fields)
             continue
-        row, config = zoo.row(name), zoo.config(name, **model_fields)
-        cuts = describe_cuts(getattr(config, "cell", None))
-        variant = " ".join([*texts, *filter(None, [cuts])]) if settings else ""
-        yield Case(row.name, variant, config, row.score)
-        leaking = with_published_norm(config) if every else None
-        if leaking is not None:
-            yield Case(row.name, "published", leaking, row.score)
+        row = zoo.row(name)
+        config = zoo.config(name, **model_fields)
+        yield Case(row.name, _variant(settings, config), config, row.score)
+        if every:
+            leaking = with_published_norm(config)
+            if leaking is not None:
+                yield Case(row.name, "published", leaking, row.score)
+
+
+def _variant(settings: dict[str, Any], config: Any) -> str:
+    """Return the settings, the cuts by their names."""
+    if not settings:
+        return ""
+    words = [f"{path}={value}" for path, value in settings.items() if path != "model.cell.cuts"]
+    cuts = describe_cuts(getattr(config, "cell", None))
+    if cuts:
+        words.append(cuts)
+    return " ".join(words)
 
 
 def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
     folder = RunFolder(find_run(name, runs))
-    config, length = read_model_config(folder), (folder.config or {}).get("length", LENGTH)
-    if model_fields:
-        config = zoo.change(config, model_fields)
+    length = (folder.config or {}).get("length", LENGTH)
+    config = zoo.change(read_model_config(folder), model_fields)
     score = zoo.build(config, TASK).score.value
     return Case(name, "", config, score, min(length, LONGEST))
 
@@ -124,9 +130,12 @@ def _train_on_iid(case: Case, steps: int) -> IidFloor | None:
 
 def _row(case: Case, found: Audit, floor: IidFloor | None) -> dict[str, Any]:
     """Return the outcome of a case, with all faults of the audit and of the training."""
-    faults = [*found.faults]
-    if floor and floor.fault:
-        faults.append(floor.fault)
+    faults = list(found.faults)
+    iid = None
+    if floor:
+        iid = asdict(floor)
+        if floor.fault:
+            faults.append(floor.fault)
     return {
         "name": case.name,
         "variant": case.variant,
@@ -135,7 +144,7 @@ def _row(case: Case, found: Audit, floor: IidFloor | None) -> dict[str, Any]:
         "length": found.length,
         "gradients": dict(found.gradients),
         "notes": list(found.notes),
-        "iid": asdict(floor) if floor else None,
+        "iid": iid,
         "faults": faults,
         "tolerance": found.tolerance,
     }
@@ -149,31 +158,26 @@ def _is_unexpected(row: dict[str, Any]) -> bool:
 def _print(rows: list[dict[str, Any]]) -> None:
     names = {name: probe.heading.replace(" ", "\n") for name, probe in PROBES.items()}
     names |= {"gradients": "backward", "iid": "iid − log V"}
-    cells = list[dict[str, str]]()
-    for row in rows:
-        own = {name: _format(row[name]) for name in PROBES}
-        if row["gradients"]:
-            own["gradients"] = _format(TOLERANCE * max(row["gradients"].values()))
-        if row["iid"]:
-            own["iid"] = f"{row['iid']['loss'] - row['iid']['floor']:+.3f}"
-        cells.append(own)
-    shown = [name for name in names if any(own.get(name) for own in cells)]
+    cells = [_cells(row) for row in rows]
+    shown = [name for name in names if any(of_row.get(name) for of_row in cells)]
     table = new_table("row", "score", right=tuple(names[name] for name in shown))
     table.add_column("verdict")
-    table.columns[0].overflow, table.columns[0].min_width = "fold", 8
+    table.columns[0].overflow = "fold"
+    table.columns[0].min_width = 8
     for column in table.columns[1:]:
         column.no_wrap = True  # a narrow terminal breaks names, not numbers
     console = Console(highlight=False)
     lines = list[str]()
-    for row, own in zip(rows, cells, strict=True):
+    for row, of_row in zip(rows, cells, strict=True):
         label = row["name"]
         if row["variant"] == "published":
             label += ", published"
         verdict = "passes"
         if row["faults"]:
             verdict = "[red]fails[/]"
-        table.add_row(label, row["score"] or "", *(own.get(name, "") for name in shown), verdict)
-        lines += [f"{label}: {text}" for text in (*row["faults"], *row["notes"])]
+        values = [of_row.get(name, "") for name in shown]
+        table.add_row(label, row["score"] or "", *values, verdict)
+        lines += [f"{label}: {text}" for text in row["faults"] + row["notes"]]
     variants = {row["variant"] for row in rows} - {"", "published"}
     if variants:
         console.print(f"with {'; '.join(sorted(variants))}", markup=False)
@@ -185,6 +189,17 @@ def _print(rows: list[dict[str, Any]]) -> None:
         "show the largest deviation in each probe, blank where the probe does not apply",
         style="dim",
     )
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """Return the numbers of an audit as the table shows them."""
+    cells = {name: _format(row[name]) for name in PROBES}
+    if row["gradients"]:
+        # In the unit of the other probes, relative to its tolerance.
+        cells["gradients"] = _format(TOLERANCE * max(row["gradients"].values()))
+    if row["iid"]:
+        cells["iid"] = f"{row['iid']['loss'] - row['iid']['floor']:+.3f}"
+    return cells
 
 
 def _format(value: float | None) -> str:

@@ -28,11 +28,11 @@ from lmzoo.lab.cli.tables import AsJson, new_table
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 
-MODEL = "model"
 TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 SIZES = f"V={TASK.vocab}, T={TASK.length}"
 """The sizes for which parameters are counted."""
-
+COLUMNS = ("name", "aliases", "family", "score")
+"""Facts of a row that `lmzoo list` shows in full."""
 
 OWN_FORMULAS = {
     "interpolated_bigram": "text of S0: model.weights=uniform model.unigram=free",
@@ -58,22 +58,30 @@ def list_rows(
     if as_json:
         echo(json.dumps(rows, indent=1))
         return
-    table, columns = new_table(), ("name", "aliases", "family", "score")
-    cells = [
-        [{**row, "aliases": " ".join(row["aliases"])}[name] for name in columns] for row in rows
-    ]
-    for name, column in zip(columns, zip(*cells, strict=True), strict=True):
-        table.add_column(name, no_wrap=True, min_width=max(map(len, column)))
+    table = new_table()
+    for column in COLUMNS:
+        # Of a narrow terminal, the summary alone is shortened.
+        width = max(len(_cell(row[column])) for row in rows)
+        table.add_column(column, no_wrap=True, min_width=width)
     table.add_column("parameters", justify="right", no_wrap=True, min_width=10)
     table.add_column("summary", no_wrap=True, overflow="ellipsis")
-    for row, own in zip(rows, cells, strict=True):
-        count = f"{row['parameters']:,}" if row["parameters"] is not None else ""
-        table.add_row(*own, count, row["summary"])
+    for row in rows:
+        cells = [_cell(row[column]) for column in COLUMNS]
+        count = ""
+        if row["parameters"] is not None:
+            count = f"{row['parameters']:,}"
+        table.add_row(*cells, count, row["summary"])
     console = Console()
     if not console.is_terminal:
         console.width = 500  # a file has room for all columns
     console.print(table)
     console.print(f"{len(rows)} rows; parameters for {SIZES}", style="dim")
+
+
+def _cell(value: str | list[str]) -> str:
+    if isinstance(value, list):
+        return " ".join(value)
+    return value
 
 
 def describe(
@@ -127,8 +135,12 @@ def _description(row: Row, settings: dict[str, Any]) -> dict[str, Any]:
 
 def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
     """Return nested fields of the model; the paths may leave out "model."."""
-    prefixes = {path: "" if path.startswith(f"{MODEL}.") else f"{MODEL}." for path in settings}
-    return nest_settings({prefixes[path] + path: value for path, value in settings.items()}, MODEL)
+    fields = {}
+    for path, value in settings.items():
+        if not path.startswith("model."):
+            path = f"model.{path}"
+        fields[path] = value
+    return nest_settings(fields, "model")
 
 
 def _changed_cell(config: Any, default: Any) -> list[str]:
@@ -144,10 +156,16 @@ def _changed_cell(config: Any, default: Any) -> list[str]:
 
 def describe_state(model: LanguageModel) -> str:
     """Return what a model carries from token to token: "the last 4 tokens", "64 floats"."""
-    window, size = model.context_length, model.state_size
+    window = model.context_length
+    if window == 0:
+        return "nothing"
+    if window == 1:
+        return "the last token"
     if window is not None:
-        return ("nothing", "the last token")[window] if window < 2 else f"the last {window} tokens"
-    return "grows with the sequence" if size is None else f"{size} floats"
+        return f"the last {window} tokens"
+    if model.state_size is None:
+        return "grows with the sequence"
+    return f"{model.state_size} floats"
 
 
 def _recipe_facts() -> dict[str, Any]:
@@ -165,7 +183,10 @@ def _recipe_facts() -> dict[str, Any]:
 def _range(bounds: Range) -> str:
     if isinstance(bounds, Choice):
         return ",".join(map(str, bounds.values))
-    return f"{bounds.low:g}:{bounds.high:g}{':log' if bounds.log else ''}"
+    text = f"{bounds.low:g}:{bounds.high:g}"
+    if bounds.log:
+        text += ":log"
+    return text
 
 
 def _corpus_facts(name: str, settings: dict[str, Any]) -> dict[str, Any]:
@@ -189,13 +210,13 @@ def _corpus_facts(name: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 def equations(config: Any) -> Iterator[str]:
     """Yield the docstrings, with the equations, of a model config and of its parts."""
-    own = PARTS.get(type(config), config)
-    whole = sys.modules[type(config).__module__].__doc__ or ""
-    yield explanation(inspect.cleandoc(own.__doc__ or ""), whole.strip())
+    part = PARTS.get(type(config), config)
+    of_file = sys.modules[type(config).__module__].__doc__ or ""
+    yield explanation(inspect.cleandoc(part.__doc__ or ""), of_file.strip())
     for field in dataclasses.fields(config):
-        part = getattr(config, field.name)
-        if dataclasses.is_dataclass(part):
-            yield from equations(part)
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from equations(value)
 
 
 def row_facts(row: Row, **fields: Any) -> dict[str, Any]:

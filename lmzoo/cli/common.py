@@ -18,10 +18,15 @@ ModelSettings = Annotated[list[str] | None, typer.Option("--set", metavar="FIELD
 
 def describe_cuts(cell: Any) -> str:
     """Return the cuts of a cell's config, such as "cut carry (6)", or '' without cuts."""
+    texts = []
     cuts = getattr(cell, "cuts", ())
-    layers = [describe_cuts(layer) for layer in getattr(cell, "layers", ())]
-    named = [f"layer {number}: {text}" for number, text in enumerate(layers, 1) if text]
-    return "; ".join(([f"cut {numbered(cuts)}"] if cuts else []) + named)
+    if cuts:
+        texts.append(f"cut {numbered(cuts)}")
+    for number, layer in enumerate(getattr(cell, "layers", ()), 1):
+        of_layer = describe_cuts(layer)
+        if of_layer:
+            texts.append(f"layer {number}: {of_layer}")
+    return "; ".join(texts)
 
 
 def open_run(folder: Path, data_dir: Path | None, said: set[str] | None = None) -> TrainedRun:
@@ -36,8 +41,11 @@ def say_facts(corpus: Corpus, said: set[str] | None = None) -> None:
 
     `said` are the fingerprints of texts that need no second block.
     """
-    said = set() if said is None else said
-    if corpus.facts is not None and corpus.fingerprint not in said:
-        said.add(corpus.fingerprint)
-        for line in (f"{corpus.name} {corpus.source}", *describe_data(corpus)):
-            echo(line, err=True)
+    if said is None:
+        said = set()
+    if corpus.facts is None or corpus.fingerprint in said:
+        return
+    said.add(corpus.fingerprint)
+    echo(f"{corpus.name} {corpus.source}", err=True)
+    for line in describe_data(corpus):
+        echo(line, err=True)

@@ -18,8 +18,6 @@ from lmzoo.base.errors import UserError, writing
 from lmzoo.base.streams import echo
 from lmzoo.lab.cli.shipped import shipped_cluster
 
-STARTER = {"study.py": "{}.py", "cell.py": "{}_cell.py"}
-"""File in `lmzoo/cli/starter` -> name of the file that is written."""
 CLUSTER = "{}_cluster.yaml"
 INSTALLED = (
     (
@@ -50,7 +48,9 @@ def init(
     """
     if not name.isidentifier():
         raise UserError(f"name {name!r} is not a word of letters, digits and _, such as my_study")
-    study, cell, cluster = (folder / f.format(name) for f in (*STARTER.values(), CLUSTER))
+    study = folder / f"{name}.py"
+    cell = folder / f"{name}_cell.py"
+    cluster = folder / CLUSTER.format(name)
     for path in (study, cell, cluster):
         if path.exists():
             raise UserError(f"{path} exists; choose another name, or delete the file")
@@ -58,12 +58,13 @@ def init(
         raise UserError(f"{name!r} is a word or a module of Python; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
     starter = files("lmzoo.cli.starter")
-    for path, source in zip((study, cell), STARTER, strict=True):
-        _write(path, starter.joinpath(source).read_text("utf-8").replace("my_study", name))
+    for path, source in ((study, "study.py"), (cell, "cell.py")):
+        text = starter.joinpath(source).read_text("utf-8")
+        _write(path, text.replace("my_study", name))
     _write(cluster, cluster_file(name))
     echo(f"{study}\n{cell}\n{cluster}")
-    words = [shlex.quote(str(path)) for path in (cell, study)]
-    echo("next: lmzoo check {}, then lmzoo sweep {}".format(*words))
+    next_check = f"lmzoo check {shlex.quote(str(cell))}"
+    echo(f"next: {next_check}, then lmzoo sweep {shlex.quote(str(study))}")
 
 
 def cluster_file(name: str) -> str:

@@ -55,7 +55,7 @@ PANELS = {
     },
 }
 """Panel of `lmzoo --help` -> subcommand -> its function, and its line in that list."""
-COMMANDS = {name: own for panel in PANELS.values() for name, own in panel.items()}
+COMMANDS = {**PANELS["Ask a question"], **PANELS["Models"], **PANELS["More"]}
 CODES = (
     "The exit code is 0, unless said otherwise above; 2 for bad input, 70 for an error of lmzoo, "
     "130 if it was stopped."
@@ -83,7 +83,8 @@ def build_app(command: str) -> typer.Typer:
             if name == command:
                 with gc_disabled():
                     run = getattr(importlib.import_module(module), function)
-                run = run if module in WITHOUT_PLUGINS else with_own_parts(run)
+                if module not in WITHOUT_PLUGINS:
+                    run = with_own_parts(run)
                 app.command(name, rich_help_panel=panel, epilog=CODES)(run)
             else:
                 app.command(name, help=summary, rich_help_panel=panel)(lambda: None)
@@ -127,13 +128,18 @@ def main() -> NoReturn:
         from lmzoo.lab.cli.sweep import run
 
         run_app(lambda **_: run(sys.argv[2], sys.argv[3:]), needs=("zoo", "sweeps"))
-    for i, word in enumerate(sys.argv):  # whose value may be missing, which typer does not know
-        if word == "--best" and "".join(sys.argv[i + 1 : i + 2])[:1] in ("", "-"):
-            sys.argv[i] = "--best="
-    # A shell that asks for completions passes the words of its line in the environment.
-    words = os.environ.get("COMP_WORDS", "").split() if COMPLETE in os.environ else sys.argv
+    # The value of --best may be missing, which typer does not know.
+    for place, word in enumerate(sys.argv):
+        following = "".join(sys.argv[place + 1 : place + 2])
+        if word == "--best" and following[:1] in ("", "-"):
+            sys.argv[place] = "--best="
+    words = sys.argv
+    if COMPLETE in os.environ:  # a shell that asks for completions passes the words of its line
+        words = os.environ.get("COMP_WORDS", "").split()
     command = "".join(words[1:2])
-    needs = ("zoo",) if COMMANDS.get(command, ("",))[0].startswith("lmzoo.cli.") else ()
+    needs = ()
+    if command in COMMANDS and COMMANDS[command][0].startswith("lmzoo.cli."):
+        needs = ("zoo",)
     run_app(functools.partial(_run, command), needs=needs)
 
 

@@ -44,8 +44,9 @@ def sample(
 
     A row that reads a source gets the sources of the validation split, unless --source is given.
     """
-    ways = (beam is not None, greedy, temperature is not None or top is not None)
-    if sum(ways) > 1:
+    has_beam = beam is not None
+    draws = temperature is not None or top is not None
+    if has_beam + greedy + draws > 1:
         raise UserError(
             "--beam, --greedy and --temperature (or --top) exclude one another; give one"
         )
@@ -60,6 +61,8 @@ def sample(
     one_per_source = trained.model.conditional and source is None
     if source is None:
         inputs = validation_sources(trained, count or COUNT)
+        if trained.model.conditional:  # one sentence for each source
+            count = 1
     else:
         inputs = iter([("", encode_source(trained, source))])
     found = list[dict[str, Any]]()
@@ -103,7 +106,8 @@ def shown(source: str, text: str, log_prob: float | None) -> str:
 
 def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
     """Return the token ids of a prefix; refuse a model without a next-token distribution."""
-    model, vocabulary = trained.model, trained.corpus.vocabulary
+    model = trained.model
+    vocabulary = trained.corpus.vocabulary
     if model.leaks:
         raise UserError(f"{trained.row_name} has no next-token distribution: {model.leaks}")
     if not model.generates:
@@ -147,14 +151,18 @@ def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:
 
     A `UserError` says that the row reads no source, or that the text is empty, unknown or too long.
     """
-    vocabulary, corpus = trained.corpus.source_vocabulary, trained.corpus
+    corpus = trained.corpus
+    vocabulary = corpus.source_vocabulary
     if not trained.model.conditional or vocabulary is None:
         raise UserError(
             f"--source: {trained.row_name} reads no source; use --prefix for a first part"
         )
-    end = [END] if bool((corpus.valid.sources[0] == END).any()) else []
+    end = list[int]()
+    if bool((corpus.valid.sources[0] == END).any()):  # the sources of this corpus end with it
+        end.append(END)
     room = corpus.task.source_length - len(end)
-    ids = [*encode_text("--source", text, vocabulary, f"the sources of {corpus.name}", room), *end]
-    if len(ids) == len(end):
+    ids = encode_text("--source", text, vocabulary, f"the sources of {corpus.name}", room)
+    if not ids:
         raise UserError("--source is empty; give the text of a source")
+    ids += end
     return torch.tensor([ids]), torch.tensor([len(ids)])

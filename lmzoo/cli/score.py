@@ -54,17 +54,22 @@ def score(
     trained = open_run(find_run(run, runs), data_dir)
     if trained.model.conditional and source is None:
         raise UserError(f"{trained.row_name} reads a source; give it with --source TEXT")
-    inputs = () if source is None else encode_source(trained, source)
+    inputs = ()
+    if source is not None:
+        inputs = encode_source(trained, source)
     scored = [score_text(trained, text, inputs) for text in texts]
     if as_json:
         kind = trained.model.score.value
-        echo(json.dumps([{"score": kind, **one.as_json()} for one in scored], indent=1))
+        content = [{"score": kind, **text.as_json()} for text in scored]
+        echo(json.dumps(content, indent=1))
         return
     console = Console()
-    for one in scored:
-        _print(console, one)
-    leaks = f"; {trained.row_name} {trained.model.leaks}" if trained.model.leaks else ""
-    console.print(f"score: {SCORE_KINDS.get(trained.model.score, trained.model.score)}{leaks}")
+    for text in scored:
+        _print(console, text)
+    line = f"score: {SCORE_KINDS.get(trained.model.score, trained.model.score)}"
+    if trained.model.leaks:
+        line += f"; {trained.row_name} {trained.model.leaks}"
+    console.print(line)
 
 
 @torch.no_grad()
@@ -75,15 +80,18 @@ def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ())
     scores = trained.model.log_prob(tokens, lengths, *sources)[0, 1 : int(lengths)]
     ids = tokens[0, 1 : int(lengths)].tolist()
     words = vocabulary.split(text)
-    unknown = [w for w, i in zip(words, ids, strict=False) if i == UNKNOWN]
-    shown = [vocabulary.tokens[i] for i in ids]
+    # The ids have `<end>` besides, if the corpus has it.
+    unknown = [word for word, token in zip(words, ids, strict=False) if token == UNKNOWN]
+    shown = [vocabulary.tokens[token] for token in ids]
     return ScoredText(text, shown, scores.double().tolist(), unknown)
 
 
 def _print(console: Console, scored: ScoredText) -> None:
     table = new_table("token", right=("log P",))
     for token, value in zip(scored.tokens, scored.log_probs, strict=True):
-        table.add_row(repr(token) if token.isspace() else token, f"{value:.4f}")
+        if token.isspace():
+            token = repr(token)
+        table.add_row(token, f"{value:.4f}")
     console.print(table)
     console.print(
         f"log P {scored.total:.4f} nats, {scored.total / len(scored.log_probs):.4f} per token",

@@ -47,21 +47,23 @@ def train(
     if cuts is not None:
         model_fields.setdefault("cell", {})["cuts"] = cuts
     model = zoo.config(name, **model_fields)
-    own_recipe = named_recipe(recipe).with_fields(nest_settings(settings, "recipe"))
+    recipe_fields = nest_settings(settings, "recipe")
+    how = named_recipe(recipe).with_fields(recipe_fields).with_budget(epochs)
     spec = corpus_config(corpus, nest_settings(settings, "corpus"))
     data = open_corpus(spec, data_dir)
-    settings_of_training = own_recipe.with_budget(epochs)
-    check_precision(settings_of_training.precision, best_device())
-    config = run_config(model, settings_of_training, data, spec, seed)
+    check_precision(how.precision, best_device())
+    config = run_config(model, how, data, spec, seed)
     folder = RunFolder(out / config["run"])
     save(parts_code(model, spec), open_store(out))
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
+    heading = f"[bold]{zoo.row(name).name}[/]"
     cuts = describe_cuts(getattr(model, "cell", None))
+    if cuts:
+        heading += f", {cuts},"
     console.print(
-        f"[bold]{zoo.row(name).name}[/]{cuts and f', {cuts},'} on {data.name}: "
-        f"{config['parameters']:,} parameters, {len(data.train):,} sequences, "
+        f"{heading} on {data.name}: {config['parameters']:,} parameters, {len(data.train):,} sequences, "
         f"V={len(data.vocabulary)}  ({folder.path})"
     )
     for line in describe_data(data):
@@ -82,22 +84,24 @@ def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
     if corpus.floor:
         console.print(f"entropy floor {corpus.floor.token:.4f} nats per token")
     for record in run.train(budget):
-        names = ("train_token", "valid_token", "valid_accuracy")
-        losses = [f"{name} {record[name]:.4f}" for name in names if record.get(name) is not None]
-        speed = f"{record['tokens_per_second']:,} tokens/s"
-        console.print(f"epoch {record['epoch']}/{budget}:", ", ".join([*losses, speed]))
+        words = []
+        for name in ("train_token", "valid_token", "valid_accuracy"):
+            if record.get(name) is not None:
+                words.append(f"{name} {record[name]:.4f}")
+        words.append(f"{record['tokens_per_second']:,} tokens/s")
+        console.print(f"epoch {record['epoch']}/{budget}:", ", ".join(words))
 
 
 def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
     """Test the run, append its end event, and print the results; return the exit code."""
     if run.training.diverged:
         run.end("diverged", f"the loss was not finite at epoch {run.epoch}")
-        advice = (
-            "a token of the validation split has probability 0; choose a smoothing that knows "
-            "unseen tokens, such as model.smoothing=kneser_ney"
-            if run.training.model.closed_form
-            else "lower recipe.lr or set recipe.clip"
-        )
+        advice = "lower recipe.lr or set recipe.clip"
+        if run.training.model.closed_form:
+            advice = (
+                "a token of the validation split has probability 0; choose a smoothing that knows "
+                "unseen tokens, such as model.smoothing=kneser_ney"
+            )
         console.print(f"diverged at epoch {run.epoch}; {advice}")
         return 1
     losses = run.test()
@@ -108,20 +112,22 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
         f"sentence mean {losses.sentence:.4f}, best validation epoch {run.training.best_epoch}"
     )
     if losses.accuracies:
-        known = "" if corpus.ceiling is None else f"; no model exceeds {corpus.ceiling:.2%}"
-        console.print(
+        text = (
             f"{losses.accuracy:.2%} of scored tokens and {losses.sequence_accuracy:.2%} of "
-            f"sequences right{known}"
+            "sequences right"
         )
-    if (size := corpus.test_size) and run.training.model.score is not Score.OBJECTIVE:
+        if corpus.ceiling is not None:
+            text += f"; no model exceeds {corpus.ceiling:.2%}"
+        console.print(text)
+    size = corpus.test_size
+    if size and run.training.model.score is not Score.OBJECTIVE:
         bits = losses.token * losses.tokens / math.log(2)
+        text = f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
+        text += _perplexity_per_word(run.training.model, losses, size.words)
         unknown = corpus.test.unknown_share
-        known = f" of known words ({unknown:.2%} of the tokens are <unk>)" if unknown else ""
-        console.print(
-            f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
-            + _perplexity_per_word(run.training.model, losses, size.words)
-            + known
-        )
+        if unknown:
+            text += f" of known words ({unknown:.2%} of the tokens are <unk>)"
+        console.print(text)
     if losses.report:
         text = ", ".join(f"{name} {value:.4f}" for name, value in losses.report.items())
         console.print(f"on validation sequences: {text}")
@@ -132,17 +138,20 @@ def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int | None
     if model.score is not Score.EXACT or model.leaks or not words:
         return ""
     nats = losses.token * losses.tokens / words
-    return f", perplexity per word {math.exp(nats):.2f}" if nats < 700 else ""
+    if nats >= 700:  # its exponential is no number
+        return ""
+    return f", perplexity per word {math.exp(nats):.2f}"
 
 
 def describe_score(model: LanguageModel, losses: Losses) -> str:
     """Return what the test loss is: a perplexity only if the model is a density."""
     if model.leaks:
         return "no perplexity: the model reads later tokens"
-    return {
+    texts = {
         Score.EXACT: f"perplexity {losses.perplexity:.2f}",
         Score.CONDITIONAL: f"perplexity given the source {losses.perplexity:.2f}",
         Score.LOWER_BOUND: f"a bound: perplexity at most {losses.perplexity:.2f}",
         Score.RECONSTRUCTION: "a reconstruction of the input: no perplexity",
         Score.OBJECTIVE: "the training objective: no perplexity",
-    }[model.score]
+    }
+    return texts[model.score]
