@@ -181,28 +181,6 @@ class TextModel:
 
         return pl.DataFrame(self.records)
 
-    def next_words(self, text: str = "", count: int = 5) -> list[tuple[str, float]]:
-        """Return the most probable next tokens after a text, each with its probability.
-
-        Raises:
-            UserError: The model does not predict a next token, or the text cannot be encoded.
-        """
-        model = self.module
-        text = arguments.text("text", text)
-        count = whole("count", count, 1)
-        if not model.generates or model.conditional:
-            raise UserError(f"{model.name} does not predict a next token from the text before it")
-        with self._inference():
-            prefix = torch.tensor([[START]])
-            if text:
-                prefix, _ = encode_sentence(self.corpus, text)
-                if self.corpus.ends:  # the text goes on
-                    prefix = prefix[:, :-1]
-            probabilities = model.next_log_prob(prefix)[0].exp()
-        best = probabilities.topk(min(count, len(probabilities)))
-        words = [self.corpus.vocabulary.tokens[token] for token in best.indices.tolist()]
-        return list(zip(words, best.values.tolist(), strict=True))
-
     def score(self, text: str) -> float:
         """Return log P(text) in nats; for a model whose score is a bound, the bound.
 

@@ -124,17 +124,6 @@ def test_progress_is_one_line_with_the_loss(sentences: Path, capsys) -> None:
     assert f"epoch 2 of 2: validation loss {records[-1]['valid_token']:.4f}, 0 s left" in shown
 
 
-def test_next_words_are_the_conditional_probabilities(model) -> None:
-    vocabulary = model.corpus.vocabulary
-    every = model.next_words("a man", count=len(vocabulary))
-    assert sum(p for _, p in every) == pytest.approx(1, abs=1e-5)
-    assert [p for _, p in every] == sorted((p for _, p in every), reverse=True)
-    end = dict(every)["<end>"]
-    rest = sum(math.log(dict(model.next_words(text, count=len(vocabulary)))[word])
-               for text, word in (("", "a"), ("a", "man")))  # fmt: skip
-    assert model.score("a man") == pytest.approx(rest + math.log(end), abs=1e-4)
-
-
 def test_an_unknown_field_of_a_study_is_one_line() -> None:
     with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
         lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)

@@ -33,7 +33,6 @@ def numbers(sentences: Path, folder: Path) -> dict[str, Any]:
     found["test"] = model.test().token
     found["score"] = model.score("a man")
     found["sample"] = model.sample(2)
-    found["next words"] = model.next_words("a")
     assert model.module.training, "a call has left the module in evaluation mode"
     found["load"] = lmzoo.load_run(model.save(folder)).test().token
     pair = [

@@ -21,8 +21,7 @@ model.fit(3, progress=False)
 loss: float = model.test().token
 score: float = model.score("a man in a red hat is running")
 texts: list[str] = model.sample(3, temperature=0.8)
-words: list[tuple[str, float]] = model.next_words("a man", 5)
-print(loss, score, texts, words, model.corpus.vocabulary.tokens[:3])
+print(loss, score, texts, model.corpus.vocabulary.tokens[:3])
 again = lmzoo.load_run(model.save("runs/mine"))
 print(again.to_frame().height, lmzoo.zoo.names()[:3])
 

@@ -34,22 +34,22 @@ MOST = 10**9
 MOST_SEED = 10**15
 """Largest seed; 1000 * seed has 64 bits."""
 OF_THE_MACHINE = {
-    errno.EACCES,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EIO,
-    errno.EISDIR,
-    errno.ELOOP,
-    errno.EMFILE,
-    errno.ENAMETOOLONG,
-    errno.ENODEV,
-    errno.ENOENT,
-    errno.ENOSPC,
-    errno.ENOTDIR,
-    errno.EPERM,
-    errno.EROFS,
+    "EACCES",
+    "EDQUOT",
+    "EFBIG",
+    "EIO",
+    "EISDIR",
+    "ELOOP",
+    "EMFILE",
+    "ENAMETOOLONG",
+    "ENODEV",
+    "ENOENT",
+    "ENOSPC",
+    "ENOTDIR",
+    "EPERM",
+    "EROFS",
 }
-"""Error numbers that are not a fault of the program."""
+"""Errors that are not a fault of the program."""
 
 
 def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
@@ -105,7 +105,7 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
     except OSError as error:
         if stdout_error():
             raise SystemExit(2) from None
-        if error.errno not in OF_THE_MACHINE:
+        if errno.errorcode.get(error.errno or 0) not in OF_THE_MACHINE:
             raise
         where = ""
         if error.filename:

@@ -5,7 +5,9 @@ import importlib
 import inspect
 import os
 import sys
+import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -18,42 +20,10 @@ from lmzoo.base.version import __version__
 PLUGINS = Annotated[list[str] | None, typer.Option("--plugin", metavar="FILE.py", help="Import parts of your own from a file or module; repeatable.")]  # fmt: skip
 TRUST_CODE = Annotated[bool, typer.Option("--trust", help="Run the code that a run of another account brings.")]  # fmt: skip
 COMPLETE = "_LMZOO_COMPLETE"
-WITHOUT_PLUGINS = (
-    "lmzoo.lab.cli.tables",
-    "lmzoo.lab.cli.report",
-    "lmzoo.lab.cli.serve",
-    "lmzoo.lab.cli.sweep",
-    "lmzoo.lab.cli.judge",
-    "lmzoo.lab.cli.plan",
-)
-"""Modules whose commands read records only, or have the option themselves."""
-
-PANELS = {
-    "Ask a question": {
-        "init": ("lmzoo.cli.init:init", "Write a study and a cell of your own to start from."),
-        "sweep": ("lmzoo.lab.cli.sweep:sweep", "Run a study: train, tune and rank its points."),
-        "rank": ("lmzoo.lab.cli.tables:rank", "Rank the points of a study."),
-        "report": ("lmzoo.lab.cli.report:report", "Write a study as one web page."),
-        "shrink": ("lmzoo.cli.ablate:shrink", "Find the smallest good cell."),
-        "judge": ("lmzoo.lab.cli.judge:judge", "Judge results of any training."),
-        "plan": ("lmzoo.lab.cli.plan:plan", "Plan a study: seeds and hours."),
-    },
-    "Models": {
-        "list": ("lmzoo.cli.catalogue:list_rows", "List every row of the zoo."),
-        "describe": ("lmzoo.cli.catalogue:describe", "Show a row: config, ranges, equations."),
-        "train": ("lmzoo.cli.train:train", "Train one model."),
-        "sample": ("lmzoo.cli.sample:sample", "Generate sentences with a trained run."),
-        "score": ("lmzoo.cli.score:score", "Score texts with a trained run, token by token."),
-        "ablate": ("lmzoo.cli.ablate:ablate", "Cut the parts of trained models."),
-        "audit": ("lmzoo.cli.audit:audit_rows", "Test whether models are normalised and causal."),
-        "check": ("lmzoo.cli.check:check", "Run the laws on the parts in a file of your own."),
-    },
-    "More": {
-        "figure": ("lmzoo.lab.cli.tables:figure", "Draw a figure of a study for a paper."),
-        "records": ("lmzoo.lab.cli.report:records", "Save or restore the records of a study."),
-        "serve": ("lmzoo.lab.cli.serve:serve", "Show all studies in a browser, also running ones."),
-    },
-}
+TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
+WITHOUT_PLUGINS = TABLE["without_plugins"]
+"""Modules whose commands take no parts of the user."""
+PANELS = TABLE["panels"]
 """Panel of `lmzoo --help` -> subcommand -> its function, and its line in that list."""
 COMMANDS = {**PANELS["Ask a question"], **PANELS["Models"], **PANELS["More"]}
 CODES = (

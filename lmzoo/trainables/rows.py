@@ -314,9 +314,10 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
     """
     tried = {}
     for path, bounds in point.search_space.items():
-        values = (bounds.low, bounds.high)
         if isinstance(bounds, Choice):
             values = bounds.values
+        else:
+            values = (bounds.low, bounds.high)
         tried[path] = [{path: value} for value in values]
     for path, settings in tried.items():
         # {} leaves the other field at its default.

@@ -74,6 +74,7 @@ from lmzoo.lab.statistics.contrasts import Contrasts, contrasts, holm
 from lmzoo.lab.statistics.counts import counts
 from lmzoo.lab.statistics.draws import independent
 from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.noise import members
 
 WORSE = "worse"
 WORSE_OPEN = "worse-open"
@@ -300,9 +301,7 @@ class _Table(NamedTuple):
         distinct = independent(losses)
         points = len(distinct)
         reference_of = np.broadcast_to(np.asarray(reference), points)
-        tested = np.ones(points, bool)
-        if family is not None:
-            tested = np.array(family, bool)
+        tested = members(family, points)
         tested &= np.arange(points) != reference_of
         references = np.zeros(points, bool)
         if np.ndim(reference):

@@ -55,6 +55,7 @@ from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
     Noise,
     half_width,
+    members,
     rounding_variance,
     seed_noise,
     tail,
@@ -163,9 +164,7 @@ def contrasts(
     points = np.arange(len(x))
     reference_of = np.broadcast_to(np.asarray(reference), len(x))
     is_own = points == reference_of
-    sharing = np.ones(len(x), bool)
-    if family is not None:
-        sharing = np.array(family, bool)
+    sharing = members(family, len(x))
     sharing[reference_of[sharing & ~is_own]] = True
     compared = sharing & ~is_own
     is_single = len(np.unique(reference_of[compared])) == 1
@@ -336,9 +335,7 @@ def point_intervals(
     Where seeds share most of the variance, many points say no more of it than one.
     """
     x = _finite(losses)
-    sharing = np.ones(len(x), bool)
-    if family is not None:
-        sharing = np.asarray(family, bool)
+    sharing = members(family, len(x))
     if pairs_pay(x, np.full(len(x), reference), sharing):
         return mean_interval(x)
     _, mean, error = mean_and_error(x)
@@ -397,9 +394,7 @@ def rank_intervals(
     runs = (~np.isnan(table)).sum(1)
     lost = np.isposinf(table).sum(1) / np.maximum(runs, 1)
     x = _finite(table)
-    sharing = np.ones(len(x), bool)
-    if family is not None:
-        sharing = np.asarray(family, bool)
+    sharing = members(family, len(x))
     share: ArrayLike = 1.0
     rounding = rounding_variance(x)
     if pairs_pay(x, np.full(len(x), reference), sharing):

@@ -140,6 +140,13 @@ def without_seed_effects(x: Array, sharing: Mask) -> tuple[Array, Array]:
     return x - effect, 1 - 1 / np.maximum(points, 2)
 
 
+def members(family: ArrayLike | None, points: int) -> Mask:
+    """Return which points are in a family, as an array of its own; None: all."""
+    if family is None:
+        return np.ones(points, bool)
+    return np.array(family, bool)
+
+
 def seed_noise(
     losses: Array,
     family: Mask | None = None,
@@ -167,9 +174,7 @@ def seed_noise(
     # Equal numbers have deviations by rounding.
     varies = np.abs(deviation).max(1, initial=0.0) > ACCURACY * size
     s2 = np.maximum(s2, rounding)
-    sharing = varies
-    if family is not None:
-        sharing = varies & family
+    sharing = varies & members(family, points)
     variance = s2[:, None]
     weight = np.where(n > 1, 1.0, np.nan)[:, None]
     freedom = f.copy()
@@ -216,8 +221,7 @@ def posterior(
         freedom: their degrees of freedom, (P,).
         sharing: those that determine the distribution; None: all.
     """
-    if sharing is None:
-        sharing = np.ones(len(variances), bool)
+    sharing = members(sharing, len(variances))
     # Estimates are mostly low: the median of χ²_f/f is 0.5 for f = 1 and 0.7 for f = 2.
     scale = float(np.median(variances[sharing])) or float(variances[sharing].max())
     scale = (scale or 1.0) / 0.6

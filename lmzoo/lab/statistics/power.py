@@ -25,7 +25,7 @@ from lmzoo.lab.statistics.compared import ERROR, MOST_SEEDS, POWER, reference_se
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts
 from lmzoo.lab.statistics.draws import independent
 from lmzoo.lab.statistics.intervals import Array
-from lmzoo.lab.statistics.noise import LEAST_POINTS
+from lmzoo.lab.statistics.noise import LEAST_POINTS, members
 
 QUANTILES = np.linspace(0.1, 0.9, 9)
 """Of a pilot's variance; the first and the last give the least and the most seeds."""
@@ -74,9 +74,7 @@ def planned_seeds(
     """
     x = independent(losses)
     points = len(x)
-    tested = np.ones(points, bool)
-    if family is not None:
-        tested = np.array(family, bool)
+    tested = members(family, points)
     tested[reference] = False
     sharing = tested | (np.arange(points) == reference)
     pilot = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)

@@ -312,12 +312,10 @@ def comparison(
     reference: PointPlanner,
     study_looks: Sequence[Look],
     margin: float,
-    *,
-    waits: bool = False,
 ) -> tuple[list[PointPlanner], Compared]:
     """Return the points with the reference's kind of score, and their comparison.
 
-    `waits`: a look that needs runs which have not ended decides nothing.
+    A look that needs runs which have not ended decides nothing.
     """
     score = points[reference]["score"]
     alike = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
@@ -326,9 +324,6 @@ def comparison(
     rivals = unfair(architectures, [p.is_tuned for p in alike], place)
     # A point that sees what it predicts, or that nobody asked for, has no verdict.
     honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in alike])
-    ended = None
-    if waits:
-        ended = [len(p.confirm_runs) for p in alike]
     found = compared(
         _losses(alike),
         place,
@@ -337,7 +332,7 @@ def comparison(
         tuning_sd=[p.tuning_sd for p in alike],
         looks=study_looks,
         margin=margin,
-        ended=ended,
+        ended=[len(p.confirm_runs) for p in alike],
     )
     return alike, found
 
@@ -353,7 +348,7 @@ def plan_more_seeds(
     if reference is None or not reference.confirm_runs:
         return False
     facts = {point: point.point.facts() for point in points}
-    alike, found = comparison(facts, reference, study_looks, study.margin, waits=True)
+    alike, found = comparison(facts, reference, study_looks, study.margin)
     unlike = _not_comparable(alike, reference)
     planned = 0
     for point, count in zip(alike, found.seeds, strict=True):

@@ -40,7 +40,7 @@ KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "text"),
     int: (Integral, "a whole number"),
     float: (Real, "a number"),
-    Settings: (Any, "{FIELD: VALUE}"),
+    Settings: (object, "{FIELD: VALUE}"),
     Ranges: (
         Range | None,
         "{FIELD: RANGE}, such as {'recipe.lr': (1e-3, 1e-1)}; a range is a pair low, high, a list "
@@ -362,7 +362,7 @@ def _check_types(declared: Any, where: str = "") -> None:
             fits = isinstance(value, wanted) and not isinstance(value, bool)
         if not fits:
             raise UserError(f"{where}{each.name} is {value!r}; give {description}")
-        if kind is Ranges:
+        if kind is Ranges and isinstance(value, Mapping):
             for path, bounds in value.items():
                 check_range(f"{where}{each.name} {path}", bounds)
 
@@ -372,7 +372,6 @@ def _is_mapping(value: Any, wanted: Any) -> bool:
     if not isinstance(value, Mapping):
         return False
     for name, item in value.items():
-        is_item = wanted is Any or isinstance(item, wanted)
-        if not isinstance(name, str) or not is_item:
+        if not isinstance(name, str) or not isinstance(item, wanted):
             return False
     return True
