@@ -67,8 +67,7 @@ def _refuse_bools(cls: type, data: Any, validate: Any) -> Any:
     if not isinstance(data, Mapping):  # the arguments of a constructor
         given = getattr(data, "kwargs", None) or {}
     for name, value in given.items():
-        is_number = type(getattr(made, name)) in (int, float)
-        if is_number and isinstance(value, bool):
+        if isinstance(value, bool) and type(getattr(made, name)) in (int, float):
             raise UserError(f"{name}: a number is needed, got {str(value).lower()}")
     return made
 

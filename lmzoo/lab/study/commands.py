@@ -90,6 +90,7 @@ class Command:
             text(name, getattr(self, name))
         texts("files", self.files)
         for name in ("first_epoch", "every"):
+            # Frozen; a numpy integer becomes a Python one.
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
     def check(self, settings: Mapping[str, Any]) -> None:
@@ -104,7 +105,9 @@ class Command:
                 f"command {self.text!r}: runs would share {place!r}; write {{folder}}/{name}, "
                 "and give the program {folder}"
             )
+        # A setting that the command does not take would be searched in vain.
         names = set(NAME.findall(self.text))
+        # Without a seed all runs of a point would be equal.
         if "seed" not in names and SEED not in self.text:
             raise UserError(f"command {self.text!r} has no {{seed}}; write it where the seed goes")
         unknown = names - {*GIVEN, *settings}
@@ -119,6 +122,7 @@ class Command:
         if self.every < 1:
             raise UserError(f"every={self.every} steps are no epoch; give 1 or more")
         try:
+            # Here, and not in a worker an hour later.
             re.compile(self.pattern)
         except re.error as error:
             raise UserError(f"pattern {self.pattern!r}: {error}") from None
@@ -172,6 +176,7 @@ class CommandRun(ProgramRun):
     def start(self, budget: int) -> Iterator[Report]:
         """Start the command, and yield what it reports; its error is a `ProgramError`."""
         state = self._folder / STATE
+        # The program may write there before it reports.
         state.mkdir(parents=True, exist_ok=True)
         model = self.config["model"]
         values = {
@@ -182,6 +187,7 @@ class CommandRun(ProgramRun):
         }
         read = Command(model["command"], **model["read"])
         output = self._folder / OUTPUT
+        # The files of an earlier attempt are not those of this one.
         self._log.unlink(missing_ok=True)
         with output.open("ab") as file:
             begin = file.tell()
@@ -258,6 +264,7 @@ class CommandRun(ProgramRun):
         """End the program and all processes that it started."""
         self._stream = None
         if self._process is not None:
+            # It may have ended by itself.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -328,6 +335,7 @@ class _Lines:
     def _row(self, line: str) -> dict[str, Any] | None:
         if self._pattern is None:
             return self._json_row(line)
+        # A pattern of digits should find `nan`, too: the run diverges.
         found = self._pattern.search(line) or self._pattern.search(with_digits(line))
         if found is None:
             return None
@@ -348,11 +356,13 @@ class _Lines:
 
     def _json_row(self, line: str) -> dict[str, Any] | None:
         """Return the object of a line; a line that has the metric and is none is an error."""
+        # Most lines of a program are no JSON.
         with contextlib.suppress(ValueError):
             row = json_value(line)
             if isinstance(row, dict):
                 return row
             return None
+        # Silently skipped, it would look as if the program reported nothing.
         if re.fullmatch(rf'\s*{{.*"{re.escape(self._metric)}"\s*:.*}}\s*', line):
             raise RuntimeError(f"a line is not JSON: {line.strip()[:60]!r}")
         return None
@@ -367,6 +377,7 @@ class _Rows:
 
     def __call__(self) -> list[dict[str, Any]]:
         try:
+            # A file that a spreadsheet wrote begins with a mark.
             text = self._file.read_text("utf-8-sig", "replace")  # half of a letter, perhaps
         except FileNotFoundError:
             return []
@@ -391,6 +402,7 @@ class _Events:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
         steps: dict[int, dict[str, Any]] = {}
+        # A run that continued has a further file in its folder.
         folders = {file.parent for file in self._folder.glob("**/*tfevents*")}
         for folder in sorted(folders):
             events = EventAccumulator(str(folder), {"scalars": 0})
@@ -398,6 +410,7 @@ class _Events:
             for tag in events.Tags()["scalars"]:
                 for event in events.Scalars(tag):
                     steps.setdefault(event.step, {"epoch": event.step})[tag] = event.value
+        # A step may get further scalars later.
         new = [row for step, row in sorted(steps.items()) if self._seen.get(step) != row]
         self._seen = steps
         return new

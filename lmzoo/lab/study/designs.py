@@ -48,6 +48,7 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
     size = max(CELLS, samples // 4)
     settings = spread(space, size, seed)
     if all(_contains(bounds, default[path]) for path, bounds in space.items()):
+        # In the order of their distance from the default one, which replaces the nearest.
         centre = coordinates(space, [default])
         distances = ((coordinates(space, settings) - centre) ** 2).sum(1)
         order = np.argsort(distances, kind="stable")
@@ -63,6 +64,7 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
 def spread(space: Space, size: int, seed: int) -> list[Setting]:
     """Return settings that fill the space."""
     if len(space) == 1:
+        # The middles of equal cells.
         shares = ((np.arange(size) + 0.5) / size)[:, None]
     else:
         from scipy.stats import qmc  # takes half a second to import
@@ -91,6 +93,7 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
         neighbour = shares[-2]
         if best_share <= shares[0]:
             neighbour = shares[1]
+        # At the bound there is nothing beyond.
         if not near_bound(best[path], bounds):
             share = 2 * best_share - neighbour
             moved[path] = _value(bounds, min(max(share, 0.0), 1.0))
@@ -101,6 +104,7 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
 
 def untried(space: Space, tried: Sequence[Setting]) -> Setting | None:
     """Return a setting that was not tried, if the only field is a choice; None if all were."""
+    # Several fields have more combinations than samples.
     if len(space) > 1:
         return None
     for path, bounds in space.items():
@@ -132,6 +136,7 @@ def coordinates(space: Space, settings: Sequence[Setting]) -> NDArray[np.float64
             for option in bounds.values:
                 columns.append([float(value == option) for value in values])
         else:
+            # [−1, 1], as the priors of the fit expect.
             columns.append([2 * _share(bounds, value) - 1 for value in values])
     return np.array(columns).T
 
@@ -146,6 +151,7 @@ def _value(bounds: Range, share: float) -> Any:
         value = bounds.low + (bounds.high - bounds.low) * float(share)
     if isinstance(bounds, IntRange):
         return round(value)
+    # Four digits are read easily, and are as good.
     return float(f"{value:.4g}")
 
 
@@ -188,6 +194,7 @@ class StartRules:
         starts = most
         for number, level in enumerate(self._levels):
             reached = self._reached[number]
+            # From the first one that was not there at the last call: each run once.
             while reached < len(runs):
                 run = runs[reached]
                 if not run.status and run.last_epoch < level:
@@ -199,6 +206,7 @@ class StartRules:
 
     def compared(self, index: int, epoch: int) -> int:
         """Return the number of first settings with which setting `index` is compared."""
+        # The rung at which it is compared decides how many others are there.
         level = bisect.bisect_left(self._levels, epoch)
         known = max(0, index - self._parallel * (level + 1) + 1)
         if index < self._design:

@@ -31,6 +31,7 @@ class Output(io.RawIOBase):
         part = bytes(data)[-MOST:]
         # A full disk must not end the training.
         with contextlib.suppress(OSError), open(self._path, "ab", opener=no_link) as file:
+            # The end says why a program failed; the beginning is dropped.
             if file.tell() + len(part) > MOST:
                 end = self._path.read_bytes()[-MOST // 2 :]
                 whole_lines = end[end.find(b"\n") + 1 :]
@@ -44,6 +45,7 @@ def printed_into(folder: Path) -> Iterator[None]:
     """Write what Python code prints into a folder; what its child processes print is not there."""
     folder.mkdir(parents=True, exist_ok=True)
     output = Output(folder / OUTPUT)
+    # Unbuffered: what a function printed before it was killed is there.
     file = io.TextIOWrapper(output, "utf-8", "replace", write_through=True)  # type: ignore[arg-type]
     with contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
         yield

@@ -71,6 +71,7 @@ class PlannedRun:
         if loss is None:
             return
         earlier = epoch - 1
+        # Epochs that diverged are not on the curve.
         while earlier > 0 and earlier not in self.curve:
             earlier -= 1
         self.curve[epoch] = min(loss, self.curve.get(earlier, math.inf))
@@ -83,6 +84,7 @@ class PlannedRun:
         (`lab/sweep/fleet/health.py`). A single one may be due to the machine: a broken node, a full
         disk, a lost worker.
         """
+        # Other ends are results.
         if self.status != "failed":
             return bool(self.status)
         last = self.failures[-2:]

@@ -67,7 +67,9 @@ class Planner:
         self._pruned: list[PlannedRun] = []
         """Runs that were pruned and that `new_pruned` has not returned."""
         self._reference = reference_id(study, points)
+        # Read first, because `write_study` replaces it.
         before = store.study()
+        # The reference is no contrast.
         self._contrasts = sum(not point.baseline for point in points) - 1
         self._all_points: list[PointPlanner] = []
         for position, point in enumerate(points):
@@ -81,10 +83,12 @@ class Planner:
             self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
         for planner in self.points:
             self._add_planned(planner)
+        # A point that is not trained may still inform the fit, if it is tuned already.
         self._needed = set(self.points)
         self._tuning = self._groups()
         for group in dict.fromkeys(self._tuning.values()):
             self._decide(group.points[0])
+        # Last, because a look counts the confirm runs that the decisions have planned.
         self.looks = plan_looks(study, before, self.reference, self._contrasts)
         self._look()
         self.write_study()
@@ -121,6 +125,7 @@ class Planner:
 
     def new_ready(self) -> list[PlannedRun]:
         """Return the runs that became ready since the last call, in order of priority."""
+        # The caller knows the others, and sorting all at each call takes long.
         runs = sorted(self._new.values(), key=lambda run: run.priority)
         self._new.clear()
         return runs
@@ -145,10 +150,12 @@ class Planner:
         """
         run = self._runs[run_id]
         points = self._points[run_id]
+        # The folder may be there now.
         run.is_new = False
         if not saved or points[0].answer(run, run.last_epoch) is not Answer.WAIT:
             self._ready[run_id] = self._new[run_id] = run
             return
+        # It is closed until the others are there, too.
         del self._points[run_id]
         for point in points:
             point.mark_closed(run)
@@ -173,6 +180,7 @@ class Planner:
         if epoch < run.last_epoch:  # it started over
             run.repeats = epoch
         answers = []
+        # A run of two points informs both; the first one decides.
         for point in self._points[run_id]:
             answers.append(point.report(run_id, epoch, record["valid_token"]))
             self._add_planned(point)
@@ -196,6 +204,7 @@ class Planner:
         run.test_loss = test_loss
         run.test_accuracy = test_accuracy
         if status == "failed":
+            # A failure is missing data: it is planned again by the next sweep.
             run.add_failure(reason, run.nodes)
             self.failed_runs.append(run)
         else:
@@ -209,6 +218,7 @@ class Planner:
                 decided = self._look()
             if decided:
                 self.write_study()
+        # When nothing runs any more, a point that waits would wait for ever.
         if self._leave_out_failed():
             self.write_study()
         return run
@@ -267,6 +277,7 @@ class Planner:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
         while self.done:
+            # All runs of further seeds may be in the store already: then look again.
             if not plan_more_seeds(self.study, self.points, self._reference, self.looks):
                 break
             planned = True
@@ -277,6 +288,7 @@ class Planner:
     def _add_planned(self, point: PointPlanner) -> None:
         """Mark the runs that the point has just planned as ready."""
         for run in point.new_runs():
+            # Another point may have planned the same run.
             if run.id not in self._points:
                 self._ready[run.id] = self._new[run.id] = run
             self._points.setdefault(run.id, []).append(point)
@@ -300,9 +312,11 @@ def plan_looks(
         ended = sum(bool(run.status) for run in reference.confirm_runs[: study.seeds])
         known = read_looks(before.get("looks"), before["budget"]["seeds"])
         for look in known:
+            # The look waits for runs of the reference: nothing was spent.
             if ended < look.seeds <= study.seeds:
                 break
             made += (look,)
+    # Without --until-decided there is one look.
     most = max(study.max_seeds, study.seeds)
     return spend(looks(study.seeds, most), made, contrasts)
 
@@ -317,6 +331,7 @@ def comparison(
 
     A look that needs runs which have not ended decides nothing.
     """
+    # A bound and an exact loss are no numbers of one kind.
     score = points[reference]["score"]
     alike = [p for p, facts in points.items() if facts["score"] == score and p.confirm_runs]
     place = alike.index(reference)
@@ -352,6 +367,7 @@ def plan_more_seeds(
     unlike = _not_comparable(alike, reference)
     planned = 0
     for point, count in zip(alike, found.seeds, strict=True):
+        # Seeds do not decide a difference that may be that of the machines.
         if point not in unlike:
             planned += point.plan_confirm_runs(point.best_setting or {}, int(count))
     return planned > 0
@@ -389,6 +405,7 @@ def _losses(points: Sequence[PointPlanner]) -> NDArray[np.float64]:
     for row, point in zip(losses, points, strict=True):
         for place, run in enumerate(point.confirm_runs):
             row[place] = _loss(run)
+            # It counts as a failure, whatever its loss is.
             if not _solves(run, point.study):
                 row[place] = math.inf
     return losses

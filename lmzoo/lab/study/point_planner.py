@@ -96,6 +96,7 @@ class PointPlanner:
         self._design_ended = False
         self._smoothed: list[float] = []
         self._beyond: Setting | None = None
+        # Made before any run is planned: a wrong name ends the sweep at once.
         self._pruner = make_pruner(study)
         if isinstance(study.sampler, str) and study.sampler not in SAMPLERS:
             make_sampler(study, {}, study.seed)  # its error names the samplers
@@ -104,6 +105,7 @@ class PointPlanner:
             return
         self.design = start_design(self.space, point.default_setting, study.samples, study.seed)
         self.samples = study.samples
+        # A count model has one epoch, before which nothing can stop.
         if study.pruner == "asha" and not point.closed_form:
             self.rung = self.first_rung = next(iter(rungs(study)), 0)
         self._rules = StartRules(study, len(self.design))
@@ -141,6 +143,7 @@ class PointPlanner:
             if self.rung and epoch >= self.rung:
                 return Answer.WAIT
             return Answer.CONTINUE
+        # Settings that are known whatever the order of execution was.
         known = self.tune_runs[: self._rules.compared(run.index, epoch)]
         earlier = (until(epoch, other.curve) for other in known)
         if self._pruner.prunes(epoch, until(epoch, run.curve), earlier):
@@ -158,6 +161,7 @@ class PointPlanner:
         if not self.rung:
             return True
         for run in self._design_runs:
+            # It is trained again by the next sweep, and is waited for.
             has_failed = run.status and not run.ended
             if (run.id in self.open or has_failed) and run.last_epoch <= self.rung:
                 return False
@@ -185,6 +189,7 @@ class PointPlanner:
         curves = [until(rung, run.curve) for run in self._design_runs]
         favoured = list[bool]()
         for index, curve in enumerate(curves):
+            # All others, not only earlier ones: the whole design is there.
             others = curves[:index] + curves[index + 1 :]
             favoured.append(rung in curve and not self._pruner.prunes(rung, curve, others))
         return favoured
@@ -203,6 +208,7 @@ class PointPlanner:
         losses = list[float]()
         for index, run in enumerate(self.tune_runs):
             loss = math.inf
+            # The fit must not read one run twice.
             if self.tune_runs.index(run) == index:
                 loss = run.curve.get(self.first_rung, math.inf)
             losses.append(loss)
@@ -226,6 +232,7 @@ class PointPlanner:
 
     def pass_rung(self, kept: set[int]) -> list[PlannedRun]:
         """Continue the runs of these settings; prune and return those of the others."""
+        # From now on runs pass the rung; they are asked once.
         rung = self.rung
         self.rung = 0
         pruned = list[PlannedRun]()
@@ -275,6 +282,7 @@ class PointPlanner:
         seeds = self.study.confirm_seeds(count)[len(self.confirm_runs) :]
         if not seeds:
             return 0
+        # Configs differ in the seed only; to make one takes long.
         first = self.point.run_config(setting, seeds[0])
         for seed, config in zip(seeds, with_seeds(first, seeds), strict=True):
             self.confirm_runs.append(self._plan("confirm", seed, setting, config))
@@ -293,6 +301,7 @@ class PointPlanner:
         runs = max(0, self.samples - len(self.tune_runs))
         if self.best_setting is None:
             runs += self.seeds
+            # An upper bound: few points are measured again.
             if not self.measured_again and not self.point.closed_form:
                 runs += MOST_AGAIN
         done = 0
@@ -328,6 +337,7 @@ class PointPlanner:
         """Return the number of settings, from the first one on, that may start."""
         if self.rung:
             return len(self.design)
+        # The sampler gets the results of the whole design.
         most = len(self.design)
         if self._design_ended:
             most = self.samples
@@ -352,6 +362,7 @@ class PointPlanner:
         # All are suggested before one is planned: what a run of them has reached changes nothing.
         for index in indices:
             if index not in settings:
+                # In order, because the sampler reads the earlier settings.
                 earlier = [settings[other] for other in range(index)]
                 settings[index] = suggested[index] = self._suggest(earlier)
         for index in indices:
@@ -381,6 +392,7 @@ class PointPlanner:
         """Plan a run of a setting; one that the model refuses has ended without training."""
         seed = self.tune_seed
         if repeat:
+            # The same for the chosen setting and its challenger.
             derived = derive_seed(self.study.seed, self.point.id, "again", repeat)
             seed = FIRST_TUNE_SEED + derived % FIRST_TUNE_SEED
         self.repeats.append(repeat)
@@ -408,6 +420,7 @@ class PointPlanner:
                 "setting": dict(setting),
             }
             run = PlannedRun(run_id, self.point.label, stage, index, config, self.study.epochs)
+            # So points take turns, and the first settings of all come first.
             run.priority = (len(self.tune_runs) + len(self.confirm_runs), self._position)
             self._runs[run_id] = run
             self._read(run)
@@ -472,6 +485,7 @@ class PointPlanner:
                 run.test_loss = record["token"]
                 run.test_accuracy = record.get("accuracy")
         if pending:
+            # An archived run needs a folder again.
             self.store.continue_run(run.id)
             return
         run.status = "failed"
@@ -487,6 +501,7 @@ class PointPlanner:
             return self.design[place]
         if self._beyond and place == len(self.design):
             return self._beyond
+        # A choice has no order that a sampler could use.
         remaining = untried(self.space, earlier)
         if remaining:
             return remaining
@@ -496,12 +511,14 @@ class PointPlanner:
         """Return the result of a setting that has ended."""
         run = self.tune_runs[index]
         value = self._value(run, self.point.failure_loss)
+        # The fit lends the losses of the start design the strength of all points.
         if run.status == "finished" and index < len(self._smoothed):
             value = self._smoothed[index]
         return Result(value, run.status == "pruned", run.curve)
 
     def _value(self, run: PlannedRun, otherwise: float) -> float:
         """Return the lowest loss of a finished or pruned run."""
+        # A run that diverged or failed has no lowest loss that counts.
         if run.status in ("finished", "pruned") and run.best_loss is not None:
             return run.best_loss
         return otherwise

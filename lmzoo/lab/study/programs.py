@@ -110,14 +110,17 @@ class ProgramRun(SavedRun):
             self.check({})
             self._resumed = self.has_state
             self._new = False
+            # It goes on from epoch to epoch; the next call reads on.
             self._stream = self.start(budget)
         last = None
         seen = set[str]()
         for metrics, state in self._stream:
+            # For the message, if the metric is never among them.
             seen.update(metrics)
             if self._metric not in metrics and "" not in metrics:
                 continue
             if metrics.get("epoch") is None:
+                # Only the last one counts: it may be printed at each step.
                 last = metrics, state
                 continue
             epoch = _epoch(metrics["epoch"])
@@ -143,8 +146,10 @@ class ProgramRun(SavedRun):
         if last is not None:
             metrics, state = last
             return self._add(budget, metrics, state, begun)
+        # Its last epoch would be counted as missing.
         if self._zero and self.epoch in (0, budget - 1):
             raise RuntimeError(f"it counts epochs from 0: {self.from_zero}")
+        # It had nothing left to do, but the records lack an epoch.
         if self._resumed and not self._new:
             self._begin_again()
             return self.train_epoch(budget)
@@ -166,6 +171,7 @@ class ProgramRun(SavedRun):
         for record in epoch_records(self.records):
             if record["epoch"] <= self.epoch:
                 known.append(record)
+        # The metric of the test is read at one epoch, chosen without it.
         best = min(known, key=lambda record: record["valid_token"])
         name = self._metric
         if any(self._test_metric in record["metrics"] for record in known):
@@ -215,8 +221,10 @@ class ProgramRun(SavedRun):
         try:
             self.check(changeable)
         except ProgramError:
+            # Records of other code must not stay.
             self.start_over()
             raise
+        # Most epochs read nothing new.
         if read and read != self._read:
             self._append({"event": FILES, "epoch": epoch, FILES: inputs(read)})
         self._read = read
@@ -233,8 +241,10 @@ class ProgramRun(SavedRun):
                 raise RuntimeError(f"{name} is {str(value)[:60]!r}, not a number; report it as one")
             if number is not None:
                 numbers[name] = number
+        # It is a field of the record.
         numbers.pop("epoch", None)
         loss = None
+        # Both must be finite: a test loss without end is a divergence, too.
         values = [numbers.get(name, 0.0) for name in (self._metric, self._test_metric)]
         if all(abs(value) <= LARGEST for value in values):
             loss = self._loss(numbers[self._metric])
@@ -271,6 +281,7 @@ def _epoch(value: Any) -> float:
 
 
 def _number(value: Any) -> float | None:
+    # True is 1 for `float`.
     if isinstance(value, bool):
         return None
     try:

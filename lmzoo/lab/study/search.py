@@ -87,12 +87,14 @@ def make_sampler(study: Study, space: Space, seed: int) -> BaseSampler:
     sampler = study.sampler
     seed = seed % 2**32  # numpy's generators take no more
     with warnings.catch_warnings():
+        # Optuna calls some of these options experimental.
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         if isinstance(sampler, str) and sampler in SAMPLERS:
             return SAMPLERS[sampler](space, seed)
         if callable(sampler):
             sampler = sampler(seed=seed)
     if isinstance(sampler, BaseSampler):
+        # Each point gets the sampler as the script made it.
         return copy.deepcopy(sampler)
     raise UserError(
         f"no sampler {study.sampler!r}; choose {', '.join(SAMPLERS)}, or give a sampler of Optuna"
@@ -138,6 +140,7 @@ class Search:
         settings at least `lag` places before the new one.
         """
         for index in range(len(self._trials), len(settings) + 1):
+            # Not all results that are there: the suggestion must not depend on timing.
             known = index - self._lag + 1
             if index >= self._design:
                 known = max(known, self._design)
@@ -150,6 +153,7 @@ class Search:
             trial = self._study.ask(self._distributions)
             # After a restart the store may have another setting, which then counts.
             if index < len(settings) and trial.params != settings[index]:
+                # It is ignored, and the setting of the store is tried instead.
                 self._study.tell(trial, state=TrialState.FAIL)
                 self._study.enqueue_trial(settings[index])
                 trial = self._study.ask(self._distributions)
@@ -238,6 +242,7 @@ class Asha:
         losses = [other[epoch] for other in earlier if epoch in other]
         if not losses:
             return False
+        # Rounding must not decide who stops.
         losses = settled([*losses, curve[epoch]])
         limit = np.quantile(losses[:-1], 1 / self.reduction)
         return bool(losses[-1] > limit)
@@ -253,6 +258,7 @@ def make_pruner(study: Study) -> Pruner:
         return Asha(rungs(study), study.reduction)
     if pruner == "none":
         return Asha((), study.reduction)
+    # A class has the method, too, but is no object.
     if isinstance(pruner, Pruner) and not isinstance(pruner, type):
         return pruner
     raise UserError(f"no pruner {pruner!r}; choose {', '.join(PRUNERS)}, or give an object")
@@ -273,12 +279,14 @@ def rungs(study: Study) -> tuple[int, ...]:
     epoch = first_rung(study)
     while epoch < study.epochs:
         epochs.append(epoch)
+        # Epochs grow as runs become fewer: each rung costs about the same.
         epoch *= study.reduction
     return tuple(epochs)
 
 
 def until(epoch: int, curve: Curve) -> Curve:
     """Return the curve without the epochs after `epoch`."""
+    # Most curves end there: no copy.
     if max(curve, default=0) <= epoch:
         return curve
     return {known: loss for known, loss in curve.items() if known <= epoch}

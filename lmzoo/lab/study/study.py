@@ -115,6 +115,7 @@ def option(help: str, *, default: Any, **declared: Any) -> Any:
     again (`study_json.py`) follow from this declaration.
     """
     metadata = {"option": Option(help, **declared)}
+    # A mutable default would be shared by all studies.
     if isinstance(default, Mapping):
         return field(default_factory=lambda: dict(default), metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -252,22 +253,26 @@ class Study(Declared):
         self._check_types()
         if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
             raise UserError(f"study name {self.name!r} is not a name of a folder; change it")
+        # It would be a folder inside of another one.
         separator = re.search(r"[/\\]", self.name)
         if separator:
             raise UserError(
                 f"study name {self.name!r} has a {separator[0]!r}; take another character"
             )
+        # Letters of other alphabets have several bytes.
         size = len(self.name.encode())
         if size > NAME_BYTES:
             raise UserError(
                 f"study name {self.name[:20]!r}... has {size} bytes; shorten it to {NAME_BYTES}"
             )
         self._check_points()
+        # Not the runs that are likely, but those that are possible.
         runs = len(self.points) * (self.samples + max(self.seeds, self.max_seeds))
         if runs > MOST_RUNS:
             raise UserError(f"the study has {runs:,} runs; lower samples or seeds")
         if self.direction not in DIRECTIONS:
             raise UserError(f"direction {self.direction!r} is not {' or '.join(DIRECTIONS)}")
+        # One sign holds for the whole study.
         if self.direction == "maximize" and any(point.is_row for point in self.points):
             raise UserError(
                 "direction 'maximize': rows of the zoo have a loss, which is minimized; let the "
@@ -299,6 +304,7 @@ class Study(Declared):
             most = MOST
             if name == "seed":
                 most = MOST_SEED
+            # 0 is below the lowest value, and says that the switch is not set.
             is_off = option.switch and value == 0
             if option.low is not None and not is_off and not option.low <= value <= most:
                 raise UserError(f"{name} is {value!r}; give {option.low:g} to {most:,}")
@@ -336,12 +342,14 @@ class Study(Declared):
         """
         if self.parallel:
             return self.parallel
+        # The same on a laptop and a cluster, so that both give the same study.
         half = math.ceil(self.samples / 2)
         share = math.ceil(PARALLEL_RUNS / len(self.points))
         return min(half, share)
 
     def confirm_seeds(self, count: int) -> range:
         """Return the first training seeds of confirm runs; tuning does not use them."""
+        # A study with another seed shares no run.
         first = self.seed * 1000 + 1
         return range(first, first + count)
 
@@ -353,6 +361,7 @@ def _check_types(declared: Any, where: str = "") -> None:
         kind = each.type
         if kind == Ranges | None and value is not None:
             kind = Ranges
+        # Points, listeners and objects check themselves.
         if kind not in KINDS:
             continue
         wanted, description = KINDS[kind]

@@ -37,6 +37,7 @@ def study_json(
         space = _plain(point.search_space)
         search |= space
         listed.append(_point_json(point, space))
+        # An alias is not left out: another point stands for it.
         labels |= point.labels
         if planner.best_setting is not None:
             chosen[point.id] = planner.best_setting_json()
@@ -101,6 +102,7 @@ def option_words(study: Study) -> list[str]:
                     words += [option.flag, setting_text(path, of_path)]
                 elif of_path is not None:  # None is the default range of the field
                     words += [option.flag, range_text(path, range_json(of_path))]
+        # Of the fields that are options, only `off`.
         elif isinstance(value, tuple):
             for path in value:
                 words += [option.flag, f"{path}=off"]
@@ -119,4 +121,5 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, str | int | float | None):
         return value
+    # Enough to see that it was another one.
     return type(value).__name__

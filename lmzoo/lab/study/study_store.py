@@ -49,10 +49,13 @@ class StudyStore:
         """Run that has ended -> what has changed since: its value then and now."""
         self.path = self.store.path
         self.curves = curves
+        # A bucket has no folders whose number matters.
         self._archives = archives and type(self.store) is Store
+        # Before the lock: another version must not touch the files.
         self._check_version()
         self._open()
         self._folders = self.store.prefetch(files.RECORDS)
+        # Read once: an archive is one file.
         self._archived = {run: texts for run, *texts in archived_runs(self.path)}
         """Run -> its config and its records, until they are read."""
         self._ended: dict[str, None] = {}
@@ -106,6 +109,7 @@ class StudyStore:
     ) -> list[Record]:
         """Return the records of a run, none if it has ended elsewhere and is trained again."""
         changed = _changes(stored or {}, records)
+        # With --again, runs of one comparison share an environment.
         if changed and self._again:
             self._repair(folder, lambda: folder.start_over(config()))
             return []
@@ -147,12 +151,14 @@ class StudyStore:
             entry = {"point": point_id, "index": index, "setting": setting}
             lines.append(files.record_line(entry))
         self._submit(lambda: self.store.append(files.SETTINGS, "\n".join(lines)))
+        # Known at once; the thread writes them before the runs can report.
         self._settings.setdefault(point_id, {}).update(new)
 
     def prune(self, run_id: str, epoch: int) -> None:
         """Record that ASHA stopped a run, and delete its checkpoints."""
         record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
         folder = self.run(run_id)
+        # In this order: without its end, a run needs its checkpoints.
         self._submit(lambda: (folder.append(record), folder.drop_checkpoints()))
         self.end_run(run_id)
 
@@ -175,6 +181,7 @@ class StudyStore:
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
+        # The version comes from here, so that no caller forgets it.
         content = files.json_bytes({"schema": files.SCHEMA, "numerics": files.NUMERICS, **study})
         if content == self._study:
             return
@@ -188,6 +195,7 @@ class StudyStore:
     def close(self) -> None:
         """Write everything, and release the lock; a `UserError` if a write failed."""
         try:
+            # The last ones, which are fewer than `RUNS`.
             if self._ended:
                 self._archive()
             self._writer.close()
@@ -199,6 +207,7 @@ class StudyStore:
         self._lock = self.store.lock(files.DRIVER_LOCK)
         self._writer = Writer(threads=1)
         try:
+            # A worker of an interrupted sweep may still write.
             self.store.clear_locks(files.WORKER_LOCK.format("*"), WORKER_SECONDS)
             self.store.take_over(files.SETTINGS)
             unpack_all(self.store)

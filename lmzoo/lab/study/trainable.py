@@ -44,6 +44,7 @@ DOOR = "lmzoo.trainables.door"
 @functools.cache
 def open_door() -> Any:
     """Return the door; the first call imports torch."""
+    # Late, because most commands need no torch.
     return import_module(DOOR)
 
 
@@ -148,6 +149,7 @@ def reference_id(study: Study, points: Sequence[Trainable]) -> str:
         return points[0].id
     labels = list[str]()
     for point in points:
+        # A user may copy the label from a table.
         shown = {point.display_label, *point.display_aliases}
         if study.reference in point.labels | shown:
             return point.id
@@ -159,6 +161,7 @@ def check_selection(study: Study, points: Sequence[Trainable], needed: Collectio
     """Raise a `UserError` unless the reference is among the points to train."""
     wanted = reference_id(study, points)
     reference = next(point for point in points if point.id == wanted)
+    # Baselines are always trained.
     if not reference.baseline and not reference.labels & {*needed}:
         raise UserError(
             f"--points leaves out the reference {reference.label!r}, with which the points are "

@@ -67,6 +67,7 @@ class SharedTuning:
                 return False, []
             self._waits += 1
         self._waits = 0
+        # Each decision is made once; a restart makes it again from the store.
         del self._steps[0]
         return True, decide() or []
 
@@ -77,6 +78,7 @@ class SharedTuning:
         results would change what is chosen for the others.
         """
         others = [point for point in self.points if not point.failed]
+        # Where all have failed, there is nobody to go on for.
         left_out = 0 < len(others) < len(self.points)
         if left_out:
             self.points = others
@@ -93,6 +95,7 @@ class SharedTuning:
         if has_losses.any():
             settings = coordinates(self.points[0].space, self.points[0].design)
             fit = fit_responses(losses[has_losses], settings)
+            # What ASHA favours continues, too, so that the fit only adds.
             best = fit.order[:, : int(KEEP * len(settings))]
             kept[np.flatnonzero(has_losses)[:, None], best] = True
         pruned = list[PlannedRun]()
@@ -110,6 +113,7 @@ class SharedTuning:
                 new = beyond(point.space, point.settings, best)
             point.end_design(fit.mean[row].tolist(), new)
         for point in self.points:
+            # Without a loss there is no fit, but the sampler may find a setting that trains.
             if not np.isfinite(point.losses()).any():
                 point.end_design([], None)
 
@@ -118,6 +122,7 @@ class SharedTuning:
         if self.points[0].point.closed_form:
             return
         fitted = self._fitted()
+        # The points that may lose most by a wrong choice come first.
         fitted.sort(key=lambda found: -found[1].regret[found[2]])
         for place, (point, fit, row) in enumerate(fitted):
             best = fit.best[row]
@@ -134,6 +139,7 @@ class SharedTuning:
         """Choose the setting of each point that has a finished run."""
         for point, fit, row in self._fitted():
             if point.point.closed_form:
+                # A table of counts has no noise that a fit could remove.
                 least = np.nanargmin(settled(point.losses()))
                 point.choose(int(least), 0.0)
             else:
