@@ -30,6 +30,7 @@ def scalar(value: Any) -> Any:
 def whole(name: str, value: Any, least: int = 0) -> int:
     """Return a whole number of at least `least`, or raise a `UserError`."""
     found = scalar(value)
+    # 1e3 is a usual way to write 1000.
     if isinstance(found, float) and found.is_integer():
         found = int(found)
     if not isinstance(found, int) or isinstance(found, bool) or not least <= found < MOST:
@@ -87,6 +88,7 @@ def called(function: Function, name: str = "") -> Function:
             unknown = [given_name for given_name in named if given_name not in known]
             hint = ""
             if unknown:
+                # Python names the argument, but no similar one.
                 hint = near(unknown[0], known)
             raise UserError(f"{name}: {error}{hint}; write {name}({', '.join(known)})") from None
         for flag in flags & found.keys():
@@ -95,6 +97,7 @@ def called(function: Function, name: str = "") -> Function:
         try:
             return function(*given, **named)
         except OSError as error:
+            # Other errors of the disk are said where the file is opened.
             if error.errno == errno.ENAMETOOLONG:
                 raise UserError(f"{name}: no file has such a name: {error.filename:.60}") from None
             raise

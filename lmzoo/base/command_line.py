@@ -65,6 +65,7 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
         try:
             _run_app(app, needs)
         except Exception as error:
+            # Not asked for, a traceback hides the line that helps.
             if os.environ.get(TRACEBACK):
                 traceback.print_exc()
             text = printable(" ".join(describe_error(error).split()))
@@ -90,6 +91,7 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
     except pydantic.ValidationError as error:
         exit_with_error(explain(error))
     except UnicodeEncodeError as error:
+        # A lone surrogate: a fault of the program.
         if error.encoding == "utf-8":
             raise
         exit_with_error(f"{error.encoding} has no {error.object!a}; set PYTHONUTF8=1")
@@ -98,6 +100,7 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         name = str(error.name).partition(".")[0]
+        # An extra of lmzoo, or a module of the user?
         extras = missing_parts(name, needs)
         if not extras:
             raise
@@ -127,6 +130,7 @@ def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
 def _exit_with_usage_error(error: Any) -> NoReturn:
     """Write an error of typer, whose classes are private, and exit."""
     message = error.format_message()
+    # typer says what is wrong, but not the value.
     if isinstance(error.__cause__, pydantic.ValidationError):
         message += f", got {error.__cause__.errors()[0]['input']!r}"
     if message:
@@ -147,6 +151,7 @@ def _suggest(message: str, context: Any) -> str:
     for parameter in context.command.params:
         options += [name for name in parameter.opts if name[0] == "-"]
     hint = near(name, options)
+    # Nothing is similar: probably a field of the recipe, such as --lr.
     if hint.startswith("; known") and "--set" in options:
         field = name.lstrip("-").replace("-", "_")
         hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
@@ -205,6 +210,7 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
                 f"model is model.{name}, one of the training recipe.{name}"
             )
         if head == section:
+            # The parents may be given by their names alone.
             *parents, leaf = rest.split(".")
             node = tree
             for parent in parents:
@@ -226,6 +232,7 @@ def _fields_of(part: Any, path: str) -> dict[str, Any]:
 
 def _parse_value(text: str) -> Any:
     try:
+        # Numbers, lists and true; the rest is text.
         return json.loads(text)
     except json.JSONDecodeError:
         if text.lower() == "none":

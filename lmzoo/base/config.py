@@ -54,6 +54,7 @@ def config(cls: type[T]) -> type[T]:
         except TypeError as error:  # of a frame that is compared with a name
             raise UserError(f"{cls.__name__}: {error}") from None
 
+    # A wrong field is bad input, not an error of the program.
     made.__init__ = checked
     return made
 
@@ -82,6 +83,7 @@ def add_defaults(config: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(fields)
     for field in dataclasses.fields(config):
         value = getattr(config, field.name)
+        # A part in a part has defaults, too.
         if dataclasses.is_dataclass(value):
             result[field.name] = add_defaults(value, result[field.name])
         else:
@@ -118,6 +120,7 @@ def _explain_detail(detail: Any, known: list[str] | None) -> str:
         if known == []:
             hint = "; it has no fields"
         return f"no field {field!r}{hint}"
+    # A message of ours says what to do; pydantic wraps it.
     cause = detail.get("ctx", {}).get("error")
     if isinstance(cause, UserError):
         message = str(cause)
@@ -134,6 +137,7 @@ def _sorted_sets(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _sorted_sets(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
+        # Equal configs must have equal JSON.
         return sorted(_sorted_sets(item) for item in value)
     if isinstance(value, list | tuple):
         return [_sorted_sets(item) for item in value]

@@ -40,6 +40,7 @@ def part_docstring(registry: str, name: str, folder: Path = PACKAGE) -> str:
 
 def explanation(of_class: str, of_file: str) -> str:
     """Return the docstring with the equations: that of the class, or else that of its file."""
+    # A class whose docstring has no equation is explained in its file.
     if any(" = " in line for line in first_block(of_class)):
         return of_class
     return of_file
@@ -111,6 +112,7 @@ def _find(registry: str, name: str, folder: Path) -> tuple[str, str]:
     """Return the docstrings of a registered class and of its file; only that file is parsed."""
     decorator = re.compile(rf"@{registry}\(\s*['\"]{re.escape(name)}['\"]")
     for text in _sources(folder):
+        # A quick look, because to parse all files takes long.
         if decorator.search(text):
             found = _docstrings(text).get((registry, name))
             if found:
@@ -122,6 +124,7 @@ def _find(registry: str, name: str, folder: Path) -> tuple[str, str]:
 def _sources(folder: Path) -> list[str]:
     """Return the files with decorators."""
     texts = (path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py")))
+    # Others register nothing.
     return [text for text in texts if "\n@" in text]
 
 
@@ -233,6 +236,7 @@ def equations_left(
     parts = _parts(config, folders)
     before = [part for part, _ in _parts(reference, folders)]
     if _names(parts) != [part["name"] for part in before]:
+        # Another cell: compare with the plain form of this one.
         before = [{}] * len(parts)
     for (part, text), other in zip(parts, before, strict=True):
         known = text.switched(other)
@@ -282,6 +286,7 @@ def parse_equations(docstring: str) -> CellText:
         if not line.startswith("    "):
             continue
         rows = ROW.findall(line)
+        # A row begins at the fifth column; deeper ones belong to an equation.
         if rows and line[4:5].strip():
             for number, cut, rules in rows:
                 cuts[int(number)] = (cut, _replacements(rules))
@@ -290,6 +295,7 @@ def parse_equations(docstring: str) -> CellText:
             continue
         found = FORM.match(line.strip())
         if found:
+            # The left side is written once, before the first form.
             left = (found[1] or left).strip()
             forms = (Form(found[3], found[4], f"{left} = {found[2].strip()}"),)
             if found[1] is None and equations:  # another form of the equation before
@@ -307,6 +313,7 @@ def _replacements(rules: str) -> str:
     changes, colon, comment = rules.partition(": ")
     arrows = []
     for change in filter(None, changes.split("; ")):
+        # A term that is cut is 0.
         if " → " not in change and " = " not in change:
             change += " → 0"
         arrows.append(change)
@@ -332,6 +339,7 @@ def _parts(
         text = cell_text(str(config["name"]), folders)
         if text is not None:
             found.append((config, text))
+        # A wrapper has its cell inside.
         config = config.get("inner")
     return found
 

@@ -99,6 +99,7 @@ def environment(
     if torch:
         found["cuda"] = torch.version.cuda
         found["threads"] = torch.get_num_threads()
+        # To ask for the name would start CUDA.
         if torch.cuda.is_initialized():
             found["device"] = torch.cuda.get_device_name()
     if "lmzoo.kernels.cpu.compiled" in sys.modules:
@@ -123,6 +124,7 @@ def differences(old: Environment, new: Environment, *, program: bool) -> dict[st
     """Return what can have changed a number: name -> its value in both environments."""
     known = counted(old, program=program)
     now = counted(new, program=program)
+    # What only one has recorded is no difference.
     both = known.keys() & now.keys()
     changed = [name for name in sorted(both) if known[name] != now[name]]
     return {name: (known[name], now[name]) for name in changed}
@@ -137,6 +139,7 @@ def counted(environment: Environment, *, program: bool) -> dict[str, str]:
             continue
         is_counted = name in NUMERIC
         if program:
+            # Of a program nothing is known, so everything counts.
             is_counted = not QUIET.fullmatch(name)
         if not is_counted:
             continue
@@ -156,6 +159,7 @@ def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
 
     Their whole difference may be that of the value, so they have no verdict.
     """
+    # Without a reference, nothing is apart.
     there = points.get(reference, {})
     found = {}
     for point, of_point in points.items():
@@ -210,6 +214,7 @@ def cpu() -> tuple[str, str]:
     with contextlib.suppress(OSError):  # Linux only
         text = Path("/proc/cpuinfo").read_text()
     facts = dict(re.findall(r"^(model name|flags|Features)\s*: (.+)", text, re.MULTILINE))
+    # x86 has flags, ARM has features.
     flags = facts.get("flags", facts.get("Features", ""))
     sets = re.findall(r"\b(?:avx|amx|fma|asimd|sve)\w*", flags)
     return facts.get("model name") or platform.processor(), " ".join(sorted(sets))
@@ -232,6 +237,7 @@ def _packages(modules: set[str], place: Place) -> dict[str, str]:
         return {}
     names = set[str]()
     for module in modules:
+        # A module and its distribution may have different names: `PIL`, `pillow`.
         names.update(_distributions().get(module, [module]))
     return _installed(sorted(names), place)
 
@@ -273,8 +279,10 @@ def find_commit(root: Path, *, above: bool = False) -> str:
 
     `above`: or of a clone that has the folder. The package may be installed below another one.
     """
+    # Git looks above by itself, and would find another repository.
     if not above and not (root / ".git").exists():
         return ""
+    # No tags: they may differ between clones of one commit.
     command = ["git", "describe", "--always", "--dirty=+", "--exclude=*"]
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS)

@@ -39,6 +39,7 @@ def describe_error(error: BaseException) -> str:
 
     The place is the last one in the user's code; without any, the last one.
     """
+    # Some libraries write pages.
     message = str(error).strip().partition("\n")[0][:1000]
     message = message.encode(errors="backslashreplace").decode()  # a frame has no other text
     if isinstance(error, ProgramError):
@@ -86,6 +87,7 @@ def _place(frames: Sequence[Frame]) -> str:
 def writing(path: Path) -> Iterator[None]:
     """Make the folder of a file that the block writes; an error of the disk is a `UserError`."""
     try:
+        # Before the work, whose result would be lost.
         path.parent.mkdir(parents=True, exist_ok=True)
         existing = path
         if not path.exists():
@@ -134,8 +136,11 @@ def near(name: str, known: Iterable[str]) -> str:
     name = OTHER_NAMES.get(_plain(name), name)
     plain = {other: _plain(other) for other in names}
     wanted = _plain(name)
+    # `width` for `model.width`.
     parts = [other for other in names if wanted and wanted in plain[other].split()]
+    # `LSTM-lm` for `lstm_lm`.
     whole = [other for other in names if plain[other] == wanted]
+    # Typing errors.
     close = difflib.get_close_matches(wanted, plain.values(), n=3)
     similar = [other for other in names if plain[other] in close]
     similar.sort(key=lambda other: close.index(plain[other]))

@@ -45,6 +45,7 @@ def parts_of(name: str) -> list[str]:
 
 def is_plain(part: str) -> bool:
     """Return whether a part of a foreign name is one on any system."""
+    # Checked on every system, because a store may move to another one.
     if part in ("", ".", "..") or FORBIDDEN.search(part) or RESERVED.fullmatch(part):
         return False
     return len(part.encode()) <= PART
@@ -81,6 +82,7 @@ def checked(names: Iterable[str]) -> list[str]:
         parts = parts_of(name)
         for end in range(1, len(parts) + 1):
             start = "/".join(parts[:end])
+            # As the file systems of Windows and macOS compare names.
             form = unicodedata.normalize("NFKC", start).casefold()
             if known.setdefault(form, start) != start:
                 raise _refusal(name, f"{known[form]!a} differs from it by case or form only")
@@ -122,6 +124,7 @@ def most_bytes(packed: int) -> int:
 def unpacked(file: IO[bytes], packed: int) -> bytes:
     """Return the content of a packed file of so many bytes; a `UserError` if it is too large."""
     content = file.read(most_bytes(packed) + 1)
+    # One byte more was read, to see that it goes on.
     if len(content) > most_bytes(packed):
         raise UserError(f"it has more than {RATIO} times its {packed:,} bytes when it is unpacked")
     return content
@@ -140,6 +143,7 @@ def check_archive(archive: zipfile.ZipFile, path: str | Path, packed: int) -> No
             "archive of lmzoo; its author may mean harm"
         )
     for member in members:
+        # Zip files from Unix have the mode in the upper 16 bits.
         kind = stat.S_IFMT(member.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _refusal(member.filename, "it is a link, a pipe or a device")

@@ -16,6 +16,7 @@ def machine_bytes() -> int:
     """Return the memory of this machine, or of its container."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):
+        # In a container, the machine has more than the process may take.
         total = min(total, int(CGROUP.read_text()))
     return total
 
@@ -36,6 +37,7 @@ def allocating(what: str) -> Iterator[None]:
     try:
         yield
     except (MemoryError, RuntimeError) as error:
+        # torch raises a RuntimeError for many reasons.
         text = str(error)
         if not isinstance(error, MemoryError) and "allocate" not in text and "storage" not in text:
             raise

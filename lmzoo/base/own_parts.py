@@ -64,6 +64,7 @@ def import_source(spec: str | Path) -> ModuleType:
     root, name = locate(path.resolve())
     module = import_from(root, name)
     found = Path(getattr(module, "__file__", None) or "").resolve()
+    # Python has imported the other one, and gives that.
     if path.resolve() not in (found, found.parent):
         raise UserError(
             f"{path} has the name of the module {name!r}, which is {found}; rename the file"
@@ -75,6 +76,7 @@ def import_from(root: Path | str, name: str) -> ModuleType:
     """Import a module from the folder `root`, which is added to `sys.path`."""
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
+    # The file may have been written a moment ago.
     importlib.invalidate_caches()
     return import_module(name, f"{root}/{name.replace('.', '/')}.py")
 
@@ -105,6 +107,7 @@ def locate(path: Path) -> tuple[Path, str]:
     if path.name != "__init__.py":
         parts.append(path.stem)
     folder = path.parent
+    # A file of a package is imported by its whole name.
     while (folder / "__init__.py").exists():
         parts.append(folder.name)
         folder = folder.parent
@@ -113,6 +116,7 @@ def locate(path: Path) -> tuple[Path, str]:
 
 @contextlib.contextmanager
 def _marked() -> Iterator[None]:
+    # A file of the user may call `main(study)` at its top level.
     global _importing
     before = _importing
     _importing = True

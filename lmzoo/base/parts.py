@@ -25,6 +25,7 @@ def missing_parts(module: str, needs: tuple[str, ...] = ()) -> list[str]:
     It is empty if no extra brings the module.
     """
     bringing = [extra for extra, modules in PARTS.items() if module in modules]
+    # A module of the user, or one that should be there.
     if not bringing:
         return []
     lacking = [extra for extra in needs if not is_complete(extra)]

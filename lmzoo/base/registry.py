@@ -50,6 +50,7 @@ class Registry(Generic[T]):
                 f"name in {_origin(part)}"
             )
         config = getattr(part, "Config", None)
+        # A config belongs to one part, as `name_of` says.
         if config is not None:
             other = PARTS.setdefault(config, part)
             if _origin(other) != _origin(part):
@@ -66,6 +67,7 @@ class Registry(Generic[T]):
         """
 
         def register(part: T) -> T:
+            # Here, and not at the first call: the author sees it at once.
             lacking = sorted(getattr(part, "__abstractmethods__", ()))
             if not hasattr(part, "Config"):
                 lacking.append("Config")
@@ -197,6 +199,7 @@ def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> 
 
     `rest` holds the fields of `Row` in which it differs from the row of its model.
     """
+    # What is not said is as in the row of the model.
     row = dataclasses.replace(ROWS[model], name=name, aliases=(), fields=fields)
     return ROWS.add(name, dataclasses.replace(row, **rest))
 

@@ -26,6 +26,7 @@ def _set(values: Mapping[str, str | None]) -> None:
     for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)
+        # An unchanged variable keeps its place, to which C code may point.
         elif os.environ.get(name) != value:
             os.environ[name] = value
 

@@ -60,6 +60,7 @@ class Choice:
             raise UserError(
                 f"Choice: {self.values!r} is no list of values; write Choice(('a', 'b'))"
             )
+        # A list can be given; a frozen config needs a tuple.
         object.__setattr__(self, "values", tuple(self.values))
 
 
@@ -73,6 +74,7 @@ def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str) -> None:
         value = scalar(given)
         if not isinstance(value, wanted) or isinstance(value, bool):
             raise UserError(f"{kind}: {name} is {given!r:.60}; give {said}")
+        # A scalar of numpy or torch becomes a Python one, which JSON knows.
         object.__setattr__(bounds, name, value)
     check_range(kind, bounds)
 
@@ -106,6 +108,7 @@ def short_range(value: Any) -> Any:
     low, high = value
     if not low < high:
         return value
+    # Learning rates are tried by their orders of magnitude.
     log = low > 0 and high >= DECADE * low
     if kinds == {int}:
         return IntRange(low, high, log)
@@ -151,6 +154,7 @@ def parse_range(text: str) -> Range:
         raise UserError(f"search range {text!r} is not low:high, low:high:log or a,b,c")
     low, high = bounds
     try:
+        # 1:10 are integers, 1.0:10 are not.
         if isinstance(low, int) and isinstance(high, int):
             return IntRange(low, high, bool(scale))
         return FloatRange(float(low), float(high), bool(scale))
@@ -190,6 +194,7 @@ def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -
         if not equals:
             raise UserError(f"--search-space {text!r} is not FIELD=LOW:HIGH[:log] or FIELD=a,b,c")
         if bounds == "off":
+            # Also a field that is not searched: then nothing changes.
             changed.pop(path, None)
         else:
             changed[path] = parse_range(bounds)

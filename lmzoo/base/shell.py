@@ -59,6 +59,7 @@ def named_files(command: str, folder: Path) -> list[str]:
 def command_environment(command: str, folder: Path, read: Iterable[str] = ()) -> dict[str, Any]:
     """Return the environment in which a command runs; `read` are files that it has read."""
     names = set(named_files(command, folder))
+    # Imports of imports, as far as the program has noted them.
     names.update(name for name in read if name.endswith(".py"))
     sources = [command.encode()]
     for name in names:
@@ -78,6 +79,7 @@ def package_folders(command: str) -> list[str]:
         return []
     root = Path(found).parents[1]
     folders = [str(path) for path in root.glob("lib/python3*/*-packages")]
+    # Then the versions of this process are those of the command.
     if sysconfig.get_path("purelib") in folders:
         return []
     own = os.environ.get("PYTHONPATH", "").split(os.pathsep)

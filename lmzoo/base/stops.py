@@ -58,6 +58,7 @@ class Stops:
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGINT, *TERMINATE):
+            # By a shell or nohup: it stays so.
             is_ignored = signal.getsignal(number) is signal.SIG_IGN
             if number == signal.SIGTERM or not is_ignored:
                 signal.signal(number, self._handle)
@@ -81,6 +82,7 @@ class Stops:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        # Python writes the number of each signal there, in whatever thread.
         reader, writer = socket.socketpair()
         writer.settimeout(0)
         ended = threading.Event()
@@ -95,6 +97,7 @@ class Stops:
             while time.monotonic() < deadline and not hopeless():
                 if ended.wait(0.2):
                     return
+            # The main thread may be ending just now.
             if not ended.wait(HOPELESS_SECONDS):
                 end()
 
@@ -112,6 +115,7 @@ class Stops:
         if not self.requested.is_set():
             self._first = now
             self.requested.set()
+            # The block ends when it is ready.
             if self._deferred:
                 return
         elif now - self._first < REPEATED_SECONDS:

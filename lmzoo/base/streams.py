@@ -47,6 +47,7 @@ def spell(character: str) -> str:
         if "CAPITAL" in name:
             return letter.capitalize()
         return letter
+    # é is e and an accent.
     plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
     if plain or unicodedata.category(character).startswith("M"):
         return plain  # a letter without its accents, or an accent
@@ -84,11 +85,13 @@ class Output(io.FileIO):
     """Why text was dropped."""
 
     def write(self, text: Any) -> int:
+        # After the first error each further write would fail, too.
         if self.error is None:
             try:
                 return super().write(text)
             except OSError as error:
                 self.error = error
+                # A reader that has ended has seen enough.
                 if self.fileno() == 1 and error.errno != errno.EPIPE:
                     raise
         return len(text)
@@ -148,6 +151,7 @@ PATIENCE = 2.0
 def said(what: str) -> Iterator[None]:
     """Write what is done to stderr, if it takes longer than `PATIENCE`."""
     timer = threading.Timer(PATIENCE, echo, [f"{what} ..."], {"err": True})
+    # It must not keep the process alive.
     timer.daemon = True
     timer.start()
     try:

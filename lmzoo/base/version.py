@@ -15,6 +15,7 @@ def software() -> dict[str, str]:
     source = hashlib.sha256()
     root = Path(__file__).parents[1]
     for path in sorted(root.rglob("*.py")):
+        # The name, too: a file that moved is another source.
         source.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
     found = {"lmzoo": f"{__version__} ({source.hexdigest()[:8]})"}
     for name in ("torch", "numpy", "ray"):

@@ -44,6 +44,7 @@ ARRAY = "numpy array"
 
 def check_function(function: Callable[..., Any]) -> None:
     """Raise a `UserError` unless workers can import the function and it has the parameters."""
+    # Workers import the function by this name.
     name = getattr(function, "__qualname__", "")
     found: Any = sys.modules.get(getattr(function, "__module__", ""))
     for part in name.split("."):
@@ -62,10 +63,12 @@ def check_function(function: Callable[..., Any]) -> None:
         is_needed = parameter.default is parameter.empty
         if parameter.kind.name.startswith("VAR_") or parameter.name in GIVEN.split(", "):
             is_needed = False
+        # A call without it would fail on every worker.
         if is_needed or parameter.kind is parameter.POSITIONAL_ONLY:
             raise UserError(
                 f"function {name} needs {parameter}; it is given {GIVEN} by their names only"
             )
+    # It would return at once, without training.
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise UserError(f"function {name} is asynchronous; write def {name}(settings, seed)")
     for parameter in ("settings", "seed"):
@@ -117,6 +120,7 @@ class FunctionRun(ProgramRun):
             "resume": self.training.state,
             "epochs": budget,
         }
+        # With the epoch: a run that goes on must not repeat its draws.
         _seed_generators(derive_seed(given["seed"], self.epoch))
         try:
             with _as_before():
@@ -134,8 +138,10 @@ class FunctionRun(ProgramRun):
     def _reported(self, function: Any, given: Mapping[str, Any]) -> Iterator[Report]:
         arguments = {name: value for name, value in given.items() if _takes(function, name)}
         result = function(**arguments)
+        # A function that returns (loss, model) looks like (report, state).
         if isinstance(result, tuple) and not isinstance(next(iter(result), None), Mapping):
             raise RuntimeError(f"it returned {result!r:.60}: return one number, or metrics by name")
+        # An array of no dimension is an Iterable, too.
         is_number = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
         if is_number or isinstance(result, Mapping | str | tuple):
             result = [result]
@@ -151,6 +157,7 @@ class FunctionRun(ProgramRun):
             metrics = {"": report}
             if isinstance(report, Mapping):
                 metrics = report
+            # A report without the metric, such as a line of progress, counts nothing.
             if "epoch" not in metrics and ("" in metrics or self._metric in metrics):
                 unnumbered += 1
             if unnumbered > given["epochs"] and isinstance(result, Iterator):  # for ever, perhaps
@@ -162,6 +169,7 @@ class FunctionRun(ProgramRun):
 
     def train_epoch(self, budget: int) -> None:
         """Wait for the next report; what the function prints goes into the folder of the run."""
+        # A function may fork; its child must not go on as a worker.
         process = os.getpid()
         try:
             with printed_into(self.folder.path), noted(), self._own_variables():
@@ -202,6 +210,7 @@ class FunctionRun(ProgramRun):
 
     def stop(self) -> None:
         """Close the generators; what a `finally` of the function raises is printed only."""
+        # The inner one first: its `finally` may use what the outer one holds.
         for generator in (self._reports, self._stream):
             if isinstance(generator, Generator):
                 with printed_into(self.folder.path):
@@ -263,6 +272,7 @@ def _takes(function: Callable[..., Any], name: str) -> bool:
 
 def _plain(value: Any) -> Any:
     """Return a state without arrays, as `torch.load(weights_only=True)` reads it."""
+    # Other arrays, of objects, would need pickle.
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
         return {ARRAY: torch.from_numpy(value.copy())}
     if isinstance(value, np.generic):
@@ -284,6 +294,7 @@ def _plain(value: Any) -> Any:
 
 def _arrays(value: Any) -> Any:
     if isinstance(value, dict):
+        # As `_plain` has written it.
         if value.keys() == {ARRAY}:
             return value[ARRAY].numpy()
         return {key: _arrays(item) for key, item in value.items()}

@@ -31,6 +31,7 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
             return model
         fitted = MODELS.dump(fit_width(reader, task, parameters))
         return MODELS.parse({**MODELS.dump(model), "reader": fitted})
+    # Bisection: `low` fits, `high` does not.
     low = 2
     high = MAX_WIDTH + 1
     dead = learned(model, task).dead
@@ -45,6 +46,7 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
             low = middle
         else:
             high = middle
+    # The search has ended at its bound: the budget is not used.
     if low == MAX_WIDTH:
         raise UserError(
             f"{MODELS.name_of(model)} has less than {parameters:,} parameters at width "
@@ -77,6 +79,7 @@ class _NothingDrawn(TorchFunctionMode):
 
 def _with_width(model: object, width: int) -> object:
     """Return the model at this width, or at the next smaller one that its heads divide."""
+    # Heads divide few widths.
     for smaller in range(width, 2, -1):
         with suppress(UserError):
             return zoo.change(model, {"width": smaller})

@@ -104,6 +104,7 @@ class ProgramPoint(Trainable):
             **self.facts(),
             "working_folder": str(Path.cwd()),
         }
+        # Code that changes makes another run.
         if self.code:
             config[USER_CODE] = self.code.facts
         return {"run": run_identity(config), **config, ENVIRONMENT: environment()}
@@ -127,6 +128,7 @@ def resolve_program(
         search = of_programs(study.search)
     space: dict[str, Range] = {}
     for path, bounds in search.items():
+        # Rows declare ranges with their fields; a program declares nothing.
         if bounds is None:
             raise UserError(
                 f"no search range is known for {path!r}; give one: "
@@ -168,6 +170,7 @@ def resolve_program(
     )
     identity = {
         "model": model,
+        # The default of a searched setting is not part of the id.
         "settings": {path: value for path, value in settings.items() if path not in space},
         "searched": {path: repr(bounds) for path, bounds in sorted(space.items())},
         "fingerprint": _fingerprint(corpus),
@@ -176,6 +179,7 @@ def resolve_program(
     }
     try:
         text = json.dumps(identity, sort_keys=True, allow_nan=False)
+        # The store writes the ranges, too.
         json.dumps([vars(bounds) for bounds in space.values()], allow_nan=False)
     except (TypeError, ValueError) as error:
         raise UserError(f"a setting is no plain value: {error}; give JSON types") from None

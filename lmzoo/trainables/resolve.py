@@ -97,11 +97,13 @@ def resolve(
         try:
             resolved = _resolve(study, point, corpus, corpus_fields)
         except UserError as error:
+            # Kept, because a point that nobody asks for may be wrong.
             refusal = UserError(f"point {point.label!r}: {error}")
             if needed is None or point.label in needed:
                 raise refusal from None
             continue
         if resolved.id in points:
+            # Equal, because what distinguishes them is searched?
             _check_equal(asked[resolved.id], point, resolved.search_space)
             points[resolved.id].aliases.append(point.label)
         else:
@@ -116,6 +118,7 @@ def resolve(
         # A point that the study asks is compared, also if it equals a baseline.
         is_selected = needed is None or bool(same.labels & {*needed})
         same.baseline = same is resolved or not is_selected
+        # Two rows of a table must not have one name.
         if point.label in labels - same.labels:
             raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
     return list(points.values())
@@ -157,6 +160,7 @@ TEXT_BASELINES = (
 def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ...]:
     """Return the baselines; none on a task, or if no row of the study is an exact density."""
     is_exact = any(point.is_row and zoo.row(point.row).score == Score.EXACT for point in points)
+    # A count model is an exact density: other scores are not compared with it.
     if not is_exact or corpus is None or corpus.test.is_task:
         return ()
     if isinstance(corpus.train, Blocks):
@@ -206,6 +210,7 @@ def _points_of_rows(points: Sequence[Point], field: str) -> list[str]:
             values.append(fields.get(field))
         if any(_inside(path, field) for path, _ in fields_of(row.fields)):
             setting.add(name)
+    # The rows agree, so the option changes all points alike.
     if all(value == values[0] for value in values):
         return []
     return [point.label for point in points if point.row in setting]
@@ -231,6 +236,7 @@ def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
     shown = {_label_of_row(point): point.label for point in study.points}
     for long, label in shown.items():
         for short in short_names(long):
+            # A short name with a comma would be read as two.
             if "," not in short:
                 labels[short] = label
     labels |= shown
@@ -240,6 +246,7 @@ def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
         labels[label] = label
     rest = text.split(",")
     while rest:
+        # The longest label first: labels may have commas.
         length = len(rest)
         while ",".join(rest[:length]).strip() not in labels:
             length -= 1
@@ -282,6 +289,7 @@ def store_folder(
     digest = fingerprint[:DIGEST]
     kind = re.escape(f"{study}-{corpus['name']}")
     same = re.compile(rf"{kind}(-\w+)?-{digest}")
+    # Only a text of the user can be found under another name.
     if corpus.get("path") and storage.is_dir():
         for folder in sorted(storage.iterdir()):
             if same.fullmatch(folder.name):
@@ -295,6 +303,7 @@ def store_name(study: str, corpus: Mapping[str, Any], fingerprint: str) -> str:
     path = corpus.get("path")
     if not path:
         return name
+    # Without `.txt.gz`, in letters that each shell and bucket takes.
     stem = Path(path).name.removesuffix(".gz").partition(".")[0]
     slug = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_")[:SLUG].strip("_")
     return "-".join(part for part in (name, slug, fingerprint[:DIGEST]) if part)

@@ -61,6 +61,7 @@ class RowPoint(Trainable):
 
     def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
         model, recipe = self.with_setting(setting)
+        # Computed once: a study has thousands of runs, which differ in the setting.
         known = self._known
         if model is not self.model:
             known = MODELS.dump(model), self._code_of(model)
@@ -72,6 +73,7 @@ class RowPoint(Trainable):
         return MODELS.dump(self.model), parts_code(self.model, self.corpus_config)
 
     def _code_of(self, model: Any) -> UserCode:
+        # A setting may choose another part, whose file is code of the run.
         if part_modules(model) == part_modules(self.model):
             return self.code
         return parts_code(model, self.corpus_config)
@@ -135,6 +137,7 @@ class RowPoint(Trainable):
     @property
     def configs(self) -> dict[str, Any]:
         """The fields of the model and of the recipe, those at their defaults too."""
+        # A stored config leaves defaults out, but they can be searched.
         model = add_defaults(self.model, MODELS.dump(self.model))
         return {"model": model, "recipe": add_defaults(self.recipe, to_dict(self.recipe))}
 
@@ -155,6 +158,7 @@ class RowPoint(Trainable):
 def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
     batch = gather_batch(part, rows)
     loss = -model.log_prob(batch.tokens, batch.lengths, *batch.sources).sum()
+    # A table of counts has none.
     if loss.requires_grad:
         loss.backward()
 
@@ -165,10 +169,12 @@ def resolve_row(
     """Return a point of a row of the zoo."""
     _check_fields(point)
     fields = {f"model.{path}": value for path, value in point.fields.items()}
+    # The point wins over the study.
     overrides = zoo.overlay(_common_model_fields(study, point), nest_settings(fields, "model"))
     model = zoo.config(point.row, **overrides)
     if study.parameters:
         model = fit_width(model, corpus.task, study.parameters)
+    # A task counts right answers, for which a distribution is needed.
     if corpus.valid.scored is not None:
         zoo.build(model, corpus.task).require_next_token()
     recipe_fields = nest_settings(of_rows(study, study.fields), "recipe")
@@ -231,6 +237,7 @@ def check_points(points: Collection[Trainable]) -> list[str]:
     doubts = list[str]()
     end = time.monotonic() + CHECK_SECONDS
     for number, point in enumerate(rows):
+        # A sweep of many points must not wait for its checks.
         if time.monotonic() > end:
             left = len(rows) - number
             point.doubts = [f"{left:,} of {len(rows):,} points are not checked for dead parameters"]
@@ -251,6 +258,7 @@ def _doubts(point: RowPoint, known: dict[str, RowPoint]) -> Iterator[str]:
         names = ", ".join(sorted(found.dead))
         yield f"{point.display_label}: {dead:,} of {total:,} parameters do not learn: {names}"
     other = known.setdefault(found.function, point)
+    # An alias, or the first point with this function.
     if other.model == model:
         return
     # Functions that agree on a short sequence may differ on a long one.
@@ -274,6 +282,7 @@ def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
 def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
     """Return the study's model fields; among other models, a count model gets those it has."""
     common = nest_settings(of_rows(study, study.fields), "model")
+    # Among neural models a field such as width is not meant for it.
     if not _is_count_model(point) or all(map(_is_count_model, study.points)):
         return common
     known = to_dict(zoo.config(point.row))
@@ -300,6 +309,7 @@ def _declared_range(point: RowPoint, path: str) -> Range:
     if config is not None:
         known = ranges(type(config))
     if leaf not in known:
+        # If there is no such field, this says so.
         _value_at(point.configs, path)
         raise UserError(
             f"no search range is known for {path!r}; give one: --search-space {path}=LOW:HIGH[:log]"
@@ -358,6 +368,7 @@ def _remove_field(tree: dict[str, Any], path: str) -> None:
     *parents, leaf = path.split(".")
     for parent in parents:
         tree = _by_number(tree)[parent]
+    # A default is left out already.
     tree.pop(leaf, None)
 
 
@@ -374,5 +385,6 @@ def fields_of(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 def _by_number(value: Any) -> Any:
     """Return a list of parts, such as layers, as a mapping by number, from 1."""
     if isinstance(value, list) and value and all(isinstance(part, Mapping) for part in value):
+        # As the command line writes them: model.cell.layers.1.width.
         return {str(number): part for number, part in enumerate(value, 1)}
     return value

@@ -79,6 +79,7 @@ class Trainer:
         assert self._corpus is not None
         trainings = [run.training for run in runs]
         key = pack_key(trainings[0].model.config, trainings[0].recipe)
+        # A pack that was too large once is too large in each epoch.
         size = self._fits.get(key, len(runs))
         if len(runs) <= size:
             if self._train_epoch(trainings):
@@ -93,6 +94,7 @@ class Trainer:
         try:
             self._kept.train_epoch(trainings, self._corpus)
         except torch.OutOfMemoryError:
+            # It cannot be divided.
             if len(trainings) == 1:
                 raise
             self._kept.free(trainings)
@@ -134,6 +136,7 @@ def make_trainer(corpus: Corpus | None, threads: int, gpu: float) -> Trainer:
     device = CPU
     memory = 0
     if gpu:
+        # Several GPUs for one worker are no larger one.
         share = min(gpu, 1.0)
         device = granted_gpu(os.uname().nodename, share)
         memory = int(share * torch.cuda.get_device_properties(device).total_memory)
@@ -186,7 +189,9 @@ class Shapes:
     def key(self, config: Config) -> str:
         """Return a key that is equal for runs that may share a pack."""
         if PROGRAM in config:
+            # Runs of a program share no pack, but times of their epochs are alike.
             return f"{config[PROGRAM]} {config['point']['id']}"
+        # To parse a config takes long, and a sweep asks often.
         configs = json.dumps([config["model"], config["recipe"]])
         if configs not in self._keys:
             model, recipe = _model_and_recipe(config)

@@ -155,6 +155,7 @@ def looks(start: int, most: int) -> tuple[int, ...]:
     """Return the numbers of seeds at which to look: `start`, doubled until `most`."""
     schedule = [start]
     while schedule[-1] < most:
+        # Doubled: few looks, each of which can change something.
         schedule.append(min(2 * schedule[-1], most))
     return tuple(schedule)
 
@@ -298,6 +299,7 @@ class _Table(NamedTuple):
         *,
         paired: bool | None,
     ) -> "_Table":
+        # Copies of a draw are no seeds of their own.
         distinct = independent(losses)
         points = len(distinct)
         reference_of = np.broadcast_to(np.asarray(reference), points)
@@ -313,6 +315,7 @@ class _Table(NamedTuple):
             reference=reference_of,
             tested=tested,
             references=references,
+            # A reference tells how noisy the points are, too.
             sharing=tested | references | np.asarray(silent, bool),
             tuning_sd=tuning_sd,
             paired=paired,
@@ -321,6 +324,7 @@ class _Table(NamedTuple):
     def until(self, seeds: int, of_reference: int) -> "_Table":
         """Return the table of so many seeds of each point, and of each reference."""
         most = np.where(self.references, max(of_reference, seeds), seeds)
+        # Later seeds, which some points have, do not change an earlier look.
         known = np.arange(self.losses.shape[1]) < most[:, None]
         return self._replace(losses=np.where(known, self.losses, np.nan))
 
@@ -330,6 +334,7 @@ class _Table(NamedTuple):
         A reference that is no contrast itself keeps all its seeds.
         """
         known = ~np.isnan(self.losses)
+        # Of an odd number, the other half is the larger one.
         is_first = 2 * known.cumsum(1) <= known.sum(1, keepdims=True)
         is_whole = (self.references & ~self.tested)[:, None]
         first = np.where(is_first | is_whole, self.losses, np.nan)
@@ -372,6 +377,7 @@ def _all_looks(
     previous = 0
     made = -1
     contrast = None
+    # α = 0: it adds no sign, and spends nothing.
     confirming = Look(2 * plan[-1].seeds, 0.0, plan[-1].of_reference)
     for number, look in enumerate([*plan, confirming]):
         adds_signs = number < len(plan)
@@ -383,10 +389,12 @@ def _all_looks(
         of_reference = look.of_reference
         if not adds_signs:
             of_reference = max(of_reference, reference_seeds(look.seeds, int(active.sum())))
+        # References alone do not make a look.
         grown = (done > previous) & ~table.references
         needing = grown  # nothing is left to decide: added seeds make the estimates better
         if active.any() or not previous or ended is None:
             seeds[active] = look.seeds
+            # The reference needs as many seeds as a point at least.
             least = max(of_reference, look.seeds)
             seeds[table.references] = np.maximum(seeds[table.references], least)
             needing = active | table.references
@@ -395,6 +403,7 @@ def _all_looks(
             break  # the look waits for these runs
         if previous and not grown.any():
             break
+        # As if the sweep had ended here, so that no order of execution matters.
         known = table.until(look.seeds, of_reference)
         contrast = known.contrasts()
         state.read_counts(known, contrast)
@@ -422,6 +431,7 @@ def _interval(
     Counts of diverged runs, and earlier looks, may show what the mean does not say.
     """
     mean = contrast.mean
+    # Otherwise the interval and the word would contradict each other.
     agrees = sign * mean > 0
     exceeds = np.abs(mean) > margin
     is_within = (verdict == NEGLIGIBLE) & ~exceeds
@@ -431,6 +441,7 @@ def _interval(
     below = np.where(agrees & (sign < 0), 0.0, np.inf)
     below = np.where((verdict == BETTER) & agrees & exceeds, -margin, below)
     below = np.where(is_within, np.minimum(below, margin), below)
+    # 95 %, also where α_k is less: the verdict has its own test.
     half = contrast.half(1 - ERROR)
     return np.maximum(mean - half, above), np.minimum(mean + half, below)
 
@@ -505,18 +516,21 @@ class _State:
         """Add a look with the error α_k."""
         has_means = self._tested & ~self.counts.few
         p_mean = np.where(has_means, contrast.p, np.nan)
+        # A test that was not made rejects nothing, but counts in the family.
         p_mean[self._tested & self.counts.few] = 1.0
         beyond_margin = contrast.cautious_size - max(margin, 0.0)
         p_margin = np.fmax(2 * contrast.tail(beyond_margin), p_mean)
         # A count that could not reject among all contrasts is no test.
         is_counted = self._known & (self.counts.least <= error / max(self._known.sum(), 1))
         p_count = np.where(is_counted, self.counts.p, np.nan)
+        # Also where the means were not compared (NaN).
         by_count = is_counted & ~(p_mean <= p_count)
         # Two tests of one contrast: twice the smaller p.
         tests = 1 + (is_counted & ~self.counts.few & ~np.isnan(p_mean))
         p_zero = tests * np.fmin(p_mean, p_count)
         p_margin = np.where(by_count, np.nan, tests * p_margin)
         shown = self._sign != 0
+        # One family: all contrasts, and both hypotheses of each.
         adjusted_zero, adjusted_margin = self._chains(shown, p_zero, p_margin)
 
         of_mean = np.nan_to_num(np.sign(contrast.mean))
@@ -524,6 +538,7 @@ class _State:
         # A point with more diverged runs is not called better.
         is_barred = (self.counts.more > 0) & (direction < 0)
         adjusted_zero[is_barred] = np.nan
+        # The smallest of all looks, in the unit of α.
         self._p = np.fmin(self._p, np.minimum(adjusted_zero * ERROR / error, 1.0))
         is_new = (adjusted_zero < error) & ~(by_count & self.negligible)
         self._sign = np.where(is_new, direction, self._sign)
@@ -534,6 +549,7 @@ class _State:
         is_further = (self._sign == direction) & (direction != 0) & exceeds
         self._exceeds |= is_further & (adjusted_margin < error) & ~self._negligible
         is_within = contrast.tail(margin - np.abs(contrast.mean)) < error
+        # Two one-sided tests of a point, without the family (Schuirmann).
         is_small = has_means & is_within & (margin > 0)
         self._negligible |= is_small & ~self._exceeds & (self.counts.more <= 0)
 
@@ -544,6 +560,7 @@ class _State:
         first[self._exceeds] = np.nan
         second = np.where(shown, np.nan, p_margin)
         of_first, of_second = _adjusted(first, second)
+        # The next seeds are planned for the level that is left.
         self.left = int((~np.isnan(first)).sum())
         of_zero = np.where(shown, np.nan, of_first)
         of_margin = np.where(shown, of_first, of_second)
@@ -568,6 +585,7 @@ class _State:
 
     def _says(self, contrast: Contrasts, size: Array) -> Mask:
         """Return which signs Holm's test shows, too, for differences of these sizes."""
+        # Two-sided, as the test that gave the sign.
         p_value = 2 * contrast.tail(np.maximum(size, 0.0))
         adjusted = holm(np.where(self._tested, p_value, np.nan))
         return (adjusted < ERROR) & (contrast.mean * self._sign > 0)
@@ -604,6 +622,7 @@ def _needs(
     verdict: NDArray[np.str_],
 ) -> tuple[Array, Mask]:
     """Return the further seeds that undecided points need, and which need more tuning."""
+    # Normal quantiles: the number of seeds is rounded anyway.
     of_power = float(special.ndtri(POWER))
     apart = of_power - float(special.ndtri(error / 2 / max(state.left, 1)))
     within = of_power - float(special.ndtri(error))
@@ -612,6 +631,7 @@ def _needs(
     def least(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
         size = size[:, None]
         with np.errstate(invalid="ignore", divide="ignore"):
+            # Where the reference grows alike, the variance falls as 1/n.
             of_seeds = noise[:, None] / (contrast.seeds[:, None] + further)
             sd = np.sqrt(of_seeds + np.reshape(tuning, (-1, 1)))
             enough = (size > 0) & (size >= apart * sd)
@@ -622,5 +642,6 @@ def _needs(
     size = np.abs(contrast.mean)
     of_counts = least(np.abs(state.counts.more), state.counts.noise, 0.0, 0.0)
     needed = np.fmin(least(size, contrast.noise, contrast.tuning, margin), of_counts)
+    # If this is enough, seeds are not what is missing.
     if_tuned = least(size, contrast.noise, 0.0, margin)
     return needed, np.isnan(needed) & ~np.isnan(if_tuned)

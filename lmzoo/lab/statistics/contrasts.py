@@ -171,8 +171,10 @@ def contrasts(
     certain = _certain(x, sharing)
     tuning = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2
     tuning = np.where(certain, 0.0, tuning)
+    # Both settings were chosen by chance.
     tuning = tuning + tuning[reference_of]
     count, _, _ = mean_and_error(x)
+    # Fewer points have ordinary t-tests.
     is_enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
     if paired is None:
         paired = pairs_pay(x, reference_of, compared)
@@ -188,12 +190,14 @@ def contrasts(
     noise = seed_noise(x, sharing & ~(is_own & is_single), rounding, share)
     of_reference = _of_reference(noise, certain, is_single=is_single and is_enough)
     mixture = _mixture(noise, of_reference, reference_of, tuning)
+    # The mean over the variances that are possible.
     expected = (noise.weight * mixture.of_seeds).sum(1)
     known = ~is_own & ~np.isnan(expected)
     expected = np.where(known, expected, np.nan)
     _, mean, _ = mean_and_error(x)
     difference = np.where(is_own, np.nan, mean - mean[reference_of])
     largest, least = _largest_residuals(x[sharing])
+    # The one that would make the difference smaller.
     worst = np.where(difference < 0, largest, -least)
     return Contrasts(
         mean=difference,
@@ -226,6 +230,7 @@ def _certain(losses: Array, sharing: Mask) -> Mask:
     On a grid, equal seeds are luck where another point has their value among others.
     """
     count, value, error = mean_and_error(losses)
+    # Points without noise say nothing of each other.
     of_others = losses[sharing & (error > 0)]
     return (count > 1) & (error == 0) & ~np.isin(value, of_others)
 
@@ -274,6 +279,7 @@ def _largest_residuals(losses: Array) -> tuple[float, float]:
     """Return the largest and the least difference of a loss from the mean of its point."""
     _, mean, _ = mean_and_error(losses)
     residuals = losses - mean[:, None]
+    # Of all points: a tail is a matter of the task.
     residuals = residuals[~np.isnan(residuals)]
     return float(residuals.max(initial=0.0)), float(residuals.min(initial=0.0))
 
@@ -295,6 +301,7 @@ def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
     _, _, error = mean_and_error(x)
     varying = np.flatnonzero(sharing & (error > 0))
     known = ~np.isnan(x[varying])
+    # Of the seeds of the larger arm, not of those that both have.
     most = known.sum(1).max(initial=0)
     x = x[:, known.all(0)]
     S = x.shape[1]
@@ -362,10 +369,12 @@ def unfair(architectures: Sequence[str], tuned: Sequence[bool], reference: int) 
 def holm(p: ArrayLike) -> Array:
     """Return Holm's adjusted p-values. NaN stands for no test: it stays NaN and is not counted."""
     p = np.asarray(p, dtype=np.float64)
+    # Ranks among those that were tested only.
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
     steps = np.arange(len(order), 0, -1) * p[order]
     adjusted = np.full_like(p, np.nan)
+    # A later hypothesis is not rejected before an earlier one.
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
     return adjusted
 
@@ -392,6 +401,7 @@ def rank_intervals(
     """
     table = np.asarray(losses, np.float64)
     runs = (~np.isnan(table)).sum(1)
+    # Runs that diverged or solved nothing.
     lost = np.isposinf(table).sum(1) / np.maximum(runs, 1)
     x = _finite(table)
     sharing = members(family, len(x))
@@ -415,10 +425,12 @@ def rank_intervals(
         is_equal = lost == lost[point]
         if not is_equal.all():
             p = np.where(is_equal, p, counts(table, np.full(len(x), point)).p)
+        # No comparison with itself.
         p[point] = np.nan
         shown = holm(np.where(has_runs, p, np.nan)) < 1 - LEVEL
         is_worse = np.where(is_equal, difference > 0, lost > lost[point])
         is_better = np.where(is_equal, difference < 0, lost < lost[point])
+        # Each point that is shown to be better stands before it.
         low[point] = 1 + (shown & is_better).sum()
         high[point] = has_runs.sum() - (shown & is_worse).sum()
     return low, high
@@ -429,6 +441,7 @@ def _rank_noise(noise: Noise) -> tuple[Array, Array]:
     with np.errstate(divide="ignore", invalid="ignore"):
         precision = (noise.weight / noise.variance).sum(1)
         spread = (noise.weight / noise.variance**2).sum(1) - precision**2
+        # A variance that is sure has the degrees of freedom of the normal.
         has_posterior = np.isinf(noise.freedom) & (spread > 1e-9 * precision**2)
         freedom = np.where(has_posterior, 2 * precision**2 / spread, noise.freedom)
         of_seeds = 1 / precision / noise.seeds

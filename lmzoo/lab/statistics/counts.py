@@ -48,6 +48,7 @@ def solves(
         bound: the loss, or sign times the metric, that solves the task; 0: `SOLVED` of the ceiling.
         sign: −1 for a metric that is maximized.
     """
+    # The user knows better than the ceiling of the task.
     if bound:
         return loss <= sign * bound
     if accuracy is None or ceiling is None:
@@ -63,12 +64,14 @@ def counts(losses: Array, reference: NDArray[np.int64]) -> Counts:
     with np.errstate(invalid="ignore", divide="ignore"):
         more = np.nan_to_num(counted / runs - counted[reference] / others)
         pooled = (counted + counted[reference]) / (runs + others)
+        # Binomial, with the share of both together.
         noise = np.nan_to_num(pooled * (1 - pooled) * (1 + runs / others))
         is_few = np.nan_to_num(counted / runs) > 0.5
     p = np.ones(len(losses))
     least = np.ones(len(losses))
     for point, other in enumerate(reference):
         both = int(counted[point] + counted[other])
+        # Without counted runs, p is 1.
         if point == other or not both:
             continue
         chances = _chances(both, int(runs[point]), int(runs[other]))

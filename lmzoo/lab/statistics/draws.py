@@ -30,6 +30,7 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
     seeds = list[int]()
     owners = defaultdict[float, list[int]](list)
     for point, row in enumerate(rows):
+        # Half of the results or more are those of another seed.
         if 1 < row.total() >= 2 * len(row):
             seeds.append(point)
         for value in row:
@@ -59,6 +60,7 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
         values = np.array(row, np.float64)
         known = values[np.isfinite(values)]
         n = len(known)
+        # A point without variation has no order.
         if n < 3 or not np.ptp(known):
             continue
         known = known / np.ptp(known)  # in any unit: the square of 1e-300 is 0
@@ -88,6 +90,7 @@ def independent(losses: ArrayLike) -> NDArray[np.float64]:
     for point in seeds:
         _, first = np.unique(x[point], return_index=True)
         is_copy = np.isfinite(x[point])
+        # A row of one value has no draws, and is kept.
         if is_copy[first].sum() > 1:
             is_copy[first] = False
             x[point, is_copy] = np.nan
@@ -99,6 +102,7 @@ def _is_grid(losses: NDArray[np.float64]) -> bool:
     steps = np.diff(np.unique(losses[np.isfinite(losses)]))
     if len(steps) < 2:
         return True
+    # Losses with many digits have no common step.
     multiples = steps / steps.min()
     return bool((np.abs(multiples - multiples.round()) < ROUNDED).all())
 

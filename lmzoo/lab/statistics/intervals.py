@@ -44,6 +44,7 @@ class Interval(NamedTuple):
 def mean_interval(values: ArrayLike) -> Interval:
     """Return the mean over the last axis with its t-interval."""
     n, mean, error = mean_and_error(np.asarray(values, np.float64))
+    # One seed has no interval.
     freedom = np.where(n > 1, n - 1, np.nan)
     half = special.stdtrit(freedom, (1 + LEVEL) / 2) * error
     return Interval(mean, mean - half, mean + half)
@@ -53,6 +54,7 @@ def mean_and_error(values: Array) -> tuple[Array, Array, Array]:
     """Return count, mean and standard error over the last axis; NaN values are left out."""
     measured = ~np.isnan(values)
     n = measured.sum(-1, dtype=np.float64)
+    # Equal values are their own mean: see below.
     least = np.where(measured, values, np.inf).min(-1, initial=np.inf)
     most = np.where(measured, values, -np.inf).max(-1, initial=-np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -69,5 +71,6 @@ def is_impossible(
     """Return whether a test loss in nats per token is impossible; False if the floor is unknown."""
     if loss is None or floor is None or not vocab or not sequences:
         return False
+    # The largest that a density in [0, ln V] can have.
     standard_error = log(vocab) / (2 * sqrt(sequences))
     return loss < floor - STANDARD_ERRORS * standard_error

@@ -52,16 +52,19 @@ def longer(curves: Array, reference: int | None, margin: float) -> Longer:
     of_last = half - curves[:, -1]
     gain = _median(of_last)
     ratio = USUAL
+    # Of a curve of two or three epochs, the first one is the quarter.
     before = _median(_after(curves, max(n / 4, 1)) - half)
     if before:
         ratio = float(np.clip(gain / before, LEAST, MOST))
     epochs = n
     coming = gain * ratio
+    # Each doubling brings r times what the last one did.
     while margin > 0 and coming > margin and epochs < n * 2**MOST_DOUBLINGS:
         epochs *= 2
         coming *= ratio
     moved = 0.0
     if reference is not None:
+        # How the difference to the reference has moved, not the loss.
         moves = np.delete(of_last - of_last[reference], reference)
         moves = moves[~np.isnan(moves)]
         if len(moves):

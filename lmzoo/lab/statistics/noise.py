@@ -112,6 +112,7 @@ def rounding_variance(values: ArrayLike) -> float:
     coarse = steps[~is_fine]
     if len(coarse) and coarse.min() > 1000 * steps[is_fine].max(initial=0.0):
         steps = coarse
+    # Smaller differences are rounding errors.
     accuracy = max(1e-9 * (x[-1] - x[0]), ACCURACY * np.abs(x).max())
     steps = steps[steps > accuracy]
     if not len(steps):
@@ -166,6 +167,7 @@ def seed_noise(
     points = len(n)
     _, mean, _ = mean_and_error(losses)
     deviation = np.where(known, losses - mean[:, None], 0.0)
+    # Less than 1 where the effect of a seed was estimated from few points.
     share = np.broadcast_to(share, losses.shape)
     with np.errstate(invalid="ignore", divide="ignore"):
         s2 = np.where(n > 1, (deviation**2 / share).sum(1) / (n - 1), np.nan)
@@ -173,6 +175,7 @@ def seed_noise(
     size = np.abs(np.where(known, losses, 0.0)).max(1, initial=0.0)
     # Equal numbers have deviations by rounding.
     varies = np.abs(deviation).max(1, initial=0.0) > ACCURACY * size
+    # Equal numbers on a grid are no certainty.
     s2 = np.maximum(s2, rounding)
     sharing = varies & members(family, points)
     variance = s2[:, None]
@@ -190,6 +193,7 @@ def seed_noise(
         weight[varies] = of_point
         freedom[varies] = np.inf
         expected = of_point @ values
+        # Median: outliers are among the points.
         usual = float(np.median(expected[sharing[varies]]))
     return Noise(
         seeds=n.astype(float),
@@ -226,11 +230,14 @@ def posterior(
     scale = float(np.median(variances[sharing])) or float(variances[sharing].max())
     scale = (scale or 1.0) / 0.6
     ratio = np.maximum(variances / scale, 1e-12)
+    # Of χ²_f, without what does not depend on v.
     log_likelihood = -freedom[:, None] / 2 * (_LOGS + ratio[:, None] * np.exp(-_LOGS))
     likelihood = np.exp(log_likelihood - log_likelihood.max(1, keepdims=True))  # (P, K)
     of_bulk = likelihood @ _BULK.T  # (P, T)
     of_far = likelihood @ _FAR.T
+    # A point far from all models must not give log 0.
     both = np.maximum((1 - _PI) * of_bulk + _PI * of_far, 1e-300)
+    # Empirical Bayes: all points together weigh m, ω and π.
     log_model = _LOG_PRIOR + np.log(both[sharing]).sum(0)
     model = np.exp(log_model - log_model.max())
     model /= model.sum()
@@ -242,6 +249,7 @@ def posterior(
     weight = likelihood * ((model * bulk) @ _BULK + (model * far) @ _FAR)
     weight /= weight.sum(1, keepdims=True)
     weight[weight < _RARE] = 0.0
+    # Fewer columns: each p-value is a sum over them.
     kept = weight.any(0)
     weight = weight[:, kept]
     weight = weight / weight.sum(1, keepdims=True)
@@ -295,6 +303,7 @@ def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
         high = ends.max(1)
     if sd.shape[1] > 1:
         for _ in range(BISECTIONS):
+            # Ends may differ by orders of magnitude.
             middle = np.sqrt(low * high)
             is_low = 2 * tail(weight, sd, freedom, middle) > 1 - level
             low = np.where(is_low, middle, low)

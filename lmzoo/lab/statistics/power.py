@@ -76,21 +76,26 @@ def planned_seeds(
     points = len(x)
     tested = members(family, points)
     tested[reference] = False
+    # The pilot is judged as the study will be.
     sharing = tested | (np.arange(points) == reference)
     pilot = contrasts(x, reference, tuning_sd, family=sharing, paired=paired)
     k = count
     if k is None:
         k = int(tested.sum())
     k = max(1, k)
+    # √k in the limit of many seeds.
     reference_share = reference_seeds(1000, k) / 1000
     worth = 2.0
     if pilot.paired:
+        # Pairs need equal seeds.
         reference_share = 1.0
         worth = 1.0
     if k + 1 >= LEAST_POINTS:
+        # Points that vary alike lend each other degrees of freedom.
         worth = max(worth, k**0.5)
     runs = (~np.isnan(x)).sum(1)
     kept = 1 - np.isposinf(x).sum(1) / np.maximum(runs, 1)
+    # A contrast has the runs of the arm that loses more.
     kept = np.minimum(kept, kept[reference])
     noise = _noise_quantiles(pilot, reference_share)
     seeds, least, most, chance = np.full((4, points), np.nan)
@@ -103,6 +108,7 @@ def planned_seeds(
         least[point] = np.ceil(shown.least(of_point[:1], power) / kept[point])
         most[point] = np.ceil(shown.least(of_point[-1:], power) / kept[point])
         if not np.isnan(enough):
+            # The pilot may have been lucky with its variance.
             falls_short = [shown.of(int(enough), value) < power for value in of_point]
             chance[point] = np.mean(falls_short)
     of_one_seed = np.sqrt(np.maximum(np.median(noise, 0), 0.0))
@@ -156,10 +162,12 @@ def _noise_quantiles(pilot: Contrasts, ratio: float) -> Array:
         possible = variance[point][is_possible]
         weight = pilot.weight[point][is_possible]
         if len(possible) > 1:
+            # Each possible variance stands in the middle of its weight.
             middle = np.cumsum(weight) - weight / 2
             logs = np.log(np.maximum(possible, 1e-300))
             of_point = np.exp(np.interp(QUANTILES, middle, logs))
         else:
+            # A point with its own variance, which few seeds estimate.
             of_point = possible * _scaled(pilot.seeds[point] - 1)
         freedom = pilot.reference_seeds[point] - 1
         of_reference = pilot.reference_noise[point] * _scaled(freedom) / ratio

@@ -203,6 +203,7 @@ def fit_responses(
 def _as_measured(y: Array, runs: "_Runs") -> Responses:
     """Return responses without a fit: losses that do not differ, or single settings."""
     order = np.argsort(np.where(np.isnan(y), np.inf, y), 1, kind="stable")
+    # Unknown noise is not claimed.
     noise = np.where(np.isfinite(runs.noise), runs.noise, 0.0)
     return Responses(
         mean=np.minimum(runs.mean, runs.least),
@@ -218,6 +219,7 @@ def _challengers(runs: "_Runs", best: Indices, gains: Array) -> Indices:
     rows = np.arange(len(best))
     gain = np.maximum(gains, 0).mean(0)
     is_chosen = runs.same[rows, best]
+    # The chosen setting is no challenger, in whatever run.
     gain[is_chosen] = -1.0
     measured = np.where(runs.trained & runs.known, runs.mean, np.inf)
     measured_best = measured.argmin(1)
@@ -271,6 +273,7 @@ class _Runs:
         same = _equal_settings(x, finite)
         sums = np.where(same, np.where(finite, y, 0.0)[:, None], 0.0).sum(2)
         mean = np.where(finite, sums / np.maximum(same.sum(2), 1), np.inf)
+        # A predicted loss is no measured one.
         least = np.where(trained, mean, np.inf).min(1, keepdims=True)
         several = shared
         if several < 2:  # one setting has neither noise nor height
@@ -280,9 +283,11 @@ class _Runs:
         first = finite & (same.argmax(2) == np.arange(y.shape[1]))
         of_settings = np.where(first, mean, np.nan)[:, :several]
         noise = _noise_bound(of_settings, x[:, :several], steep)
+        # A cliff is no smooth response.
         known = finite & (mean <= least + CLIFF * noise)
         height = _heights(np.where(first & known, mean, np.inf)[:, :several])
         scale = np.where(height > 0, height, 1.0)
+        # Capped: far from the best, only the direction matters.
         z = np.minimum((np.where(known, y, least) - least) / scale, 1.0)
         centre = (z * known).sum(1, keepdims=True) / known.sum(1, keepdims=True)
         group = np.zeros(y.shape)
@@ -307,6 +312,7 @@ class _Runs:
 
     def near(self, sigma: float) -> Mask:
         """Return which runs are not ruled out for noise `sigma`, in heights, (P, N)."""
+        # Two trainings of a setting have half the variance.
         repeats = np.maximum((self.same & self.trained[:, None]).sum(2), 1)
         usable = self.known & self.trained
         best = np.where(usable, self.mean, np.inf).argmin(1)[:, None]
@@ -326,6 +332,7 @@ class _Runs:
 
     def hidden(self) -> Array:
         """Return the loss that a second optimum may hide, (P,); 0 for points that have none."""
+        # Two neighbours and a middle.
         if self.shared < 3 or self.x.shape[2] != 1:
             return np.zeros(len(self.x))
         place = self.x[..., 0]
@@ -333,6 +340,7 @@ class _Runs:
         losses = np.where(self.known, self.mean, np.nan)[:, order]
         worse_neighbour = np.maximum(losses[:, :-2], losses[:, 2:])
         excess = losses[:, 1:-1] - worse_neighbour
+        # Over the points: in one point a hump is luck.
         count, mean, error = mean_and_error(excess.T)
         with np.errstate(divide="ignore", invalid="ignore"):
             is_large = mean / error > special.stdtrit(count - 1, SECOND)
@@ -348,6 +356,7 @@ class _Runs:
 def _equal_settings(x: Array, finite: Mask) -> Mask:
     """Return whether two runs of a point have the same setting and a loss, (P, N, N)."""
     distance = np.abs(x[:, :, None] - x[:, None])
+    # A diverged run repeats nothing.
     both = finite[:, :, None] & finite[:, None]
     return (distance < SAME).all(-1) & both
 
@@ -372,6 +381,7 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     level = later.sum(1) / runs
     design = x[point, run] - centre[point]
     rest = later[point, run] - level[point]
+    # Pseudoinverse: a field may be constant where both losses are known.
     inverse = np.linalg.pinv(design.T @ design)
     slope = inverse @ design.T @ rest
     freedom = len(point) - has_both.sum() - np.linalg.matrix_rank(design)
@@ -380,6 +390,7 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     variance = ((rest - design @ slope) ** 2).sum() / freedom
     point, run = np.nonzero(wanted)
     far = x[point, run] - centre[point]
+    # Prediction far from the fitted settings is less sure.
     of_slope = np.einsum("ni,ij,nj->n", far, inverse, far)
     y = y.copy()
     y[point, run] = early[point, run] + level[point] + far @ slope
@@ -420,6 +431,7 @@ def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
         size = _neighbour_differences(losses[known], x[point, known])
         rank = len(size) // 4
         share = (rank + 0.7) / (len(size) + 0.4)
+        # Of this order statistic, if there were noise only.
         expected = float(special.ndtri(0.5 + 0.5 * share)) * 2**0.5
         bounds[point] = CAUTION * size[rank] / expected
     median = 0.0
@@ -429,6 +441,7 @@ def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
         return np.full((len(means), 1), np.inf)
     ratio = np.where(np.isnan(bounds), median, bounds) / median
     far = np.log(np.clip(ratio, 1e-6, 1e6))
+    # Bounds that chance explains become the median one.
     far = np.sign(far) * np.maximum(np.abs(far) - np.log(ALIKE), 0.0)
     return (median * np.exp(far))[:, None]
 
@@ -449,6 +462,7 @@ def _with_median(distances: Array) -> Array:
     """Return the geometric mean of each value and the median; the median for unknown ones."""
     known = np.isfinite(distances)
     median = float(np.median(distances[known]))
+    # A point whose third best setting diverged is like the others.
     filled = np.where(known, distances, median)
     clipped = np.clip(filled, median / RANGE, median * RANGE)
     return np.sqrt(clipped * median)[:, None]
@@ -468,6 +482,7 @@ class _Fit:
         self._shared = runs.x[0, _evenly(runs.shared, MOST)]
         points, count = runs.z.shape
         few = _evenly(points, MOST)
+        # N³ P stays the same.
         some = _evenly(count, int(SETTINGS * (MOST / len(few)) ** (1 / 3)))
         found = optimize.minimize(
             self._solve,
@@ -478,6 +493,7 @@ class _Fit:
             options={"maxiter": 40, "ftol": 1e-6},
         )
         self.noise = float(np.exp(found.x[-1]))
+        # Again with all runs, for the posterior.
         self._solve(found.x, np.ix_(np.arange(points), np.arange(count)))
 
     def mean(self, x: Array) -> Array:
@@ -490,8 +506,10 @@ class _Fit:
         means, covariances = self._posterior(x)
         _, points, count = means.shape
         noise = rng.standard_normal((DRAWS, points, count))
+        # Each draw of a point is of one of its kinds.
         ordinary = rng.random((DRAWS, points, 1)) < self._weights[0][:, None]
         value, vector = np.linalg.eigh(covariances)
+        # Rounding makes some eigenvalues negative.
         root = vector * np.sqrt(np.maximum(value, 0))[..., None, :]
         drawn = (root @ noise.transpose(1, 2, 0)).transpose(0, 3, 1, 2)
         drawn = drawn + means[:, None]
@@ -545,10 +563,12 @@ class _Fit:
         shares = np.log([[1 - DEVIANT], [DEVIANT]])
         weights = np.broadcast_to(np.exp(shares), size.shape)
         total, vector = self._update(weights, square, linear)
+        # Kinds given g, then g given the kinds.
         for _ in range(STEPS - 1):
             second = np.outer(self._g, self._g) + self._covariance
             fit = size - 2 * linear @ self._g + (square * second).sum((2, 3))
             log = shares - 0.5 * fit
+            # Without overflow.
             weights = np.exp(log - log.max(0))
             weights = weights / weights.sum(0)
             total, vector = self._update(weights, square, linear)
@@ -556,6 +576,7 @@ class _Fit:
         log_ratio = np.log(np.maximum(weights, 1e-300)) - shares
         of_prior = (((hyper - PRIOR) / PRIOR_SD) ** 2).sum()
         value = 0.5 * of_prior + 0.5 * (weights * size).sum() + (weights * log_ratio).sum()
+        # |K_g A|: stable where K_g is nearly singular.
         value += 0.5 * np.linalg.slogdet(np.eye(len(prior)) + prior @ total)[1]
         return float(value - 0.5 * vector @ self._g)
 
