@@ -96,6 +96,7 @@ def ablate(
         trained = trained.name
     point = _find(path("trained", trained))
     runs = _load(point, data_dir)
+    # All runs of a point have the same corpus.
     corpus = runs[0].corpus.to(best_device())
     subjects = [_subject(run) for run in runs]
     if steps is None:
@@ -118,9 +119,11 @@ def ablate(
 def _find(name: str) -> _Point:
     """Return the trained models that a name means."""
     folder = restore_run(Path(name).parent, Path(name).name)
+    # The folder of a run; a study has none.
     if (folder / CONFIG).exists():
         return _Point(folder.parent, f"run {folder.name}", [folder.name])
     study, label = find_studied(name)
+    # A table of records can be ranked, but has no models.
     if not study.is_dir():
         raise UserError(f"{study} is not a folder of runs, so it has no weights; give a folder")
     content = load_study(study)
@@ -148,6 +151,7 @@ def _load(point: _Point, data_dir: Path | None) -> list[TrainedRun]:
     found = []
     for name in point.runs:
         folder = restore_run(point.folder, name)
+        # Before the weights are loaded.
         config = RunFolder(folder).config or {}
         if PROGRAM in config:
             raise UserError(
@@ -165,6 +169,7 @@ def _load(point: _Point, data_dir: Path | None) -> list[TrainedRun]:
         else:
             found.append(run)
     if not found:
+        # The first reason is enough: the others are mostly the same.
         reasons = point.left_out or ["it has no confirm run yet; run its sweep again"]
         raise UserError(f"{point.folder}, {point.label}: no trained model: {reasons[0]}")
     if found[0].model.closed_form:
@@ -212,6 +217,7 @@ def _measure(
 ) -> None:
     """Measure what is missing, each cut in each way on all seeds together."""
     store = open_store(folder)
+    # An earlier call may have measured some.
     known = set(read_lines(folder).select(KEYS).iter_rows())
     extra = extra_data(corpus, subjects[0].recipe.batch, steps)
     # The whole model is trained on, too: further steps alone change its loss.
@@ -244,6 +250,7 @@ def _measure(
 
 def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> dict[str, Any]:
     """Return a loss, or without one the reason, and the model that has it."""
+    # Not every part has a mean, or another value.
     why = cut.missing.get(way, "")
     if loss is not None and not math.isfinite(loss):
         why = "the loss is not finite"

@@ -105,6 +105,7 @@ class TextModel:
                 self.records.append(record)
                 yield record
         finally:
+            # Two copies: the module is that of the best epoch, training goes on from the last.
             self.module.load_state_dict(training.best_weights or training.model.state_dict())
 
     def fit(self, epochs: int = 10, *, progress: bool | None = None) -> list[Record]:
@@ -142,11 +143,14 @@ class TextModel:
         if self._config is None:
             raise UserError("a model whose corpus was given as an object is not saved; name it")
         run = RunFolder(Path(path("folder", folder)))
+        # A folder has one run, so that names of folders are identities.
         if (run.config or self._config)["run"] != self._config["run"]:
             raise UserError(f"{folder} has another run; choose another folder")
         run.create(self._config)
+        # `save` may be called again after further epochs.
         known = {record["epoch"] for record in epoch_records(run.records())}
         state = {**self._training.dump(), "records": self.records, RUN: self._config["run"]}
+        # The checkpoint first: records without it could not go on.
         run.store.write(CHECKPOINT, checkpoint_bytes(state), backup=PREVIOUS)
         new = [record for record in self.records if record["epoch"] not in known]
         run.append(*new)
@@ -164,6 +168,7 @@ class TextModel:
             raise UserError(f"{self.module.name} reads a source; it cannot be exported")
         length = self.corpus.task.length
         try:
+            # Compiled recurrences are no operations of torch.
             with self._inference(), without_kernels():
                 example = torch.full((1, length), START), torch.tensor([length])
                 program = torch.export.export(self.module, example)
@@ -189,6 +194,7 @@ class TextModel:
         """
         model = self.module
         text = arguments.text("text", text)
+        # A number that is no probability must not look like one.
         if model.leaks or model.score not in (Score.EXACT, Score.LOWER_BOUND):
             reason = model.leaks or f"its score is of kind {model.score}"
             raise UserError(f"{model.name} has no probability of a text: {reason}")
@@ -208,6 +214,7 @@ class TextModel:
             raise UserError(f"{model.name} does not generate text from left to right")
         length = self.corpus.task.length
         with self._inference():
+            # Not the global one, which belongs to the caller.
             generator = torch.Generator().manual_seed(seed)
             tokens = sample(model, count, length, temperature=temperature, generator=generator)
         return [self.corpus.vocabulary.decode(row) for row in tokens.tolist()]
@@ -238,6 +245,7 @@ def _show(text: str, *, progress: bool) -> None:
 
 def corpus_spec(corpus: Any) -> dict[str, Any]:
     """Return the config of a corpus that is given by name, by path, or by name and fields."""
+    # A path is unmistakable; a text may be a name.
     if isinstance(corpus, os.PathLike):
         corpus = f"text:{path('corpus', corpus)}"
     if not isinstance(corpus, str | Mapping):
@@ -272,6 +280,7 @@ def build(
     """
     seed = whole("seed", seed)
     name = zoo.row(row).name
+    # A wrong type is one line, not an error of pydantic.
     if not isinstance(recipe, Mapping | Recipe | None):
         raise UserError(f"recipe is {recipe!r:.60}; give lmzoo.Recipe(...) or {{FIELD: VALUE}}")
     spec = None
@@ -283,6 +292,7 @@ def build(
     if not isinstance(settings, Recipe):
         settings = from_dict(Recipe, settings or {})
     config = zoo.config(row, **fields)
+    # The same seed: both begin with the same weights.
     trained = build_model(config, data.task, seed, settings)
     module = build_model(config, data.task, seed, settings)
     training = Training(trained, settings, seed)
@@ -302,6 +312,7 @@ def load_run(run: Path | str, data_dir: Path | None = None) -> TextModel:
     corpus has changed.
     """
     run = Path(path("run", run))
+    # The run of a large sweep may be in an archive.
     folder = restore_run(run.parent, run.name)
     trained = trained_runs.load_run(folder, data_dir)
     recipe = stored_recipe(trained.config["recipe"])
@@ -345,6 +356,7 @@ def run_study(
         UserError: The study is invalid, or runs failed.
         KeyboardInterrupt: It was interrupted; the same call continues it.
     """
+    # Late: polars and Ray take long to import.
     from lmzoo.lab.analysis.frames import rank
     from lmzoo.lab.sweep.command import train_study
 

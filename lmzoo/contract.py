@@ -78,11 +78,13 @@ class LanguageModel(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.task = task
+        # Here, and not in the middle of a training.
         if self.conditional and not task.source_vocab:
             raise UserError(needs_source_message(self.name))
 
     def require_length(self, count: int) -> None:
         """Raise a UserError if `count` tokens are more than the task has."""
+        # Positions, and learned states of them, end there.
         if count > self.task.length:
             raise UserError(
                 f"{self.name} is built for {self.task.length} tokens, got {count}; "
@@ -149,6 +151,7 @@ class LanguageModel(nn.Module, ABC):
         Raises:
             UserError: The model is conditional and `sources` is missing.
         """
+        # Other models may run on a corpus of pairs, too.
         given = self.conditioning_inputs(sources)
         if tokens.shape[1] == 1:  # `<start>` alone has no scored token
             return torch.zeros_like(tokens, dtype=torch.get_default_dtype())
@@ -283,6 +286,7 @@ def model(
     """Register a model class, and its default config as a row of the zoo; see `registry.Row`."""
 
     def register(cls: M) -> M:
+        # A config names its model by its type.
         if "Config" not in vars(cls):
             cls.Config = _own_config(cls)
         MODELS(name)(cls)

@@ -49,6 +49,7 @@ def start_decoding(
         The tokens read, the log-probabilities of the next token, and the decoding state.
     """
     owned = next(itertools.chain(model.parameters(), model.buffers()), None)
+    # A model without weights, such as a grammar, computes anywhere.
     device = None
     if owned is not None:
         device = owned.device

@@ -75,7 +75,9 @@ def shrink(
     count = len(_single(whole))
     if not count:
         raise UserError(f"{name} has no named cuts; lmzoo describe {name} lists its parts")
+    # All comparisons that a walk can make share α.
     error = ERROR / (count * (count + 1) / 2)
+    # The walk begins with nothing cut.
     taken = Variant(WHOLE, whole)
     steps = []
     for step in itertools.count(1):
@@ -98,6 +100,7 @@ def shrink(
         text = open_corpus(config, data_dir).fingerprint  # a part of the folder's name
         ranked = _verdicts(store_folder(Path(out), study.name, config, text), error)
         good = ranked.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER_OPEN, BETTER]))
+        # The cheapest one: the walk is greedy.
         best = good.sort("difference").head(1)["label"].to_list()
         is_best = pl.col("label").is_in(best)
         steps.append(ranked.with_columns(step=pl.lit(step), taken=is_best))
@@ -115,6 +118,7 @@ def _single(config: Any) -> list[Variant]:
 def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     """Return the points of a step, each judged with the error of one comparison of the walk."""
     content = load_study(folder)
+    # The study has spent 5 % on itself; the walk spends less on each.
     looks = [[seeds, error, reference] for seeds, _, reference in content.study["looks"]]
     ranked = rank_points(content.runs, content.events, {**content.study, "looks": looks})
     return ranked.filter(~pl.col("reference") & ~pl.col("is_baseline"))

@@ -35,6 +35,7 @@ def names() -> list[str]:
 def row(name: str) -> Row:
     """Return the row with this name or alias; a `UserError` suggests similar names."""
     name = text("row", name)
+    # Ids of documents are in capitals: DLM46.
     aliases = {alias: known for known in ROWS.values() for alias in known.aliases}
     found = aliases.get(name.upper()) or ROWS.get(name)
     if found is None:
@@ -61,6 +62,7 @@ def config(name: str, **fields: Any) -> Any:
     entry = row(name)
     if entry.model is None:
         raise UserError(f"{entry.name} has no model to build: it is a row of family {entry.family}")
+    # Validated, so that a row with a wrong field is found by its tests.
     preset = to_dict(from_dict(MODELS[entry.model].Config, entry.fields))
     return MODELS.parse({"name": entry.model, **overlay(preset, fields)})
 
@@ -81,6 +83,7 @@ def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         old = merged.get(key)
+        # The name of a part alone is a part.
         if isinstance(old, str) and isinstance(value, Mapping):
             old = {"name": old}
         if isinstance(old, list) and isinstance(value, Mapping):
@@ -126,6 +129,7 @@ class _CountBytes(TorchFunctionMode):
         if func in _device_constructors() and isinstance(result, Tensor):
             self.size += result.numel() * result.element_size()
             self.tensors += 1
+            # Before all are counted: a wrong size may give millions.
             if self.size > machine_bytes() or self.tensors > MOST_TENSORS:
                 raise OverflowError
         return result
@@ -133,6 +137,7 @@ class _CountBytes(TorchFunctionMode):
 
 def check_size(model_config: Any, task: Task) -> None:
     """Raise a `UserError` if a model with large numbers in its config needs too much memory."""
+    # To build twice takes time; small numbers make small models.
     if _largest(to_dict(model_config)) < LARGE:
         return
     name = MODELS.name_of(model_config)
@@ -141,6 +146,7 @@ def check_size(model_config: Any, task: Task) -> None:
         with torch.device("meta"), count:
             MODELS.build(model_config, task)
     except OverflowError:
+        # The message has the size; without one, the tensors were too many.
         require_memory(count.size, f"model {name}")
         raise UserError(
             f"model {name} has more than {MOST_TENSORS:,} tensors; choose smaller sizes"

@@ -27,11 +27,13 @@ def ablate(
 
     A part is zero, at its mean over the training split, as on another sequence, or cut and trained on for some steps. Repeat the command to continue; `lmzoo rank STUDY --after-training` compares with models that were trained without the part.
     """
+    # Late: these imports take long, and --help needs none.
     from lmzoo.lab.analysis.render import check_format
 
     form = format
     if as_json:
         form = "json"
+    # Before the work.
     check_format(form)
     report = ablated(trained, pairs=pairs, steps=steps, data_dir=data_dir).report
     assert report is not None, "an ablation has a report"

@@ -62,6 +62,7 @@ def audit_rows(
         raise UserError("--vocab and --logits are for FILE.py:NAME; leave them out for rows")
     if len(outside) == len(cases) and (fields or iid):
         raise UserError("--set and --iid are for rows; leave them out for FILE.py:NAME")
+    # Progress goes to stderr, so that --json is whole.
     console = Console(stderr=True)
     quiet = not console.is_terminal or len(cases) < 4
     rows = []
@@ -115,12 +116,14 @@ def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
     folder = RunFolder(find_run(name, runs))
     length = (folder.config or {}).get("length", LENGTH)
     config = zoo.change(read_model_config(folder), model_fields)
+    # A field may change the kind of the score.
     score = zoo.build(config, TASK).score.value
     return Case(name, "", config, score, min(length, LONGEST))
 
 
 def _train_on_iid(case: Case, steps: int) -> IidFloor | None:
     """Train a row that is a density, or a bound of one, on i.i.d. tokens."""
+    # Other scores have no floor.
     if not steps or case.score not in ("exact", "bound"):
         return None
     if zoo.build(case.config, TASK).conditional:
@@ -157,6 +160,7 @@ def _is_unexpected(row: dict[str, Any]) -> bool:
 
 def _print(rows: list[dict[str, Any]]) -> None:
     names = {name: probe.heading.replace(" ", "\n") for name, probe in PROBES.items()}
+    # Two more columns, of probes that cost more.
     names |= {"gradients": "backward", "iid": "iid − log V"}
     cells = [_cells(row) for row in rows]
     shown = [name for name in names if any(of_row.get(name) for of_row in cells)]
@@ -171,6 +175,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     for row, of_row in zip(rows, cells, strict=True):
         label = row["name"]
         if row["variant"] == "published":
+            # Its faults are expected: the table says where they are from.
             label += ", published"
         verdict = "passes"
         if row["faults"]:
@@ -207,6 +212,7 @@ def _format(value: float | None) -> str:
         return ""
     if value == 0:
         return "0"
+    # Small deviations differ by orders of magnitude.
     if value < 1e-3:
         return f"{value:.0e}"
     return f"{value:.2f}"

@@ -53,6 +53,7 @@ def list_rows(
     families = sorted({zoo.row(name).family for name in zoo.names()})
     if family and family not in families:
         raise UserError(f"no family {family!r}{near(family, families)}")
+    # "" stands for all families.
     names = [name for name in zoo.names() if family in ("", zoo.row(name).family)]
     rows = [row_facts(zoo.row(name)) for name in names]
     if as_json:
@@ -137,6 +138,7 @@ def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
     """Return nested fields of the model; the paths may leave out "model."."""
     fields = {}
     for path, value in settings.items():
+        # There is nothing else that can be set here.
         if not path.startswith("model."):
             path = f"model.{path}"
         fields[path] = value
@@ -198,6 +200,7 @@ def _corpus_facts(name: str, settings: dict[str, Any]) -> dict[str, Any]:
     corpus = CORPORA[name]
     fields = dataclasses.fields(corpus.Config)
     texts = [str(sys.modules[corpus.__module__].__doc__).strip()]
+    # Its vocabulary is made from the text.
     if any(field.name == "train_unk" for field in fields):
         texts.append(str(vocabulary.__doc__).strip())
     defaults = {}
@@ -225,6 +228,7 @@ def row_facts(row: Row, **fields: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(row, name) for name in names}
     facts |= dict.fromkeys(("parameters", "unused_parameters", "state_size"))
     facts["aliases"] = list(row.aliases)
+    # A technique is listed, but cannot be built.
     if row.model is not None:
         built = zoo.build(zoo.config(row.name, **fields), TASK)
         facts["parameters"] = sum(p.numel() for p in built.parameters())

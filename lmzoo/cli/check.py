@@ -56,6 +56,7 @@ def check(
 
 def _fault(item: Check) -> str:
     try:
+        # A part that draws must not change the law after it.
         with torch.random.fork_rng(devices=[]):
             item.run()
     except AssertionError as error:

@@ -45,6 +45,7 @@ def say_facts(corpus: Corpus, said: set[str] | None = None) -> None:
         said = set()
     if corpus.facts is None or corpus.fingerprint in said:
         return
+    # Several runs of one text need one block.
     said.add(corpus.fingerprint)
     echo(f"{corpus.name} {corpus.source}", err=True)
     for line in describe_data(corpus):

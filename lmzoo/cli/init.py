@@ -46,6 +46,7 @@ def init(
     The first two run as they are: change the equation of the cell and the points of the study. The
     cluster file is for machines that SSH reaches; enter their addresses.
     """
+    # The study imports the cell by this name.
     if not name.isidentifier():
         raise UserError(f"name {name!r} is not a word of letters, digits and _, such as my_study")
     study = folder / f"{name}.py"
@@ -54,6 +55,7 @@ def init(
     for path in (study, cell, cluster):
         if path.exists():
             raise UserError(f"{path} exists; choose another name, or delete the file")
+    # Last: the files of an earlier call are modules, too.
     if keyword.iskeyword(name) or find_spec(name):
         raise UserError(f"{name!r} is a word or a module of Python; choose another name")
     folder.mkdir(parents=True, exist_ok=True)
@@ -73,6 +75,7 @@ def cluster_file(name: str) -> str:
     text = text.replace("python sweeps/gru_ablation.py", f"lmzoo sweep {name}.py")
     for pattern, replacement in INSTALLED:
         text, count = re.subn(pattern, lambda _, new=replacement: new, text)
+        # The cluster file has changed, and this table has not.
         assert count, pattern
     return text
 

@@ -51,8 +51,10 @@ def build_app(command: str) -> typer.Typer:
         for name, (path, summary) in commands.items():
             module, _, function = path.partition(":")
             if name == command:
+                # Imports make many objects, of which few are garbage.
                 with gc_disabled():
                     run = getattr(importlib.import_module(module), function)
+                # Commands on records import no models.
                 if module not in WITHOUT_PLUGINS:
                     run = with_own_parts(run)
                 app.command(name, rich_help_panel=panel, epilog=CODES)(run)
@@ -79,6 +81,7 @@ def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:
         import_plugins(plugins)
         return function(*args, **options)
 
+    # typer reads the options from the signature and from the annotations.
     signature = inspect.signature(function)
     keyword = inspect.Parameter.KEYWORD_ONLY
     options = [
@@ -95,6 +98,7 @@ def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
     if sys.argv[1:2] == ["sweep"] and len(sys.argv) > 2 and not sys.argv[2].startswith("-"):
+        # The options of a sweep are those of the study, which typer cannot know.
         from lmzoo.lab.cli.sweep import run
 
         run_app(lambda **_: run(sys.argv[2], sys.argv[3:]), needs=("zoo", "sweeps"))
@@ -107,6 +111,7 @@ def main() -> NoReturn:
     if COMPLETE in os.environ:  # a shell that asks for completions passes the words of its line
         words = os.environ.get("COMP_WORDS", "").split()
     command = "".join(words[1:2])
+    # Commands on models need torch; the others run without it.
     needs = ()
     if command in COMMANDS and COMMANDS[command][0].startswith("lmzoo.cli."):
         needs = ("zoo",)

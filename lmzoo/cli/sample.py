@@ -55,7 +55,9 @@ def sample(
     if beam is not None and count is not None and count > beam:
         raise UserError(f"--beam {beam} finds at most {beam} sentences, fewer than --count {count}")
     trained = open_run(find_run(run, runs), data_dir)
+    # Not the global one: the same seed gives the same sentences.
     generator = torch.Generator().manual_seed(seed)
+    # Before anything is drawn: it refuses models that cannot generate.
     start = encode_prefix(trained, prefix)
     room = (length or trained.corpus.task.length - 1) + 1  # with <start>
     one_per_source = trained.model.conditional and source is None
@@ -68,6 +70,7 @@ def sample(
     found = list[dict[str, Any]]()
     for origin, sources in inputs:
         if beam is not None:
+            # The option that a user can make smaller.
             with allocating(f"--beam {beam}"):
                 hypotheses = decode.beam_search(
                     trained.model, room, beam, alpha=alpha or 0.0, prefix=start, sources=sources
@@ -115,6 +118,7 @@ def encode_prefix(trained: TrainedRun, prefix: str) -> list[int]:
         if model.score is not Score.OBJECTIVE:
             reason = "it does not score from left to right"
         raise UserError(f"{trained.row_name} cannot generate, because {reason}")
+    # <start> and one token at least that is drawn.
     room = trained.corpus.task.length - 2
     return encode_text("--prefix", prefix, vocabulary, trained.corpus.name, room, special=True)
 
@@ -128,6 +132,7 @@ def encode_text(
     """
     tokens = vocabulary.split(text)
     for token in tokens:
+        # A typing error would be scored as <unk>.
         if token not in vocabulary.ids or (token in SPECIALS and not special):
             raise UserError(f"{option}: {token!r} is not in the vocabulary of {corpus}")
     if len(tokens) > room:

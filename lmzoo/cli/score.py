@@ -38,6 +38,7 @@ class ScoredText(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields with total and mean."""
+        # Texts of different lengths are compared by it.
         per_token = self.total / len(self.log_probs)
         return {**self._asdict(), "total": self.total, "per_token": per_token}
 
@@ -52,6 +53,7 @@ def score(
 ) -> None:  # fmt: skip
     """Print log P of every token of a text and of the whole text, in nats, with the best weights of a run."""
     trained = open_run(find_run(run, runs), data_dir)
+    # Before the first text is scored.
     if trained.model.conditional and source is None:
         raise UserError(f"{trained.row_name} reads a source; give it with --source TEXT")
     inputs = ()

@@ -45,15 +45,18 @@ def train(
     settings = parse_settings(fields or [])
     model_fields = nest_settings(settings, "model")
     if cuts is not None:
+        # --cuts is short for --set model.cell.cuts.
         model_fields.setdefault("cell", {})["cuts"] = cuts
     model = zoo.config(name, **model_fields)
     recipe_fields = nest_settings(settings, "recipe")
     how = named_recipe(recipe).with_fields(recipe_fields).with_budget(epochs)
     spec = corpus_config(corpus, nest_settings(settings, "corpus"))
     data = open_corpus(spec, data_dir)
+    # Before the run has a folder.
     check_precision(how.precision, best_device())
     config = run_config(model, how, data, spec, seed)
     folder = RunFolder(out / config["run"])
+    # So that `lmzoo sample` and others can import the parts of the user.
     save(parts_code(model, spec), open_store(out))
     labels = {"row": zoo.row(name).name, "stage": "single"}
     run = Run(folder, {**config, **labels}, data, device=best_device())
@@ -96,6 +99,7 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
     """Test the run, append its end event, and print the results; return the exit code."""
     if run.training.diverged:
         run.end("diverged", f"the loss was not finite at epoch {run.epoch}")
+        # The usual cause.
         advice = "lower recipe.lr or set recipe.clip"
         if run.training.model.closed_form:
             advice = (
@@ -105,6 +109,7 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
         console.print(f"diverged at epoch {run.epoch}; {advice}")
         return 1
     losses = run.test()
+    # A run that had ended is only shown again.
     if find_end(run.folder.records(), budget) is None:
         run.end("finished")
     console.print(
@@ -121,6 +126,7 @@ def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:
         console.print(text)
     size = corpus.test_size
     if size and run.training.model.score is not Score.OBJECTIVE:
+        # Per character, texts with other tokens can be compared.
         bits = losses.token * losses.tokens / math.log(2)
         text = f"{bits / size.characters:.4f} bits per character, {bits / size.bytes:.4f} per byte"
         text += _perplexity_per_word(run.training.model, losses, size.words)
