@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 Class = TypeVar("Class")
+Config = Mapping[str, Any]
+"""The stored config of a part: its name and its fields."""
 
 PACKAGE = Path(__file__).parents[1]
 
@@ -177,11 +179,11 @@ class CellText(NamedTuple):
     cuts: Mapping[str, str]
     """Name of a cut -> its replacements, in the order of the numbers."""
 
-    def lines(self, config: Mapping[str, Any]) -> list[str]:
+    def lines(self, config: Config) -> list[str]:
         """Return the equations of a cell with the options of a config."""
         return [_of(item, config) for item in self.equations]
 
-    def replaced(self, config: Mapping[str, Any]) -> list[str]:
+    def replaced(self, config: Config) -> list[str]:
         """Return what the cuts of a config replace: "input_to_gate (0): x_t W_xf → 0"."""
         cuts = {str(cut) for cut in config.get("cuts", ())}
         lines = []
@@ -190,13 +192,13 @@ class CellText(NamedTuple):
                 lines.append(f"{cut} ({number}): {rule}")
         return lines
 
-    def switched(self, config: Mapping[str, Any]) -> list[str]:
+    def switched(self, config: Config) -> list[str]:
         """Return the equations that options of a config decide, and what its cuts replace."""
         forms = [_of(item, config) for item in self.equations if not isinstance(item, str)]
         return forms + self.replaced(config)
 
 
-def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] = ()) -> list[str]:
+def cell_equations(config: Config | None, folders: Collection[Path] = ()) -> list[str]:
     """Return the equations of a cell from its stored config; below them, what its cuts replace.
 
     [] if no file describes the cell.
@@ -211,14 +213,14 @@ def cell_equations(config: Mapping[str, Any] | None, folders: Collection[Path] =
     return lines
 
 
-def _layers(config: Mapping[str, Any] | None) -> Sequence[Mapping[str, Any]]:
+def _layers(config: Config | None) -> Sequence[Config]:
     """Return the configs of the cells in a stack."""
     return (config or {}).get("layers", ())
 
 
 def equations_left(
-    config: Mapping[str, Any] | None,
-    reference: Mapping[str, Any] | None = None,
+    config: Config | None,
+    reference: Config | None = None,
     folders: Collection[Path] = (),
 ) -> list[str]:
     """Return the options' equations and the replacements that the reference does not have.
@@ -244,9 +246,7 @@ def equations_left(
     return lines
 
 
-def _layer_left(
-    layer: Mapping[str, Any], other: Mapping[str, Any] | None, folders: Collection[Path]
-) -> list[str]:
+def _layer_left(layer: Config, other: Config | None, folders: Collection[Path]) -> list[str]:
     """Return what a layer has that the same layer of the reference has not: first its name."""
     lines = equations_left(layer, other, folders)
     names = _names(_parts(layer, folders))
@@ -255,7 +255,7 @@ def _layer_left(
     return lines
 
 
-def _names(parts: Iterable[tuple[Mapping[str, Any], CellText]]) -> list[str]:
+def _names(parts: Iterable[tuple[Config, CellText]]) -> list[str]:
     return [part["name"] for part, _ in parts]
 
 
@@ -320,7 +320,7 @@ def _replacements(rules: str) -> str:
     return "; ".join(arrows) + colon + comment
 
 
-def _of(item: str | tuple[Form, ...], config: Mapping[str, Any]) -> str:
+def _of(item: str | tuple[Form, ...], config: Config) -> str:
     """Return a line, or the form of an equation under the options of a config."""
     if isinstance(item, str):
         return item
@@ -330,9 +330,7 @@ def _of(item: str | tuple[Form, ...], config: Mapping[str, Any]) -> str:
     return item[0].line
 
 
-def _parts(
-    config: Mapping[str, Any] | None, folders: Collection[Path]
-) -> list[tuple[Mapping[str, Any], CellText]]:
+def _parts(config: Config | None, folders: Collection[Path]) -> list[tuple[Config, CellText]]:
     """Return the config of a cell, and of the cells inside it, each with its text."""
     found = []
     while _is_part(config):
@@ -344,6 +342,6 @@ def _parts(
     return found
 
 
-def _is_part(value: Any) -> TypeGuard[Mapping[str, Any]]:
+def _is_part(value: Any) -> TypeGuard[Config]:
     """Whether a value is the stored config of a part."""
     return isinstance(value, Mapping) and "name" in value

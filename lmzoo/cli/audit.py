@@ -26,6 +26,10 @@ from lmzoo.laws.tiny import TASK
 from lmzoo.laws_of_training.iid_floor import IidFloor, iid_floor
 from lmzoo.train.trained import read_model_config
 
+Fields = dict[str, Any]
+Row = dict[str, Any]
+"""The outcome of a case, as `--json` prints it."""
+
 
 @dataclass(frozen=True)
 class Case:
@@ -77,9 +81,7 @@ def audit_rows(
     return int(any(map(_is_unexpected, rows)))
 
 
-def _cases(
-    names: list[str], settings: dict[str, Any], runs: Path, *, every: bool
-) -> Iterator[Case]:
+def _cases(names: list[str], settings: Fields, runs: Path, *, every: bool) -> Iterator[Case]:
     if every == bool(names):
         raise UserError("audit needs either names of rows or --all")
     if every:
@@ -101,7 +103,7 @@ def _cases(
                 yield Case(row.name, "published", leaking, row.score)
 
 
-def _variant(settings: dict[str, Any], config: Any) -> str:
+def _variant(settings: Fields, config: Any) -> str:
     """Return the settings, the cuts by their names."""
     if not settings:
         return ""
@@ -112,7 +114,7 @@ def _variant(settings: dict[str, Any], config: Any) -> str:
     return " ".join(words)
 
 
-def _case_of_run(name: str, runs: Path, model_fields: dict[str, Any]) -> Case:
+def _case_of_run(name: str, runs: Path, model_fields: Fields) -> Case:
     folder = RunFolder(find_run(name, runs))
     length = (folder.config or {}).get("length", LENGTH)
     config = zoo.change(read_model_config(folder), model_fields)
@@ -131,7 +133,7 @@ def _train_on_iid(case: Case, steps: int) -> IidFloor | None:
     return iid_floor(case.config, steps=steps)
 
 
-def _row(case: Case, found: Audit, floor: IidFloor | None) -> dict[str, Any]:
+def _row(case: Case, found: Audit, floor: IidFloor | None) -> Row:
     """Return the outcome of a case, with all faults of the audit and of the training."""
     faults = list(found.faults)
     iid = None
@@ -153,12 +155,12 @@ def _row(case: Case, found: Audit, floor: IidFloor | None) -> dict[str, Any]:
     }
 
 
-def _is_unexpected(row: dict[str, Any]) -> bool:
+def _is_unexpected(row: Row) -> bool:
     """Return whether there are faults that the published normalisation does not explain."""
     return bool(row["faults"]) and row["variant"] != "published"
 
 
-def _print(rows: list[dict[str, Any]]) -> None:
+def _print(rows: list[Row]) -> None:
     names = {name: probe.heading.replace(" ", "\n") for name, probe in PROBES.items()}
     # Two more columns, of probes that cost more.
     names |= {"gradients": "backward", "iid": "iid − log V"}
@@ -196,7 +198,7 @@ def _print(rows: list[dict[str, Any]]) -> None:
     )
 
 
-def _cells(row: dict[str, Any]) -> dict[str, str]:
+def _cells(row: Row) -> dict[str, str]:
     """Return the numbers of an audit as the table shows them."""
     cells = {name: _format(row[name]) for name in PROBES}
     if row["gradients"]:

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,15 @@ from lmzoo.data.corpus import Corpus
 from lmzoo.lab.store.records import ENVIRONMENT, NUMERICS, PROGRAM, SCHEMA, USER_CODE, run_identity
 from lmzoo.lab.store.user_code import UserCode
 from lmzoo.lab.study.commands import Command
-from lmzoo.lab.study.study import Point, Settings, Study
-from lmzoo.lab.study.trainable import Trainable
+from lmzoo.lab.study.study import Point, Setting, Settings, Study
+from lmzoo.lab.study.trainable import Config, Trainable
 from lmzoo.trainables.functions import check_function, function_code, function_facts, takes_epochs
 
 METRIC = "metric"
 """The kind of score of a program's metric, in a study without rows of the zoo."""
 
 
-def of_programs(settings: Mapping[str, Any]) -> dict[str, Any]:
+def of_programs(settings: Settings) -> dict[str, Any]:
     """Return the settings of programs."""
     kept = {}
     for path, value in settings.items():
@@ -45,12 +44,12 @@ class ProgramPoint(Trainable):
 
     program: Any
     """A function, or a `Command`."""
-    model: Mapping[str, Any]
+    model: Config
     """What a run's config says of the program, its metrics included."""
-    settings: Mapping[str, Any]
+    settings: Settings
     corpus: Corpus | None
     """The corpus of the study's rows; its metric is their loss. None without rows."""
-    corpus_config: Mapping[str, Any]
+    corpus_config: Config
 
     @property
     def code(self) -> UserCode:
@@ -63,7 +62,7 @@ class ProgramPoint(Trainable):
         return function_code(self.program)
 
     @property
-    def default_setting(self) -> dict[str, Any]:
+    def default_setting(self) -> Setting:
         setting = {}
         for path, bounds in self.search_space.items():
             setting[path] = self.settings.get(path, middle(bounds))
@@ -73,7 +72,7 @@ class ProgramPoint(Trainable):
     def failure_loss(self) -> float:
         return math.inf
 
-    def facts(self, *, known: bool = False) -> Mapping[str, Any]:
+    def facts(self, *, known: bool = False) -> Config:
         score = "exact"
         if self.corpus is None:
             score = METRIC
@@ -120,7 +119,7 @@ def resolve_program(
     study: Study,
     point: Point,
     corpus: Corpus | None,
-    corpus_fields: Mapping[str, Any] | None,
+    corpus_fields: Config | None,
 ) -> ProgramPoint:
     """Return a point of a function or a command."""
     search = point.search

@@ -20,7 +20,7 @@ however that is written, and an edited text has another one.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from lmzoo.data.blocks import Blocks
 from lmzoo.data.corpus import Corpus, describe_data, parse_spec
 from lmzoo.lab.store.labels import display_label, short_names
 from lmzoo.lab.study.study import Point, Settings, Study
-from lmzoo.lab.study.trainable import Trainable
+from lmzoo.lab.study.trainable import Config, Trainable
 from lmzoo.trainables.program_points import resolve_program
 from lmzoo.trainables.rows import fields_of, of_rows, resolve_row
 
@@ -76,7 +76,7 @@ def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
 def resolve(
     study: Study,
     corpus: Corpus | None,
-    corpus_fields: Mapping[str, Any] | None,
+    corpus_fields: Config | None,
     needed: Collection[str] | None = None,
 ) -> list[Trainable]:
     """Return the study's points, in its order and with equal points merged, and the baselines.
@@ -136,7 +136,7 @@ def _check_equal(one: Point, other: Point, searched: Collection[str]) -> None:
 
 
 def _resolve(
-    study: Study, point: Point, corpus: Corpus | None, corpus_fields: Mapping[str, Any] | None
+    study: Study, point: Point, corpus: Corpus | None, corpus_fields: Config | None
 ) -> Trainable:
     if not point.is_row:
         return resolve_program(study, point, corpus, corpus_fields)
@@ -168,7 +168,7 @@ def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ..
     return BASELINES
 
 
-def check_settings(study: Study, settings: Mapping[str, Any]) -> None:
+def check_settings(study: Study, settings: Settings) -> None:
     """Refuse fields of `--set`, which apply to all points, that the points compare.
 
     A point sets such a field itself, or the rows of the points differ in it.
@@ -277,7 +277,7 @@ DIGEST = 6
 
 
 def store_folder(
-    storage: Path, study: str, corpus: str | Mapping[str, Any] | None, fingerprint: str = ""
+    storage: Path, study: str, corpus: str | Config | None, fingerprint: str = ""
 ) -> Path:
     """Return the folder of a study's store; no corpus: no point trains a row of the zoo.
 
@@ -297,7 +297,7 @@ def store_folder(
     return storage / store_name(study, corpus, fingerprint)
 
 
-def store_name(study: str, corpus: Mapping[str, Any], fingerprint: str) -> str:
+def store_name(study: str, corpus: Config, fingerprint: str) -> str:
     """Return the name of the folder of a new store of a study."""
     name = f"{study}-{corpus['name']}"
     path = corpus.get("path")

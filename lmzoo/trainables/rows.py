@@ -27,8 +27,8 @@ from lmzoo.kernels.device import CPU, check_precision
 from lmzoo.kernels.guest import guest
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.lab.store.user_code import UserCode
-from lmzoo.lab.study.study import Point, Settings, Study
-from lmzoo.lab.study.trainable import Trainable
+from lmzoo.lab.study.study import Point, Setting, Settings, Study
+from lmzoo.lab.study.trainable import Config, Trainable
 from lmzoo.laws.learned import learned
 from lmzoo.train.recipe import Recipe, named_recipe
 from lmzoo.train.run import identity_config, model_facts, parts_code
@@ -48,7 +48,7 @@ class RowPoint(Trainable):
     model: Any
     recipe: Recipe
     corpus: Corpus
-    corpus_config: Mapping[str, Any]
+    corpus_config: Config
 
     @property
     def display_label(self) -> str:
@@ -68,7 +68,7 @@ class RowPoint(Trainable):
         return identity_config(model, recipe, self.corpus, self.corpus_config, seed, known)
 
     @functools.cached_property
-    def _known(self) -> tuple[Mapping[str, Any], UserCode]:
+    def _known(self) -> tuple[Config, UserCode]:
         """The fields of the model and the code with which the sweep began."""
         return MODELS.dump(self.model), parts_code(self.model, self.corpus_config)
 
@@ -82,10 +82,10 @@ class RowPoint(Trainable):
     def code(self) -> UserCode:
         return self._known[1]
 
-    def facts(self, *, known: bool = False) -> Mapping[str, Any]:
+    def facts(self, *, known: bool = False) -> Config:
         return model_facts({"model": MODELS.dump(self.model)}, self.corpus.task, known=known)
 
-    def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_facts(self, config: Config) -> Config:
         return {**config, **model_facts(config, self.corpus.task)}
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
@@ -110,7 +110,7 @@ class RowPoint(Trainable):
         return CELLS.name_of(cell)
 
     @property
-    def data_facts(self) -> Mapping[str, Any] | None:
+    def data_facts(self) -> Config | None:
         if self.corpus.facts:
             return self.corpus.facts.as_json()
         return None
@@ -131,7 +131,7 @@ class RowPoint(Trainable):
         check_precision(self.recipe.precision, CPU)
 
     @property
-    def default_setting(self) -> dict[str, Any]:
+    def default_setting(self) -> Setting:
         return {path: _value_at(self.configs, path) for path in self.search_space}
 
     @property
@@ -163,9 +163,7 @@ def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
         loss.backward()
 
 
-def resolve_row(
-    study: Study, point: Point, corpus: Corpus, corpus_fields: Mapping[str, Any]
-) -> RowPoint:
+def resolve_row(study: Study, point: Point, corpus: Corpus, corpus_fields: Config) -> RowPoint:
     """Return a point of a row of the zoo."""
     _check_fields(point)
     fields = {f"model.{path}": value for path, value in point.fields.items()}
@@ -267,7 +265,7 @@ def _doubts(point: RowPoint, known: dict[str, RowPoint]) -> Iterator[str]:
         yield f"{point.display_label} computes the same as {other.display_label}"
 
 
-def of_rows(study: Study, settings: Mapping[str, Any]) -> dict[str, Any]:
+def of_rows(study: Study, settings: Settings) -> dict[str, Any]:
     """Return the settings of rows of the zoo: all of them, if no point is a program."""
     if all(point.is_row for point in study.points):
         return dict(settings)

@@ -8,7 +8,7 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
@@ -24,6 +24,7 @@ from lmzoo.lab.store.records import PROGRAM, Record, RunFolder
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.writer import Writer
 from lmzoo.lab.study.commands import CommandRun
+from lmzoo.lab.study.trainable import Config
 from lmzoo.train.checkpoint import stacked_state
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import member_bytes, pack_key, packing_pays, reason_not_packable
@@ -45,14 +46,14 @@ class Trainer:
         self._fits: dict[str, int] = {}
         """Key of packs that exceeded the GPU's memory -> members that fit, as far as is known."""
 
-    def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_facts(self, config: Config) -> Config:
         """Return the config of a run with the facts about its model."""
         if self._corpus is None or "parameters" in config:
             return config
         return {**config, **model_facts(config, self._corpus.task)}
 
     def open(
-        self, folder: RunFolder, config: Mapping[str, Any], *, new: bool, writer: Writer | None
+        self, folder: RunFolder, config: Config, *, new: bool, writer: Writer | None
     ) -> SavedRun:
         """Return a run of this process in its folder; see `SavedRun`."""
         # The fleet holds the lock of the store, so that runs take none.
@@ -145,10 +146,6 @@ def make_trainer(corpus: Corpus | None, threads: int, gpu: float) -> Trainer:
     return Trainer(corpus, device, memory)
 
 
-Config = Mapping[str, Any]
-"""The config of a run."""
-
-
 def is_counted(config: Config) -> bool:
     """Return whether a run is of a count model: runs with its key load the same estimate."""
     return PROGRAM not in config and MODELS[config["model"]["name"]].closed_form
@@ -206,7 +203,7 @@ class Shapes:
                 self._known[key] = Shape(config, self._corpus)
             return self._known[key]
 
-    def facts(self, config: Config, *, known: bool = False) -> Mapping[str, Any]:
+    def facts(self, config: Config, *, known: bool = False) -> Config:
         """Return the facts about the run's model; with `known` {} if they are not computed."""
         if self._corpus is None or PROGRAM in config:
             return {}

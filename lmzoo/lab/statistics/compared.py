@@ -73,7 +73,7 @@ from scipy import special
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts, holm
 from lmzoo.lab.statistics.counts import counts
 from lmzoo.lab.statistics.draws import independent
-from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.intervals import Array, Indices, Mask
 from lmzoo.lab.statistics.noise import members
 
 WORSE = "worse"
@@ -101,9 +101,6 @@ SURE = 2.0
 SHOWING = 12
 """Seeds of a reference of which one in five fails that show a failure with 93 %."""
 
-Indices = NDArray[np.int64]
-Mask = NDArray[np.bool_]
-
 
 class Look(NamedTuple):
     """A time at which verdicts are given."""
@@ -121,7 +118,7 @@ class Compared(NamedTuple):
 
     verdict: NDArray[np.str_]
     """One of `VERDICTS`; "" for the reference, outside the family and without an interval."""
-    sign: NDArray[np.int64]
+    sign: Indices
     """+1 if the point is shown to be worse, −1 if better, else 0."""
     mean: Array
     low: Array
@@ -145,7 +142,7 @@ class Compared(NamedTuple):
     """Whether the sign is sure, or fresh seeds repeat it."""
     noisy: Mask
     """Whether the losses vary much more between seeds than those of the other points."""
-    seeds: NDArray[np.int64]
+    seeds: Indices
     """The number of confirm seeds that each point needs."""
     half_corrected: Array
     """Half of the interval at the level that an undecided point must pass, for all points."""

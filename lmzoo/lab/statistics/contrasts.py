@@ -46,11 +46,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
 from lmzoo.lab.statistics.counts import counts
-from lmzoo.lab.statistics.intervals import LEVEL, Array, Interval, mean_and_error, mean_interval
+from lmzoo.lab.statistics.intervals import (
+    LEVEL,
+    Array,
+    Indices,
+    Interval,
+    Mask,
+    mean_and_error,
+    mean_interval,
+)
 from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
     Noise,
@@ -72,10 +80,6 @@ FAR = 4.0
 """A residual of so many usual standard deviations moves the contrasts that it speaks against."""
 EQUAL = 3 / 4
 """Two arms have equal seeds if they share this part of the seeds of the larger one."""
-
-
-Indices = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 
 class Contrasts(NamedTuple):
@@ -144,7 +148,7 @@ class Contrasts(NamedTuple):
 
 def contrasts(
     losses: ArrayLike,
-    reference: int | NDArray[np.int64],
+    reference: int | Indices,
     tuning_sd: ArrayLike = 0.0,
     *,
     family: ArrayLike | None = None,

@@ -11,9 +11,8 @@ from math import comb
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lmzoo.lab.statistics.intervals import Array
+from lmzoo.lab.statistics.intervals import Array, Indices, Mask
 
 SOLVED = 0.95
 """A run solves a task if it has this share of the greatest accuracy."""
@@ -32,7 +31,7 @@ class Counts(NamedTuple):
     """The least p that so many counted runs could give."""
     noise: Array
     """n times the variance of `more` if the shares are equal."""
-    few: NDArray[np.bool_]
+    few: Mask
     """Whether most runs of the point, or of its reference, are counted: means say little then."""
 
 
@@ -56,7 +55,7 @@ def solves(
     return accuracy >= SOLVED * ceiling
 
 
-def counts(losses: Array, reference: NDArray[np.int64]) -> Counts:
+def counts(losses: Array, reference: Indices) -> Counts:
     """Compare the infinite losses (P, S) of each point with those of its reference; NaN: no run."""
     counted = np.isposinf(losses).sum(1)
     runs = (~np.isnan(losses)).sum(1)

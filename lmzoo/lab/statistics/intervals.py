@@ -24,6 +24,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special  # scipy.stats takes half a second to import
 
 Array = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 LEVEL = 0.95
 STANDARD_ERRORS = 3.0
 """Below the entropy by so many is impossible: once in 700 sound models, if the bound is sharp."""

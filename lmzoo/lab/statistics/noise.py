@@ -34,10 +34,10 @@ et al. 2016 (Ann. Appl. Stat. 10:946): outliers keep their variance. Smyth 2004:
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import special
 
-from lmzoo.lab.statistics.intervals import Array, mean_and_error
+from lmzoo.lab.statistics.intervals import Array, Indices, Mask, mean_and_error
 
 LEAST_POINTS = 4
 """Fewer varying points share nothing; each then has its own variance."""
@@ -64,9 +64,6 @@ _OUTLIERS = {0.005: 0.6, 0.1: 0.25, 0.35: 0.15}
 """π -> prior probability."""
 _RARE = 1e-7
 """Variances of less weight are left out."""
-
-
-Mask = NDArray[np.bool_]
 
 
 class Noise(NamedTuple):
@@ -208,7 +205,7 @@ def seed_noise(
     )
 
 
-def _skewness(deviation: Array, n: NDArray[np.int64]) -> Array:
+def _skewness(deviation: Array, n: Indices) -> Array:
     """Return the skewness of each point, (P,); 0 for fewer than `SKEWED` seeds."""
     with np.errstate(invalid="ignore", divide="ignore"):
         skewness = (deviation**3).sum(1) * np.sqrt(n) / (deviation**2).sum(1) ** 1.5

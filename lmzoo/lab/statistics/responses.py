@@ -55,14 +55,11 @@ settings that only some points have follows from g at the shared ones.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from lmzoo.lab.statistics.intervals import Array, mean_and_error
+from lmzoo.lab.statistics.intervals import Array, Indices, Mask, mean_and_error
 from lmzoo.lab.statistics.ties import settled
-
-Mask = NDArray[np.bool_]
-Indices = NDArray[np.int64]
 
 CAP = 2.0
 """Height of the cap, in distances of the third best setting, or best third, from the best."""

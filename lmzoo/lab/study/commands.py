@@ -64,6 +64,8 @@ GIVEN = ("seed", "epochs", "folder")
 """Names that a command may have besides the settings."""
 NAME = re.compile(r"(?<!\$)\{(\w+)\}")
 """`{lr}`; not the `${HOME}` of a shell."""
+Row = dict[str, Any]
+"""A report as a program writes it: numbers, or their texts, by name."""
 GUARD = "exec 3<&0 </dev/null\n(cat <&3 >/dev/null 2>&1; kill -9 0) &\nexec 3<&-\n"
 """Ends the program's process group when the worker dies, which holds the other end of the pipe."""
 
@@ -127,7 +129,7 @@ class Command:
         except re.error as error:
             raise UserError(f"pattern {self.pattern!r}: {error}") from None
 
-    def numbered(self, row: dict[str, Any]) -> dict[str, Any] | None:
+    def numbered(self, row: Row) -> Row | None:
         """Return a report whose epochs count from 1; None if its step is inside of an epoch."""
         name = "epoch"
         if self.every > 1 and "step" in row:
@@ -299,7 +301,7 @@ def _reader(
     where: Path,
     values: Mapping[str, Any],
     metric: str,
-) -> Callable[[], list[dict[str, Any]]]:
+) -> Callable[[], list[Row]]:
     """Return a function that returns the reports since its last call."""
     place = where / NAME.sub(lambda found: str(values[found[1]]), command.csv + command.tensorboard)
     if command.csv:
@@ -321,7 +323,7 @@ class _Lines:
             self._pattern = re.compile(pattern)
         self._metric = metric
 
-    def __call__(self) -> list[dict[str, Any]]:
+    def __call__(self) -> list[Row]:
         with self._file.open("rb") as file:
             file.seek(self._read)
             data = file.read()
@@ -332,7 +334,7 @@ class _Lines:
         rows = [self._row(line) for line in lines]
         return [row for row in rows if row]
 
-    def _row(self, line: str) -> dict[str, Any] | None:
+    def _row(self, line: str) -> Row | None:
         if self._pattern is None:
             return self._json_row(line)
         # A pattern of digits should find `nan`, too: the run diverges.
@@ -354,7 +356,7 @@ class _Lines:
             raise RuntimeError(str(error)) from None
         return named or {"": line[start:end]}
 
-    def _json_row(self, line: str) -> dict[str, Any] | None:
+    def _json_row(self, line: str) -> Row | None:
         """Return the object of a line; a line that has the metric and is none is an error."""
         # Most lines of a program are no JSON.
         with contextlib.suppress(ValueError):
@@ -375,7 +377,7 @@ class _Rows:
         self._file = file
         self._seen = 0
 
-    def __call__(self) -> list[dict[str, Any]]:
+    def __call__(self) -> list[Row]:
         try:
             # A file that a spreadsheet wrote begins with a mark.
             text = self._file.read_text("utf-8-sig", "replace")  # half of a letter, perhaps
@@ -396,12 +398,12 @@ class _Events:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._seen = dict[int, dict[str, Any]]()
+        self._seen = dict[int, Row]()
 
-    def __call__(self) -> list[dict[str, Any]]:
+    def __call__(self) -> list[Row]:
         from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-        steps: dict[int, dict[str, Any]] = {}
+        steps: dict[int, Row] = {}
         # A run that continued has a further file in its folder.
         folders = {file.parent for file in self._folder.glob("**/*tfevents*")}
         for folder in sorted(folders):

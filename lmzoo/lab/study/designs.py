@@ -24,7 +24,7 @@ design. So a long run does not delay the start of the next one.
 
 import bisect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import log
 from typing import Any
 
@@ -34,13 +34,10 @@ from numpy.typing import NDArray
 from lmzoo.base.search_space import Choice, IntRange, Range, near_bound
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.search import rungs
-from lmzoo.lab.study.study import Study
+from lmzoo.lab.study.study import Setting, Space, Study
 
 CELLS = 5
 """Cells of the range of a study with at most 23 samples."""
-
-Setting = dict[str, Any]
-Space = Mapping[str, Range]
 
 
 def start_design(space: Space, default: Setting, samples: int, seed: int) -> list[Setting]:

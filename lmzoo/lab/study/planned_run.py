@@ -87,8 +87,9 @@ class PlannedRun:
         # Other ends are results.
         if self.status != "failed":
             return bool(self.status)
-        last = self.failures[-2:]
-        return len(last) == 2 and last[0] == last[1]
+        if len(self.failures) < 2:
+            return False
+        return self.failures[-2] == self.failures[-1]
 
     @property
     def display_label(self) -> str:
@@ -103,7 +104,9 @@ class PlannedRun:
     @property
     def trained(self) -> int:
         """The epoch up to which it is trained; below `last_epoch` while it starts over."""
-        return self.repeats or self.last_epoch
+        if self.repeats:
+            return self.repeats
+        return self.last_epoch
 
     @property
     def best_loss(self) -> float | None:

@@ -37,7 +37,7 @@ from lmzoo.lab.study.point_planner import PointPlanner
 from lmzoo.lab.study.study import Study
 from lmzoo.lab.study.study_json import study_json
 from lmzoo.lab.study.study_store import StudyStore
-from lmzoo.lab.study.trainable import Trainable, reference_id
+from lmzoo.lab.study.trainable import Config, Trainable, reference_id
 from lmzoo.lab.study.tuning import SharedTuning
 
 
@@ -294,12 +294,8 @@ class Planner:
             self._points.setdefault(run.id, []).append(point)
 
 
-Facts = Mapping[PointPlanner, Mapping[str, Any]]
-"""The facts about the model of each point that is known: its score, whether it leaks."""
-
-
 def plan_looks(
-    study: Study, before: Mapping[str, Any], reference: PointPlanner, contrasts: int
+    study: Study, before: Config, reference: PointPlanner, contrasts: int
 ) -> tuple[Look, ...]:
     """Return the looks of a study: those made before, and those of its number of seeds.
 
@@ -322,7 +318,7 @@ def plan_looks(
 
 
 def comparison(
-    points: Facts,
+    points: Mapping[PointPlanner, Config],
     reference: PointPlanner,
     study_looks: Sequence[Look],
     margin: float,

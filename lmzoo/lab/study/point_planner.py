@@ -30,13 +30,12 @@ from lmzoo.lab.study.search import (
     SAMPLERS,
     Result,
     Search,
-    Setting,
     make_pruner,
     make_sampler,
     rungs,
     until,
 )
-from lmzoo.lab.study.study import Study
+from lmzoo.lab.study.study import Setting, Study
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Trainable
 
@@ -135,9 +134,10 @@ class PointPlanner:
 
     def answer(self, run: PlannedRun, epoch: int) -> Answer:
         """Return what a run does after an epoch, which is not after its last one."""
-        is_compared = run.stage == "tune" and epoch in run.curve
+        if run.stage == "confirm" or epoch not in run.curve:
+            return Answer.CONTINUE
         # A run after the samples measures again: it is needed to the end.
-        if not is_compared or epoch >= self.study.epochs or run.index >= self.samples:
+        if epoch >= self.study.epochs or run.index >= self.samples:
             return Answer.CONTINUE
         if run.index < len(self.design) and self.study.pruner == "asha":
             if self.rung and epoch >= self.rung:
@@ -162,21 +162,25 @@ class PointPlanner:
             return True
         for run in self._design_runs:
             # It is trained again by the next sweep, and is waited for.
-            has_failed = run.status and not run.ended
-            if (run.id in self.open or has_failed) and run.last_epoch <= self.rung:
+            if run.ended or run.last_epoch > self.rung:
+                continue
+            if run.status or run.id in self.open:
                 return False
         return True
 
     @property
     def design_ended(self) -> bool:
         """Whether all runs of the start design have ended."""
-        runs = self._design_runs
-        return len(runs) == len(self.design) and all(run.ended for run in runs)
+        if len(self.tune_runs) < len(self.design):
+            return False
+        return all(run.ended for run in self._design_runs)
 
     @property
     def tuned(self) -> bool:
         """Whether all planned tune runs have ended, at least those of `samples` settings."""
-        return len(self.tune_runs) >= self.samples and all(run.ended for run in self.tune_runs)
+        if len(self.tune_runs) < self.samples:
+            return False
+        return all(run.ended for run in self.tune_runs)
 
     @property
     def failed(self) -> bool:
@@ -197,8 +201,10 @@ class PointPlanner:
     @property
     def diverged(self) -> bool:
         """Whether all runs that decide about the point have diverged."""
-        runs = self.confirm_runs or self.tune_runs
-        return bool(runs) and all(run.status == "diverged" for run in runs)
+        runs = self.tune_runs
+        if self.confirm_runs:
+            runs = self.confirm_runs
+        return {run.status for run in runs} == {"diverged"}
 
     def losses_at_rung(self) -> list[float]:
         """Return the loss of each run at the first rung; infinity if there is none.
@@ -219,15 +225,13 @@ class PointPlanner:
 
         It is NaN for a run that was pruned, and for a setting that was suggested twice.
         """
-        seen = set[str]()
         losses = list[float]()
-        for run in self.tune_runs:
+        for index, run in enumerate(self.tune_runs):
             loss = self._value(run, math.inf)
-            is_again = bool(run.id) and run.id in seen
+            is_again = self.tune_runs.index(run) < index
             if is_again or run.status == "pruned":
                 loss = math.nan
             losses.append(loss)
-            seen.add(run.id)
         return losses
 
     def pass_rung(self, kept: set[int]) -> list[PlannedRun]:
@@ -429,7 +433,10 @@ class PointPlanner:
             return self._plan(stage, index, setting, other)
         model = config["model"]
         if "command" in model and "files" not in model["read"]:
-            noted = bool(run.read) or not run.curve
+            # A new run will say what it reads.
+            noted = not run.curve
+            if run.read:
+                noted = True
             self._say(noticed(model["command"], model["files"], noted=noted))
         if not run.status and run_id not in self.open:
             self.mark_open(run)

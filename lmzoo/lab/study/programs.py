@@ -25,6 +25,7 @@ from lmzoo.lab.store.opened import Files, check_files, inputs
 from lmzoo.lab.store.records import FILES, LARGEST, Record, RunFolder, epoch_records
 from lmzoo.lab.store.saved_run import SavedRun
 from lmzoo.lab.store.writer import Writer
+from lmzoo.lab.study.trainable import Config
 
 Report = tuple[Mapping[str, Any], Any]
 """Metrics by name, and the state after them."""
@@ -57,7 +58,7 @@ class ProgramRun(SavedRun):
     def __init__(
         self,
         folder: RunFolder,
-        config: Mapping[str, Any],
+        config: Config,
         *,
         lock: bool = True,
         new: bool = False,
@@ -259,7 +260,7 @@ class ProgramRun(SavedRun):
             "host": socket.gethostname(),
         }
 
-    def _new_training(self, config: Mapping[str, Any]) -> Progress:
+    def _new_training(self, config: Config) -> Progress:
         known = epoch_records(self.records)
         if not known:
             return Progress()

@@ -33,7 +33,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import optuna
@@ -51,10 +51,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet
 from lmzoo.base.search_space import Choice, FloatRange, IntRange, Range
 from lmzoo.lab.statistics.ties import settled
-from lmzoo.lab.study.study import Study
+from lmzoo.lab.study.study import Setting, Space, Study
 
-Setting = dict[str, Any]
-Space = Mapping[str, Range]
 STARTUP = 3
 """Results that a model of the results needs; until then suggestions are random."""
 
@@ -270,7 +268,9 @@ def first_rung(study: Study) -> int:
     With recorded trainings of 10 and 12 epochs (`benchmarks/search.py`), low learning rates look
     worse than they are before: they train more slowly.
     """
-    return study.grace or max(1, study.epochs // 2)
+    if study.grace:
+        return study.grace
+    return max(1, study.epochs // 2)
 
 
 def rungs(study: Study) -> tuple[int, ...]:

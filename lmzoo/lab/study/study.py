@@ -33,6 +33,10 @@ from lmzoo.base.search_space import Range, check_range, range_json, range_text, 
 DIRECTIONS = ("minimize", "maximize")
 Settings = Mapping[str, Any]
 """Dotted field path -> value: `{"recipe.lr": 0.01}`."""
+Setting = dict[str, Any]
+"""Values of the searched fields: one point of the search."""
+Space = Mapping[str, Range]
+"""What a point searches: field path -> range."""
 Ranges = Mapping[str, Range | Any | None]
 """Dotted field path -> search range; None: the one declared with the field. A constructor
 also takes a pair and a list (`short_range`)."""
@@ -305,8 +309,9 @@ class Study(Declared):
             if name == "seed":
                 most = MOST_SEED
             # 0 is below the lowest value, and says that the switch is not set.
-            is_off = option.switch and value == 0
-            if option.low is not None and not is_off and not option.low <= value <= most:
+            if option.low is None or (option.switch and value == 0):
+                continue
+            if not option.low <= value <= most:
                 raise UserError(f"{name} is {value!r}; give {option.low:g} to {most:,}")
 
     @property
@@ -332,7 +337,9 @@ class Study(Declared):
         """The unit of losses, as a console shows it."""
         if any(point.is_row for point in self.points):
             return "nats/token"
-        return self.unit or self.metric
+        if self.unit:
+            return self.unit
+        return self.metric
 
     @property
     def settings_in_parallel(self) -> int:

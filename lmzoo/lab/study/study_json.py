@@ -82,7 +82,8 @@ def _data_facts(points: Sequence[Trainable]) -> dict[str, Any]:
     doubts = list[str]()
     for point in points:
         doubts += point.doubts
-        facts = facts or dict(point.data_facts or {})
+        if not facts:
+            facts = dict(point.data_facts or {})
     if doubts:
         facts["warnings"] = [*facts.get("warnings", ()), *doubts]
     return facts

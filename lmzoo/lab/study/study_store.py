@@ -20,6 +20,8 @@ from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import unpack_all
 from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import Writer, retry
+from lmzoo.lab.study.study import Setting, Settings
+from lmzoo.lab.study.trainable import Config
 
 LOG = logging.getLogger("lmzoo.lab.sweep")
 WORKER_SECONDS = 60.0
@@ -69,7 +71,7 @@ class StudyStore:
         """Return the folder of a run, which need not exist."""
         return RunFolder(self.store / run_id)
 
-    def records(self, run_id: str, config: Callable[[], Mapping[str, Any]]) -> list[Record]:
+    def records(self, run_id: str, config: Callable[[], Config]) -> list[Record]:
         """Return the events of a run that the store had when it was opened.
 
         `config` makes the config of the run, which is written again if it is damaged.
@@ -103,9 +105,9 @@ class StudyStore:
     def _of_now(
         self,
         folder: RunFolder,
-        stored: Mapping[str, Any] | None,
+        stored: Config | None,
         records: list[Record],
-        config: Callable[[], Mapping[str, Any]],
+        config: Callable[[], Config],
     ) -> list[Record]:
         """Return the records of a run, none if it has ended elsewhere and is trained again."""
         changed = _changes(stored or {}, records)
@@ -139,11 +141,11 @@ class StudyStore:
         self._ended = {}
         self._submit(lambda: retry(lambda: archive_runs(self.path, runs), str(self.store)))
 
-    def settings(self, point_id: str) -> dict[int, dict[str, Any]]:
+    def settings(self, point_id: str) -> dict[int, Setting]:
         """Return sample number -> setting, for all settings suggested for a point."""
         return dict(self._settings.get(point_id, {}))
 
-    def add_settings(self, point_id: str, settings: Mapping[int, Mapping[str, Any]]) -> None:
+    def add_settings(self, point_id: str, settings: Mapping[int, Settings]) -> None:
         """Append settings before they are trained; a `UserError` if an earlier write failed."""
         new = {index: dict(setting) for index, setting in settings.items()}
         lines = []
@@ -179,7 +181,7 @@ class StudyStore:
             "sweep makes it again; to keep both, choose another --out"
         )
 
-    def write_study(self, study: Mapping[str, Any]) -> None:
+    def write_study(self, study: Config) -> None:
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
         # The version comes from here, so that no caller forgets it.
         content = files.json_bytes({"schema": files.SCHEMA, "numerics": files.NUMERICS, **study})
@@ -223,9 +225,9 @@ class StudyStore:
         if content is self._study:
             self.store.write(files.STUDY, content)
 
-    def _read_settings(self) -> dict[str, dict[int, dict[str, Any]]]:
+    def _read_settings(self) -> dict[str, dict[int, Setting]]:
         """Read the suggested settings; a damaged line is deleted, and its setting is recomputed."""
-        known: dict[str, dict[int, dict[str, Any]]] = {}
+        known: dict[str, dict[int, Setting]] = {}
         whole = list[bytes]()
         damaged = 0
         # What follows the last line end is a line that was being written.
@@ -271,16 +273,16 @@ class ReadOnlyStudyStore(StudyStore):
     prune = continue_run = _repair = close = _open = _submit = _nothing
 
 
-def _write_config(folder: RunFolder, config: Mapping[str, Any]) -> None:
+def _write_config(folder: RunFolder, config: Config) -> None:
     folder.store.write(files.CONFIG, files.json_bytes(config))
 
 
-def _changes(config: Mapping[str, Any], records: Sequence[Record]) -> dict[str, tuple[str, str]]:
+def _changes(config: Config, records: Sequence[Record]) -> dict[str, tuple[str, str]]:
     """Return what has changed since a run ended."""
     ends = [record for record in records if record["event"] == "end"]
     if not ends:
         return {}
     # The end may be of another machine than the beginning.
     then = config.get(files.ENVIRONMENT, {}) | ends[-1].get(files.ENVIRONMENT, {})
-    is_program = files.PROGRAM in config or "packages" in then
-    return differences(then, present(then), program=is_program)
+    kinds = (files.PROGRAM in config, "packages" in then)
+    return differences(then, present(then), program=any(kinds))

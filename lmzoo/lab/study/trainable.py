@@ -35,10 +35,12 @@ from typing import Any
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.search_space import Range
 from lmzoo.lab.store.user_code import UserCode
-from lmzoo.lab.study.study import Settings, Study
+from lmzoo.lab.study.study import Setting, Settings, Study
 
 DOOR = "lmzoo.trainables.door"
 """The rows of the zoo, Python functions and commands; its functions say what they take."""
+Config = Mapping[str, Any]
+"""The config of a run, of a model or of a corpus, or facts about it: plain data by name."""
 
 
 @functools.cache
@@ -85,7 +87,7 @@ class Trainable(ABC):
 
     @property
     @abstractmethod
-    def default_setting(self) -> dict[str, Any]:
+    def default_setting(self) -> Setting:
         """The values of the searched fields before the search."""
 
     @property
@@ -98,13 +100,13 @@ class Trainable(ABC):
         """Return the identity config of a run; a `UserError` if the setting is not valid."""
 
     @abstractmethod
-    def facts(self, *, known: bool = False) -> Mapping[str, Any]:
+    def facts(self, *, known: bool = False) -> Config:
         """Return its `score`, the kind of its loss, and whether it `leaks`; may take 0.1 s.
 
         With `known` {} if they are not computed already.
         """
 
-    def with_facts(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+    def with_facts(self, config: Config) -> Config:
         """Return the config of one of its runs with the facts that its worker adds."""
         return config
 
@@ -124,7 +126,7 @@ class Trainable(ABC):
         return None
 
     @property
-    def data_facts(self) -> Mapping[str, Any] | None:
+    def data_facts(self) -> Config | None:
         """What reading the user's data gave and lost; None if there is nothing to say."""
         return None
 

@@ -33,7 +33,8 @@ from lmzoo.lab.statistics.ties import settled
 from lmzoo.lab.study.designs import beyond, coordinates, spread
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner
-from lmzoo.lab.study.search import KEEP, Setting
+from lmzoo.lab.study.search import KEEP
+from lmzoo.lab.study.study import Setting
 
 ELSEWHERE = 16
 """Most settings of several ranges among which the best one may be."""
