@@ -28,6 +28,8 @@ from lmzoo.lab.cli.tables import AsJson, new_table
 from lmzoo.train.pack_compatibility import reason_not_packable
 from lmzoo.train.recipe import Recipe
 
+Facts = dict[str, Any]
+"""What a description says, as `--json` prints it."""
 TASK = Task(vocab=1000, length=20, source_vocab=1000, source_length=20)
 SIZES = f"V={TASK.vocab}, T={TASK.length}"
 """The sizes for which parameters are counted."""
@@ -111,7 +113,7 @@ def describe(
     echo(filled(Path(__file__).with_name(f"{form}.txt"), **facts, sizes=SIZES, json=config))
 
 
-def _description(row: Row, settings: dict[str, Any]) -> dict[str, Any]:
+def _description(row: Row, settings: Facts) -> Facts:
     """Return the facts of a row whose model has these settings."""
     fields = _model_fields(settings)
     facts = row_facts(row, **fields)
@@ -129,12 +131,12 @@ def _description(row: Row, settings: dict[str, Any]) -> dict[str, Any]:
         "state": describe_state(model),
         "not_packable": reason_not_packable(model),
         "config": to_dict(config),
-        "search": {field: _range(own) for field, own in ranges(type(config)).items()},
-        "equations": [*equations(config)],
+        "search": _search(type(config)),
+        "equations": list(equations(config)),
     }
 
 
-def _model_fields(settings: dict[str, Any]) -> dict[str, Any]:
+def _model_fields(settings: Facts) -> Facts:
     """Return nested fields of the model; the paths may leave out "model."."""
     fields = {}
     for path, value in settings.items():
@@ -152,8 +154,13 @@ def _changed_cell(config: Any, default: Any) -> list[str]:
         return []
     folders = [Path(str(sys.modules[type(cell).__module__].__file__)).parent]
     before = cell_equations(to_dict(default)["cell"], folders)
-    after = cell_equations(to_dict(config)["cell"], folders)
-    return [f"{'  ' if line in before else '→ '}{line}" for line in after]
+    lines = []
+    for line in cell_equations(to_dict(config)["cell"], folders):
+        mark = "→ "
+        if line in before:
+            mark = "  "
+        lines.append(mark + line)
+    return lines
 
 
 def describe_state(model: LanguageModel) -> str:
@@ -170,16 +177,20 @@ def describe_state(model: LanguageModel) -> str:
     return f"{model.state_size} floats"
 
 
-def _recipe_facts() -> dict[str, Any]:
+def _recipe_facts() -> Facts:
     """Return the fields of a recipe, with their defaults and search ranges."""
     fields = dataclasses.asdict(Recipe())
-    searched = ranges(Recipe)
     return {
         "name": "recipe",
         "summary": "of a training",
         "fields": {f"recipe.{field}": value for field, value in fields.items()},
-        "search": {f"recipe.{field}": _range(own) for field, own in searched.items()},
+        "search": _search(Recipe, "recipe."),
     }
+
+
+def _search(kind: type, prefix: str = "") -> dict[str, str]:
+    """Return the search ranges of a class of configs, as the command line writes them."""
+    return {prefix + field: _range(bounds) for field, bounds in ranges(kind).items()}
 
 
 def _range(bounds: Range) -> str:
@@ -191,20 +202,20 @@ def _range(bounds: Range) -> str:
     return text
 
 
-def _corpus_facts(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+def _corpus_facts(name: str, settings: Facts) -> Facts:
     """Return what a corpus is; of a text of the user, what is read of it and what is lost."""
     if name not in CORPORA:
-        own = {path.removeprefix("corpus."): value for path, value in settings.items()}
-        data = open_corpus(corpus_config(name, own))
+        fields = {path.removeprefix("corpus."): value for path, value in settings.items()}
+        data = open_corpus(corpus_config(name, fields))
         return {"name": data.name, "summary": data.source, "facts": describe_data(data)}
     corpus = CORPORA[name]
-    fields = dataclasses.fields(corpus.Config)
+    declared = dataclasses.fields(corpus.Config)
     texts = [str(sys.modules[corpus.__module__].__doc__).strip()]
     # Its vocabulary is made from the text.
-    if any(field.name == "train_unk" for field in fields):
+    if any(field.name == "train_unk" for field in declared):
         texts.append(str(vocabulary.__doc__).strip())
     defaults = {}
-    for field in fields:
+    for field in declared:
         default = getattr(field.default, "default", field.default)  # of a pydantic field
         defaults[f"corpus.{field.name}"] = default
     summary = (corpus.__doc__ or "").strip()
@@ -222,10 +233,10 @@ def equations(config: Any) -> Iterator[str]:
             yield from equations(value)
 
 
-def row_facts(row: Row, **fields: Any) -> dict[str, Any]:
+def row_facts(row: Row, **fields: Any) -> Facts:
     """Return the facts of a row that `lmzoo list --json` prints, with these fields of its model."""
     names = ("name", "aliases", "family", "score", "document", "source", "summary", "model")
-    facts: dict[str, Any] = {name: getattr(row, name) for name in names}
+    facts: Facts = {name: getattr(row, name) for name in names}
     facts |= dict.fromkeys(("parameters", "unused_parameters", "state_size"))
     facts["aliases"] = list(row.aliases)
     # A technique is listed, but cannot be built.

@@ -37,8 +37,9 @@ def check(
     failed = 0
     for item in found:
         fault = _fault(item)
-        failed += bool(fault)
-        if not fault and failures:
+        if fault:
+            failed += 1
+        elif failures:
             continue
         rows.append({"part": item.part, "law": item.name, "holds": not fault, "fault": fault})
         line = f"{item.part}: {item.name}"

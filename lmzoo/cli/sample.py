@@ -59,31 +59,46 @@ def sample(
     generator = torch.Generator().manual_seed(seed)
     # Before anything is drawn: it refuses models that cannot generate.
     start = encode_prefix(trained, prefix)
-    room = (length or trained.corpus.task.length - 1) + 1  # with <start>
-    one_per_source = trained.model.conditional and source is None
+    room = trained.corpus.task.length
+    if length is not None:
+        room = length + 1  # with <start>
     if source is None:
         inputs = validation_sources(trained, count or COUNT)
         if trained.model.conditional:  # one sentence for each source
             count = 1
     else:
         inputs = iter([("", encode_source(trained, source))])
+    if greedy:  # all sentences would be equal
+        count = 1
+        temperature = 0.0
+    elif temperature is None:
+        temperature = 1.0
     found = list[dict[str, Any]]()
     for origin, sources in inputs:
         if beam is not None:
             # The option that a user can make smaller.
             with allocating(f"--beam {beam}"):
                 hypotheses = decode.beam_search(
-                    trained.model, room, beam, alpha=alpha or 0.0, prefix=start, sources=sources
+                    trained.model,
+                    room,
+                    beam,
+                    alpha=alpha or 0.0,
+                    prefix=start,
+                    sources=sources,
                 )
-            kept = hypotheses[: 1 if one_per_source else count]
-            drawn = [(own.tokens, own.log_prob) for own in kept]
+            drawn = [(each.tokens, each.log_prob) for each in hypotheses[:count]]
         else:
             with allocating(f"--count {count}"):
                 tokens = decode.sample(
-                    trained.model, 1 if greedy or one_per_source else count or COUNT, room,
-                    temperature=0.0 if greedy else temperature or 1.0, top=top, prefix=start,
-                    sources=sources, generator=generator,
-                )  # fmt: skip
+                    trained.model,
+                    count or COUNT,
+                    room,
+                    temperature=temperature,
+                    top=top,
+                    prefix=start,
+                    sources=sources,
+                    generator=generator,
+                )
             drawn = [(row, None) for row in tokens.tolist()]
         for row, log_prob in drawn:
             text = trained.corpus.vocabulary.decode(row)
@@ -92,9 +107,11 @@ def sample(
         echo(json.dumps(found, indent=1))
         return
     # Without a rule, samples that have lines of their own cannot be told apart.
-    rule = "---\n" * any("\n" in own["text"] for own in found)
-    for own in found:
-        echo(rule + shown(**own))
+    rule = ""
+    if any("\n" in sentence["text"] for sentence in found):
+        rule = "---\n"
+    for sentence in found:
+        echo(rule + shown(**sentence))
 
 
 def shown(source: str, text: str, log_prob: float | None) -> str:
