@@ -25,7 +25,10 @@ from lmzoo.lab.statistics.compared import (
 
 RNG = np.random.default_rng
 OFFSETS = np.array([0, 0.2, -0.2, 0.001, 0.02, -0.02, 0.02])
-NEXT = {word: set() for word in (WORSE, BETTER, NEGLIGIBLE)} | {
+NEXT = {
+    WORSE: set(),
+    BETTER: set(),
+    NEGLIGIBLE: set(),
     UNDECIDED: {WORSE, WORSE_OPEN, NEGLIGIBLE, BETTER_OPEN, BETTER},
     WORSE_OPEN: {WORSE, NEGLIGIBLE},
     BETTER_OPEN: {BETTER, NEGLIGIBLE},
@@ -47,31 +50,47 @@ def test_each_contrast_has_its_verdict():
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.02, 0.03]), st.booleans())
 def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
     """Whatever the losses do: the second half may come from another distribution."""
-    rng = RNG(seed)
+    x = changing_losses(RNG(seed), effect)
+    made = ()
+    if planned:
+        made = spend(looks(3, 24), contrasts=7)
+    before = None
+    before_lost = np.zeros(8, bool)
+    for seeds in (3, 6, 12, 24):
+        if not planned:
+            made = spend([seeds], made)
+        known = seen(x, seeds, made)
+        now = compared(known, 0, looks=made)
+        share = np.isinf(known).sum(1) / (~np.isnan(known)).sum(1)
+        lost = share > share[0]
+        assert not np.isin(now.verdict[lost], [BETTER, BETTER_OPEN, NEGLIGIBLE]).any()
+        is_inside = (now.low <= now.mean) & (now.mean <= now.high)
+        assert (is_inside | np.isnan(now.low)).all()
+        if before is not None:
+            free = ~lost & ~before_lost  # a count takes words back, and gives them back
+            for word, later in zip(before.verdict[free], now.verdict[free], strict=True):
+                assert word in ("", later) or later in NEXT[word]
+            is_kept = (before.sign == 0) | (before.sign == now.sign)
+            assert is_kept[free].all()
+        before = now
+        before_lost = lost
+
+
+def changing_losses(rng, effect):
+    """Return losses (8, 24) whose second half may have another mean; some diverge."""
     sd = rng.choice([0.002, 0.01, 0.03])
     x = rng.normal(0, sd, (8, 24)) + effect * rng.normal(size=(8, 1))
     x[:, 12:] += rng.choice([0, 0.03]) * rng.normal(size=(8, 1))
     x[rng.random(x.shape) < rng.choice([0, 0.05])] = np.inf
-    made = spend(looks(3, 24), contrasts=7) if planned else ()
-    before, before_lost = None, np.zeros(8, bool)
-    for n in (3, 6, 12, 24):
-        made = made if planned else spend([n], made)
-        known = np.where(np.arange(24) < n, x, np.nan)
-        own = min(max(look.of_reference for look in made if look.seeds <= n), 24)
-        known[0] = np.where(np.arange(24) < max(own, n), x[0], np.nan)
-        now = compared(known, 0, looks=made)
-        runs = (~np.isnan(known)).sum(1)
-        lost = np.isinf(known).sum(1) / runs
-        lost = lost > lost[0]
-        assert not (lost & np.isin(now.verdict, [BETTER, BETTER_OPEN, NEGLIGIBLE])).any()
-        inside = np.isnan(now.low) | ((now.low <= now.mean) & (now.mean <= now.high))
-        assert inside.all()
-        if before is not None:
-            free = ~lost & ~before_lost  # a count takes words back, and gives them back
-            for a, b in zip(before.verdict[free], now.verdict[free], strict=True):
-                assert a in ("", b) or b in NEXT[a]
-            assert ((before.sign == 0) | (before.sign == now.sign))[free].all()
-        before, before_lost = now, lost
+    return x
+
+
+def seen(x, seeds, made):
+    """Return the losses when the points have so many seeds, and the reference its own number."""
+    known = np.where(np.arange(24) < seeds, x, np.nan)
+    of_reference = max(look.of_reference for look in made if look.seeds <= seeds)
+    known[0] = np.where(np.arange(24) < max(of_reference, seeds), x[0], np.nan)
+    return known
 
 
 @settings(max_examples=30)
@@ -79,51 +98,72 @@ def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
 def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
     rng = RNG(seed)
     x = rng.normal(0, 0.02, (9, 4)) + 0.03 * rng.normal(size=(9, 1))
-    asked = np.arange(9) < 7
-    before = compared(x, 0, family=asked)
+    family = np.arange(9) < 7
+    before = compared(x, 0, family=family)
     x[7] = offset
     x[8] = offset + rng.normal(0, 5, 4)
-    x[8, : 4 * diverges] = np.inf
-    after = compared(x, 0, family=asked)
+    if diverges:
+        x[8] = np.inf
+    after = compared(x, 0, family=family)
     assert (after.verdict == before.verdict).all()
     assert (after.verdict[7:] == "").all()
     for name in ("mean", "low", "high", "p", "seeds_needed"):
-        own, others = getattr(before, name)[:7], getattr(after, name)[:7]
-        assert np.allclose(own, others, rtol=1e-8, atol=1e-12, equal_nan=True)
+        old = getattr(before, name)[:7]
+        new = getattr(after, name)[:7]
+        assert np.allclose(old, new, rtol=1e-8, atol=1e-12, equal_nan=True)
 
 
-@pytest.mark.parametrize("points", [2, 3, 4, 6])
-def test_a_point_without_runs_changes_no_other_row_and_one_seed_of_the_reference_decides_none(
-    points,
-):
-    x = RNG(2).normal(0, 0.02, (points, 3)) + 0.1 * np.arange(points)[:, None]
-    before, after = compared(x, 0), compared(np.append(x, [[np.nan] * 3], 0), 0)
+@pytest.fixture(params=[2, 3, 4, 6])
+def apart(request):
+    """Losses of points that differ clearly."""
+    offsets = 0.1 * np.arange(request.param)[:, None]
+    return RNG(2).normal(0, 0.02, (request.param, 3)) + offsets
+
+
+def test_a_point_without_runs_changes_no_other_row(apart):
+    before = compared(apart, 0)
+    after = compared(np.append(apart, [[np.nan] * 3], 0), 0)
     assert after.verdict.tolist() == [*before.verdict, ""]
     for name in ("low", "high", "p"):
         assert getattr(after, name)[:-1] == pytest.approx(getattr(before, name), nan_ok=True)
-    x[0, 1:] = np.nan
-    alone = compared(x, 0)
-    assert not alone.verdict.any()
-    assert np.isnan([alone.low, alone.high, alone.p_raw]).all()
 
 
-def test_a_single_look_costs_nothing_and_all_are_below_six_percent():
+def test_one_seed_of_the_reference_decides_nothing(apart):
+    apart[0, 1:] = np.nan
+    found = compared(apart, 0)
+    assert not found.verdict.any()
+    assert np.isnan([found.low, found.high, found.p_raw]).all()
+
+
+def test_a_single_look_spends_five_percent():
     assert spend([5]) == ((5, ERROR, 5),)
+    assert read_looks([], 5) == spend([5])
+
+
+def test_all_looks_together_spend_less_than_six_percent():
     made = ()
-    for n in (3, 5, 10, 20, 40):
-        made = spend([n], made)
+    for seeds in (3, 5, 10, 20, 40):
+        made = spend([seeds], made)
     assert [look.seeds for look in made] == [3, 5, 10, 20, 40]
     assert made[0] == (3, ERROR, 3)
     assert sum(look.error for look in made) < ERROR + RESERVE
-    assert np.isclose(sum(look.error for look in spend(looks(3, 50))), ERROR)
     assert spend([3], made) == made
-    assert spend((3, 6)) == ((3, pytest.approx(0.025), 3), (6, pytest.approx(0.025), 6))
-    assert [look.of_reference for look in spend((3, 6), contrasts=11)] == [12, 20]
-    assert spend([6], [Look(3, 0.02, 3)])[-1].error == pytest.approx(0.03)
-    assert read_looks([[3, 0.05, 3], [5, 0.005, 5]], 5) == ((3, 0.05, 3), (5, 0.005, 5))
-    assert read_looks([5, 10], 5) == spend([5, 10])  # of an earlier version
-    assert read_looks([], 5) == spend([5])
+
+
+def test_a_schedule_spends_five_percent_in_proportion_to_the_seeds():
     assert looks(5, 12) == (5, 10, 12)
+    assert sum(look.error for look in spend(looks(3, 50))) == pytest.approx(ERROR)
+    assert spend((3, 6)) == ((3, pytest.approx(0.025), 3), (6, pytest.approx(0.025), 6))
+    assert spend([6], [Look(3, 0.02, 3)])[-1].error == pytest.approx(0.03)
+
+
+def test_the_looks_of_a_study_with_contrasts_give_the_reference_more_seeds():
+    assert [look.of_reference for look in spend((3, 6), contrasts=11)] == [12, 20]
+
+
+def test_stored_looks_are_read_and_numbers_of_an_earlier_version_are_a_schedule():
+    assert read_looks([[3, 0.05, 3], [5, 0.005, 5]], 5) == ((3, 0.05, 3), (5, 0.005, 5))
+    assert read_looks([5, 10], 5) == spend([5, 10])
 
 
 def test_the_p_value_is_that_of_the_verdict():
@@ -138,15 +178,19 @@ def test_the_p_value_is_that_of_the_verdict():
 def test_word_p_and_intervals_agree(seed, lost, heavy):
     """Also where a far residual moves the differences, and where runs are counted."""
     rng = RNG(seed)
-    noise = rng.standard_t(1.5, (8, 12)) if heavy else rng.normal(size=(8, 12))
+    if heavy:
+        noise = rng.standard_t(1.5, (8, 12))
+    else:
+        noise = rng.normal(size=(8, 12))
     x = 0.02 * noise + rng.choice([0, 0.04], (8, 1))
     x[rng.random(x.shape) < lost * rng.random((8, 1))] = np.inf
     found = compared(x, 0)
     assert ((found.p < ERROR) == (found.sign != 0))[1:].all()
     undecided = (found.verdict == UNDECIDED) & np.isnan(found.p_diverged)
-    assert not (undecided & (np.abs(found.mean) > found.half_corrected * (1 + 1e-9))).any()
-    is_off = undecided & (found.low * found.high > 0)
-    assert (found.p_raw[is_off] < ERROR).all()
+    most = found.half_corrected * (1 + 1e-9)
+    assert (np.abs(found.mean) <= most)[undecided].all()
+    excludes_zero = undecided & (found.low * found.high > 0)
+    assert (found.p_raw[excludes_zero] < ERROR).all()
 
 
 def test_shares_of_runs_that_are_counted_decide_and_means_of_few_runs_do_not():
@@ -179,51 +223,74 @@ def test_equal_seeds_on_a_grid_say_nothing_of_the_choice_of_a_setting(points):
 def test_the_reference_has_the_root_of_the_contrasts_times_the_seeds():
     assert [reference_seeds(n, 11) for n in (1, 2, 3, 5)] == [1, 8, 12, 17]
     assert [reference_seeds(n, 1) for n in (2, 5)] == [2, 5]
-    x, made = RNG(5).normal(0, 0.02, (12, 80)), spend(looks(3, 24), contrasts=11)
-    short = np.full(12, 3)
-    assert compared(x, 0, looks=made, ended=short).seeds.tolist() == [12, *[3] * 11]
-    assert (compared(x, 0, looks=made, ended=short).verdict == "").all()
-    first = compared(x, 0, looks=made, ended=np.array([12, *[3] * 11]))
-    assert (first.seeds == np.where(np.arange(12), 6, 20)).all()
+
+
+def test_a_look_waits_for_the_seeds_of_the_reference():
+    x = RNG(5).normal(0, 0.02, (12, 80))
+    made = spend(looks(3, 24), contrasts=11)
+    ended = np.full(12, 3)
+    waiting = compared(x, 0, looks=made, ended=ended)
+    assert waiting.seeds.tolist() == [12] + [3] * 11
+    assert (waiting.verdict == "").all()
+    ended[0] = 12
+    first = compared(x, 0, looks=made, ended=ended)
+    assert first.seeds.tolist() == [20] + [6] * 11
     assert first.mean[1:] == pytest.approx(x[1:, :3].mean(1) - x[0, :12].mean())
     assert (first.verdict[1:] == UNDECIDED).all()
 
 
 def test_a_later_divergence_takes_back_what_is_not_worse():
     base = np.array([2.00, 2.01, 1.99, 2.00, 2.02, 1.98])
-    points = [np.append(base[:3] - d, [np.inf] * 3) for d in (0.5, 0.0, -0.5)]
+    x = np.full((4, 6), np.inf)
+    x[0] = base
+    x[1:, :3] = base[:3] - np.array([[0.5], [0.0], [-0.5]])
     made = spend(looks(3, 6))
-    three = compared(np.array([base, *points])[:, :3], 0, looks=made, margin=0.1)
+    three = compared(x[:, :3], 0, looks=made, margin=0.1)
     assert three.verdict[1:].tolist() == [BETTER, NEGLIGIBLE, WORSE]
-    six = compared(np.array([base, *points]), 0, looks=made, margin=0.1)
+    six = compared(x, 0, looks=made, margin=0.1)
     assert six.verdict[1:].tolist() == [UNDECIDED, UNDECIDED, WORSE]
     assert six.sign[1:].tolist() == [0, 0, 1]
     assert (six.p[1:] < ERROR).tolist() == [False, False, True]
 
 
+STEPS = np.array([0, 0.01, 0.02, 0.05, 0.1, 0, 0, 0, 0])[:, None]
+CONTINUOUS = RNG(6).normal(0, 0.02, (9, 6)) + STEPS
+NUMBERS = {
+    "continuous": CONTINUOUS,
+    "on a grid": (64 * CONTINUOUS).round() / 64,
+    "two points": CONTINUOUS[[0, 4]],
+    # Equal, but for effects of the seeds.
+    "equal pairs": np.array([[-4, 0, 3], [-2, 3, 8], [-6, -1, 3], [-5, -1, 2], [-2, -3, 1.0]]),
+}
+
+
 @pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0), (1e9, 0), (1, 1e6), (64.0, -3)])
-@pytest.mark.parametrize("numbers", ["continuous", "on a grid", "two points", "equal pairs"])
+@pytest.mark.parametrize("numbers", NUMBERS)
 def test_words_do_not_change_with_the_unit(scale, offset, numbers):
-    x = RNG(6).normal(0, 0.02, (9, 6)) + np.array([0, 0.01, 0.02, 0.05, 0.1, 0, 0, 0, 0])[:, None]
-    equal = [[-4, 0, 3], [-2, 3, 8], [-6, -1, 3], [-5, -1, 2], [-2, -3, 1.0]]  # but for seeds
-    kinds = {"continuous": x, "on a grid": (64 * x).round() / 64, "two points": x[[0, 4]]}
-    x = {**kinds, "equal pairs": np.array(equal)}[numbers]
+    x = NUMBERS[numbers]
     before = compared(x, 0)
     after = compared(scale * x + offset, 0, margin=scale * MARGIN)
     assert (after.verdict == before.verdict).all()
     assert after.p == pytest.approx(before.p, rel=1e-3, nan_ok=True)
 
 
-@pytest.mark.parametrize("margin", [0.02, 0.06])
-def test_the_interval_agrees_with_the_word(margin):
+@pytest.mark.parametrize(("margin", "most"), [(0.02, UNDECIDED), (0.06, NEGLIGIBLE)])
+def test_the_interval_agrees_with_the_word(margin, most):
     x = RNG(7).normal(0, 0.02, (40, 6)) + np.linspace(-0.15, 0.15, 40)[:, None]
     x[0] = 0.02 * RNG(8).permutation([-1.4, -0.6, -0.2, 0.2, 0.6, 1.4])
     found = compared(x, 0, margin=margin)
-    assert {*found.verdict} > {WORSE, BETTER, UNDECIDED if margin == 0.02 else NEGLIGIBLE}
-    for word, low, high in zip(found.verdict[1:], found.low[1:], found.high[1:], strict=True):
-        assert word != NEGLIGIBLE or -margin <= low <= high <= margin
-        assert word not in (WORSE, WORSE_OPEN) or low >= (margin if word == WORSE else 0)
-        assert word not in (BETTER, BETTER_OPEN) or high <= (-margin if word == BETTER else 0)
+    assert {WORSE, BETTER, WORSE_OPEN, BETTER_OPEN, most} <= {*found.verdict}
+    bounds = {
+        WORSE: (margin, np.inf),
+        WORSE_OPEN: (0, np.inf),
+        NEGLIGIBLE: (-margin, margin),
+        BETTER_OPEN: (-np.inf, 0),
+        BETTER: (-np.inf, -margin),
+        UNDECIDED: (-np.inf, np.inf),
+    }
+    for point in range(1, 40):
+        low, high = bounds[found.verdict[point]]
+        assert low <= found.low[point] <= found.high[point] <= high
 
 
 @pytest.mark.parametrize("family", [None, np.zeros(7, bool)])
@@ -239,7 +306,8 @@ def test_seeds_added_after_the_verdicts_still_make_the_differences_better(family
 
 
 def test_a_look_waits_for_all_runs_but_not_for_failed_ones():
-    x, made = losses(3), spend((3, 6))
+    x = losses(3)
+    made = spend((3, 6))
     x[1, 2] = np.nan
     ended = np.full(7, 3)
     assert compared(x, 0, looks=made, ended=ended).verdict[1] != ""
@@ -267,7 +335,8 @@ def test_a_sign_is_confirmed_by_fresh_seeds_that_repeat_it():
 
 
 def test_a_sign_far_beyond_the_worst_residual_needs_no_fresh_seeds():
-    quiet, loud = (table(3, 0, 0.2, 0, 0, 0, 0, outlier=o) for o in (0.0, -0.15))
+    quiet = table(3, 0, 0.2, 0, 0, 0, 0)
+    loud = table(3, 0, 0.2, 0, 0, 0, 0, outlier=-0.15)
     assert compared(quiet, 0).confirmed[1]
     assert (compared(loud, 0).sign[1], compared(loud, 0).confirmed[1]) == (1, False)
     assert not compared(quiet[:2], 0).confirmed[1], "two points share no noise"
@@ -275,8 +344,8 @@ def test_a_sign_far_beyond_the_worst_residual_needs_no_fresh_seeds():
 
 def test_one_more_seed_as_bad_as_the_worst_of_the_study_takes_a_sign():
     """The point that is better has no residual of this size itself."""
-    offsets = (0, -0.045, 0, 0, 0, 0)
-    plain, far = (table(4, *offsets, outlier=o) for o in (0.0, 0.5))
+    plain = table(4, 0, -0.045, 0, 0, 0, 0)
+    far = table(4, 0, -0.045, 0, 0, 0, 0, outlier=0.5)
     assert compared(plain, 0).sign[1] == -1
     far[-1] -= far[-1].mean()
     assert compared(far, 0).sign[1] == 0
@@ -284,17 +353,16 @@ def test_one_more_seed_as_bad_as_the_worst_of_the_study_takes_a_sign():
 
 def test_unconfirmed_points_and_the_reference_get_as_many_seeds_again():
     x = np.full((7, 40), np.nan)
-    known = table(20, 0, *[0.03] * 6)
-    x[:, :20] = known + RNG(1).normal(0, 0.01, known.shape)
-    ended = np.array([12, *[4] * 6])
-    first = compared(x, 0, looks=spend((4,), contrasts=6), ended=ended)
+    x[:, :20] = table(20, 0, *[0.03] * 6) + RNG(1).normal(0, 0.01, (7, 20))
+    plan = spend((4,), contrasts=6)
+    first = compared(x, 0, looks=plan, ended=np.array([12] + [4] * 6))
     unconfirmed = (first.sign != 0) & ~first.confirmed
     assert unconfirmed.any()
     assert (first.seeds[unconfirmed] == 8).all()
     assert (first.seeds[1:][~unconfirmed[1:]] == 4).all()
-    asked = reference_seeds(8, int(unconfirmed.sum()))
-    assert first.seeds[0] == max(reference_seeds(4, 6), asked)
-    again = compared(x, 0, looks=spend((4,), contrasts=6), ended=first.seeds)
+    deserved = reference_seeds(8, int(unconfirmed.sum()))
+    assert first.seeds[0] == max(reference_seeds(4, 6), deserved)
+    again = compared(x, 0, looks=plan, ended=first.seeds)
     assert (again.sign == first.sign).all(), "a look that confirms adds no sign"
     assert again.confirmed.sum() > first.confirmed.sum()
     assert (again.seeds == first.seeds).all(), "it is the last one"

@@ -37,17 +37,22 @@ class Error(NamedTuple):
 
 def student(x: np.ndarray, tuning_sd: float = 0.0) -> Error:
     """The error of a mean, with a known variance of Satterthwaite's kind."""
-    seeds, known = x.var(ddof=1) / len(x), 2 * tuning_sd**2
-    return Error((seeds + known) ** 0.5, (len(x) - 1) * (1 + known / seeds) ** 2)
+    seeds = x.var(ddof=1) / len(x)
+    known = 2 * tuning_sd**2
+    freedom = (len(x) - 1) * (1 + known / seeds) ** 2
+    return Error((seeds + known) ** 0.5, freedom)
 
 
 def welch(x: np.ndarray, y: np.ndarray) -> Error:
-    parts = [(a.var(ddof=1) / len(a), len(a) - 1) for a in (x, y)]
-    total = sum(v for v, _ in parts)
-    return Error(total**0.5, total**2 / sum(v**2 / f for v, f in parts))
+    of_x = x.var(ddof=1) / len(x)
+    of_y = y.var(ddof=1) / len(y)
+    total = of_x + of_y
+    freedom = total**2 / (of_x**2 / (len(x) - 1) + of_y**2 / (len(y) - 1))
+    return Error(total**0.5, freedom)
 
 
-OWN, TUNED = student(NOISE), student(NOISE, 0.003)
+OWN = student(NOISE)
+TUNED = student(NOISE, 0.003)
 APART = welch(SEEDS, SEEDS + NOISE)
 CASES = [
     # size at which the verdict changes, verdicts below and above it, arguments of `compared`
@@ -68,8 +73,9 @@ OPPOSITE = {WORSE: BETTER, WORSE_OPEN: BETTER_OPEN}
 @pytest.mark.parametrize(("size", "below", "above", "options"), CASES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_verdict_changes_at_the_size_that_scipy_gives(size, below, above, options, sign):
-    words = [OPPOSITE.get(word, word) if sign < 0 else word for word in (below, above)]
-    for factor, word in zip((1 - 1e-6, 1 + 1e-6), words, strict=True):
+    for factor, word in ((1 - 1e-6, below), (1 + 1e-6, above)):
+        if sign < 0:
+            word = OPPOSITE.get(word, word)
         x = np.stack([SEEDS, SEEDS + NOISE + sign * size * factor])
         assert compared(x, 0, **options).verdict[1] == word
 
@@ -82,25 +88,29 @@ def p_of(mean: float, error: Error) -> float:
 @pytest.mark.parametrize(("error", "options"), [(OWN, {}), (TUNED, {"tuning_sd": 0.003})])
 def test_the_numbers_of_one_look_are_those_of_the_t_test(mean, error, options):
     x = np.stack([SEEDS, SEEDS + NOISE + mean])
-    found, half = compared(x, 0, margin=0.005, **options), error.above(0.025)
-    numbers = [found.mean, found.low, found.high, found.p, found.p_raw]
+    found = compared(x, 0, margin=0.005, **options)
+    half = error.above(0.025)
+    interval = (found.mean[1], found.low[1], found.high[1])
+    assert interval == pytest.approx((mean, mean - half, mean + half))
     p = p_of(mean, error)
-    assert np.transpose(numbers)[1] == pytest.approx([mean, mean - half, mean + half, p, p])
-    above, below = (stats.t.sf((0.005 - m) / error.sd, error.freedom) for m in (mean, -mean))
-    sides = [found.worse[1], found.within[1], found.better[1]]
-    assert sides == pytest.approx([above, 1 - above - below, below])
+    assert (found.p[1], found.p_raw[1]) == pytest.approx((p, p))
+    above = stats.t.sf((0.005 - mean) / error.sd, error.freedom)
+    below = stats.t.sf((0.005 + mean) / error.sd, error.freedom)
+    sides = (found.worse[1], found.within[1], found.better[1])
+    assert sides == pytest.approx((above, 1 - above - below, below))
     assert np.isnan(found.p_diverged).all()
 
 
 def test_a_second_look_has_its_own_error():
     x = np.stack([SEEDS, SEEDS + NOISE + 0.004])
-    three, six = student(NOISE[:3]), OWN
+    p_of_three = p_of(NOISE[:3].mean() + 0.004, student(NOISE[:3]))
+    p_of_six = p_of(0.004, OWN)
+    half = OWN.above(ERROR / 2)
     for first, second in ((0.02, 0.03), (0.03, 0.002)):
         schedule = [Look(3, first, 3), Look(6, second, 6)]
         found = compared(x, 0, looks=schedule, paired=True, margin=0.05)
-        p = p_of(NOISE[:3].mean() + 0.004, three) / first, p_of(0.004, six) / second
-        assert found.p[1] == pytest.approx(min(ERROR * min(p), 1))
-        half = six.above(ERROR / 2)
+        least = min(p_of_three / first, p_of_six / second)
+        assert found.p[1] == pytest.approx(min(ERROR * least, 1))
         assert (found.low[1], found.high[1]) == pytest.approx((0.004 - half, 0.004 + half))
 
 
@@ -119,13 +129,18 @@ def test_a_second_look_has_its_own_error():
 def test_seeds_needed_are_the_least_that_suffice(mean, margin, options):
     """With a power of 80 %, at the error of the next look: of the reserve, or of the schedule."""
     found = compared(np.stack([SEEDS, SEEDS + NOISE + mean]), 0, margin=margin, **options)
-    error, known = (0.03 if "looks" in options else 0.005), 2 * options.get("tuning_sd", 0.0) ** 2
+    error = 0.005
+    if "looks" in options:
+        error = 0.03
+    known = 2 * options.get("tuning_sd", 0.0) ** 2
+    apart = stats.norm.isf(error / 2) + stats.norm.isf(0.2)
+    within = stats.norm.isf(error) + stats.norm.isf(0.2)
     enough = []
     for more in range(1, 1001):
         sd = (NOISE.var(ddof=1) / (6 + more) + known) ** 0.5
-        apart = mean >= (stats.norm.isf(error / 2) + stats.norm.isf(0.2)) * sd
-        within = margin > 0 and mean + (stats.norm.isf(error) + stats.norm.isf(0.2)) * sd <= margin
-        enough += [more] if apart or within else []
+        is_small = margin > 0 and mean + within * sd <= margin
+        if mean >= apart * sd or is_small:
+            enough.append(more)
     assert found.verdict[1] == UNDECIDED
     assert found.seeds_needed[1] == pytest.approx(min(enough, default=np.nan), nan_ok=True)
     assert found.needs_tuning[1] == (not enough and known > 0)

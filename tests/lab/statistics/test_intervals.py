@@ -22,8 +22,13 @@ def test_the_interval_is_scipys_of_the_values_that_were_measured(table):
     ours = mean_interval(table)
     for i, row in enumerate(table):
         measured = row[~np.isnan(row)]
-        n, mean = len(measured), measured.mean() if len(measured) else np.nan
-        half = stats.t.isf(0.025, n - 1) * stats.sem(measured) if n > 1 else np.nan
+        n = len(measured)
+        mean = np.nan
+        half = np.nan
+        if n:
+            mean = measured.mean()
+        if n > 1:
+            half = stats.t.isf(0.025, n - 1) * stats.sem(measured)
         found = [column[i] for column in ours]
         assert found == pytest.approx([mean, mean - half, mean + half], abs=1e-9, nan_ok=True)
 

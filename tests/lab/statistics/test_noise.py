@@ -17,14 +17,20 @@ RNG = np.random.default_rng
 
 
 def test_effects_of_seeds_are_removed():
-    own, common = RNG(2).normal(0, 0.1, (40, 5)), RNG(3).normal(0, 10, 5)
-    every = np.ones(40, bool)
-    parts = [without_seed_effects(x, every) for x in (own, own + common)]
-    apart, together = (seed_noise(x, every, 0.0, share).expected() for x, share in parts)
-    assert np.allclose(apart, together, rtol=1e-6)
-    assert np.median(apart) == pytest.approx(0.01, rel=0.2)
-    lone = np.array([[1.0, 2, 3], [1, 2, np.nan]])
-    assert np.isnan(without_seed_effects(lone, every[:2])[0]).sum() == 2
+    own = RNG(2).normal(0, 0.1, (40, 5))
+    common = RNG(3).normal(0, 10, 5)
+    found = []
+    for x in (own, own + common):
+        left, share = without_seed_effects(x, np.ones(40, bool))
+        found.append(seed_noise(left, None, 0.0, share).expected())
+    assert np.allclose(*found, rtol=1e-6)
+    assert np.median(found) == pytest.approx(0.01, rel=0.2)
+
+
+def test_a_seed_of_one_point_has_no_effect_that_could_be_removed():
+    x = np.array([[1.0, 2, 3], [1, 2, np.nan]])
+    left, _ = without_seed_effects(x, np.ones(2, bool))
+    assert np.isnan(left).sum() == 2
 
 
 @pytest.mark.parametrize("ratio", [20, 1000])
@@ -67,7 +73,8 @@ def test_the_grid_of_a_metric_is_its_least_step(scale, offset):
 
 @pytest.mark.parametrize(("common", "seeds"), [(0.0, 2), (0.0, 3), (3.0, 5)])
 def test_intervals_of_points_hold_their_means(common, seeds):
-    rng, held = RNG(7), []
+    rng = RNG(7)
+    held = []
     for _ in range(200):
         x = common * rng.normal(size=seeds) + rng.normal(size=(12, seeds))
         interval = point_intervals(x)

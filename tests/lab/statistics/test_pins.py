@@ -26,7 +26,10 @@ def study() -> np.ndarray:
     x = 0.01 * RNG(0).normal(size=(12, 6)) + 0.05 * RNG(1).normal(size=6)
     x += np.linspace(0, 0.05, 12)[:, None]
     x[2] += 0.2 * RNG(2).normal(size=6)
-    x[3], x[4, 4:], x[5, 1], x[6, 0] = 0.02, np.nan, np.nan, np.inf
+    x[3] = 0.02
+    x[4, 4:] = np.nan
+    x[5, 1] = np.nan
+    x[6, 0] = np.inf
     x[7, 1:] = np.nan
     return x
 
@@ -45,8 +48,10 @@ def long_reference() -> np.ndarray:
 
 def number_of_outliers(freedom: float) -> int:
     """Return how many variances, up to 60 times the usual one, are not shared."""
-    variances = np.append(RNG(16).chisquare(freedom, 20) / freedom, np.geomspace(2, 60, 80))
-    return posterior(variances, np.full(100, freedom), np.arange(100) < 20)[2].sum()
+    usual = RNG(16).chisquare(freedom, 20) / freedom
+    variances = np.append(usual, np.geomspace(2, 60, 80))
+    _, _, outlier = posterior(variances, np.full(100, freedom), np.arange(100) < 20)
+    return outlier.sum()
 
 
 def half_quiet() -> np.ndarray:
@@ -64,17 +69,21 @@ def response_fit(kind: str, *, drawn: bool) -> list[Any]:
 
     The optimiser and the draws depend in their last digits on the machine; the draws are many.
     """
-    fields = 2 if kind == "fields" else 1
+    fields = 1
+    if kind == "fields":
+        fields = 2
     x = RNG(6).uniform(-1, 1, (9, fields))
     best = 0.3 * RNG(7).normal(size=(7, 1, fields))
     y = 2 + 0.3 * ((x - best) ** 2).sum(-1) + 0.02 * RNG(8).normal(size=(7, 9))
     y[3] = 2 + 0.8 * (x[:, 0] + 0.8) ** 2
-    options, bounds = {}, []
+    options = {}
+    bounds = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(responses, "DRAWS", 4000)
         if kind == "cliff":
             y[:2, x[:, 0] > 0.3] += 3
-            y[4, :2], y[5, 3:5] = np.inf, np.nan
+            y[4, :2] = np.inf
+            y[5, 3:5] = np.nan
         elif kind == "early":
             options["early"] = y + 0.5 + 0.1 * x[:, 0]
             y[:, 6:] = np.nan
@@ -84,8 +93,8 @@ def response_fit(kind: str, *, drawn: bool) -> list[Any]:
             y = np.concatenate([y, 2.05 + 0.02 * RNG(10).normal(size=(7, 3))], 1)
             options = {"seeds": np.array([[0] * 9 + [1, 1, 2]] * 7), "shared": 7}
         elif kind == "many":
-            for name, most in (("MOST", 5), ("SETTINGS", 6)):
-                patch.setattr(responses, name, most)
+            patch.setattr(responses, "MOST", 5)
+            patch.setattr(responses, "SETTINGS", 6)
 
         def minimize(bound, h, read, **_):
             bounds.extend([bound(h, *read), bound(H, *read)])
@@ -99,7 +108,8 @@ def response_fit(kind: str, *, drawn: bool) -> list[Any]:
     return [bounds, fit.mean, np.take_along_axis(fit.mean, chosen, 1)]
 
 
-SIX, SD = spend(looks(3, 6)), np.linspace(0, 0.02, 12)
+SIX = spend(looks(3, 6))
+SD = np.linspace(0, 0.02, 12)
 FITS = {
     "outliers": lambda: [number_of_outliers(freedom) for freedom in (1.0, 2.0, 3.0, 5.0)],
     "half quiet": half_quiet,
@@ -129,7 +139,8 @@ def numbers(result: Any) -> list[float]:
 
 @pytest.mark.parametrize("name", FITS)
 def test_fits_match_the_pins(name):
-    found, pins = numbers(FITS[name]()), json.loads(PINS.read_text())
+    found = numbers(FITS[name]())
+    pins = json.loads(PINS.read_text())
     line = f"  {json.dumps(name)}: {json.dumps(found)},"
     rel = 1e-4
     abs = 1e-9

@@ -47,7 +47,8 @@ def test_settings_that_no_point_has_do_not_matter():
     """Early stopping ends the same settings of most points."""
     for truth, losses in SHARED[:4]:
         fewer = np.where(np.arange(5) < 2, np.nan, losses)
-        full, rest = fit_responses(fewer, X), fit_responses(losses[:, 2:], X[2:])
+        full = fit_responses(fewer, X)
+        rest = fit_responses(losses[:, 2:], X[2:])
         assert np.array_equal(full.best, rest.best + 2)
         assert np.allclose(full.mean[:, 2:], rest.mean, atol=1e-4)
         assert (regret(truth, full.best) < 0.1).all()
@@ -55,7 +56,9 @@ def test_settings_that_no_point_has_do_not_matter():
 
 def test_points_of_little_noise_keep_their_small_differences():
     """Half of the points vary a hundred times more; the others lose with the rate."""
-    truth = np.stack([2 + 0.02 * (X[:, 0] + 0.8)] * 6 + [2 + (X[:, 0] - 0.4) ** 2] * 6)
+    quiet = 2 + 0.02 * (X[:, 0] + 0.8)
+    loud = 2 + (X[:, 0] - 0.4) ** 2
+    truth = np.stack([quiet] * 6 + [loud] * 6)
     rng = np.random.default_rng(0)
     noise = np.repeat([0.001, 0.1], 6)[:, None] * rng.standard_normal(truth.shape)
     assert regret(truth, fit_responses(truth + noise, X).best)[:6].max() < 0.016
@@ -73,15 +76,17 @@ def test_a_point_that_differs_clearly_keeps_its_own_minimum():
 def test_further_settings_near_the_best_do_not_hide_that_a_point_differs():
     """One point likes a setting outside the shared ones and has tried one beyond it, too."""
     x = np.append(X, [[1.0]], 0)
-    chosen, least = [], []
+    chosen = []
+    least = []
     for seed in range(8):
-        truth = np.append(parabolas(12, seed, spread=0.05), np.full((12, 1), np.nan), 1)
+        truth = np.full((12, 6), np.nan)
+        truth[:, :5] = parabolas(12, seed, spread=0.05)
         truth[3] = 2 + np.array([0.28, 0.22, 0.16, 0.05, 0.0, 0.04])
         losses = noisy(truth, seed)
         losses[np.arange(12) != 3, 4:] = np.nan
-        best = [fit_responses(losses, x, shared=4).best[3], losses[3].argmin()]
-        for regrets, setting in zip((chosen, least), best, strict=True):
-            regrets.append(truth[3, setting] - 2)
+        best = fit_responses(losses, x, shared=4).best[3]
+        chosen.append(truth[3, best] - 2)
+        least.append(truth[3, losses[3].argmin()] - 2)
     assert np.mean(chosen) < 2 * np.mean(least)
 
 
@@ -107,7 +112,8 @@ def test_the_best_of_two_fields_may_be_where_nothing_was_tried():
     x = rng.uniform(-1, 0, (6, 2))
     y = ((x - 0.4) ** 2).sum(1) + 0.01 * rng.normal(size=(5, 6))
     anywhere = rng.uniform(-1, 1, (16, 2))
-    tried, whole = (fit_responses(y, x, elsewhere=own) for own in (None, anywhere))
+    tried = fit_responses(y, x)
+    whole = fit_responses(y, x, elsewhere=anywhere)
     assert (whole.order == tried.order).all()
     added = y.min(1)  # the loss is 0 at 0.4
     assert (tried.tuning_sd < 0.1 * added).all()
@@ -155,7 +161,8 @@ def test_the_order_and_the_level_of_the_points_do_not_matter(seed, points):
     losses = noisy(parabolas(points, seed), seed)
     order = np.random.default_rng(seed).permutation(points)
     level = np.random.default_rng(seed).normal(0, 3, (points, 1))
-    fit, moved = fit_responses(losses, X), fit_responses((losses + level)[order], X)
+    fit = fit_responses(losses, X)
+    moved = fit_responses((losses + level)[order], X)
     np.testing.assert_allclose(moved.mean, (fit.mean + level)[order], atol=1e-4)
     assert (moved.best == fit.best[order]).all()
 
@@ -163,7 +170,8 @@ def test_the_order_and_the_level_of_the_points_do_not_matter(seed, points):
 @given(seed=st.integers(0, 50))
 @settings(max_examples=15)
 def test_a_missing_or_diverged_setting_is_not_chosen(seed):
-    losses, rng = noisy(parabolas(6, seed), seed), np.random.default_rng(seed)
+    losses = noisy(parabolas(6, seed), seed)
+    rng = np.random.default_rng(seed)
     for row in losses:
         gone = rng.permutation(5)[:2]
         row[gone] = [np.nan, np.inf]
@@ -190,17 +198,19 @@ def test_a_cliff_does_not_hide_the_measured_minimum(losses, points):
 
 def test_runs_with_a_new_seed_settle_what_one_seed_leaves_open():
     """The two best settings of each point, measured four times more with seeds that they share."""
-    once, more = [], []
+    once = []
+    more = []
+    seeds = np.broadcast_to([0] * 5 + [1, 1, 2, 2, 3, 3, 4, 4], (12, 13))
+    first_settings = np.broadcast_to(np.arange(5), (12, 5))
     for truth, losses in SHARED[:6]:
-        rng, rows = np.random.default_rng(7), np.arange(12)[:, None]
+        rng = np.random.default_rng(7)
         first = fit_responses(losses, X)
-        two = np.stack([first.best, first.challenger], 1)
-        again = truth[rows, np.tile(two, 4)] + NOISE * rng.standard_normal((12, 8))
-        x = np.concatenate([np.broadcast_to(X, (12, 5, 1)), X[np.tile(two, 4)]], 1)
-        seeds = np.broadcast_to([0] * 5 + [1, 1, 2, 2, 3, 3, 4, 4], (12, 13))
-        fit = fit_responses(np.concatenate([losses, again], 1), x, seeds=seeds, shared=5)
-        chosen = np.concatenate([np.broadcast_to(np.arange(5), (12, 5)), np.tile(two, 4)], 1)
-        more.append(regret(truth, chosen[np.arange(12), fit.best]))
+        again = np.tile(np.stack([first.best, first.challenger], 1), 4)
+        of_again = np.take_along_axis(truth, again, 1) + NOISE * rng.standard_normal((12, 8))
+        setting = np.concatenate([first_settings, again], 1)
+        both = np.concatenate([losses, of_again], 1)
+        fit = fit_responses(both, X[setting], seeds=seeds, shared=5)
+        more.append(regret(truth, setting[np.arange(12), fit.best]))
         once.append(regret(truth, first.best))
     assert np.mean(more) < 0.8 * np.mean(once)
 
@@ -215,34 +225,41 @@ def test_runs_that_stopped_early_inform_the_fit_and_are_not_chosen():
         fit = fit_responses(known, X, early=early)
         assert (fit.best != worst).all()
         stopped.append(regret(truth, fit.best).mean())
-    full = np.mean([regret(truth, fit_responses(losses, X).best) for truth, losses in SHARED[:6]])
-    assert np.mean(stopped) < full + 0.003
+    full = [regret(truth, fit_responses(losses, X).best) for truth, losses in SHARED[:6]]
+    assert np.mean(stopped) < np.mean(full) + 0.003
 
 
 @pytest.mark.parametrize("trained", [2, 3])
 def test_a_stopped_run_informs_the_fit_if_the_variance_of_its_prediction_is_known(trained):
     """Three runs leave one degree of freedom after a level and a slope."""
-    x, last = X[: trained + 1], np.eye(trained + 1)[trained]
-    losses = 2 + 0.2 * (x.T - 0.1) ** 2 + np.array([0.01, -0.02, 0.015, 0.003])[: trained + 1]
+    x = X[: trained + 1]
+    noise = np.array([0.01, -0.02, 0.015, 0.003])[: trained + 1]
+    losses = 2 + 0.2 * (x.T - 0.1) ** 2 + noise
     early = losses + 0.5 + 0.01 * np.arange(trained + 1) ** 2
-    known = np.where(last, np.nan, losses)
-    fits = [fit_responses(known, x, early=early + more * last).mean for more in (0.0, 0.1)]
-    assert np.array_equal(*fits) == (trained == 2)
+    losses[:, trained] = np.nan
+    fit = fit_responses(losses, x, early=early)
+    early[:, trained] += 0.1
+    other = fit_responses(losses, x, early=early)
+    assert np.array_equal(fit.mean, other.mean) == (trained == 2)
 
 
 @pytest.mark.parametrize("losses", [[[2.0] * 5], [[2.0, np.nan, np.inf, np.inf, np.nan]]])
 def test_without_a_difference_there_is_nothing_to_fit(losses):
-    assert (fit := fit_responses(losses, X)).best == [0] == fit.tuning_sd
+    fit = fit_responses(losses, X)
+    assert fit.best == [0]
+    assert fit.tuning_sd == [0]
 
 
 @pytest.mark.parametrize("points", [4, 12])
 def test_many_settings_cost_no_more_and_choose_as_well(points, monkeypatch):
     """The hyperparameters come from some of the settings, the choice from all of them."""
-    solve, costs = responses._Fit._solve, []
+    solve = responses._Fit._solve
+    costs = []
 
-    def counted(self, h, read):
-        costs.append(read[0].size * read[1].size ** 3)
-        return solve(self, h, read)
+    def counted(self, hyper, read):
+        points, runs = read
+        costs.append(points.size * runs.size**3)
+        return solve(self, hyper, read)
 
     monkeypatch.setattr(responses._Fit, "_solve", counted)
     rng = np.random.default_rng(points)
@@ -278,8 +295,10 @@ def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall, tables
         truth = 2 + 0.2 * ((x - best) ** 2).sum(-1) + steep
         losses = noisy(truth, seed)
         fit = fit_responses(losses, x, shared=25)
-        regrets[seed], lucky[seed] = regret(truth, fit.best), regret(truth, losses.argmin(1))
+        regrets[seed] = regret(truth, fit.best)
+        lucky[seed] = regret(truth, losses.argmin(1))
         stated[seed] = fit.tuning_sd
-    points, differ = regrets.size, (regrets != lucky).sum()
+    points = regrets.size
+    differ = (regrets != lucky).sum()
     assert (regrets > 4 * stated).sum() < points / 4 + 3 * (points * 3 / 16) ** 0.5
     assert (regrets < lucky).sum() > differ / 2 + 3 * (differ / 4) ** 0.5

@@ -51,7 +51,8 @@ def run(search: Search, count: int, settings=(), restart=None) -> list[dict]:
         return Result(value, value > 1, {1: value + 1, 2: value})
 
     for _ in range(count):
-        search = restart() if restart and len(settings) % 4 == 0 else search
+        if restart and len(settings) % 4 == 0:
+            search = restart()
         settings.append(search.suggest(settings, result))
     return settings
 
@@ -83,10 +84,13 @@ def test_optuna_knows_how_the_runs_ended():
     values = [loss(setting) for setting in known]
     assert [trial.params for trial in trials] == known
     for trial, value in zip(trials, values, strict=True):
-        assert trial.state.name == ("PRUNED" if value > 1 else "COMPLETE")
-        assert value > 1 or trial.values == [value]
-    curves = [{1: value + 1, 2: value} if value > 1 else {} for value in values]
-    assert [trial.intermediate_values for trial in trials] == curves
+        if value > 1:
+            assert trial.state.name == "PRUNED"
+            assert trial.intermediate_values == {1: value + 1, 2: value}
+        else:
+            assert trial.state.name == "COMPLETE"
+            assert trial.values == [value]
+            assert trial.intermediate_values == {}
     assert before.state == last.state == optuna.trial.TrialState.RUNNING
     assert any(value > 1 for value in values[4:])
 
@@ -123,24 +127,35 @@ def curves(losses: list[float]) -> list[dict[int, float]]:
     return [{1: loss} for loss in losses]
 
 
-def test_rungs_are_geometric_and_below_the_budget():
+@pytest.mark.parametrize(
+    ("grace", "reduction", "epochs", "expected"),
+    [
+        (2, 3, 20, (2, 6, 18)),
+        (2, 3, 18, (2, 6)),
+        (4, 2, 3, ()),
+        (0, 2, 1, ()),
+        (0, 2, 2, (1,)),
+        (0, 2, 10, (5,)),
+        (0, 2, 12, (6,)),
+        (0, 2, 60, (30,)),
+    ],
+)
+def test_rungs_are_geometric_and_below_the_budget(grace, reduction, epochs, expected):
     """By default a run may stop at half of its epochs."""
-    by_default = ((1, ()), (2, (1,)), (10, (5,)), (12, (6,)), (60, (30,)))
-    for grace, reduction, epochs, expected in [
-        *((2, 3, 20, (2, 6, 18)), (2, 3, 18, (2, 6)), (4, 2, 3, ())),
-        *((0, 2, *case) for case in by_default),
-    ]:
-        study = dataclasses.replace(PRUNED, grace=grace, reduction=reduction, epochs=epochs)
-        assert rungs(study) == expected
+    study = dataclasses.replace(PRUNED, grace=grace, reduction=reduction, epochs=epochs)
+    assert rungs(study) == expected
 
 
 @given(LOSSES, st.integers(2, 4))
 def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reduction):
     bracket = _Bracket(min_t=1, max_t=2, reduction_factor=reduction, s=0)
-    for i, loss in enumerate(losses):
-        theirs = bracket.on_result(SimpleNamespace(trial_id=str(i)), 1, -loss)
-        ours = Asha((1,), reduction).prunes(1, {1: loss}, curves(losses[:i]))
-        cutoff = np.percentile(losses[:i], 100 / reduction) if i else np.inf
+    for index, loss in enumerate(losses):
+        earlier = losses[:index]
+        theirs = bracket.on_result(SimpleNamespace(trial_id=str(index)), 1, -loss)
+        ours = Asha((1,), reduction).prunes(1, {1: loss}, curves(earlier))
+        cutoff = np.inf
+        if earlier:
+            cutoff = np.percentile(earlier, 100 / reduction)
         if not np.isclose(loss, cutoff, rtol=1e-9):  # rounding decides a tie
             assert ours == (theirs != "CONTINUE")
 
@@ -150,8 +165,12 @@ def test_the_order_of_earlier_settings_does_not_matter(losses, shuffler):
     pruner = make_pruner(PRUNED)
     shuffled = losses[1:]
     shuffler.shuffle(shuffled)
-    answers = [pruner.prunes(1, {1: losses[0]}, curves(x)) for x in (losses[1:], shuffled)]
-    assert answers[0] == answers[1]
+    answer = pruner.prunes(1, {1: losses[0]}, curves(losses[1:]))
+    assert pruner.prunes(1, {1: losses[0]}, curves(shuffled)) == answer
+
+
+def test_asha_stops_the_worst_and_none_stops_no_run():
+    pruner = make_pruner(PRUNED)
     earlier = curves([1.0, 2.0, 3.0, 4.0])
     assert not pruner.prunes(1, {1: 0.5}, earlier), "the best"
     assert pruner.prunes(1, {1: 5.0}, earlier), "the worst of many"
@@ -165,7 +184,8 @@ def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_lin
         def prunes(self, epoch, curve, earlier):
             return epoch == 2
 
-    assert make_pruner(dataclasses.replace(PRUNED, pruner=(mine := Mine()))) is mine
+    mine = Mine()
+    assert make_pruner(dataclasses.replace(PRUNED, pruner=mine)) is mine
     for wrong in ("hyperband", 3, Asha, None):
         with pytest.raises(UserError, match=r"^no pruner .*asha, none") as caught:
             make_pruner(dataclasses.replace(PRUNED, pruner=wrong))
