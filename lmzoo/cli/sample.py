@@ -159,7 +159,8 @@ def encode_text(
 
 def validation_sources(trained: TrainedRun, count: int) -> Iterator[tuple[str, tuple[Tensor, ...]]]:
     """Yield the text and the model inputs of validation sources; one empty pair without sources."""
-    vocabulary, part = trained.corpus.source_vocabulary, trained.corpus.valid
+    vocabulary = trained.corpus.source_vocabulary
+    part = trained.corpus.valid
     if not trained.model.conditional or vocabulary is None:
         yield "", ()
         return
