@@ -68,7 +68,7 @@ class Registry(Generic[T]):
 
         def register(part: T) -> T:
             # Here, and not at the first call: the author sees it at once.
-            lacking = sorted(getattr(part, "__abstractmethods__", ()))
+            lacking: list[str] = sorted(getattr(part, "__abstractmethods__", ()))
             if not hasattr(part, "Config"):
                 lacking.append("Config")
             if lacking:
