@@ -49,32 +49,58 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
 def follow_line(losses: Iterable[ArrayLike]) -> str:
     """Return what is said if losses of neighbouring seeds, a row for a point, are alike; else "".
 
-    The sum of z_s z_{s+1}, of the standardised losses z of a point on n independent seeds, has the
-    mean −1 and about the variance (n − 2)²/(n − 1). The sums of all points are added.
+    Of the standardised losses z_ps of P points on n seeds, the statistic is
+
+        T = Σ_s Σ_p z_ps z_p,s+1 = Σ_s G_s,s+1        G = Zᵀ Z
+
+    Points may share the noise of a seed, so its spread is that over all orders of the seeds, the
+    same order for all points. Points with another number of seeds are another group; the spreads of
+    groups are added, because nothing is known of what they share.
     """
-    total = 0.0
-    variance = 0.0
-    count = 0
-    rows = 0
+    groups = defaultdict[int, list[NDArray[np.float64]]](list)
     for row in losses:
         values = np.array(row, np.float64)
         known = values[np.isfinite(values)]
-        n = len(known)
         # A point without variation has no order.
-        if n < 3 or not np.ptp(known):
-            continue
-        known = known / np.ptp(known)  # in any unit: the square of 1e-300 is 0
-        z = (known - known.mean()) / known.std()
-        total += float(z[1:] @ z[:-1])
-        variance += (n - 2) ** 2 / (n - 1)
-        count += n
-        rows += 1
-    if not rows or total + rows < FOLLOWS * variance**0.5:
+        if len(known) > 2 and np.ptp(known):
+            known = known / np.ptp(known)  # in any unit: the square of 1e-300 is 0
+            groups[len(known)].append((known - known.mean()) / known.std())
+    total = 0.0
+    excess = 0.0
+    spread = 0.0
+    count = 0
+    for seeds, rows in groups.items():
+        z = np.array(rows)
+        gram = z.T @ z
+        sum_ = float(np.trace(gram, 1))
+        total += sum_
+        excess += sum_ + len(rows)  # the mean over all orders is −P
+        spread += _spread_over_orders(gram)
+        count += seeds * len(rows)
+    if excess <= FOLLOWS * spread:
         return ""
     return (
         f"losses of neighbouring runs are alike (correlation {total / count:.1f}): they are not "
         "independent, so that signs are wrong more often; run them in another order, or apart"
     )
+
+
+def _spread_over_orders(gram: NDArray[np.float64]) -> float:
+    """Return the standard deviation of Σ_s G_s,s+1 over all orders of the n seeds.
+
+    The rows of G sum to 0, so sums over pairs that share a seed, or none, follow from the squares.
+    """
+    n = len(gram)
+    diagonal = np.diag(gram)
+    same = float((gram**2).sum() - (diagonal**2).sum())
+    """Σ G_ij² of i ≠ j."""
+    shared = float((diagonal**2).sum()) - same
+    """Σ G_ij G_jk of different i, j, k."""
+    apart = float(diagonal.sum()) ** 2 - 2 * same - 4 * shared
+    """Σ G_ij G_kl of different i, j, k, l."""
+    square = same / n + 2 * shared / (n * (n - 1)) + apart / (n * (n - 1))
+    mean = float(diagonal.sum()) / n
+    return max(0.0, square - mean**2) ** 0.5
 
 
 def independent(losses: ArrayLike) -> NDArray[np.float64]:

@@ -1,10 +1,17 @@
 """Equal results of different seeds and points."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
 from lmzoo.lab.statistics.compared import compared
-from lmzoo.lab.statistics.draws import equal_draws, follow_line, independent
+from lmzoo.lab.statistics.draws import (
+    _spread_over_orders,
+    equal_draws,
+    follow_line,
+    independent,
+)
 from lmzoo.lab.statistics.power import planned_seeds
 
 NAN = float("nan")
@@ -52,3 +59,20 @@ def test_runs_that_follow_each_other_are_said():
     assert follow_line(alike)
     assert follow_line(alike[:, :2]) == ""
     assert follow_line([[1.0] * 12, [2.0] * 12]) == ""
+
+
+def test_points_that_share_the_noise_of_a_seed_count_as_one():
+    rng = np.random.default_rng(0)
+    said = 0
+    for _ in range(200):
+        shared = rng.normal(size=(1, 8))
+        said += bool(follow_line(shared + 0.3 * rng.normal(size=(6, 8))))
+    assert said <= 4  # 1 % are luck; with independent points in mind it were 33
+
+
+def test_the_spread_is_that_over_all_orders_of_the_seeds():
+    z = np.random.default_rng(0).normal(size=(3, 5))
+    z -= z.mean(1, keepdims=True)
+    gram = z.T @ z
+    sums = [gram[order[:-1], order[1:]].sum() for order in map(list, permutations(range(5)))]
+    assert _spread_over_orders(gram) == pytest.approx(np.std(sums))
