@@ -155,11 +155,9 @@ def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 CELLS = PACKAGE / "cells"
-ROW = re.compile(
-    r"(?:^ {4}| {2,})(\d+)  ([\w=]+)(?: {2,}(?!\d+  \S)(\S.*?))?(?= {2,}\d+  [\w=]+(?: {2}|$)|$)"
-)
+ROW = r"(?:^ {4}| {2,})(\d+)  ([\w=]+)(?: {2,}(?!\d+  \S)(\S.*?))?(?= {2,}\d+  [\w=]+(?: {2}|$)|$)"
 """A row of a table of cuts: number, name, replacements; a line can have two rows."""
-FORM = re.compile(r"(?:(.*?) = |\| )(.*?) {2,}(\w+)=(\w+)")
+FORM = r"(?:(.*?) = |\| )(.*?) {2,}(\w+)=(\w+)"
 """A form of an equation under an option: left side or "| ", right side, field, value."""
 
 
@@ -285,7 +283,7 @@ def parse_equations(docstring: str) -> CellText:
     for line in docstring.splitlines():
         if not line.startswith("    "):
             continue
-        rows = ROW.findall(line)
+        rows = re.findall(ROW, line)
         # A row begins at the fifth column; deeper ones belong to an equation.
         if rows and line[4:5].strip():
             for number, cut, rules in rows:
@@ -293,7 +291,7 @@ def parse_equations(docstring: str) -> CellText:
             continue
         if cuts:  # the table is the end of the equations
             continue
-        found = FORM.match(line.strip())
+        found = re.match(FORM, line.strip())
         if found:
             # The left side is written once, before the first form.
             left = (found[1] or left).strip()

@@ -46,17 +46,18 @@ from typing import Any
 
 from lmzoo.base.version import __version__
 
+# Patterns are texts: to compile them takes a share of `import lmzoo` that few processes need.
 NUMERIC = ("torch", "numpy", "numba", "triton")
 """Distributions that compute the losses of a row of the zoo."""
-QUIET = re.compile(
+QUIET = (
     r"lmzoo.*|commit|repository|folders|cuda|cpu|capability|threads|kernels|ray|optuna|polars.*|tensorboard"
     r"|rich|typer|click|pydantic.*|annotated-types|tqdm|colorama|colorlog|packaging|typing.ext.*"
     r"|typing-insp.*|protobuf|grpcio|psutil|llvmlite|pytest|setuptools|pip"
 )
 """What changes no number of a program: it serves the sweep, or it changes rounding only."""
-IMPORT = re.compile(rb"^(?:.*;)?[ \t]*(?:import|from)[ \t]+([\w., \t]+)", re.MULTILINE)
-VARIABLE = re.compile(rb"""["']([A-Z][A-Z0-9_]+)["']|\$\{?([A-Za-z_]\w*)""")
-OURS = re.compile("RAY_|LMZOO_|OMP_|MKL_|CUDA_|(TMPDIR|PWD)$")
+IMPORT = rb"(?m)^(?:.*;)?[ \t]*(?:import|from)[ \t]+([\w., \t]+)"
+VARIABLE = rb"""["']([A-Z][A-Z0-9_]+)["']|\$\{?([A-Za-z_]\w*)"""
+OURS = "RAY_|LMZOO_|OMP_|MKL_|CUDA_|(TMPDIR|PWD)$"
 """Variables that a sweep sets for its workers."""
 ROOT = Path(__file__).parents[2]
 """The clone, or site-packages if the package is installed."""
@@ -140,7 +141,7 @@ def counted(environment: Environment, *, program: bool) -> dict[str, str]:
         is_counted = name in NUMERIC
         if program:
             # Of a program nothing is known, so everything counts.
-            is_counted = not QUIET.fullmatch(name)
+            is_counted = not re.fullmatch(QUIET, name)
         if not is_counted:
             continue
         if value is None:
@@ -249,16 +250,16 @@ def _installed(names: Iterable[str], place: Place) -> dict[str, str]:
 
 
 def _imported(source: bytes) -> Iterator[bytes]:
-    for line in IMPORT.findall(source):
+    for line in re.findall(IMPORT, source):
         yield from re.findall(rb"\w+", line)
 
 
 def _variables(sources: Collection[bytes], given: Mapping[str, str]) -> dict[str, str | None]:
     names = set[str]()
     for text in sources:
-        for in_quotes, of_shell in VARIABLE.findall(text):
+        for in_quotes, of_shell in re.findall(VARIABLE, text):
             names.add((in_quotes or of_shell).decode())
-    return {name: _hashed(given.get(name)) for name in sorted(names) if not OURS.match(name)}
+    return {name: _hashed(given.get(name)) for name in sorted(names) if not re.match(OURS, name)}
 
 
 def _hashed(value: str | None) -> str | None:

@@ -18,11 +18,9 @@ from typing import IO
 
 from lmzoo.base.errors import UserError
 
-FORBIDDEN = re.compile(
-    "[\0-\x1f\x7f-\x9f\\\\\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
-)
+FORBIDDEN = "[\0-\x1f\x7f-\x9f\\\\\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff]"
 """Control and invisible characters, backslashes, and bytes that are no UTF-8."""
-RESERVED = re.compile(r"(con|prn|aux|nul|(com|lpt)[0-9¹²³])(\..*)?|[a-z]:.*|.*[. ]", re.I | re.S)
+RESERVED = r"(?is)(con|prn|aux|nul|(com|lpt)[0-9¹²³])(\..*)?|[a-z]:.*|.*[. ]"
 """Devices and drives of Windows, and ends that it drops."""
 PART = 255
 WHOLE = 1024
@@ -46,7 +44,7 @@ def parts_of(name: str) -> list[str]:
 def is_plain(part: str) -> bool:
     """Return whether a part of a foreign name is one on any system."""
     # Checked on every system, because a store may move to another one.
-    if part in ("", ".", "..") or FORBIDDEN.search(part) or RESERVED.fullmatch(part):
+    if part in ("", ".", "..") or re.search(FORBIDDEN, part) or re.fullmatch(RESERVED, part):
         return False
     return len(part.encode()) <= PART
 

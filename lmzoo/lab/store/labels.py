@@ -77,8 +77,8 @@ LETTERS, BYTES = 80, 180
 
 def file_name(label: str) -> str:
     """Return a label as the name of a file on any system, of at most so many letters and bytes."""
-    text = FORBIDDEN.sub("_", label.replace("/", "_")).lstrip(".").rstrip(". ") or "_"
-    if RESERVED.fullmatch(text):
+    text = re.sub(FORBIDDEN, "_", label.replace("/", "_")).lstrip(".").rstrip(". ") or "_"
+    if re.fullmatch(RESERVED, text):
         text = f"_{text}"
     data = text.encode()
     if len(text) <= LETTERS and len(data) <= BYTES:
