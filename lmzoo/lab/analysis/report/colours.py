@@ -134,7 +134,7 @@ def chart_from(name: str, rows: Sequence[Mapping[str, Any]]) -> Any:
 def chart_of(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:
     """Return a chart whose data are in its specification."""
     data = alt.InlineData(values=[])
-    data.values = [*map(dict, rows)]  # set later, it is not validated, which takes 80 µs a row
+    data.values = [*map(dict, rows)]  # set later, it is not validated, which takes 80 μs a row
     return alt.Chart(data)
 
 
