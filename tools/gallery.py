@@ -42,7 +42,7 @@ def pictures() -> Iterator[tuple[Path, str]]:
     """Yield the path and the SVG of each picture."""
     charts = figures(load_study(RECORDS), study_ranking(RECORDS).frame)
     for name in ("curves", "tuning"):
-        spec = charts[name].properties(width=WIDTH).to_dict() | {"padding": PADDING}
+        spec = charts[name] | {"width": WIDTH, "padding": PADDING}
         yield FOLDER / f"{name}.svg", picture(spec, CONFIG)
     sys.path.insert(0, str(ROOT))  # for `sweeps`
     study = importlib.import_module(f"sweeps.{STUDY}").STUDY

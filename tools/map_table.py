@@ -76,5 +76,4 @@ def map_picture(study: Path, ablations: Path) -> str:
     """Return the figure of both costs as SVG."""
     folder = read(study, ablations)
     chart = two_costs_chart(folder, study_ranking(folder).frame)
-    spec = chart.properties(width=PICTURE_WIDTH).to_dict()
-    return picture(spec)
+    return picture({**chart, "width": PICTURE_WIDTH})

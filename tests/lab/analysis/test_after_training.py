@@ -57,7 +57,7 @@ def test_a_ranking_has_the_cost_beside_the_difference(ablated):
 def test_the_chart_has_a_point_with_both_costs_and_the_diagonal(ablated):
     folder = load_study(ablated.path)
     ranked = rank(ablated.path)
-    spec = json.dumps(two_costs_chart(folder, ranked).to_dict())
+    spec = json.dumps(two_costs_chart(folder, ranked))
     assert '"name": "part"' in spec
     assert f'"after_training": {sum(LOST) / 3:.3f}'[:22] in spec
     (ablated.path / ABLATIONS).unlink()

@@ -89,7 +89,7 @@ def test_marks_stand_where_the_table_says(toy, kind):
         "up": "better" if sign < 0 else "worse", "down": "worse" if sign < 0 else "better",
     }  # fmt: skip
     charts = curve_charts(load_study(toy.path), frame)
-    curves = read_back(picture(charts["curves"].properties(width=600).to_dict()), 1)
+    curves = read_back(picture({**charts["curves"], "width": 600}), 1)
     for row in frame.to_dicts():
         assert curves[row["label"]] == pytest.approx(row["loss"], abs=step / 2)
 

@@ -108,7 +108,6 @@ def test_a_command_is_linear_in_the_runs(
     monkeypatch.chdir(tmp_path)
     # To draw and to check a chart takes seconds, whatever the runs.
     monkeypatch.setitem(WRITERS, ".svg", json.dumps)
-    monkeypatch.setattr("altair.utils.schemapi.DEBUG_MODE", False)
     if command == "rank of a file":
         for store in stores:
             assert lmzoo("records", "save", store, f"{store}.parquet")[0] == 0

@@ -1,16 +1,17 @@
 """How charts tell the points of a study apart: by their own colours, or by their verdicts."""
 
+import itertools
 import json
 import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, NamedTuple
 
-import altair as alt
 import polars as pl
 
+from lmzoo.lab.analysis.render import filled
 from lmzoo.lab.analysis.verdict_lines import NOT_CONFIRMED, shown_verdict
 from lmzoo.lab.statistics.compared import (
     BETTER,
@@ -44,6 +45,8 @@ PALETTE = (
 people who see no red, no green or no blue. A colour and the sixth after it, which has the same
 dashes, are apart in grey."""
 DASHES = ([1, 0], [4, 2], [1, 1.5], [6, 2, 1, 2], [8, 3], [2, 2])
+HEIGHT = 300
+"""Pixels of a chart that has no row for each point."""
 MANY = 12
 """Points that have colours and names of their own; of more, a chart shows the verdicts."""
 
@@ -75,33 +78,20 @@ def short_label(label: str) -> str:
     return label if len(label) <= SHORT else PATH_NAME.sub("", label.replace(" (", "\xa0("))
 
 
-def _noted(label: str, note: str, width: int) -> list[str]:
-    return label_lines(label, width) + textwrap.wrap(note, width)
-
-
-def label_axis(notes: Mapping[str, str]) -> alt.Axis:
-    """Return the axis of a chart with one row for each label, which has a note below it.
-
-    The chart needs `with_rows`.
-    """
-    narrow, wide = (
-        json.dumps({name: _noted(name, x, width) for name, x in notes.items()}, ensure_ascii=False)
-        for width in (LABEL_WIDTH, WIDE_LABEL)
-    )
-    lines = f"(wide ? {wide} : {narrow})[datum.label]"
-    return alt.Axis(ticks=False, domain=False, labelExpr=lines)
-
-
-def with_rows(chart: Any, notes: Mapping[str, str]) -> Any:
-    """Return a chart with one row for each label, high enough for its lines.
-
-    A wide page sets the parameter `wide` and takes the height from `usermeta` (`page.js`).
-    """
-    widths = (LABEL_WIDTH, WIDE_LABEL)
-    lines = (max(len(_noted(*own, width)) for own in notes.items()) for width in widths)
-    narrow, wide = (len(notes) * (6 + 13 * most) for most in lines)
-    params = [alt.VariableParameter("wide", value=False)]
-    return chart.properties(height=narrow, usermeta={"wide": wide}, params=params)
+def label_rows(notes: Mapping[str, str]) -> dict[str, Any]:
+    """Return the names, the text and the heights of rows: one for each label, a note below it."""
+    texts = []
+    heights = []
+    for width in (LABEL_WIDTH, WIDE_LABEL):
+        lines = {
+            label: label_lines(label, width) + textwrap.wrap(note, width)
+            for label, note in notes.items()
+        }
+        texts.append(json.dumps(lines, ensure_ascii=False))
+        heights.append(len(notes) * (6 + 13 * max(map(len, lines.values()))))
+    narrow, wide = heights
+    text = f"(wide ? {texts[1]} : {texts[0]})[datum.label]"
+    return {"names": list(notes), "text": text, "narrow": narrow, "wide": wide}
 
 
 WIDEST = 8.0
@@ -120,36 +110,28 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     return limit
 
 
-CONFIGS: dict[str, Any] = json.loads(
-    files("lmzoo.lab.analysis.report").joinpath("charts.json").read_text("utf-8")
-)
-"""Vega's configs, `page` of a picture and `paper` of a figure, and charts without their data."""
+FOLDER = Path(__file__).parent
+CONFIGS: dict[str, Any] = json.loads((FOLDER / "charts.json").read_text("utf-8"))
+"""What each chart has, and Vega's configs: `page` of a picture and `paper` of a figure."""
 
 
-def chart_from(name: str, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Return a chart of `charts.json` with these data."""
-    return alt.LayerChart.from_dict({**CONFIGS[name], "data": {"values": [*rows]}})
+def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> dict[str, Any]:
+    """Return the specification of Vega-Lite of a template, filled in, as wide as its page."""
+    content = json.loads(filled(FOLDER / f"{form}.json", **values))
+    heading = {"text": title, "subtitle": [*notes], "anchor": "start"}
+    return {**CONFIGS["base"], **content, "title": heading}
 
 
-def chart_of(rows: Iterable[Mapping[str, Any]]) -> alt.Chart:
-    """Return a chart whose data are in its specification."""
-    data = alt.InlineData(values=[])
-    data.values = [*map(dict, rows)]  # set later, it is not validated, which takes 80 μs a row
-    return alt.Chart(data)
-
-
-def titled(chart: Any, title: str, notes: Sequence[str]) -> Any:
-    """Return a chart as wide as its page, with a title and notes."""
-    heading = alt.TitleParams(title, subtitle=[*notes], anchor="start")
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    return chart.properties(title=heading, width="container", autosize=fit)
-
-
-def by_verdict(kind: Any, values: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Any:
+def by_verdict(values: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the encoding of the group of each row; the legend has the groups of these rows."""
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
-    encoded = kind("group:N", title=None).legend(alt.Legend(orient="top", title=None))
-    return encoded.scale(domain=groups, range=[values[group] for group in groups])
+    return {
+        "field": "group",
+        "type": "nominal",
+        "title": None,
+        "legend": {"orient": "top", "title": None},
+        "scale": {"domain": groups, "range": [values[group] for group in groups]},
+    }
 
 
 class Hues(NamedTuple):
@@ -162,41 +144,27 @@ class Hues(NamedTuple):
     groups: Mapping[str, str]
     """Label -> verdict, `reference` or `baseline`, in the order of the ranking."""
 
-    def chart(self, frame: pl.DataFrame) -> alt.Chart:
-        """Return a chart of a frame with the column `label`; the column `group` is added."""
+    def rows(self, frame: pl.DataFrame) -> list[dict[str, Any]]:
+        """Return the rows of a frame with the column `label`; the column `group` is added."""
         group = pl.col("label").replace_strict(self.groups, default=BASELINE)
-        return chart_of(frame.with_columns(group=group).to_dicts())
+        return frame.with_columns(group=group).to_dicts()
 
-    def colour(self, labels: Iterable[str] = ()) -> alt.Color:
-        """Return the encoding of the colour; the legend has the colours of these points, or all."""
-        own = {label if self.field == "label" else self.groups.get(label) for label in labels}
-        values = list(self.colours)
-        legend = alt.Legend(
-            values=[value for value in values if value in own or not own],
-            symbolLimit=0, symbolOpacity=1, labelLimit=260, symbolType="circle",
-        )  # fmt: skip
-        return (
-            alt.Color(f"{self.field}:N", title="point" if self.field == "label" else "verdict")
-            .scale(domain=values, range=list(self.colours.values()))
-            .legend(legend)
-        )
+    def legend(self, labels: Iterable[str] = ()) -> list[str]:
+        """Return the values of the field that a legend has: those of these points, or all."""
+        own = set(labels)
+        if self.field == "group":
+            own = {self.groups.get(label, "") for label in own}
+        return [value for value in self.colours if value in own or not own]
 
-    def dash(self) -> alt.StrokeDash:
-        """Return the encoding of lines, which does not depend on colours."""
-        values = list(self.colours)
-        dashes = [DASHES[i % len(DASHES)] for i, _ in enumerate(values)]
-        scale = alt.Scale(domain=values, range=dashes)
-        return alt.StrokeDash(f"{self.field}:N", scale=scale, legend=None)
+    @property
+    def dashes(self) -> Sequence[Sequence[float]]:
+        """The dashes of the lines of each value of the field."""
+        return [*itertools.islice(itertools.cycle(DASHES), len(self.colours))]
 
-    def tooltips(self) -> list[Any]:
-        """Return the tooltips that name a point."""
-        return [alt.Tooltip("label:N", title="point"), alt.Tooltip("group:N", title="verdict")]
-
-    def opacity(self, most: float = 1.0) -> Any:
-        """Return the opacity of a mark; of many points, the reference stands out."""
-        rest = most * min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
-        is_reference = alt.datum.group == REFERENCE
-        return alt.when(is_reference).then(alt.value(most)).otherwise(alt.value(rest))
+    @property
+    def faint(self) -> float:
+        """The opacity of marks; of many points, the reference stands out."""
+        return min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
 
 
 def group_of(row: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Draw the curves of a study with altair, from the frames of `load.py`.
+"""Draw the curves of a study from the frames of `load.py`.
 
 A point has the same colour in all charts (`colours.py`). Where points have colours of their own,
 curves have names at their ends; `page.js` puts a legend in their place on a phone.
@@ -6,7 +6,6 @@ curves have names at their ends; `page.js` puts a legend in their place on a pho
 
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.formatting import UNITS
@@ -19,13 +18,14 @@ from lmzoo.lab.analysis.load import (
 )
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
+    HEIGHT,
     MANY,
     REFERENCE,
     Hues,
+    chart_of,
     hues_of,
     near_limit,
     short_label,
-    titled,
 )
 from lmzoo.lab.analysis.report.factor_charts import (
     factors_of,
@@ -36,15 +36,16 @@ from lmzoo.lab.analysis.report.factor_charts import (
 from lmzoo.lab.analysis.report.point_charts import cost_charts, seeds_chart
 from lmzoo.lab.analysis.report.setting_chart import setting_chart
 
-HEIGHT = 300
 MOST_ROWS = 40
 """Points that a chart with a row for each can have."""
 SUFFIXES = {"token": "", "sentence": "_sentence"}
 """Metric -> the end of the names of its columns."""
-LINE, LEADER = 13, 30
-"""Pixels of a line of names, and between the end of a curve and its name."""
+LINE = 13
+"""Pixels of a line of names."""
 ENDS = "ends"
 """The layers of the names, and the mark of a chart that has them."""
+TOP = {"orient": "top", "title": None, "symbolType": "circle", "symbolOpacity": 1}
+"""The legend of verdicts above curves that have names."""
 
 
 def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
@@ -73,7 +74,6 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
             charts[f"tuning-{name}"] = setting_chart(settings, hues, name, what, sign, log=is_log)
     shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
-    charts = {name: chart.properties(height=HEIGHT) for name, chart in charts.items()}
     searched = [name for name in distinct_ranges(folder.study) if name in tuned.columns]
     shares = importances(tuned, searched)
     if shares:
@@ -112,52 +112,38 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     frame, notes = _baselines(frame, hues, epochs)
     low, high, far, outside = _compared(frame, epochs)
     notes += outside
-    axis = alt.Axis(tickMinStep=1, format="d")
-    axis = alt.Axis(values=epochs, format="d") if len(epochs) <= 20 else axis
     named = len(hues.groups) < HEIGHT // LINE
-    colour = hues.colour(frame["label"])
+    legend: Any = hues.legend(frame["label"])
     if named and hues.field == "group":
-        colour = colour.legend(orient="top", title=None, symbolType="circle", symbolOpacity=1)
-    base = hues.chart(frame).encode(
-        x=alt.X("epoch:Q", title="epoch", axis=axis), color=colour, detail="label:N"
-    )
-    unit = f"validation {what}"
-    scale = alt.Scale(domain=[low, high], nice=False)
-
-    def loss(field: str) -> Any:
-        return alt.Y(field, title=unit, scale=scale)
-
-    numbers = [alt.Tooltip(f"{name}:Q", format=".4f") for name in ("loss", "low", "high")]
-    facts = [*hues.tooltips(), "epoch:Q", *numbers, "runs:Q"]
+        legend = TOP
     few = len(hues.groups) <= MANY
     own = [label for label, group in hues.groups.items() if few or group == REFERENCE]
     # The band of a point outside the axis would cover all others.
     banded = frame.filter(pl.col("label").is_in(own) & ~pl.col("label").is_in(far))
-    band = hues.chart(banded).mark_area(clip=True).encode(
-        x=base.encoding.x, y=loss("low:Q"), y2="high:Q", color=colour, detail="label:N",
-        opacity=alt.value(0.15),
+    head = "mean over seeds, 95 % interval"
+    if not few:
+        head += " of the reference"
+    names = None
+    if named:
+        names = _names(frame, hues, low, high)
+    return chart_of(
+        "curves", "learning curves", [head, *notes],
+        height=HEIGHT,
+        epochs=epochs,
+        what=what,
+        low=low,
+        high=high,
+        few=few,
+        hues=hues,
+        legend=legend,
+        bands=hues.rows(banded),
+        curves=hues.rows(frame),
+        names=names,
     )  # fmt: skip
-    line = base.mark_line(clip=True).encode(
-        y=loss("loss:Q"), opacity=hues.opacity(), strokeDash=hues.dash()
-    )
-    marks = base.mark_point(filled=True, clip=True, size=30 if few else 12).encode(
-        y=loss("loss:Q"), opacity=hues.opacity(), tooltip=facts
-    )
-    head = ["mean over seeds, 95 % interval" + ("" if few else " of the reference")]
-    layers = [band, line, marks]
-    if named:
-        layers += _names(frame, hues, (low, high), loss, colour)
-    chart = titled(alt.layer(*layers), "learning curves", head + notes)
-    if named:
-        return chart.properties(usermeta={ENDS: True})
-    return chart
 
 
-def _names(
-    frame: pl.DataFrame, hues: Hues, ends: tuple[float, float], loss: Any, colour: Any
-) -> list[Any]:
+def _names(frame: pl.DataFrame, hues: Hues, low: float, high: float) -> list[dict[str, Any]]:
     """Return the names of curves for their ends, moved apart where curves end together."""
-    low, high = ends
     gap = (high - low) * LINE / HEIGHT
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
     rows = last.filter(pl.col("loss") <= high).sort("loss")
@@ -170,17 +156,7 @@ def _names(
         top -= gap
     names = pl.Series([*map(short_label, rows["label"])], dtype=pl.String)
     own = rows.select("label", "loss", place=pl.Series(places, dtype=pl.Float64), shown=names)
-    base = hues.chart(own).encode(tooltip=hues.tooltips())
-    edge, text = (alt.XValue(alt.ExprRef(f"width + {x}")) for x in (2, LEADER))
-    leaders = base.mark_rule(strokeWidth=1.5, clip=False).encode(
-        x=edge, x2=alt.X2Value(alt.ExprRef(f"width + {LEADER - 4}")), y=loss("loss:Q"),
-        y2="place:Q", color=colour,
-    )  # fmt: skip
-    texts = base.mark_text(
-        align="left", baseline="middle", fontSize=11, limit=260, fill="var(--fg)"
-    )
-    texts = texts.encode(x=text, y=loss("place:Q"), text="shown:N")
-    return [layer.properties(name=f"{ENDS}-{i}") for i, layer in enumerate((leaders, texts))]
+    return hues.rows(own)
 
 
 def _baselines(

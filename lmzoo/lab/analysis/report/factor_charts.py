@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
-from lmzoo.lab.analysis.report.colours import chart_from, titled
+from lmzoo.lab.analysis.report.colours import chart_of
 
 Levels = dict[str, tuple[str, ...]]
 """Factor -> its level at each point."""
@@ -66,7 +66,8 @@ def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
     means = pairs.group_by("across", "down").agg(pl.col("loss").mean(), points=pl.len())
     notes = [f"mean {what} of the points with both levels", "a darker field has a higher number"]
     # Paler and darker tones of one colour: a grey print has them, too.
-    return titled(chart_from("factors", means.sort("across", "down").to_dicts()), "factors", notes)
+    rows = means.sort("across", "down").to_dicts()
+    return chart_of("factors", "factors", notes, rows=rows)
 
 
 def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
@@ -103,4 +104,4 @@ def importance_chart(shares: Mapping[str, float], runs: int) -> Any:
     """Return the share of each field as a bar."""
     rows = [{"field": name, "share": share} for name, share in shares.items()]
     notes = [f"of {runs} finished tuning runs, ranked within their point; a parabola in each field"]
-    return titled(chart_from("importance", rows), "importance of settings", notes)
+    return chart_of("importance", "importance of settings", notes, rows=rows)

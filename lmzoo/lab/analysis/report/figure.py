@@ -20,8 +20,8 @@ from lmzoo.base.streams import echo, printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, printable_parts, sentence
-from lmzoo.lab.analysis.report.colours import CONFIGS
-from lmzoo.lab.analysis.report.curve_charts import ENDS, HEIGHT, curve_charts
+from lmzoo.lab.analysis.report.colours import CONFIGS, HEIGHT
+from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
 from lmzoo.lab.analysis.report.forest import forest_chart, forest_charts
 from lmzoo.lab.analysis.report.two_costs import NAME, two_costs_chart
 
@@ -86,7 +86,7 @@ def _check_suffix(out: Path) -> None:
 def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
     """Write a chart, and return its caption, which ends with these facts."""
     # Control characters end the process of vl_convert.
-    spec = printable_parts(chart.to_dict())
+    spec = printable_parts(chart)
     title = spec.pop("title")
     said = (f"{title['text']}: {'; '.join(title.get('subtitle', ()))}", *facts)
     caption = printable(" ".join(map(sentence, said)))

@@ -1,22 +1,18 @@
 """The forest plot of a ranking: differences to the reference, grouped by verdict."""
 
 import html
-import json
 import math
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
-import altair as alt
 import polars as pl
 import vl_convert
 
 from lmzoo.lab.analysis.formatting import effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
-from lmzoo.lab.analysis.render import filled
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     BETTER_UNSURE,
@@ -27,12 +23,11 @@ from lmzoo.lab.analysis.report.colours import (
     WIDE_LABEL,
     WORSE_UNSURE,
     by_verdict,
+    chart_of,
     group_of,
-    label_axis,
     label_lines,
+    label_rows,
     near_limit,
-    titled,
-    with_rows,
 )
 from lmzoo.lab.analysis.verdict_lines import counted_words
 from lmzoo.lab.statistics.compared import BETTER_OPEN, SHOWN, UNDECIDED, WORSE_OPEN
@@ -149,20 +144,6 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
         shapes = {group: TURNED.get(own, own) for group, own in SHAPES.items()}
     has_thin = any(row["thin"] is not None for row in rows)
     has_arrows = any(row["arrows"] for row in rows)
-    y = alt.Y("label:N", sort=list(labels), title=None).axis(label_axis(labels))
-    spec = filled(
-        Path(__file__).with_suffix(".json"),
-        rows=rows,
-        margin=margin,
-        unit=unit,
-        axis=axis,
-        has_thin=has_thin,
-        has_arrows=has_arrows,
-        y=y.to_json(),
-        stroke=by_verdict(alt.Stroke, COLOURS, rows).to_json(),
-        shape=by_verdict(alt.Shape, shapes, rows).to_json(),
-        fill=by_verdict(alt.Fill, FILLS, rows).to_json(),
-    )
     notes = [f"to the right is {right}"]
     if margin:
         notes[0] += f"; the band is ±{margin:g} {unit}"
@@ -172,8 +153,19 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
         notes.append("thin lines: intervals that are corrected for the number of points")
     if part["difference_low"].is_null().all():
         notes.append("one seed has no interval")
-    chart = with_rows(alt.LayerChart.from_dict(json.loads(spec)), labels)
-    return titled(chart, "Differences to the reference, 95 % intervals", notes)
+    return chart_of(
+        "forest", "Differences to the reference, 95 % intervals", notes,
+        rows=rows,
+        labels=label_rows(labels),
+        margin=margin,
+        unit=unit,
+        axis=axis,
+        has_thin=has_thin,
+        has_arrows=has_arrows,
+        stroke=by_verdict(COLOURS, rows),
+        shape=by_verdict(shapes, rows),
+        fill=by_verdict(FILLS, rows),
+    )  # fmt: skip
 
 
 def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
@@ -184,7 +176,7 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     chart = forest_chart(part)
     if chart is None:
         raise ValueError("a table without differences has no forest plot")
-    spec = chart.properties(width=NARROW_WIDTH if narrow else PICTURE_WIDTH).to_dict()
+    spec = {**chart, "width": NARROW_WIDTH if narrow else PICTURE_WIDTH}
     letters = LABEL_WIDTH if narrow else WIDE_LABEL
     config = PICTURE
     if narrow:

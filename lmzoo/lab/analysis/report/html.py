@@ -11,7 +11,7 @@ import functools
 import gzip
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,13 +87,13 @@ def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     return macro("page", title, lead, sections, POLICY, css, library, script).lstrip()
 
 
-def chart_figure(chart: Any) -> str:
-    """Return an altair chart, drawn by the page's script.
+def chart_figure(chart: Mapping[str, Any]) -> str:
+    """Return a chart, drawn by the page's script.
 
     Its title and notes become the caption, which the browser wraps; the title names the chart for a
     screen reader.
     """
-    content = chart.to_dict()
+    content = dict(chart)
     title = content.pop("title")
     content["description"] = title["text"]
     spec = packed(json.dumps(content))

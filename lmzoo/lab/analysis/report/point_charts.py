@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-import altair as alt
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import BASELINE, Hues, label_axis, titled, with_rows
+from lmzoo.lab.analysis.report.colours import BASELINE, HEIGHT, Hues, chart_of, label_rows
 
 COSTS = {
     "parameters": "parameters",
@@ -29,21 +28,20 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
     labels = {
         label: "" for label, group in hues.groups.items() if label in measured and group != BASELINE
     }
-    y = alt.Y("label:N", sort=[*labels], title=None).axis(label_axis(labels))
     own = losses.filter(pl.col("label").is_in([*labels]))
-    colour = hues.colour(labels).legend(None)
     first = own.filter(pl.int_range(pl.len()).over("label") < MOST_DOTS)
-    facts = [*hues.tooltips(), "seed:Q", alt.Tooltip("loss:Q", format=".4~g")]
-    x = alt.X("loss:Q", title=what).scale(zero=False, padding=8)
-    dots = hues.chart(first).mark_point(size=28, opacity=0.7)
-    dots = dots.encode(x=x, y=y, color=colour, tooltip=facts)
     means = own.group_by("label", maintain_order=True).agg(pl.col("loss").mean())
-    lines = hues.chart(means).mark_tick(thickness=2, size=14).encode(x=x, y=y, color=colour)
-    chart = with_rows(alt.layer(dots, lines), labels)
     whose = "seeds"
     if len(first) < len(own):
         whose = f"the first {MOST_DOTS} seeds"
-    return titled(chart, "seeds", [f"dots: {whose}; lines: means of all"])
+    return chart_of(
+        "seeds", "seeds", [f"dots: {whose}; lines: means of all"],
+        labels=label_rows(labels),
+        hues=hues,
+        what=what,
+        dots=hues.rows(first),
+        means=hues.rows(means),
+    )  # fmt: skip
 
 
 def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:
@@ -67,19 +65,17 @@ def front_of(points: pl.DataFrame, cost: str) -> pl.DataFrame:
 
 def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str) -> Any:
     columns = ["label", "loss", "low", "high", cost]
-    least, most = points[cost].min(), points[cost].max()
-    scale = alt.Scale(zero=False)
-    if most > WIDE * least:  # type: ignore[operator]
-        scale = alt.Scale(type="log", nice=False, padding=12)
-    x = alt.X(f"{cost}:Q", title=COSTS[cost], scale=scale).axis(format="~s")
-    y = alt.Y("loss:Q", title=what).scale(zero=False)
-    facts = [*hues.tooltips(), f"{cost}:Q", alt.Tooltip("loss:Q", format=".4~g")]
-    base = hues.chart(points.select(columns)).encode(x=x, color=hues.colour(points["label"]))
-    dots = base.mark_point(filled=True, size=45).encode(y=y, tooltip=facts)
-    intervals = base.mark_rule().encode(y=alt.Y("low:Q", title=what), y2="high:Q")
-    front = hues.chart(front_of(points, cost).select(columns))
-    steps = front.mark_line(
-        interpolate="step-after", color="var(--muted)", strokeDash=[4, 3]
-    ).encode(x=x, y=y)
-    notes = ["dashed: the Pareto front, no point is better for less"]
-    return titled(alt.layer(steps, intervals, dots), f"loss against {cost}", notes)
+    least = points[cost].min()
+    most = points[cost].max()
+    return chart_of(
+        "cost", f"loss against {cost}", ["dashed: the Pareto front, no point is better for less"],
+        height=HEIGHT,
+        cost=cost,
+        axis=COSTS[cost],
+        what=what,
+        log=most > WIDE * least,  # type: ignore[operator]
+        hues=hues,
+        legend=hues.legend(points["label"]),
+        points=hues.rows(points.select(columns)),
+        front=hues.rows(front_of(points, cost).select(columns)),
+    )  # fmt: skip

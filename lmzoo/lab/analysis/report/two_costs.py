@@ -1,20 +1,16 @@
 """The chart of the two costs of a cut: after training, and in a model trained without the part."""
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import altair as alt
 import polars as pl
 
 from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.render import filled
-from lmzoo.lab.analysis.report.colours import COLOURS, by_verdict, group_of, titled
+from lmzoo.lab.analysis.report.colours import COLOURS, by_verdict, chart_of, group_of
 from lmzoo.lab.analysis.report.forest import FILLS, SHAPES
 
 NAME = "after-training"
@@ -48,8 +44,12 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     low = min(end for end, _ in ends)
     _place_names(rows, margin, ends[0])
     metric = both["metric"].item(0)
-    spec = filled(
-        Path(__file__).with_suffix(".json"),
+    notes = [
+        "above the line, a cut hurts the trained model more than a model trained without the part",
+        f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
+    ]
+    return chart_of(
+        "two_costs", "Cut after training, or trained without", notes,
         rows=rows,
         low=low,
         ends=[high for _, high in ends],
@@ -57,16 +57,10 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
         ticks=[0, *(x for tick in TICKS for x in (-tick, tick))],
         unit=UNITS.get(metric, metric),
         sides=SIDES,
-        stroke=by_verdict(alt.Stroke, COLOURS, rows).to_json(),
-        shape=by_verdict(alt.Shape, SHAPES, rows).to_json(),
-        fill=by_verdict(alt.Fill, FILLS, rows).to_json(),
-    )
-    notes = [
-        "above the line, a cut hurts the trained model more than a model trained without the part",
-        f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
-    ]
-    chart = alt.LayerChart.from_dict(json.loads(spec))
-    return titled(chart, "Cut after training, or trained without", notes)
+        stroke=by_verdict(COLOURS, rows),
+        shape=by_verdict(SHAPES, rows),
+        fill=by_verdict(FILLS, rows),
+    )  # fmt: skip
 
 
 def _ends(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:

@@ -54,7 +54,7 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
     frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
     frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
     hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False).to_dict()
+    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False)
     scale = spec["layer"][1]["encoding"]["y"]["scale"]
     assert scale["clamp"]
     assert 2.5 < scale["domain"][1] < 3
@@ -67,7 +67,7 @@ def test_a_search_of_many_settings_shows_some_and_says_so(monkeypatch):
     columns = ["label", "value", "loss", "status", "chosen"]
     frame = pl.DataFrame(rows, columns, orient="row").with_columns(epoch=1)
     hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False).to_dict()
+    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False)
     sizes = [len(spec["datasets"][layer["data"]["name"]]) for layer in spec["layer"]]
     assert sizes == [3, 3, 1]  # the chosen one is always shown
     assert "one of 3 settings is shown" in spec["title"]["subtitle"]
@@ -76,7 +76,7 @@ def test_a_search_of_many_settings_shows_some_and_says_so(monkeypatch):
 def test_each_chart_contains_its_data(folder):
     charts = curve_charts(folder, rank_points(folder.runs, folder.events, folder.study))
     assert [*charts] == ["curves", "tuning-lr", "cost-parameters", "seeds"]
-    spec = charts["tuning-lr"].to_dict()
+    spec = charts["tuning-lr"]
     layers, datasets = spec["layer"], spec.get("datasets", {})
     data = [layer["data"] for layer in layers]
     sizes = [len(datasets.get(d.get("name")) or d["values"]) for d in data]

@@ -35,7 +35,7 @@ DESIGNS = [*itertools.product(("rms", "none"), ("tanh", "relu"), ("", "gate"))]
 
 
 def test_a_field_of_the_heat_map_is_the_mean_of_the_points_with_both_levels(toy):
-    spec = charts_of(toy, DESIGNS)["factors"].to_dict()
+    spec = charts_of(toy, DESIGNS)["factors"]
     (rows,) = spec["datasets"].values()
     found = {(row["across"], row["down"]): row for row in rows}
     means = {

@@ -21,7 +21,7 @@ def charts(toy):
 
 
 def values_of(chart):
-    return [row for data in chart.to_dict()["datasets"].values() for row in data]
+    return [row for data in chart["datasets"].values() for row in data]
 
 
 def test_each_seed_is_a_dot_at_its_loss(charts):
@@ -42,7 +42,7 @@ def test_more_seeds_than_dots_are_said_and_all_count_in_the_mean(toy, monkeypatc
     rows = values_of(chart)
     assert sorted(row["seed"] for row in rows if "seed" in row) == [1, 2]
     assert [row["loss"] for row in rows if "seed" not in row] == [4.0]
-    assert chart.to_dict()["title"]["subtitle"] == ["dots: the first 2 seeds; lines: means of all"]
+    assert chart["title"]["subtitle"] == ["dots: the first 2 seeds; lines: means of all"]
 
 
 def test_only_costs_in_which_points_differ_have_a_chart(charts):
