@@ -54,7 +54,6 @@ def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encod
         digest.update(hashlib.sha256(raw).digest())
     file = cache_dir() / "tokens" / f"{digest.hexdigest()[:24]}.pt"
     found = _read(file)
-    found = _read(file)
     if found is not None:
         return found
     encoded = encode()

@@ -12,8 +12,8 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.report.colours import (
-    COLOURS,
     DASHES,
+    GROUPS,
     MANY,
     PALETTE,
     WIDE_LABEL,
@@ -21,7 +21,9 @@ from lmzoo.lab.analysis.report.colours import (
 )
 from lmzoo.lab.analysis.report.curve_charts import curve_charts
 from lmzoo.lab.analysis.report.figure import write_figure
-from lmzoo.lab.analysis.report.forest import FILLS, SHAPES, forest_picture, forest_rows, picture
+from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows, picture
+from lmzoo.lab.analysis.verdict_lines import MEANINGS
+from lmzoo.lab.statistics.compared import SHOWN
 from tests.lab.analysis.browser import browse
 from tests.lab.analysis.recorded import PAGES, RECORDS, frame_of
 from tests.lab.analysis.report.test_screens import CLIPPED
@@ -117,7 +119,7 @@ def test_the_published_pictures_are_complete_and_follow_the_reader():
         ET.fromstring(text)
         blocks = re.findall(r":root \{.*?\}", text)
         light, dark = (set(re.findall(r"--([\w-]+):", block)) for block in blocks)
-        assert {name[6:-1] for name in COLOURS.values()} <= light
+        assert {own["colour"][6:-1] for own in GROUPS.values()} <= light
         assert set(re.findall(r"var\(--([\w-]+)\)", text)) <= light & dark
         assert "prefers-color-scheme: dark" in text
         assert not re.search(r"url\([^#]", text)
@@ -180,8 +182,9 @@ def test_colours_of_points_are_apart_for_people_who_see_fewer(kind):
 
 def test_a_grey_print_can_be_read():
     """Each verdict has a shape and fill of its own; colours of equal dashes differ in grey."""
-    kinds = {(SHAPES[group], FILLS[group] == "var(--bg)") for group in COLOURS}
-    assert len(kinds) == len(COLOURS)
+    kinds = {(own["shape"], own["fill"] == "var(--bg)") for own in GROUPS.values()}
+    assert len(kinds) == len(GROUPS)
+    assert {SHOWN.get(verdict, verdict) for verdict in MEANINGS} <= GROUPS.keys()
     grey = lab(linear(*PALETTE))[:, 0]
     assert abs(grey[: len(DASHES)] - grey[len(DASHES) :]).min() > 10
 
@@ -196,7 +199,7 @@ def test_the_colours_of_marks_can_be_seen():
     css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text()
     for block in re.findall(r":root \{(.*?)\}", css, re.DOTALL):
         theme = dict(re.findall(r"--([\w-]+): (#\w+)", block))
-        own = [theme[re.sub(r"var\(--(.*)\)", r"\1", name)] for name in COLOURS.values()]
+        own = [theme[group["colour"][6:-1]] for group in GROUPS.values()]
         for colour in (*own, *PALETTE):
             assert contrast(colour, theme["bg"]) >= SEEN, colour
     assert len({*PALETTE}) == len(PALETTE) >= MANY

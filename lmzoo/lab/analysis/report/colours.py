@@ -12,39 +12,24 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lmzoo.lab.analysis.render import filled
-from lmzoo.lab.analysis.verdict_lines import NOT_CONFIRMED, shown_verdict
-from lmzoo.lab.statistics.compared import (
-    BETTER,
-    BETTER_OPEN,
-    NEGLIGIBLE,
-    SHOWN,
-    UNDECIDED,
-    WORSE,
-    WORSE_OPEN,
-)
+from lmzoo.lab.analysis.verdict_lines import shown_verdict
 
-REFERENCE, BASELINE, NO_VERDICT = "reference", "baseline", "no verdict"
-BETTER_UNSURE, WORSE_UNSURE = (f"{verdict}, {NOT_CONFIRMED}" for verdict in (BETTER, WORSE))
-KEYS = (
-    *(BETTER, BETTER_OPEN, BETTER_UNSURE, REFERENCE, NEGLIGIBLE, UNDECIDED, NO_VERDICT),
-    *(WORSE_UNSURE, WORSE_OPEN, WORSE, BASELINE),
-)
-GROUPS = tuple(SHOWN.get(key, key) for key in KEYS)
-"""Verdicts, and the points that have none, as tables write them, in the order of plots."""
-COLOURS = {
-    group: f"var(--{key.replace(f', {NOT_CONFIRMED}', '-open').replace(' ', '-')})"
-    for group, key in zip(GROUPS, KEYS, strict=True)
-}
-COLOURS[REFERENCE] = "var(--fg)"
-"""Group -> its variable in `page.css`, which has a light and a dark value."""
-PALETTE = (
-    *("#468eff", "#059a85", "#d1735b", "#7852b7", "#b3288b", "#bc80bd"),
-    *("#5f6e2f", "#cd0025", "#991ffd", "#ff4908", "#f231f7", "#cc3c64"),
-)
+FOLDER = Path(__file__).parent
+CONFIGS: dict[str, Any] = json.loads((FOLDER / "charts.json").read_text("utf-8"))
+"""What each chart has, and Vega's configs: `page` of a picture and `paper` of a figure."""
+REFERENCE = "reference"
+BASELINE = "baseline"
+NO_VERDICT = "no verdict"
+GROUPS: dict[str, dict[str, str]] = CONFIGS["groups"]
+"""Verdicts, and the points that have none, as tables write them, in the order of plots: colour, a
+variable in `page.css` with a light and a dark value; shape, which points to where a verdict is,
+`turned` if the highest value is the best; open arrows are signs that no fresh seeds have repeated;
+and fill, none where something is open."""
+PALETTE: list[str] = CONFIGS["palette"]
 """Colours of points, in the order of the ranking: readable on white and on dark, and apart for
 people who see no red, no green or no blue. A colour and the sixth after it, which has the same
 dashes, are apart in grey."""
-DASHES = ([1, 0], [4, 2], [1, 1.5], [6, 2, 1, 2], [8, 3], [2, 2])
+DASHES: list[list[float]] = CONFIGS["dashes"]
 HEIGHT = 300
 """Pixels of a chart that has no row for each point."""
 MANY = 12
@@ -110,27 +95,22 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     return limit
 
 
-FOLDER = Path(__file__).parent
-CONFIGS: dict[str, Any] = json.loads((FOLDER / "charts.json").read_text("utf-8"))
-"""What each chart has, and Vega's configs: `page` of a picture and `paper` of a figure."""
-
-
 def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> dict[str, Any]:
     """Return the specification of Vega-Lite of a template, filled in, as wide as its page."""
-    content = json.loads(filled(FOLDER / f"{form}.json", **values))
+    content = json.loads(filled(FOLDER / f"{form}.json", height=HEIGHT, **values))
     heading = {"text": title, "subtitle": [*notes], "anchor": "start"}
     return {**CONFIGS["base"], **content, "title": heading}
 
 
-def by_verdict(values: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the encoding of the group of each row; the legend has the groups of these rows."""
+def by_verdict(kind: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the encoding of the groups of rows by their colour, shape or fill, with a legend."""
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     return {
         "field": "group",
         "type": "nominal",
         "title": None,
         "legend": {"orient": "top", "title": None},
-        "scale": {"domain": groups, "range": [values[group] for group in groups]},
+        "scale": {"domain": groups, "range": [GROUPS[group][kind] for group in groups]},
     }
 
 
@@ -183,11 +163,11 @@ def hues_of(ranked: pl.DataFrame) -> Hues:
     rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
     if len(groups) > MANY:
-        own = {group: COLOURS[group] for group in GROUPS if group in groups.values()}
+        own = {name: group["colour"] for name, group in GROUPS.items() if name in groups.values()}
         return Hues("group", own, groups)
     palette = iter(PALETTE)
     own = {
-        label: COLOURS[group] if group in (REFERENCE, BASELINE) else next(palette)
+        label: GROUPS[group]["colour"] if group in (REFERENCE, BASELINE) else next(palette)
         for label, group in groups.items()
     }
     return Hues("label", own, groups)

@@ -128,7 +128,6 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
         names = _names(frame, hues, low, high)
     return chart_of(
         "curves", "learning curves", [head, *notes],
-        height=HEIGHT,
         epochs=epochs,
         what=what,
         low=low,

@@ -15,13 +15,10 @@ from lmzoo.lab.analysis.formatting import effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
-    BETTER_UNSURE,
-    COLOURS,
     CONFIGS,
     GROUPS,
     LABEL_WIDTH,
     WIDE_LABEL,
-    WORSE_UNSURE,
     by_verdict,
     chart_of,
     group_of,
@@ -30,29 +27,16 @@ from lmzoo.lab.analysis.report.colours import (
     near_limit,
 )
 from lmzoo.lab.analysis.verdict_lines import counted_words
-from lmzoo.lab.statistics.compared import BETTER_OPEN, SHOWN, UNDECIDED, WORSE_OPEN
+from lmzoo.lab.statistics.compared import UNDECIDED
 
 SMALL, LARGE = 1e-3, 1e4
 """Margins outside these have numbers with an exponent beside them."""
-CHEVRONS = ("M0.5,-0.9L-0.7,0L0.5,0.9", "M-0.5,-0.9L0.7,0L-0.5,0.9")
-"""Open arrows to the left and to the right: signs that no fresh seeds have repeated."""
-MARKS = (
-    *("triangle-left", "triangle-left", CHEVRONS[0], "diamond", "circle", "circle", "square"),
-    *(CHEVRONS[1], "triangle-right", "triangle-right", "cross"),
-)
-SHAPES: dict[str, str] = dict(zip(GROUPS, MARKS, strict=True))
-TURNED = {"triangle-left": "triangle-right", CHEVRONS[0]: CHEVRONS[1]}
-TURNED |= {right: left for left, right in TURNED.items()}
-"""Shapes that point to where a verdict is: those of a metric whose highest value is the best."""
 PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
 """Pixels, and letters of a line of notes."""
 PICTURE: dict[str, Any] = CONFIGS["page"]
 """Vega's config of a picture; `page.js` has that of a page."""
 BASELINES = 1.25
 """Baselines do not widen the axis by more than this."""
-HOLLOW = {UNDECIDED, SHOWN[WORSE_OPEN], SHOWN[BETTER_OPEN], WORSE_UNSURE, BETTER_UNSURE}
-"""Verdicts that leave something open; their marks are not filled."""
-FILLS = {group: "var(--bg)" if group in HOLLOW else COLOURS[group] for group in GROUPS}
 
 
 def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
@@ -66,7 +50,8 @@ def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
     limit = _limit(rows, part["margin"].item(0))
     for row in rows:
         _place(row, limit)
-    return sorted(rows, key=lambda row: (GROUPS.index(row["group"]), row["difference"] or 0.0))
+    order = [*GROUPS]
+    return sorted(rows, key=lambda row: (order.index(row["group"]), row["difference"] or 0.0))
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,10 +123,10 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     if margin < SMALL or margin > LARGE:
         axis = {"format": "~g"}
     right = "worse"
-    shapes = SHAPES
+    shape = "shape"
     if part["higher_is_better"].item(0):
         right = "better"
-        shapes = {group: TURNED.get(own, own) for group, own in SHAPES.items()}
+        shape = "turned"
     has_thin = any(row["thin"] is not None for row in rows)
     has_arrows = any(row["arrows"] for row in rows)
     notes = [f"to the right is {right}"]
@@ -162,9 +147,9 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
         axis=axis,
         has_thin=has_thin,
         has_arrows=has_arrows,
-        stroke=by_verdict(COLOURS, rows),
-        shape=by_verdict(shapes, rows),
-        fill=by_verdict(FILLS, rows),
+        stroke=by_verdict("colour", rows),
+        shape=by_verdict(shape, rows),
+        fill=by_verdict("fill", rows),
     )  # fmt: skip
 
 

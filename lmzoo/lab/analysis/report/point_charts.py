@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import BASELINE, HEIGHT, Hues, chart_of, label_rows
+from lmzoo.lab.analysis.report.colours import BASELINE, Hues, chart_of, label_rows
 
 COSTS = {
     "parameters": "parameters",
@@ -69,7 +69,6 @@ def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str) -> Any:
     most = points[cost].max()
     return chart_of(
         "cost", f"loss against {cost}", ["dashed: the Pareto front, no point is better for less"],
-        height=HEIGHT,
         cost=cost,
         axis=COSTS[cost],
         what=what,

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import HEIGHT, Hues, chart_of
+from lmzoo.lab.analysis.report.colours import Hues, chart_of
 from lmzoo.lab.store.records import STATUSES
 
 SHOWN = (*STATUSES, "not ended")
@@ -46,7 +46,6 @@ def setting_chart(
     known = set(rows["status"])
     return chart_of(
         "setting", f"{name} of every setting", notes,
-        height=HEIGHT,
         name=name,
         what=what,
         log=log,

@@ -10,8 +10,7 @@ import polars as pl
 from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
-from lmzoo.lab.analysis.report.colours import COLOURS, by_verdict, chart_of, group_of
-from lmzoo.lab.analysis.report.forest import FILLS, SHAPES
+from lmzoo.lab.analysis.report.colours import by_verdict, chart_of, group_of
 
 NAME = "after-training"
 ROOM = 1.25
@@ -57,9 +56,9 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
         ticks=[0, *(x for tick in TICKS for x in (-tick, tick))],
         unit=UNITS.get(metric, metric),
         sides=SIDES,
-        stroke=by_verdict(COLOURS, rows),
-        shape=by_verdict(SHAPES, rows),
-        fill=by_verdict(FILLS, rows),
+        stroke=by_verdict("colour", rows),
+        shape=by_verdict("shape", rows),
+        fill=by_verdict("fill", rows),
     )  # fmt: skip
 
 
