@@ -32,23 +32,16 @@ class Layout:
 
     def __init__(self, template: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in template.named_parameters()}
-        self.widths = []
-        self._places = {}
-        begin = 0
-        for name, shape in self.shapes.items():
-            # Of a contiguous tensor of this shape; on "meta", so that no memory is taken.
-            strides = torch.empty(shape, device="meta").stride()
-            self._places[name] = (shape, strides, begin)
-            width = -(-shape.numel() // ALIGN) * ALIGN  # rounded up
-            self.widths.append(width)
-            begin += width
-        """Shape, strides and first column of each parameter."""
+        # Rounded up to whole cache lines.
+        self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
 
     def places(self) -> list[tuple[str, list[int], int]]:
         """Return name, shape and first column of each parameter."""
         found = []
-        for name, (shape, _, begin) in self._places.items():
+        begin = 0
+        for (name, shape), width in zip(self.shapes.items(), self.widths, strict=True):
             found.append((name, [*shape], begin))
+            begin += width
         return found
 
     @property
@@ -81,11 +74,8 @@ class Layout:
 
     def named(self, key: str, row: Any) -> dict[str, Tensor]:
         """Return views of one row, an array of the host, by the parameters' names."""
-        numbers = torch.from_numpy(row)
-        if key == STEP:
-            return dict(zip(self.shapes, numbers.unbind(), strict=True))
-        # By strides, not by slices: one call for each parameter.
-        return {n: numbers.as_strided(*place) for n, place in self._places.items()}
+        rows = self.split(key, torch.from_numpy(row)[None])
+        return {name: only for name, (only,) in rows.items()}
 
     def pieces(self, tensors: Mapping[str, Tensor], zeros: Float[Tensor, "N"]) -> list[Tensor]:
         """Return what joins to a row: the tensors by name, 0 where one is missing."""

@@ -31,7 +31,7 @@ from lmzoo.train.closed_form import load_estimate
 from lmzoo.train.evaluate import Losses, evaluate
 from lmzoo.train.optimisers import make_optimiser, set_rate
 from lmzoo.train.pack_layout import HostRow, Layout, Row
-from lmzoo.train.recipe import Recipe, Schedule
+from lmzoo.train.recipe import Recipe
 from lmzoo.train.step import Step
 
 State = dict[str, Any]
@@ -219,9 +219,6 @@ class Training:
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
         first = self.steps + 1
-        # The usual case, and the only one that needs no length of the schedule.
-        if self.recipe.schedule is Schedule.CONSTANT and first > self.recipe.warmup:
-            return [self.recipe.lr] * steps
         return [self.recipe.learning_rate(first + i, steps) for i in range(steps)]
 
     @property
