@@ -147,7 +147,7 @@ def _row(case: Case, found: Audit, floor: IidFloor | None) -> Row:
         "score": case.score,
         **found.deviations,
         "length": found.length,
-        "gradients": dict(found.gradients),
+        "gradients": found.gradients,
         "notes": list(found.notes),
         "iid": iid,
         "faults": faults,

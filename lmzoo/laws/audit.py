@@ -45,11 +45,11 @@ SIZES = r".*(chunk|window|block|segment|span|context).*"
 """Names of numbers at which a model may change."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Audit:
     """The deviation that each probe finds; None where the probe does not apply."""
 
-    deviations: Mapping[str, float | None]
+    deviations: dict[str, float | None]
     length: int
     tolerance: float
     notes: tuple[str, ...] = ()
@@ -129,15 +129,11 @@ def audit(
     # A model that is not causal has no next token: all sequences of a tiny task are summed instead.
     if built.score in (Score.EXACT, Score.CONDITIONAL) and not built.causal:
         tiny = model_subject(disturbed(build(task=TASK)))
-        found = _with(found, total=Probes(tiny).total())
+        found.deviations["total"] = Probes(tiny).total()
     if gradients:
         losses = dict(backward.zoo_losses(noisy, seed))
-        found = _with_gradients(found, noisy, losses)
+        _audit_gradients(found, noisy, losses)
     return found
-
-
-def _with(found: Audit, **deviations: float) -> Audit:
-    return replace(found, deviations={**found.deviations, **deviations})
 
 
 def _outside(
@@ -153,38 +149,37 @@ def _outside(
     found = measure(subject, seed)
     # A length that is given is the only one. Without the probe there is nothing to repeat.
     if not length and found.deviations["future"] is not None:
-        found = _at_longer_lengths(found, model, subject, seed)
-    if not gradients:
-        return found
-    if not isinstance(model, nn.Module):
-        raise UserError("--gradients needs a torch module; a function has no parameters")
-    run: Any = subject.outputs
-    cases = dict(backward.outside_losses(run, subject.vocab, subject.length, seed))
-    return _with_gradients(found, run.model, cases)
+        _audit_longer_lengths(found, model, subject, seed)
+    if gradients:
+        if not isinstance(model, nn.Module):
+            raise UserError("--gradients needs a torch module; a function has no parameters")
+        run: Any = subject.outputs
+        losses = dict(backward.outside_losses(run, subject.vocab, subject.length, seed))
+        _audit_gradients(found, run.model, losses)
+    return found
 
 
-def _at_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int) -> Audit:
-    """Return the audit with the leaks that longer sequences show."""
+def _audit_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int) -> None:
+    """Add the leaks that longer sequences show."""
     most = LONGEST
     if subject.length < LENGTH:
         most = subject.length  # it has no more positions
     worst = found.deviations["future"] or 0.0
-    notes = [*found.notes]
     for T in sorted({*LENGTHS, *_named_sizes(model)}):
         if most < T:
             break
         try:
             deviation, seen = sought_leaks(replace(subject, length=T), seed)
         except UserError as error:
-            notes.append(f"no leak was sought at length {T}: {error}")
+            found.notes += (f"no leak was sought at length {T}: {error}",)
             break
         worst = max(worst, deviation)
         if seen < T - 1:
-            notes.append(
+            found.notes += (
                 f"at length {T}, leaks were sought from {seen} of {T - 1} positions, "
-                "for lack of time"
+                "for lack of time",
             )
-    return replace(_with(found, future=worst), notes=tuple(notes))
+    found.deviations["future"] = worst
 
 
 def _named_sizes(model: Any) -> list[int]:
@@ -203,19 +198,18 @@ def _named_sizes(model: Any) -> list[int]:
     return [2 * size + 2 for size in sizes if 1 < size <= LONGEST // 2 - 1]
 
 
-def _with_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> Audit:
+def _audit_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> None:
     parameters, fixed = backward.trained_parameters(module)
     if not parameters:
-        notes = (*found.notes, "no parameter is trained: it has no gradient")
-        return replace(found, notes=notes)
-    deviations, faults = backward.compare_gradients(parameters, losses, fixed)
-    found = replace(found, gradients=deviations)
+        found.notes += ("no parameter is trained: it has no gradient",)
+        return
+    found.gradients, faults = backward.compare_gradients(parameters, losses, fixed)
     estimates = [getattr(own, "estimated_gradient", "") for own in module.modules()]
     said = ", ".join(dict.fromkeys(str(estimate) for estimate in estimates if estimate))
     if faults and said:
-        notes = (*found.notes, f"the gradient is an estimate on purpose: {said}")
-        return replace(found, notes=notes)
-    return replace(found, wrong_gradients=tuple(faults))
+        found.notes += (f"the gradient is an estimate on purpose: {said}",)
+    else:
+        found.wrong_gradients = tuple(faults)
 
 
 def measure(subject: Subject, seed: int = 0) -> Audit:

@@ -20,9 +20,11 @@ the entries before u depend on the tokens before u only.
 
 import copy
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -60,39 +62,11 @@ class Probe(NamedTuple):
 
     heading: str
     fault: str
-    slack: float = 1.0  # of the tolerance; other shapes are rounded otherwise
+    slack: float = 1.0
 
 
-PROBES = {
-    "again": Probe(
-        "equal calls",
-        "two equal calls differ by {:.2g} nats: the model keeps state from call to call, or draws "
-        "numbers that no seed fixes; nothing else was probed",
-    ),
-    "future": Probe(
-        "later token",
-        "leak: a score changes by {:.2g} nats when a later token changes",
-    ),
-    "itself": Probe(
-        "own token",
-        "leak: the sum of the probabilities of all tokens at one position differs from 1 by "
-        "{:.2g}; scores depend on their own token, or are not normalised",
-    ),
-    "total": Probe(
-        "total",
-        "the sum of the probabilities of all sequences differs from 1 by {:.2g}",
-    ),
-    "pads": Probe("padding", "a score changes by {:.2g} nats when the padding changes"),
-    "mates": Probe(
-        "batch",
-        "leak: a score changes by {:.2g} nats when the other sequences of the batch change",
-    ),
-    "steps": Probe(
-        "step by step",
-        "a score differs by {:.2g} nats between one pass and a computation step by step",
-        slack=10.0,
-    ),
-}
+TABLE = tomllib.loads(Path(__file__).with_name("probes.toml").read_text("utf-8"))
+PROBES = {name: Probe(**own) for name, own in TABLE.items()}
 """The probes, by the names of their methods."""
 
 
@@ -131,18 +105,16 @@ class Probes:
         self.cuts = cut_positions(subject.length)
         task = Task(vocab=subject.vocab, length=subject.length)
         self.tokens, self.lengths = batch(task, max(ROWS, len(self.cuts)), seed)
+        # Kept: `future` and `itself` replace the same tokens.
+        self._continued = cache(self._replace)
         self.tokens[1::2] %= 5  # few tokens, so that a long sequence repeats its beginning
-        self._continued: dict[tuple[int, bool], Tensor] = {}
 
     def again(self) -> float:
         """Call the model twice."""
         # Two rows are enough: state that is kept shows at the first call after another.
         rows = (self.tokens[:2], self.lengths[:2])
-        modes = [False]
-        if self.subject.trains:
-            modes.append(True)
         worst = 0.0
-        for training in modes:
+        for training in {False, self.subject.trains}:
             first = self._outputs(*rows, training=training)
             second = self._outputs(*rows, training=training)
             worst = max(worst, _deviation(second, first))
@@ -160,7 +132,7 @@ class Probes:
     def _pairs(self, *, training: bool) -> Iterator[tuple[list[int], list[Tensor]]]:
         """Yield positions, and the outputs of two batches that differ from these positions on."""
         for v in range(1, min(self.subject.vocab, 3)):
-            pair = [self._with(token, training=training) for token in (0, v)]
+            pair = [self._continued(token, training) for token in (0, v)]
             yield self.cuts, pair
         if self.subject.length > 2:
             yield from self._drawn_pairs(training=training)
@@ -295,23 +267,19 @@ class Probes:
         second = self.subject.outputs(*rows, training=training, noise=1)
         return first.equal(second)
 
-    def _with(self, token: int, *, training: bool) -> Tensor:
-        """Return the outputs with this token at position cuts[i] of row i, and others after it."""
-        # Kept: `future` and `itself` replace the same tokens.
-        key = (token, training)
-        if key not in self._continued:
-            rows = torch.arange(len(self.cuts))
-            self._continued[key] = self._replace(rows, token, training=training)
-        return self._continued[key]
+    def _replace(self, token: int, training: bool, step: int = 1) -> Tensor:  # noqa: FBT001
+        """Return the outputs with this token at position cuts[i] of row i, and others after it.
 
-    def _replace(self, rows: Tensor, token: int, *, training: bool) -> Tensor:
-        cuts = torch.tensor(self.cuts)[rows, None]
+        Only every `step`-th row is computed.
+        """
+        count = len(self.cuts)
+        cuts = torch.tensor(self.cuts)[:, None]
         t = torch.arange(self.subject.length)
-        later = self._random(len(self.cuts), seed=4 + token)[rows]
-        tokens = self.tokens[rows].where(t < cuts, later)
+        later = self._random(count, seed=4 + token)
+        tokens = self.tokens[:count].where(t < cuts, later)
         tokens = tokens.masked_fill(t == cuts, token)
-        full = torch.full((len(rows),), self.subject.length)
-        return self._outputs(tokens, full, training=training)
+        full = torch.full((count,), self.subject.length)
+        return self._outputs(tokens[::step], full[::step], training=training)
 
     def _totals(self) -> Iterator[Tensor]:
         V = self.subject.vocab
@@ -319,7 +287,8 @@ class Probes:
         count = len(self.cuts)
         # Fewer positions where the vocabulary is large: a sum over it needs a pass for each token.
         step = max(1, min(count, V * T * count // SUMMED))
-        rows = torch.arange(count)[::step]
+        places = torch.tensor(self.cuts)[::step]
+        rows = torch.arange(len(places))
         whole = V <= SAMPLED
         generator = torch.Generator().manual_seed(self.seed)
         if whole:
@@ -327,19 +296,15 @@ class Probes:
         else:
             some = torch.randperm(V, generator=generator)[:SAMPLED].tolist()
         for training in self.modes:
-            first = self._with(0, training=training)
+            first = self._continued(0, training)
             if first.dim() == 3:
                 # The sum of all columns, which a runner adds as the last one.
                 yield first[..., -1].double().exp()
                 continue
             total = torch.zeros(len(rows), dtype=torch.float64)
             for v in some:
-                if len(rows) == count:
-                    scores = self._with(v, training=training)
-                else:
-                    scores = self._replace(rows, v, training=training)
-                places = torch.tensor(self.cuts)[rows]
-                total += scores[torch.arange(len(rows)), places].exp()
+                scores = self._continued(v, training, step)
+                total += scores[rows, places].exp()
             # Of a part of the vocabulary, only a sum above 1 is a fault.
             if not whole:
                 total = total.clamp_min(1)

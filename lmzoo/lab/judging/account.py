@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import polars as pl
@@ -431,8 +432,6 @@ def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series
     if is_text or values.dtype.is_numeric():
         read = given.cast(pl.Float64, strict=False)
     is_plain = read.is_nan() | (read.abs() <= LARGEST)
-    if not is_text:
-        is_plain |= read.is_infinite()
     # The few others are read one by one: 1e999, Infinity, a Decimal, a text, which is refused.
     odd = given.is_not_null() & usable & ~is_plain.fill_null(value=False)
     places = odd.arg_true()
@@ -448,12 +447,8 @@ def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series
             ) from None
     # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)
-    large = read.abs() > 2**53
-    if is_text:
-        large &= given.str.contains(r"^[+-]?\d+$")
-    count = 0
-    if is_text or values.dtype.is_integer():
-        count = large.sum()
+    large = given.filter(read.abs() > 2**53)
+    count = sum(bool(re.fullmatch(r"[+-]?\d+", str(cell))) for cell in large)
     if count:
         notes.append(f"{values.name}: {count} integers above 2^53 are rounded to 16 digits")
     return read
@@ -490,20 +485,11 @@ def _seeds(values: pl.Series, notes: list[str]) -> pl.Series:
 def _seed(label: str | None) -> str | None:
     if label is None or label.lower() in NOTHING:
         return None
-    whole = re.fullmatch(r"([+-]?)0*(\d+?)(\.0*)?", label)
-    if whole:
-        sign = ""
-        if whole[2] != "0":
-            sign = whole[1].strip("+")
-        return sign + whole[2]
-    # A spreadsheet writes 1e3 for the seed 1000.
-    with_exponent = re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", label)
-    if with_exponent:
-        exact = float(label)
-    else:
-        exact = math.nan
-    if exact < 2**53 and exact.is_integer():
-        return str(int(exact))
+    # A spreadsheet writes 1e3 for the seed 1000. A longer exponent would take long.
+    if re.fullmatch(r"[+-]?\d+(\.\d*)?([eE]\+?\d{1,2})?", label):
+        exact = Decimal(label)
+        if exact == exact.to_integral_value():
+            return str(int(exact))
     return label
 
 
@@ -560,17 +546,21 @@ def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame)
 def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each: str) -> list[str]:
     """Return a note that names the columns whose values variants share: seeds, other factors."""
     found = []
-    of_runs = frame.gather(runs["row"])
     for name in (c for c in free if not is_state(c)):
-        cells = pl.DataFrame({"cell": mapped(of_runs[name], plain), "variant": runs["variant"]})
         # What is measured is another number in each run; a seed or a factor is shared.
-        owners = cells.drop_nulls("cell").group_by("cell").agg(pl.col("variant").n_unique())
+        owners = _numbers_of(frame[name], runs, "variant", "cell")
         shared = owners["variant"] > 1
         is_number = all(re.fullmatch(NUMBER, text) for text in owners["cell"])
         if len(shared) > 1 and (shared.all() if is_number else shared.any()):
             found.append(name)
     ways = "a seed (--seed), a step (--step) or a factor (--by)"
     return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
+
+
+def _numbers_of(values: pl.Series, runs: pl.DataFrame, counted: str, by: str) -> pl.DataFrame:
+    """Return how many different cells of a column each variant has, or variants each cell."""
+    cells = runs.select("variant", cell=mapped(values.gather(runs["row"]), plain))
+    return cells.drop_nulls("cell").group_by(by).agg(pl.col(counted).n_unique())
 
 
 SETTING = re.compile(r"(config|params|hparams)[./].*", re.IGNORECASE)
@@ -581,13 +571,12 @@ DIFFER = "settings differ between runs of one variant: "
 
 def _differing(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame) -> Iterator[str]:
     """Yield a note that names the settings in which runs of one variant differ, as in a search."""
-    of_runs = frame.gather(runs["row"])
-    found = []
-    for name in (c for c in free if SETTING.fullmatch(c) and not SEED_NAME.fullmatch(c)):
-        cells = pl.DataFrame({"cell": mapped(of_runs[name], plain), "variant": runs["variant"]})
-        values = cells.drop_nulls("cell").group_by("variant").agg(pl.col("cell").n_unique())
-        if (values["cell"] > 1).any():
-            found.append(name)
+    settings = [c for c in free if SETTING.fullmatch(c) and not SEED_NAME.fullmatch(c)]
+    found = [
+        name
+        for name in settings
+        if (_numbers_of(frame[name], runs, "cell", "variant")["cell"] > 1).any()
+    ]
     if found:
         yield f"{DIFFER}{some(found)}; a difference may be theirs"
 

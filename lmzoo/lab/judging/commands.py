@@ -28,7 +28,7 @@ from lmzoo.base.environment import Environment, differences, present
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
 from lmzoo.base.shell import command_environment, named_files, noticed
-from lmzoo.lab.judging.texts import SAME, flat_row, loose_object, number, objects
+from lmzoo.lab.judging.texts import SAME, check_margin, flat_row, loose_object, number, objects
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,
     UNDECIDED,
@@ -344,12 +344,12 @@ def judge_commands(
     out_of_time = False
     for wanted in (one.seeds for one in schedule):
         for seed, arm in itertools.product(range(1, 1 + wanted), arms):
-            if (arm.identity, seed) in results.values or out_of_time:
-                continue
-            if time.monotonic() > deadline:
-                out_of_time = True
+            if (arm.identity, seed) in results.values:
                 continue
             begun = time.monotonic()
+            out_of_time = begun > deadline
+            if out_of_time:
+                break
             value = arm.run(seed, say)
             results.add(arm, seed, value, time.monotonic() - begun)
             say(f"{arm.name}, seed {seed}: {value:g}")
@@ -385,14 +385,12 @@ def judge_commands(
 def _check_arguments(arms: tuple[Arm, Arm], margin: float, max_seeds: int, minutes: float) -> None:
     if max_seeds < 2:
         raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
+    check_margin(margin)
     if not minutes >= 0:
         raise UserError(f"a budget of {minutes:g} minutes; give 0 or more")
-    if not 0 <= margin < math.inf:
-        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
     for arm in arms:
         if SEED not in arm.command:
-            hint = "write it where the seed goes"
-            raise UserError(f"{arm.name} has no {SEED}: {arm.command!r}; {hint}")
+            raise UserError(f"{arm.name} has no {SEED}, the place of its seed: {arm.command!r}")
     if arms[0].identity == arms[1].identity:
         raise UserError("base and candidate are the same command; change one of them")
 

@@ -25,10 +25,8 @@ def large_table(file: Path, question: Any) -> Source | None:
     """Return what a question needs of a large table; None if it is small, or not plain."""
     if not file.is_file() or file.stat().st_size < LARGE:
         return None
-    scan, separator = _scan(file)
-    if scan is None:
-        return None
-    with contextlib.suppress(pl.exceptions.PolarsError):
+    with contextlib.suppress(UserError, pl.exceptions.PolarsError):
+        scan, separator = _scan(file)
         schema = scan.collect_schema()
         if any(dtype.is_nested() or dtype == pl.Binary for dtype in schema.values()):
             return None
@@ -49,8 +47,12 @@ def large_table(file: Path, question: Any) -> Source | None:
     return None
 
 
-def _scan(file: Path) -> tuple[pl.LazyFrame | None, str]:
-    """Return the scan of a plain table, and the separator of a CSV."""
+def _scan(file: Path) -> tuple[pl.LazyFrame, str]:
+    """Return the scan of a table, and the separator of a CSV; a `UserError` if it is not plain.
+
+    Of a plain CSV, polars reads the beginning as `read_csv` does.
+    """
+    not_plain = UserError(f"{file} is not read by columns")
     with (
         file.open("rb") as opened,
         mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
@@ -58,19 +60,10 @@ def _scan(file: Path) -> tuple[pl.LazyFrame | None, str]:
         if content[:4] == b"PAR1":
             return pl.scan_parquet(file), ""
         if content[-1:] != b"\n" or content.find(b"\0") >= 0:
-            return None, ""
+            raise not_plain
         if content[:1] == b"{":
             return pl.scan_ndjson(file, infer_schema_length=HEAD), ""
-        separator = _separator(content)
-        if not separator:
-            return None, ""
-        return pl.scan_csv(file, separator=separator, infer_schema=False), separator
-
-
-def _separator(content: mmap.mmap) -> str:
-    """Return the separator of a table whose beginning polars reads as `read_csv` does, else ""."""
-    head = content[: content.rfind(b"\n", 0, 2**16) + 1]
-    with contextlib.suppress(UserError, pl.exceptions.PolarsError):
+        head = content[: content.rfind(b"\n", 0, 2**16) + 1]
         separator, _ = separator_of(below_comments(decoded(head)))
         ours = read_csv(decoded(head))
         theirs = pl.read_csv(head, separator=separator, infer_schema=False)
@@ -78,9 +71,9 @@ def _separator(content: mmap.mmap) -> str:
         if separator != ",":
             odd.append(b",")
         is_odd = any(content.find(mark) >= 0 for mark in odd)
-        if ours.frame.equals(theirs) and not is_odd and not ours.unclear:
-            return separator
-    return ""
+        if is_odd or ours.unclear or not ours.frame.equals(theirs):
+            raise not_plain
+    return pl.scan_csv(file, separator=separator, infer_schema=False), separator
 
 
 def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:

@@ -49,7 +49,6 @@ from lmzoo.lab.judging.trackers import (
     read_mlflow_run,
     read_settings,
     read_wandb_logs,
-    started,
 )  # fmt: skip
 
 OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
@@ -84,6 +83,8 @@ def read_results(path: str | Path, question: Any = None) -> Source:
     except UserError as error:
         text = f"{file}: {error}".replace(f"{file}: {file}", str(file))
         raise UserError(" ".join(text.split())) from error
+    except ImportError as error:
+        raise UserError(f"{file} needs {error.name}: pip install {error.name}") from None
     except Exception as error:  # readers of damaged files raise any
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise UserError(f"cannot read {file}: {reason}") from error
@@ -115,14 +116,18 @@ def as_source(given: Any, question: Any = None) -> Source:
         return Source(frame_of(results))
     if any(name is not None for name in results.index.names):
         results = results.reset_index()
-    names = Counter(str(name) for name in results.columns)
-    if twice := [name for name, count in names.items() if count > 1]:
+    results = results.rename(columns=str)
+    twice = results.columns[results.columns.duplicated()]
+    if len(twice):
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")
     nans = results.isna()
-    said = ["NaN in a pandas frame is a missing value; a polars frame tells it from a diverged run"]
-    plain = results.astype(object).where(~nans, None)
-    columns = {str(name): plain[name].tolist() for name in results.columns}
-    return Source(pl.DataFrame(columns, strict=False), notes=said if nans.any(axis=None) else [])
+    columns = results.astype(object).where(~nans, None).to_dict("list")
+    source = Source(pl.DataFrame(columns, strict=False))
+    if nans.any(axis=None):
+        source.notes.append(
+            "NaN in a pandas frame is a missing value; a polars frame tells it from a diverged run"
+        )
+    return source
 
 
 def _content(content: bytes, file: Path) -> Source:
@@ -232,10 +237,10 @@ def _mlflow_runs(path: Path) -> Source | None:
         return None
     # And those whose meta.yaml is lost, but no logged models of MLflow 3.
     runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
-    rows: list[tuple[int, dict[str, Row]]] = []
+    rows = []
     for run in sorted(run for run in runs if run.parent.name != "models"):
         try:
-            rows.append((started(run), read_mlflow_run(run)))
+            rows.append(read_mlflow_run(run))
         except Exception as error:
             raise UserError(f"{run} has a damaged file: {error}; delete it") from error
     return source_of(row for _, row in sorted(rows, key=lambda own: own[0]))

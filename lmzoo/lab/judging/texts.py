@@ -448,6 +448,12 @@ def number(value: Any) -> float:
     return result
 
 
+def check_margin(margin: float) -> None:
+    """Raise a `UserError` unless a margin is a number of 0 or more."""
+    if not 0 <= margin < math.inf:
+        raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
+
+
 def plain(values: pl.Series) -> list[str | None]:
     """Return the texts of cells; blanks around them and forms of Unicode do not count."""
     texts = ("" if v is None else normalize("NFC", str(v)) for v in values)

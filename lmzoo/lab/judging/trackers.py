@@ -15,8 +15,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import json_value
 from lmzoo.lab.judging.texts import (
@@ -81,27 +79,22 @@ def read_journal(content: bytes) -> Source:
 
 
 def _optuna(opened: Any) -> Source:
-    try:
-        import optuna
-    except ImportError:
-        raise UserError("a storage of Optuna needs optuna: pip install optuna") from None
+    import optuna
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            storage = opened(optuna)
-            names = optuna.get_all_study_names(storage)
-            studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
-            found = [(study, study.get_trials(deepcopy=False)) for study in studies]
-            return _trials(found)
-        except (RuntimeError, optuna.exceptions.OptunaError) as error:
-            raise UserError(f"optuna: {' '.join(str(error).split())}") from error
+        storage = opened(optuna)
+        names = optuna.get_all_study_names(storage)
+        studies = [optuna.load_study(study_name=name, storage=storage) for name in names]
+        return _trials(studies)
 
 
-def _trials(studies: Sequence[tuple[Any, Sequence[Any]]]) -> Source:
+def _trials(studies: Sequence[Any]) -> Source:
     """Return the trials of studies, each value by its number and by the name of its metric."""
     higher: dict[str, bool | None] = {}
     rows: list[dict[str, Row]] = []
-    for study, trials in studies:
+    for study in studies:
+        trials = study.get_trials(deepcopy=False)
         named = study.metric_names or ()
         columns = [
             (f"value_{i}" if i else "value", *named[i : i + 1])
@@ -142,8 +135,11 @@ REFERENCE = r"\$\{([\w./-]+)\}"
 """A reference to another setting, as OmegaConf and Hydra write it."""
 
 
-def read_mlflow_run(folder: Path) -> dict[str, Row]:
-    """Return a run of MLflow's folders, with the last value of each metric, as MLflow has it."""
+def read_mlflow_run(folder: Path) -> tuple[str, dict[str, Row]]:
+    """Return when a run of MLflow's folders began, "" if that is not known, and its parts.
+
+    The last value of each metric counts, as MLflow has it.
+    """
     meta = read_settings(folder / "meta.yaml")
     above = read_settings(folder.parent / "meta.yaml")
     run: Row = {RUN: meta.get("run_name") or folder.name, RUN_ID: folder.name}
@@ -166,7 +162,7 @@ def read_mlflow_run(folder: Path) -> dict[str, Row]:
                 run[PARENT] = text
             elif text and not key.startswith("mlflow."):
                 own[key] = text
-    return row
+    return meta.get("start_time", ""), row
 
 
 def _logged(line: str) -> tuple[int, int, float]:
@@ -175,22 +171,14 @@ def _logged(line: str) -> tuple[int, int, float]:
     return int(*step), int(time), number(value)
 
 
-def started(folder: Path) -> int:
-    """Return when a run of MLflow's folders began; 0 if that is not known."""
-    text = read_settings(folder / "meta.yaml").get("start_time", "")
-    return int(text) if text.isdecimal() else 0
-
-
 def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
     """Return the runs in logs that W&B writes on this machine, also while they are written.
 
     Logs of one id are one run, which was resumed.
     """
-    try:
-        from google.protobuf.message import DecodeError
-        from wandb.proto import wandb_internal_pb2
-    except ImportError:
-        raise UserError("logs of W&B need wandb: pip install wandb") from None
+    from google.protobuf.message import DecodeError
+    from wandb.proto import wandb_internal_pb2
+
     rows: dict[str, dict[str, Row]] = {}
     higher: dict[str, bool | None] = {}
     for file in files:
@@ -263,24 +251,21 @@ def read_boards(
 
 def _board_run(folder: Path) -> dict[str, Row]:
     """Return the settings and the scalars of a folder: those of the largest step."""
-    try:
-        from tensorboard.backend.event_processing import event_accumulator
-        from tensorboard.plugins.hparams import plugin_data_pb2
-        from tensorboard.util.tensor_util import make_ndarray
-    except ImportError:
-        raise UserError("event files need tensorboard: pip install tensorboard") from None
-    # 0: all events, not a sample of them.
-    events = event_accumulator.EventAccumulator(str(folder), {"scalars": 0, "tensors": 0})
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+    from tensorboard.plugins.hparams import plugin_data_pb2
+    from tensorboard.util.tensor_util import make_ndarray
+
+    # It makes tensors of scalars. 0: all events, not a sample of them.
+    events = EventAccumulator(str(folder), {"tensors": 0})
     events.Reload()
     scalars: Row = {}
     steps: Row = {}
-    found = {tag: events.Scalars(tag) for tag in events.Tags()["scalars"]}
-    found = {tag: events.Tensors(tag) for tag in events.Tags()["tensors"]} | found
-    for tag, own in found.items():
-        *_, last = sorted(own, key=lambda event: event.step)  # not all are written in order
-        value = last.value if tag in events.Tags()["scalars"] else make_ndarray(last.tensor_proto)
-        if np.size(value) == 1 and np.asarray(value).dtype.kind in "fiub":
-            scalars[tag] = float(np.asarray(value).item())
+    for tag in events.Tags()["tensors"]:
+        # Not all are written in order.
+        *_, last = sorted(events.Tensors(tag), key=lambda event: event.step)
+        value = make_ndarray(last.tensor_proto)
+        if value.size == 1 and value.dtype.kind in "fiub":
+            scalars[tag] = float(value.item())
             steps[f"{tag}{LAST_STEP}"] = last.step
     config: Row = {}
     with contextlib.suppress(KeyError):

@@ -21,6 +21,7 @@ from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import MEANINGS, NOT_CONFIRMED, SHOWN
 from lmzoo.lab.judging.account import DIFFER, NO_PAIR, Account, Question, account
+from lmzoo.lab.judging.texts import check_margin
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.draws import follow_line
@@ -70,10 +71,7 @@ def judged(results: Any, question: Question) -> Judged:
 
     A single variant has a table without a verdict.
     """
-    if not 0 <= question.margin < math.inf:
-        raise UserError(
-            f"margin {question.margin} is not a number of 0 or more; give one, as 0.002"
-        )
+    check_margin(question.margin)
     found = account(results, question)
     q = found.question
     if q.paired and q.seed is None:
