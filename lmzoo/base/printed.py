@@ -52,6 +52,11 @@ def with_digits(text: str) -> str:
     return NOT_FINITE.sub(lambda found: f"0.{'':0<{len(found[0]) - 2}}", text)
 
 
+def counted(number: int, noun: str) -> str:
+    """Return `1 worker`, `2 workers`."""
+    return f"{number} {noun}" + "s" * (number != 1)
+
+
 def duration(seconds: float) -> str:
     """Format a time as `45 s`, `12 min` or `3.4 h`."""
     if seconds < 90:

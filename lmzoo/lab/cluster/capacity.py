@@ -23,6 +23,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.printed import counted
 from lmzoo.lab.cluster import connection
 from lmzoo.lab.cluster.growth import Growth, read_growth
 from lmzoo.lab.cluster.resources import Resources
@@ -79,7 +80,7 @@ class Capacity:
         """Return what the sweep uses: `8 GPUs on 2 nodes`, `2 CPU cores of this machine`."""
         live = self._live()
         coming = self._coming()
-        nodes = _count(sum(map(bool, live + coming)), "node")
+        nodes = counted(sum(map(bool, live + coming)), "node")
         if not connection.ADDRESS:
             text = f"{self._amount(sum(live))} of this machine"
         elif any(coming):
@@ -88,7 +89,7 @@ class Capacity:
             text = f"{self._amount(sum(live))} on {nodes}"
         most = self.resources.concurrent
         if most:
-            text += f", at most {_count(most, 'worker')}"
+            text += f", at most {counted(most, 'worker')}"
         return text
 
     def waiting(self, wanted: int | None = None) -> str:
@@ -99,13 +100,19 @@ class Capacity:
         """
         live = self.live()
         there = len(self._look())
-        if held := self._held_by_others(live if wanted is None else min(wanted, live)):
+        if wanted is None:
+            wanted = max(live, self.limit())
+        held = self._held_by_others(min(wanted, live))
+        if held:
             return held
-        verb = "is there" if there == 1 else "are there"
+        verb = "are there"
+        if there == 1:
+            verb = "is there"
         if self._growth.nodes is None:
-            waits = f"waiting for a node with {self.resources}, {_count(there, 'node')} {verb}"
-            return "" if live else waits
-        missing = min(self.limit() if wanted is None else wanted, self.limit()) - live
+            if live:
+                return ""
+            return f"waiting for a node with {self.resources}, {counted(there, 'node')} {verb}"
+        missing = min(wanted, self.limit()) - live
         nodes = 0
         workers = 0
         for on_node in self._coming():
@@ -114,20 +121,29 @@ class Capacity:
                 workers += on_node
         if not nodes:
             return ""
-        known = self._typical() is not None or all(t.resources for t in self._growth.types)
-        what = self._amount(min(workers, missing)) if known else _count(nodes, "machine")
+        what = counted(nodes, "machine")
+        if self._typical() is not None or all(t.resources for t in self._growth.types):
+            what = self._amount(min(workers, missing))
         return f"waiting for {what}, {there} of {there + nodes} nodes {verb}"
 
     def _held_by_others(self, wanted: int) -> str:
         """Return `waiting for 2 CPU cores that others hold` once this lasts; else ""."""
         missing = wanted - self.started
+        if not self._is_short(missing):
+            self._short_since = math.inf
+            return ""
         now = time.monotonic()
-        needed = self.resources.bundle if connection.ADDRESS and missing > 0 else {}
-        free = ray.available_resources() if needed else {}
-        short = any(free.get(name, 0.0) < amount for name, amount in needed.items())
-        self._short_since = min(self._short_since, now) if short else math.inf
-        lasts = now - self._short_since >= HELD_SECONDS
-        return f"waiting for {self._amount(missing)} that others hold" if lasts else ""
+        self._short_since = min(self._short_since, now)
+        if now - self._short_since < HELD_SECONDS:
+            return ""
+        return f"waiting for {self._amount(missing)} that others hold"
+
+    def _is_short(self, missing: int) -> bool:
+        """Return whether workers are missing, and the cluster has no room for one of them."""
+        if not connection.ADDRESS or missing <= 0:
+            return False
+        free = ray.available_resources()
+        return any(free.get(name, 0.0) < need for name, need in self.resources.bundle.items())
 
     def check(self) -> None:
         """Raise a `UserError` if a worker can run on no node that is there or may come."""
@@ -225,11 +241,12 @@ class Capacity:
         return min(workers, self.resources.concurrent or workers)
 
     def _amount(self, workers: int) -> str:
-        cpus = self.resources.cpus
         gpus = self.resources.gpus
-        if gpus == 1 or (not gpus and cpus == 1):
-            return _count(workers, "GPU" if gpus else "CPU core")
-        return f"{_count(workers, 'worker')} of {self.resources}"
+        if gpus == 1:
+            return counted(workers, "GPU")
+        if not gpus and self.resources.cpus == 1:
+            return counted(workers, "CPU core")
+        return f"{counted(workers, 'worker')} of {self.resources}"
 
 
 def _read_on_head(nodes: Mapping[str, Node]) -> "ray.ObjectRef[Growth]":
@@ -243,7 +260,3 @@ def _read_on_head(nodes: Mapping[str, Node]) -> "ray.ObjectRef[Growth]":
 
 def _shape(node: Node) -> tuple[float, float]:
     return node.get("CPU", 0), node.get("GPU", 0)
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + "s" * (number != 1)

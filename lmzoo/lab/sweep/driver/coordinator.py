@@ -327,14 +327,18 @@ class Coordinator:
                 self._step(actor, Assignment())
 
     def _died(self, actor: Actor, error: RayError) -> None:
-        place = ""
         reason = ""
-        if found := LOW_MEMORY.search(str(error)):
-            place = f"{found[1]} ({found[2]})" if found[1] else "which is not known"
-            own = [a.place for a in self.actors.values() if a.place.endswith(place[-8:])]
-            place = own[0] if own else place
+        counts = True
+        found = LOW_MEMORY.search(str(error))
+        if found:
+            place = "which is not known"
+            if found[1]:
+                place = f"{found[1]} ({found[2]})"
+            for other in self.actors.values():
+                if other.place.endswith(place[-8:]):
+                    place = other.place  # Ray names the address, a worker its host
             reason = OUT_OF_MEMORY.format(place)
-        counts = not place or not self._is_known_shortage(place, reason)
+            counts = not self._is_known_shortage(place, reason)
         self._ended(actor, reason, counts=counts)
         ray.kill(actor.handle)  # a node that does not answer may answer later
 

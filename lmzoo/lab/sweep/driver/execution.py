@@ -163,7 +163,10 @@ class Sweep:
         for run_id, changed in planner.store.changed.items():
             words = ", ".join(f"{name} {old} (now {new})" for name, (old, new) in changed.items())
             run = planner.find(run_id)
-            groups.setdefault(words, []).append(run.display_label if run else run_id)
+            label = run_id
+            if run:
+                label = run.display_label
+            groups.setdefault(words, []).append(label)
         for words, labels in groups.items():
             count = len(labels)
             where = listed(dict.fromkeys(labels))
@@ -291,7 +294,10 @@ class Sweep:
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}", markup=False)
         listeners = [console, *self.study.listeners]
-        fleet = Fleet(planner, packer, listeners, GPU_BYTES if capacity.resources.gpus else 0)
+        memory = 0
+        if capacity.resources.gpus:
+            memory = GPU_BYTES
+        fleet = Fleet(planner, packer, listeners, memory)
         console.fleet = fleet
         console.workers = capacity.live
         console.waiting = lambda: capacity.waiting(fleet.wanted(capacity.limit()))

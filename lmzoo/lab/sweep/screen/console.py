@@ -22,7 +22,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from lmzoo.base.printed import duration
+from lmzoo.base.printed import counted, duration
 from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import PlannedRun
@@ -108,15 +108,12 @@ class Console:
 
     def _loss(self, run: PlannedRun) -> str:
         """Return the best loss with its unit and the sign that its reader expects."""
-        unit = UNIT
-        sign = 1
-        if self.fleet:
-            unit = self.fleet.planner.study.shown_unit
-            sign = self.fleet.planner.study.sign
+        assert self.fleet is not None
+        study = self.fleet.planner.study
         loss = "—"
         if run.best_loss is not None:
-            loss = f"{sign * run.best_loss:.4f} {unit}"
-        if unit == UNIT:
+            loss = f"{study.sign * run.best_loss:.4f} {study.shown_unit}"
+        if study.shown_unit == UNIT:
             return f"valid loss {loss}"
         return loss  # the unit of a function or a command says what is measured
 
@@ -179,10 +176,10 @@ class Console:
         if self.devices:
             devices = f" ({self.devices})"
         if self.fleet.done:
-            return f"{_count(room, 'worker')}{devices}"
+            return f"{counted(room, 'worker')}{devices}"
         runs = ""
         if training:
-            runs = f" {_count(sum(training), 'run')}"
+            runs = f" {counted(sum(training), 'run')}"
         return f"{len(training)} of {room} workers train{runs}{devices}"
 
     def _print_progress(self) -> None:
@@ -206,11 +203,6 @@ class Console:
 
     def _print(self, line: str) -> None:
         self.stderr.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _count(number: int, noun: str) -> str:
-    """Return `1 worker`, `2 workers`."""
-    return f"{number} {noun}" + "s" * (number > 1)
 
 
 def _run_json(run: PlannedRun) -> dict[str, Any]:
