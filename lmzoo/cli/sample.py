@@ -1,7 +1,7 @@
 """`lmzoo sample`: sentences from a trained run, by sampling, greedy decoding or beam search."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -105,7 +105,11 @@ def sample(
             found.append({"source": origin, "text": text, "log_prob": log_prob})
     if as_json:
         echo(json.dumps(found, indent=1))
-        return
+    else:
+        _print(found)
+
+
+def _print(found: Sequence[Mapping[str, Any]]) -> None:
     # Without a rule, samples that have lines of their own cannot be told apart.
     rule = ""
     if any("\n" in sentence["text"] for sentence in found):
