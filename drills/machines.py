@@ -104,15 +104,20 @@ def threads_unset(folder: Path) -> Iterator[Made]:
 def two_gigabytes(folder: Path) -> Iterator[Made]:
     """Yield a container with 2 GB of memory; it sees its own limit, as one of Docker does."""
     is_old = (GROUPS / "memory").is_dir()
-    controller = GROUPS / "memory" if is_old else GROUPS
-    limit = "memory.limit_in_bytes" if is_old else "memory.max"
+    controller = GROUPS
+    limit = "memory.max"
+    if is_old:
+        controller = GROUPS / "memory"
+        limit = "memory.limit_in_bytes"
     group = controller / f"lmzoo-drill-{os.getpid()}"
     try:
         group.mkdir()
         (group / limit).write_text(str(MEMORY))
     except OSError as error:
         raise CannotError(f"no group with a limit of memory: {error}") from None
-    seen = f"mount --bind {group} {controller}" if is_old else "true"
+    seen = "true"
+    if is_old:
+        seen = f"mount --bind {group} {controller}"
     try:
         yield Made(folder, _first(f"echo $$ > {group}/cgroup.procs && {seen}"))
     finally:
@@ -245,9 +250,12 @@ def sweep(made: Made) -> str | pl.DataFrame:
     done = on_machine(made, f"{sys.executable} {script} {OPTIONS} --out {made.store}")
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        last = lines[-1] if lines else "nothing is said"
-        refused = done.returncode == 2 and len(lines) == 1
-        return f"refused: {last}" if refused else f"exit code {done.returncode}: {last}"
+        last = "nothing is printed"
+        if lines:
+            last = lines[-1]
+        if done.returncode == 2 and len(lines) == 1:
+            return f"refused: {last}"
+        return f"exit code {done.returncode}: {last}"
     return study_ranking(list_studies(made.store)[0]).frame.drop("seconds")
 
 
@@ -277,7 +285,9 @@ def judged(found: str | pl.DataFrame, right: str | pl.DataFrame) -> str:
     if isinstance(right, str):
         return "no undisturbed table"
     other = difference(found, right)
-    return f"ANOTHER TABLE: {other}" if other else "the table of the undisturbed machine"
+    if other:
+        return f"ANOTHER TABLE: {other}"
+    return "the table of the undisturbed machine"
 
 
 def main(words: list[str]) -> int:
@@ -310,7 +320,8 @@ def main(words: list[str]) -> int:
                     is_held = done.returncode == 0
                 else:
                     found = sweep(made)
-                    right = found if name == "undisturbed" else right
+                    if name == "undisturbed":
+                        right = found
                     text = judged(found, right)
                     is_held = text.startswith(("the table", "refused"))
         except CannotError as error:

@@ -31,7 +31,8 @@ def test_a_sweep_with_stopped_workers_ends_with_the_same_records(
     tmp_path, start_sweep, study, corpus, corpus_fields
 ):
     store = tmp_path / "runs" / store_name(study.name, corpus_fields, corpus.fingerprint)
-    driver, stopped = start_sweep("--epochs", str(EPOCHS), *ENGINE), set[int]()
+    driver = start_sweep("--epochs", str(EPOCHS), *ENGINE)
+    stopped = set[int]()
     for epochs in (3, 10):
         wait_until(lambda epochs=epochs: epochs_on_disk(store) >= epochs, 900)
         stopped.add(stop_worker(driver.pid, stopped))

@@ -19,8 +19,10 @@ from tests.lab.sweep.processes import epochs_on_disk, finish, start, training_pr
 from tests.toy_study import corpus, corpus_fields, sentences, study  # noqa: F401
 
 EPOCHS = 60  # so that the sweep still runs when the memory is taken
-FREE, TAKEN = 2**30, 2 * 2**30
-"""Bytes from which Ray kills workers on, and bytes that the other program takes."""
+FREE = 2**30
+"""Free bytes below which Ray kills workers."""
+TAKEN = 2 * 2**30
+"""Bytes that the other program takes."""
 PROGRAM = "import sys; taken = b'1' * int(sys.argv[1]); input()"
 
 

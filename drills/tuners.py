@@ -29,7 +29,8 @@ from ray.tune.schedulers import (
 import lmzoo.tune
 from tests.toy_study import WORDS
 
-EPOCHS, LONG = 4, 30
+EPOCHS = 4
+LONG = 30
 RATE = {"recipe.lr": tune.loguniform(1e-3, 1e-1), "seed": 1}
 RATES = {"recipe.lr": tune.grid_search([1e-3, 1e-2]), "seed": 1}
 PORT = 5123
@@ -204,7 +205,8 @@ class Tuners:
                 time.sleep(0.2)
             driver.send_signal(signal.SIGKILL)
         time.sleep(5)  # its processes end
-        before, train = reports(), self.row(LONG)
+        before = reports()
+        train = self.row(LONG)
         restored = tune.Tuner.restore(str(folder), train, resume_errored=True).fit()
         whole = self.fit("whole", train=train, space=RATES, samples=1)
         equal = losses(restored) == losses(whole)
@@ -233,7 +235,8 @@ class Tuners:
 def main(folder: str, *names: str) -> int:
     """Run the Tuners of these names, or all; return the exit code."""
     start()
-    tuners, failed = Tuners(folder), 0
+    tuners = Tuners(folder)
+    failed = 0
     others = ("row", "fit")
     known: dict[str, Callable[[], str]] = {
         name: getattr(tuners, name)
@@ -246,7 +249,8 @@ def main(folder: str, *names: str) -> int:
             text = known[name]()
             failed += "errors []" not in text and name != "budget"
         except Exception as error:
-            text, failed = f"{type(error).__name__}: {error}", failed + 1
+            text = f"{type(error).__name__}: {error}"
+            failed += 1
         print(f"{name:10} {time.monotonic() - begun:4.0f} s  {text}", flush=True)  # noqa: T201
     with contextlib.suppress(Exception):
         ray.shutdown()

@@ -189,7 +189,7 @@ def _define_backward(cls: type[CustomFunction]) -> None:
     gradient: Any = type(f"{cls.__name__}Backward", (Backward,), body)
 
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        # Only tensors may be saved for backward; the other arguments are kept beside them.
+        # Only tensors may be saved for backward; the context has a list for the other arguments.
         tensors = []
         ctx.constants = []
         for argument in inputs:

@@ -135,7 +135,7 @@ def scan(
             tokens = numbers.view(steps.shape[:2]).mT
     if not recurrence.reads_tokens:
         start, *weights = recurrence.copies(start, weights)
-    # Custom functions take tensors only: which weights are None is told apart.
+    # Custom functions take tensors only: `kept` says which weights are None.
     kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
     return [*_Scan.apply(rows, tokens, start, recurrence, kept, *present)]

@@ -1,8 +1,8 @@
 """Name the runs that a store has twice with other numbers.
 
 A file of the archive that is copied in from another machine may have runs that the store has, too;
-the last one counts (`store/archive.py`). A copy that `--again` has replaced is not named: its
-records are kept beside those of the new run.
+the last one counts (`store/archive.py`). A run that `--again` has replaced is not named: the
+store keeps its records, too.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -54,7 +54,7 @@ def stored_runs(path: Path) -> StoredRuns:
 def _in_order(
     path: Path, folders: set[str], archive_of: Mapping[str, Archive]
 ) -> Iterator[tuple[str, Any, bytes]]:
-    """Yield the runs; each is read when it is asked for, as all of them need gigabytes."""
+    """Yield the runs one at a time, because all of them together need gigabytes."""
     for run in sorted({*folders, *archive_of}):
         archive = archive_of.get(run)
         if run in folders:
@@ -90,7 +90,9 @@ def packed_study(path: Path) -> tuple[Any, StoredRuns]:
     def runs() -> Iterator[tuple[str, Any, bytes]]:
         for run in sorted(configs):
             at = rows[files.RECORDS].get(run)
-            records = b"" if at is None else content[at]
+            records = b""
+            if at is not None:  # a run that has not begun has no records
+                records = content[at]
             yield run, files.parse_json(content[configs[run]]), records
 
     return files.parse_json(content[rows[files.STUDY][""]]), StoredRuns(runs(), len(configs))

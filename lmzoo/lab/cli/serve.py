@@ -29,8 +29,10 @@ RELOAD = 15
 """Seconds after which a browser loads a page again."""
 BUSY = 0.1
 """Largest share of one core that the pages of a running sweep take."""
-MOST, SECONDS = 32, 10.0
-"""Requests at the same time, and how long one may wait for its next bytes."""
+MOST = 32
+"""Requests at the same time."""
+SECONDS = 10.0
+"""How long a request may wait for its next bytes."""
 COLUMNS = ("study", "question", "state", "runs", "last change")
 
 

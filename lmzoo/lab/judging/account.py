@@ -161,7 +161,10 @@ def account(results: Any, question: Question) -> Account:
     rows = _rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
     higher = _direction(source, frame, q, notes)
     q = replace(q, higher_is_better=higher)
-    more = confirming(results, q.columns, q.metric, "max" if higher else "min")
+    mode = "min"
+    if higher:
+        mode = "max"
+    more = confirming(results, q.columns, q.metric, mode)
     rows, said = without_tuning(frame, rows, _named(q), SEED_NAME.fullmatch, more)
     notes += said
     free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]

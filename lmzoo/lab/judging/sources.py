@@ -265,7 +265,9 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
     rows: list[dict[str, Row]] = []
     for file, (source, config) in found.items():
         split = splits.get(file, "")
-        folder = file.parent if whole or split else file.with_suffix("")
+        folder = file.with_suffix("")
+        if whole or split:
+            folder = file.parent
         # A file without rows is a run without a result, and counts as one.
         place = place_of(folder, root)
         own = _rows_of(source, is_run=is_run)
@@ -308,7 +310,9 @@ def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
     if file.with_name("error.txt").exists():
         return {STATE: "not finished (error.txt)"}
     status = read_settings(file.with_name("run.json")).get("config.status")
-    return {"status": status} if status else {}
+    if status:
+        return {"status": status}
+    return {}
 
 
 def _without_results(files: Sequence[Path], root: Path) -> Iterator[dict[str, Row]]:

@@ -207,7 +207,8 @@ def read_csv(text: str) -> Source:
         name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
     }
     unclear, notes = decimal_points(columns) if separator in ";\t" else ({}, [])
-    if repeated := len(found) - len(rows):
+    repeated = len(found) - len(rows)
+    if repeated:
         notes.append(f"lines that repeat the header are no rows: {repeated}")
     if rows and lines[-1]:  # no line end
         if lacking > 0:

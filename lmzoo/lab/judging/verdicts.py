@@ -56,7 +56,7 @@ def judge(results: Any, *, by: str | Sequence[str], metric: str, **options: Any)
 
 
 class Judged(NamedTuple):
-    """Results that were read, checked and compared; `judge` and `plan` say the same of them."""
+    """Results that were read, checked and compared; `judge` and `plan` print these."""
 
     account: Account
     losses: "Losses"
@@ -210,7 +210,9 @@ def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
     if q.reference is not None:
         base = variants.index(q.reference)
     unit = _unit(runs["value"], q.margin)
-    sign = -1 if q.higher_is_better else 1
+    sign = 1
+    if q.higher_is_better:
+        sign = -1
     value = pl.col("value")
     loss = pl.when(value.is_finite()).then(value * (sign / unit))
     runs = runs.with_columns(

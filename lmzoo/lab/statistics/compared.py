@@ -241,7 +241,7 @@ def compared(
     state = looked.state
     contrast = looked.contrasts
     verdict = state.words()
-    # Seeds are asked for the next look, or for one beyond the plan.
+    # Further seeds are for the next look, or for one beyond the plan.
     further = plan[looked.number + 1 :] or spend([plan[-1].seeds + 1], plan)[-1:]
     needed, needs_tuning = _needs(contrast, state, margin, further[0].error, verdict)
     least = max(margin, 0.0)

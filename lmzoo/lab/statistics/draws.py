@@ -72,9 +72,9 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
     for seeds, rows in groups.items():
         z = np.array(rows)
         gram = z.T @ z
-        sum_ = float(np.trace(gram, 1))
-        total += sum_
-        excess += sum_ + len(rows)  # the mean over all orders is −P
+        neighbours = float(np.trace(gram, 1))
+        total += neighbours
+        excess += neighbours + len(rows)  # the mean over all orders is −P
         spread += _spread_over_orders(gram)
         count += seeds * len(rows)
     if excess <= FOLLOWS * spread:

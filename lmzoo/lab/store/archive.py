@@ -40,8 +40,10 @@ DAMAGE = (
     zlib.error,
 )
 """What `zipfile` raises for a damaged file."""
-MARK, HEADER = b"PK\3\4", 30
-"""Begins the header of a member, and its bytes."""
+MARK = b"PK\3\4"
+"""Begins the header of a member."""
+HEADER = 30
+"""Bytes of this header without the name."""
 
 
 class Archive:

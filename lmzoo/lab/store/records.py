@@ -116,7 +116,9 @@ def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict
 def json_bytes(value: Any) -> bytes:
     """Return the value as the content of a JSON file; an object gets its checksum."""
     text = json.dumps(value, indent=1, allow_nan=False)  # no mutation
-    return ((sealed(text) if isinstance(value, dict) else text) + "\n").encode()
+    if isinstance(value, dict):
+        text = sealed(text)
+    return f"{text}\n".encode()
 
 
 def sealed(text: str) -> str:

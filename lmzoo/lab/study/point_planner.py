@@ -236,7 +236,7 @@ class PointPlanner:
 
     def pass_rung(self, kept: set[int]) -> list[PlannedRun]:
         """Continue the runs of these settings; prune and return those of the others."""
-        # From now on runs pass the rung; they are asked once.
+        # Runs that reach this rung later go on: the rung decides once.
         rung = self.rung
         self.rung = 0
         pruned = list[PlannedRun]()

@@ -117,7 +117,8 @@ def test_a_command_is_linear_in_the_runs(
 
 
 def test_a_quadratic_loop_is_seen(stores, lmzoo, monkeypatch, no_charts, calls):
-    row_of, records_of = load._run_row, stored._records
+    row_of = load._run_row
+    records_of = stored._records
     seen = []
 
     def compared(config):

@@ -165,7 +165,9 @@ def answers(results: Any, question: dict[str, Any]) -> list[list[str]]:
     """
     found = []
     for report in (judgement, functools.partial(plan_report, effect=1.0, power=0.8)):
-        given = {"question": Question(**question)} if report is judgement else question
+        given = question
+        if report is judgement:
+            given = {"question": Question(**question)}
         try:
             own = report(results, **given)
             lines = [line for line in own.warnings if not line.startswith("cannot be decided")]
@@ -182,8 +184,10 @@ def test_plan_and_judge_say_the_same_of_each_case(tmp_path) -> None:
     for i, case in enumerate(kinds):
         file = tmp_path / f"{i}.csv"
         file.write_text(case["content"])
-        step = {"step": "step"} if case in tables["scanned"] else {}
-        question = {"by": "variant", "metric": "loss", **step, **case.get("question", {})}
+        question = {"by": "variant", "metric": "loss"}
+        if case in tables["scanned"]:
+            question["step"] = "step"
+        question |= case.get("question", {})
         judged, planned = answers(file, question)
         is_own = any(own in planned[0] for own in ("no two seeds", "shows no noise"))
         is_alone = "there is one variant only" in judged[0]  # a pilot of one variant is a plan

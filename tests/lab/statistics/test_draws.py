@@ -67,7 +67,7 @@ def test_points_that_share_the_noise_of_a_seed_count_as_one():
     for _ in range(200):
         shared = rng.normal(size=(1, 8))
         said += bool(follow_line(shared + 0.3 * rng.normal(size=(6, 8))))
-    assert said <= 4  # 1 % are luck; with independent points in mind it were 33
+    assert said <= 4  # 1 % are chance; a spread that takes the points as independent says 28
 
 
 def test_the_spread_is_that_over_all_orders_of_the_seeds():

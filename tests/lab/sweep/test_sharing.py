@@ -67,7 +67,8 @@ def test_runs_are_kept_for_workers_that_come_and_not_for_ever():
 
 def test_runs_are_kept_for_workers_that_are_asked_for_when_there_are_more_runs():
     """The cluster had room for them for a long time, and the sweep did not want them."""
-    sharing, workers = many_shapes(1, 1), {"a": WorkerState(), "b": WorkerState()}
+    sharing = many_shapes(1, 1)
+    workers = {"a": WorkerState(), "b": WorkerState()}
     assert take(sharing, workers, "a", live=4) == 1
     sharing.division(workers, 4, PATIENCE + 1)
     for index in range(1, 4):

@@ -166,8 +166,10 @@ def hues_of(ranked: pl.DataFrame) -> Hues:
         own = {name: group["colour"] for name, group in GROUPS.items() if name in groups.values()}
         return Hues("group", own, groups)
     palette = iter(PALETTE)
-    own = {
-        label: GROUPS[group]["colour"] if group in (REFERENCE, BASELINE) else next(palette)
-        for label, group in groups.items()
-    }
+    own = {}
+    for label, group in groups.items():
+        if group in (REFERENCE, BASELINE):
+            own[label] = GROUPS[group]["colour"]
+        else:
+            own[label] = next(palette)
     return Hues("label", own, groups)

@@ -161,10 +161,12 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     chart = forest_chart(part)
     if chart is None:
         raise ValueError("a table without differences has no forest plot")
-    spec = {**chart, "width": NARROW_WIDTH if narrow else PICTURE_WIDTH}
-    letters = LABEL_WIDTH if narrow else WIDE_LABEL
+    spec = {**chart, "width": PICTURE_WIDTH}
+    letters = WIDE_LABEL
     config = PICTURE
     if narrow:
+        spec["width"] = NARROW_WIDTH
+        letters = LABEL_WIDTH
         # In one column, no name is cut in a font that is wider than the measured one.
         config = {**PICTURE, "legend": {**PICTURE["legend"], "columns": 1, "labelFontSize": 11}}
         notes = spec["title"]["subtitle"]

@@ -58,7 +58,8 @@ def test_a_study_without_a_combination_has_no_heat_map(toy, left_out):
 
 def tuning_runs(count=30):
     draw = np.random.default_rng(0)
-    rate, width = draw.uniform(-3, 0, count), draw.uniform(8, 64, count)
+    rate = draw.uniform(-3, 0, count)
+    width = draw.uniform(8, 64, count)
     loss = (rate + 1.5) ** 2 + 0.002 * width
     loss[0] = 300.0  # a run that blew up
     frame = pl.DataFrame({"lr": 10**rate, "width": width, "loss": loss, "depth": 1})
