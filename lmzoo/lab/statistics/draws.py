@@ -86,21 +86,23 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
 
 
 def _spread_over_orders(gram: NDArray[np.float64]) -> float:
-    """Return the standard deviation of Σ_s G_s,s+1 over all orders of the n seeds.
+    """Return the standard deviation of T = Σ_s G_s,s+1 over all orders of the n seeds.
 
-    The rows of G sum to 0, so sums over pairs that share a seed, or none, follow from the squares.
+        A = Σ G_ij²    B = Σ G_ij G_jk    C = Σ G_ij G_kl       of different indices
+        E T² = A / n + (2 B + C) / (n (n − 1))                  E T = −Σ G_ii / n
+
+    The rows of G sum to 0, so B and C follow from squares.
     """
     n = len(gram)
     diagonal = np.diag(gram)
-    same = float((gram**2).sum() - (diagonal**2).sum())
-    """Σ G_ij² of i ≠ j."""
-    shared = float((diagonal**2).sum()) - same
-    """Σ G_ij G_jk of different i, j, k."""
-    apart = float(diagonal.sum()) ** 2 - 2 * same - 4 * shared
-    """Σ G_ij G_kl of different i, j, k, l."""
-    square = same / n + 2 * shared / (n * (n - 1)) + apart / (n * (n - 1))
-    mean = float(diagonal.sum()) / n
-    return max(0.0, square - mean**2) ** 0.5
+    trace = float(diagonal.sum())
+    squares = float((diagonal**2).sum())
+    a = float((gram**2).sum()) - squares
+    b = squares - a
+    c = trace**2 - 2 * a - 4 * b
+    square = a / n + (2 * b + c) / (n * (n - 1))
+    # Where all orders have one sum, rounding may leave less than 0.
+    return max(0.0, square - (trace / n) ** 2) ** 0.5
 
 
 def independent(losses: ArrayLike) -> NDArray[np.float64]:
