@@ -76,3 +76,7 @@ def test_the_spread_is_that_over_all_orders_of_the_seeds():
     gram = z.T @ z
     sums = [gram[order[:-1], order[1:]].sum() for order in map(list, permutations(range(5)))]
     assert _spread_over_orders(gram) == pytest.approx(np.std(sums))
+
+
+def test_eight_losses_that_only_rise_are_said():
+    assert follow_line([range(8)])
