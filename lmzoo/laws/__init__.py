@@ -13,14 +13,9 @@ from collections.abc import Callable
 
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.laws import conditional, density, every_model, extremes, objectives
+from lmzoo.laws.tiny import laws_of
 
 Law = Callable[[LanguageModel], None]
-
-
-def laws_of(module: object) -> tuple[Law, ...]:
-    """Return all laws that a module defines."""
-    found = vars(module).items()
-    return tuple(law for name, law in found if name.startswith("law_"))
 
 
 LEFT_TO_RIGHT = (
@@ -32,20 +27,23 @@ LEFT_TO_RIGHT = (
 )
 
 
-def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
+def laws_for(model: type[LanguageModel]) -> list[Law]:
     """Return the laws that models of this class must obey."""
-    found = [*laws_of(every_model), extremes.law_runs_in_half_precision]
+    found = laws_of(every_model)
+    found.append(extremes.law_runs_in_half_precision)
     if model.objective is not LanguageModel.objective:
         found += laws_of(objectives)
     if model.score is Score.OBJECTIVE:
         found.remove(every_model.law_overfits_one_sequence)  # its loss has no known minimum
-        return tuple(found)
+        return found
     found.append(extremes.law_no_log_probability_exceeds_zero)
     if model.score not in (Score.EXACT, Score.CONDITIONAL):
-        return tuple(found)
-    found = [*laws_of(density), extremes.law_large_weights_agree, *found]
+        return found
+    strict = laws_of(density)
+    strict.append(extremes.law_large_weights_agree)
+    found = strict + found
     if model.score is Score.CONDITIONAL:
         found += laws_of(conditional)
     if not model.causal:
         found = [law for law in found if law not in LEFT_TO_RIGHT]
-    return tuple(found)
+    return found

@@ -114,16 +114,14 @@ def audit(
     else:
         # A module, or a function, that is not of the zoo.
         return _outside(model, vocab, length, logits=logits, gradients=gradients, seed=seed)
-    length = length or LENGTH
-    used = replace(TASK, length=length)
+    used = replace(TASK, length=length or LENGTH)
     if task is not None:
-        sources = min(task.source_length, LONGEST) or TASK.source_length
-        length = min(task.length, LONGEST)
-        used = replace(TASK, length=length, ends=task.ends, source_length=sources)
+        used = _shortened(task)
     built = build(task=used)
     # Tables of zeros would hide everything.
     if built.closed_form:
-        built.fit_closed_form(*batch(used))
+        tokens, lengths = batch(used)
+        built.fit_closed_form(tokens, lengths)
     noisy = disturbed(built)
     found = measure(model_subject(noisy), seed)
     # A model that is not causal has no next token: all sequences of a tiny task are summed instead.
@@ -134,6 +132,19 @@ def audit(
         losses = dict(backward.zoo_losses(noisy, seed))
         _audit_gradients(found, noisy, losses)
     return found
+
+
+def _shortened(task: Task) -> Task:
+    """Return the task with the tiny vocabulary, and no longer than an audit can read."""
+    source_length = TASK.source_length
+    if task.source_length:
+        source_length = min(task.source_length, LONGEST)
+    return replace(
+        TASK,
+        length=min(task.length, LONGEST),
+        ends=task.ends,
+        source_length=source_length,
+    )
 
 
 def _outside(
@@ -165,7 +176,7 @@ def _audit_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int)
     if subject.length < LENGTH:
         most = subject.length  # it has no more positions
     worst = found.deviations["future"] or 0.0
-    for T in sorted({*LENGTHS, *_named_sizes(model)}):
+    for T in sorted(set(_named_sizes(model)).union(LENGTHS)):
         if most < T:
             break
         try:
@@ -186,16 +197,24 @@ def _named_sizes(model: Any) -> list[int]:
     """Return twice each chunk, window or block that a model names, and a little more."""
     parts = [model]
     if isinstance(model, nn.Module):
-        parts = [*model.modules()]
-    named = [*getattr(getattr(model, "config", None), "__dict__", {}).items()]
+        parts = list(model.modules())
+    named = _attributes(getattr(model, "config", None))
     for part in parts:
-        named += getattr(part, "__dict__", {}).items()
-        for name, parameter in parameters_of(getattr(part, "forward", part)).items():
+        named += _attributes(part)
+        call = getattr(part, "forward", part)
+        for name, parameter in parameters_of(call).items():
             # Also defaults of `forward`: sizes need not be attributes.
             named.append((name, parameter.default))
-    sizes = [value for name, value in named if re.fullmatch(SIZES, name) and type(value) is int]
-    # Two chunks and a bit: a leak over a boundary shows there.
-    return [2 * size + 2 for size in sizes if 1 < size <= LONGEST // 2 - 1]
+    lengths = []
+    for name, size in named:
+        if type(size) is int and size > 1 and re.fullmatch(SIZES, name):
+            # Two chunks and a bit: a leak over a boundary shows there.
+            lengths.append(2 * size + 2)
+    return [length for length in lengths if length <= LONGEST]
+
+
+def _attributes(part: Any) -> list[tuple[str, Any]]:
+    return list(getattr(part, "__dict__", {}).items())
 
 
 def _audit_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> None:
@@ -204,9 +223,13 @@ def _audit_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any])
         found.notes += ("no parameter is trained: it has no gradient",)
         return
     found.gradients, faults = backward.compare_gradients(parameters, losses, fixed)
-    estimates = [getattr(own, "estimated_gradient", "") for own in module.modules()]
-    said = ", ".join(dict.fromkeys(str(estimate) for estimate in estimates if estimate))
-    if faults and said:
+    estimates = []
+    for own in module.modules():
+        estimate = getattr(own, "estimated_gradient", "")
+        if estimate and str(estimate) not in estimates:
+            estimates.append(str(estimate))
+    if faults and estimates:
+        said = ", ".join(estimates)
         found.notes += (f"the gradient is an estimate on purpose: {said}",)
     else:
         found.wrong_gradients = tuple(faults)

@@ -65,7 +65,8 @@ def law_steps_equal_the_scan(cell: Cell) -> None:
         projected = cell.project(x[:, t : t + 1])[:, 0]
         y, state = cell.step(projected, state)
         steps.append(y)
-    assert_close(torch.stack(steps, 1), cell.scan(x, start), FINE, "outputs of steps")
+    outputs = torch.stack(steps, 1)
+    assert_close(outputs, cell.scan(x, start), FINE, "outputs of steps")
 
 
 def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
@@ -103,9 +104,9 @@ def law_the_state_has_the_declared_size(cell: Cell) -> None:
     """`state_size` floats are in the state of a sequence; None if the state grows."""
     x, start = inputs(cell)
     state = cell.initial_state(start)
-    for t in range(cell.length):
-        _, state = cell.step(cell.project(x)[:, t], state)
-    first = sum(part[0].numel() for part in cell.initial_state(start))
+    first = sum(part[0].numel() for part in state)
+    for projected in cell.project(x).unbind(1):
+        _, state = cell.step(projected, state)
     last = sum(part[0].numel() for part in state)
     if cell.state_size is None:
         assert first != last, f"state_size is None, but the state has {first} floats throughout"
@@ -182,7 +183,7 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
     for field, options in option_sets(type(cell.config)).items():
         for size in range(most + 1):
             for chosen in itertools.combinations(options, size):
-                fields = {**to_dict(cell.config), field: [*chosen]}
+                fields = {**to_dict(cell.config), field: list(chosen)}
                 with contextlib.suppress(UserError):  # the cell refuses these cuts
                     config = from_dict(type(cell.config), fields)
                     variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
@@ -228,7 +229,8 @@ def _outputs(variant: Cell, name: str) -> Tensor:
     if not weights:
         return outputs.detach()
     upstream = _normal("upstream", outputs.shape)
-    gradients = torch.autograd.grad(outputs, [*weights.values()], upstream, allow_unused=True)
+    leaves = list(weights.values())
+    gradients = torch.autograd.grad(outputs, leaves, upstream, allow_unused=True)
     for weight, gradient in zip(weights, gradients, strict=True):
         has_effect = gradient is not None and bool(gradient.any())
         assert has_effect, f"{name}: {weight} has no effect"

@@ -21,10 +21,13 @@ from lmzoo.types import needs_source_message
 def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
     """Given any source of any length, the probabilities of all targets sum to one."""
     targets, lengths = every_sequence(model.task)
-    for source, n in zip(*sources(model.task, 4, seed=1), strict=True):
-        inputs = (source.expand(len(targets), -1), n.expand(len(targets)))
-        scores = log_prob(model, targets, lengths, *inputs).double()
-        total = scores.sum(1).exp().sum()
+    count = len(targets)
+    words, sizes = sources(model.task, 4, seed=1)
+    for source, n in zip(words, sizes, strict=True):
+        # One source for all targets: these are the events that sum to one.
+        repeated = source.expand(count, -1)
+        scores = log_prob(model, targets, lengths, repeated, n.expand(count))
+        total = scores.double().sum(1).exp().sum()
         name = f"total probability given {n} source tokens"
         assert_close(total, torch.ones_like(total), CLOSE, name)
 

@@ -11,7 +11,8 @@ from lmzoo.data.corpus import Corpus, CorpusSource, Sequences
 
 
 def _splits(corpus: Corpus) -> Iterator[tuple[str, Sequences]]:
-    return ((name, getattr(corpus, name)) for name in ("train", "valid", "test"))
+    for name in ("train", "valid", "test"):
+        yield name, getattr(corpus, name)
 
 
 def law_loading_is_deterministic(source: CorpusSource) -> None:

@@ -13,7 +13,8 @@ from lmzoo.laws.tiny import (
     every_sequence,
     log_prob,
     next_log_prob,
-    sources,
+    of_tokens,
+    random_source,
 )
 
 
@@ -48,16 +49,14 @@ def law_log_prob_equals_next_log_prob(model: LanguageModel) -> None:
     scores = log_prob(model, tokens, lengths)
     for t in range(1, model.task.length):
         dense = next_log_prob(model, tokens[:, :t])
-        chosen = dense.gather(1, tokens[:, t : t + 1])[:, 0]
+        chosen = of_tokens(dense, tokens[:, t])
         assert_close(chosen, scores[:, t], CLOSE, f"score at {t}")
 
 
 def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
     """`advance` equals `next_log_prob` of the tokens read so far, also after rows are permuted."""
     tokens, _ = every_sequence(model.task)
-    source = ()
-    if model.conditional:
-        source = sources(model.task, len(tokens))
+    source = random_source(model, len(tokens))
     model.eval()
     state = model.begin(len(tokens), *source)
     with torch.no_grad():
@@ -77,12 +76,12 @@ def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
 def law_most_probable_is_the_argmax(model: LanguageModel) -> None:
     """`most_probable` is a token of greatest probability, at every position of every sequence."""
     tokens, lengths = every_sequence(model.task)
-    source = ()
-    if model.conditional:
-        source = sources(model.task, len(tokens))
+    source = random_source(model, len(tokens))
+    model.eval()
     with torch.no_grad():
-        best = model.eval().most_probable(tokens, lengths, *source)
+        best = model.most_probable(tokens, lengths, *source)
     for t in range(1, model.task.length):
         dense = next_log_prob(model, tokens[:, :t], *source)
-        chosen = dense.gather(1, best[:, t - 1 : t])[:, 0]
+        # `most_probable` has no column for `<start>`.
+        chosen = of_tokens(dense, best[:, t - 1])
         assert_close(chosen, dense.amax(1), CLOSE, f"the most probable token after {t} tokens")

@@ -28,7 +28,7 @@ from lmzoo.laws.tiny import (
     log_prob,
     loss,
     new_model,
-    sources,
+    random_source,
     training_loss,
 )
 
@@ -85,11 +85,12 @@ def law_every_parameter_learns(model: LanguageModel) -> None:
         return
     # At the start a zero hides what it multiplies, near it no weight is zero: one of both suffices.
     unmoved = set(dict(model.named_parameters()))
+    tokens, lengths = batch(model.task, count=16)
     for near in (copy.deepcopy(model).double(), disturbed(model)):
+        near.train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            objective = training_loss(near.train(), *batch(model.task, count=16))
-            objective.backward()
+            training_loss(near, tokens, lengths).backward()
         for name, parameter in near.named_parameters():
             if not parameter.requires_grad:
                 unmoved.discard(name)
@@ -114,9 +115,9 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
     # Two words that alternate: the next one follows from the last.
     task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
     model = new_model(model, seed=0, task=task).train()
-    alternating = itertools.cycle((task.vocab - 1, task.vocab - 2))
-    words = itertools.islice(alternating, task.length - 1)
-    tokens = torch.tensor([[START, *words]])
+    tokens = torch.full((1, task.length), task.vocab - 1)
+    tokens[:, 2::2] = task.vocab - 2
+    tokens[:, 0] = START
     lengths = torch.tensor([task.length])
     # Some models know the number of each word, but not their order.
     p = (task.length // 2) / (task.length - 1)
@@ -137,10 +138,11 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
             step_loss.backward()
             optimizer.step()
             losses.append(step_loss.item())
-        # At this rate the loss may jump once after it has reached 0: the best of five steps counts.
-        final = loss(model.eval(), tokens, lengths).item()
         # Noise in training may hide that the loss is low.
-        last = min(final, *losses[-4:])
+        final = loss(model.eval(), tokens, lengths).item()
+        # At this rate the loss may jump once after it has reached 0: the best of five steps counts.
+        losses.append(final)
+        last = min(losses[-5:])
     # Where the first loss is below the entropy, the entropy itself is the distance.
     distance = max(first - entropy, entropy)
     assert last - entropy <= (1 - share) * distance, (
@@ -156,8 +158,10 @@ def law_checkpoint_is_exact(model: LanguageModel) -> None:
         path = Path(folder) / "weights.pt"
         torch.save(model.state_dict(), path)
         other.load_state_dict(torch.load(path, weights_only=True))
-    data = batch(model.task)
-    assert_close(log_prob(other, *data), log_prob(model, *data), 0, "reloaded scores")
+    tokens, lengths = batch(model.task)
+    reloaded = log_prob(other, tokens, lengths)
+    expected = log_prob(model, tokens, lengths)
+    assert_close(reloaded, expected, 0, "reloaded scores")
 
 
 def law_seed_decides_the_weights(model: LanguageModel) -> None:
@@ -169,14 +173,12 @@ def law_seed_decides_the_weights(model: LanguageModel) -> None:
         torch.manual_seed(11)
         before = torch.get_rng_state()
         repeated = _weights(new_model(model, seed=0))
-        undrawn = [name for name, weight in repeated.items() if weight.isnan().any()]
-        assert not undrawn, f"no reset_parameters() draws {undrawn}"
-        equal = all(weights[name].equal(repeated[name]) for name in weights)
-        assert equal, "equal seeds give different weights"
+        for name, weight in repeated.items():
+            assert not weight.isnan().any(), f"no reset_parameters() draws {name}"
+        assert _same(weights, repeated), "equal seeds give different weights"
         assert before.equal(torch.get_rng_state()), "building changes the global generator"
     if weights:
-        differ = any(not weights[name].equal(others[name]) for name in weights)
-        assert differ, "different seeds give equal weights"
+        assert not _same(weights, others), "different seeds give equal weights"
 
 
 def law_config_survives_json(model: LanguageModel) -> None:
@@ -192,13 +194,16 @@ def law_config_rejects_wrong_values(model: LanguageModel) -> None:
     fields = to_dict(model.config)
     # No field has this value: numbers, flags and names alike.
     wrong = "no such thing"
-    for path in [*_field_paths(fields), ("no_such_field",)]:
+    unknown = ("no_such_field",)
+    paths = list(_field_paths(fields))
+    paths.append(unknown)
+    for path in paths:
         try:
             from_dict(type(model.config), _replaced(fields, path, wrong))
         except UserError as error:
             message = str(error)
-            known = path != ("no_such_field",)
-            assert wrong in message or not known, f"{path}: {message!r} does not name the value"
+            if path != unknown:
+                assert wrong in message, f"{path}: {message!r} does not name the value"
             assert any(part in message for part in path), f"{message!r} does not name {path[-1]}"
             # A message is one line of a log.
             assert "\n" not in message, f"more than one line: {message!r}"
@@ -216,12 +221,14 @@ def law_computes_on_its_device(model: LanguageModel) -> None:
         return
     device = torch.device("meta")
     # Only shapes are computed: a tensor made on another device is an error here.
-    columns = (*batch(model.task), *default_source(model, 5))
+    tokens, lengths = batch(model.task)
+    source = default_source(model, len(tokens))
     model.to(device).train()
     with device:
         try:
-            inputs = [column.to(device) for column in columns]
-            model.objective(*inputs).sum().backward()
+            source = [column.to(device) for column in source]
+            objective = model.objective(tokens.to(device), lengths.to(device), *source)
+            objective.sum().backward()
         except NotImplementedError:
             # An operation has no meta version: nothing is shown.
             return
@@ -238,19 +245,24 @@ def _weights(model: LanguageModel) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
+def _same(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    return all(weight.equal(others[name]) for name, weight in weights.items())
+
+
 def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             for rest in _field_paths(value):
-                yield (key, *rest)
+                yield (key,) + rest  # noqa: RUF005
         else:
             yield (key,)
 
 
 def _replaced(fields: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
-    key, *rest = path
+    key = path[0]
+    rest = path[1:]
     if rest:
-        value = _replaced(fields[key], tuple(rest), value)
+        value = _replaced(fields[key], rest, value)
     return {**fields, key: value}
 
 
@@ -260,9 +272,7 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
     None says that the state grows with every token.
     """
     tokens, _ = every_sequence(model.task)
-    source = ()
-    if model.conditional:
-        source = sources(model.task, len(tokens))
+    source = random_source(model, len(tokens))
     model.eval()
     state = model.begin(len(tokens), *source)
     sizes = []
@@ -292,12 +302,11 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
     """`unused_parameters` entries of the parameters have no gradient, whatever the sequence."""
     if model.closed_form:
         return
-    model = new_model(model, 0, dataclasses.replace(model.task, length=WINDOW))
-    tokens, lengths = every_sequence(model.task)
+    task = dataclasses.replace(model.task, length=WINDOW)
+    model = new_model(model, 0, task)
     # All sequences: a parameter is unused if none of them reads it.
-    inputs = (tokens, lengths)
-    if model.conditional:
-        inputs += sources(model.task, len(tokens))
+    tokens, lengths = every_sequence(task)
+    source = random_source(model, len(tokens))
     used: dict[str, Tensor] = {}
     for seed in range(DRAWS):
         drawn = new_model(model, seed).double().train()
@@ -306,14 +315,17 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
             with torch.no_grad():
                 for weight in drawn.parameters():
                     weight.add_(0.3 * torch.randn_like(weight))  # zeros hide other parameters
-            drawn.objective(*inputs).sum().backward()
+            drawn.objective(tokens, lengths, *source).sum().backward()
         for name, weight in drawn.named_parameters():
-            moved = weight.grad
-            if weight.grad is None:
-                moved = torch.zeros_like(weight)
+            moves = torch.zeros_like(weight, dtype=torch.bool)
+            if weight.grad is not None:
+                moves = weight.grad != 0
             # Used at any seed: a single draw may give a gradient of zero.
-            used[name] = used.get(name, moved != 0) | (moved != 0)
-    found = {name: int((~part).sum()) for name, part in used.items() if not part.all()}
+            used[name] = moves | used.get(name, moves)
+    found = {}
+    for name, part in used.items():
+        if not part.all():
+            found[name] = int((~part).sum())
     count = sum(found.values())
     declared = model.unused_parameters
     assert count == declared, f"unused_parameters is {declared}, but {count} are unused: {found}"

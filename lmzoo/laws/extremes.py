@@ -6,7 +6,15 @@ from collections.abc import Iterator
 import torch
 
 from lmzoo.contract import LanguageModel, Score
-from lmzoo.laws.tiny import CLOSE, batch, every_sequence, log_prob, next_log_prob, training_loss
+from lmzoo.laws.tiny import (
+    CLOSE,
+    batch,
+    every_sequence,
+    log_prob,
+    next_log_prob,
+    of_tokens,
+    training_loss,
+)
 
 FACTORS = (3.0, 10.0, 30.0)
 """Factors of all weights; at 30, mixtures have probabilities below the smallest float32."""
@@ -39,7 +47,7 @@ def law_large_weights_agree(model: LanguageModel) -> None:
             allowed = CLOSE * (1 + scores.abs().max())
             for t in range(1, model.task.length):
                 dense = next_log_prob(model, tokens[:, :t])
-                chosen = dense.gather(1, tokens[:, t : t + 1])[:, 0]
+                chosen = of_tokens(dense, tokens[:, t])
                 gap = (chosen - scores[:, t]).abs()
                 name = f"weights x {factor:g}: score at {t}"
                 assert (gap <= allowed).all(), f"{name} differs by {gap.max():.3g} nats"

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.contract import START, LanguageModel
-from lmzoo.functional.token_scores import scored_mask
+from lmzoo.functional.token_scores import length_mask, scored_mask
 from lmzoo.laws.subjects import Runner, outputs_of, parameters_of, restored_buffers
 from lmzoo.laws.tiny import default_source
 
@@ -81,7 +81,8 @@ def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int = 
         found.append(Batch("different lengths", tokens(len(several), length), lengths))
     if packed:
         # Ends of sequences in one row, the form of variable-length attention.
-        ends = torch.tensor([0, *several]).cumsum(0).to(torch.int32)
+        ends = torch.zeros(len(several) + 1, dtype=torch.int32)
+        ends[1:] = torch.tensor(several).cumsum(0)
         total = int(ends[-1])
         found.append(Batch("packed in one row", tokens(1, total), full((1,), total), ends))
     return found
@@ -120,7 +121,7 @@ def compare_gradients(
 
 
 def _gradients(parameters: Mapping[str, Tensor], loss: Loss) -> dict[str, Tensor]:
-    own = [*parameters.values()]
+    own = list(parameters.values())
     with torch.enable_grad():
         gradients = torch.autograd.grad(loss(), own, allow_unused=True)
     found = {}
@@ -259,7 +260,7 @@ def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[
     for own in found:
 
         def loss(own: Batch = own) -> Tensor:
-            real = torch.arange(own.tokens.shape[1]) < own.lengths[:, None]
+            real = length_mask(own.lengths, own.tokens.shape[1])
             options: dict[str, Any] = {}
             if masked:
                 options["attention_mask"] = real.long()
@@ -280,8 +281,9 @@ def _weighted(outputs: Tensor, real: Tensor | None) -> Tensor:
     generator = torch.Generator().manual_seed(1)
     weights = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
     if real is not None:
-        ones = [1] * (values.dim() - 2)
-        weights = weights * real.reshape(*real.shape, *ones)
+        while real.dim() < values.dim():
+            real = real[..., None]
+        weights = weights * real
     # An output that is not counted may be infinite: 0 · ∞ is no number.
     terms = values * weights
     return terms.masked_fill(weights == 0, 0.0).double().sum()

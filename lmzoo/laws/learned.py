@@ -41,9 +41,10 @@ def _learned(config: str, task: Task) -> Learned:
     model = disturbed(built).train()
     if model.closed_form:
         return Learned(frozenset(), config)
+    tokens, lengths = batch(task, count=16)
     with without_kernels(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
-        training_loss(model, *batch(task, count=16)).backward()
+        training_loss(model, tokens, lengths).backward()
     digest = hashlib.sha256()
     dead = set[str]()
     for name, parameter in model.named_parameters():

@@ -33,7 +33,8 @@ from torch import Tensor, nn
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.functional.copied import trained_weights
-from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob
+from lmzoo.functional.token_scores import length_mask
+from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob, of_tokens
 
 TOLERANCE = 1e-6
 """In float64: far above rounding errors and far below the effect of a leak."""
@@ -111,14 +112,18 @@ class Probes:
 
     def again(self) -> float:
         """Call the model twice."""
-        # Two rows are enough: state that is kept shows at the first call after another.
-        rows = (self.tokens[:2], self.lengths[:2])
         worst = 0.0
         for training in {False, self.subject.trains}:
-            first = self._outputs(*rows, training=training)
-            second = self._outputs(*rows, training=training)
+            first = self._two_rows(training=training)
+            second = self._two_rows(training=training)
             worst = max(worst, _deviation(second, first))
         return worst
+
+    def _two_rows(self, *, training: bool, noise: int = 0) -> Tensor:
+        """Return the outputs of two sequences: what differs between calls shows in them."""
+        tokens = self.tokens[:2]
+        lengths = self.lengths[:2]
+        return self.subject.outputs(tokens, lengths, training=training, noise=noise)
 
     def future(self) -> float:
         """Replace all tokens from a position on, and compare the outputs before it."""
@@ -184,7 +189,8 @@ class Probes:
         """Sum the probabilities of all sequences of the length of the subject, in evaluation."""
         task = Task(vocab=self.subject.vocab, length=self.subject.length)
         # In double: of thousands of sequences each has a small probability.
-        scores = self._outputs(*every_sequence(task), training=False)
+        tokens, lengths = every_sequence(task)
+        scores = self._outputs(tokens, lengths)
         total = scores.double().sum(1).exp().sum()
         return _deviation(total, torch.ones_like(total))
 
@@ -193,7 +199,7 @@ class Probes:
         T = self.subject.length
         tokens = self.tokens[:ROWS]
         lengths = self.lengths[:ROWS]
-        real = torch.arange(T) < lengths[:, None]
+        real = length_mask(lengths, T)
         worst = 0.0
         for training in self.modes:
             before = self._outputs(tokens, lengths, training=training)[real]
@@ -235,8 +241,8 @@ class Probes:
             before = self._outputs(tokens, lengths, training=False, whole=True)
             for rows in (order, order[:1]):
                 after = self._outputs(tokens[rows], lengths[rows], training=False, whole=True)
-                # Pads may differ: the widths of the batches do.
-                real = torch.arange(tokens.shape[1]) < lengths[rows, None]
+                # Pads are not compared: their scores count for nothing.
+                real = length_mask(lengths[rows], tokens.shape[1])
                 worst = max(worst, _deviation(after[real], before[rows][real]))
         return worst
 
@@ -253,18 +259,16 @@ class Probes:
         """The modes to probe: training mode only if its outputs differ from those in evaluation."""
         if not self.subject.trains:
             return (False,)
-        rows = (self.tokens[:2], self.lengths[:2])
-        evaluated = self.subject.outputs(*rows, training=False, noise=0)
-        trained = self.subject.outputs(*rows, training=True, noise=0)
+        evaluated = self._two_rows(training=False)
+        trained = self._two_rows(training=True)
         if trained.equal(evaluated):
             return (False,)
         return (False, True)
 
     def is_deterministic(self, *, training: bool) -> bool:
         """Whether the outputs do not depend on the noise."""
-        rows = (self.tokens[:2], self.lengths[:2])
-        first = self.subject.outputs(*rows, training=training, noise=0)
-        second = self.subject.outputs(*rows, training=training, noise=1)
+        first = self._two_rows(training=training)
+        second = self._two_rows(training=training, noise=1)
         return first.equal(second)
 
     def _replace(self, token: int, training: bool, step: int = 1) -> Tensor:  # noqa: FBT001
@@ -325,15 +329,20 @@ class Probes:
         whole: bool = False,
     ) -> Tensor:
         """Return the outputs, computed in parts unless the batch has to be `whole`."""
-        T = tokens.shape[1]
-        # Attention needs T² numbers a row, the outputs T V.
-        rows = max(1, min(ATTENDED // T**2, OUTPUTS // (T * self.subject.vocab)))
+        rows = _rows_at_once(ATTENDED, tokens.shape[1], self.subject.vocab)
         if whole:
             rows = len(tokens)
         found = []
-        for part in zip(tokens.split(rows), lengths.split(rows), strict=True):
-            found.append(self.subject.outputs(*part, training=training, noise=0))
+        parts = zip(tokens.split(rows), lengths.split(rows), strict=True)
+        for some, own_lengths in parts:
+            found.append(self.subject.outputs(some, own_lengths, training=training, noise=0))
         return torch.cat(found)
+
+
+def _rows_at_once(attended: int, T: int, vocab: int) -> int:
+    """Return how many rows fit in memory: attention needs T² numbers a row, the outputs T V."""
+    rows = min(attended // T**2, OUTPUTS // (T * vocab))
+    return max(1, rows)
 
 
 def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
@@ -349,9 +358,11 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
     # Every token differs from the one it replaces.
     later = later.where(later != known, (known + 1) % subject.vocab)
     # The likely positions first, for the case that time is short.
-    places = torch.tensor(list(dict.fromkeys((*cut_positions(T), *range(1, T)))))
-    # Without the gradients of a training, four times as many rows fit.
-    rows = max(1, min(4 * ATTENDED // T**2, OUTPUTS // (T * subject.vocab)))
+    likely = cut_positions(T)
+    rest = set(range(1, T)).difference(likely)
+    places = torch.tensor(likely + sorted(rest))
+    # In evaluation only: four times as many rows fit.
+    rows = _rows_at_once(4 * ATTENDED, T, subject.vocab)
     worst = 0.0
     seen = 0
     # Of this process: other load on the machine must not end the search.
@@ -397,7 +408,8 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
     else:
         model = new_model(model, 0, task).double()
     if model.closed_form and not same:
-        model.fit_closed_form(*batch(model.task))
+        tokens, lengths = batch(model.task)
+        model.fit_closed_form(tokens, lengths)
     disturb(model)
     return model
 
@@ -429,7 +441,7 @@ def model_subject(model: LanguageModel) -> Subject:
         # A few prefixes: each is a pass of its own.
         for u in cuts[1 :: max(1, len(cuts) // 6)]:
             dense = next_log_prob(model, tokens[:, :u])
-            prefixes[:, u] = dense.gather(1, tokens[:, u : u + 1])[:, 0]
+            prefixes[:, u] = of_tokens(dense, tokens[:, u])
         yield prefixes
 
     task = model.task

@@ -53,9 +53,11 @@ def subject_of(
     vocab, length = _sizes(getattr(model, "config", None), vocab, length)
     tokens = torch.ones(2, length, dtype=torch.int64)
     lengths = torch.full((2,), length)
-    run, outputs = _first_that_runs(_runners(model, tokens, logits=logits), tokens, lengths)
+    runs = _runners(model, tokens, logits=logits)
+    run, outputs = _first_that_runs(runs, tokens, lengths)
     _check_outputs(run, outputs, tokens, vocab)
-    is_random = not run(tokens, lengths, training=False, noise=1).equal(outputs)
+    again = run(tokens, lengths, training=False, noise=1)
+    is_random = not again.equal(outputs)
     trains, notes = _modes(run, tokens, vocab, is_random=is_random)
     probes = ["again", "future", "itself"]
     if run.takes_lengths:
@@ -96,12 +98,12 @@ def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
 
 def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int) -> None:
     if run.width not in (0, vocab) or outputs.shape[:2] != tokens.shape:
-        found = tuple(outputs.shape[:2])
+        found = list(outputs.shape[:2])
         if run.width:
-            found = (*found, run.width)
+            found.append(run.width)
         rows, length = tokens.shape
         raise UserError(
-            f"for tokens ({rows}, {length}) the model returns {found}; expected scores "
+            f"for tokens ({rows}, {length}) the model returns {tuple(found)}; expected scores "
             f"({rows}, {length}) or log-probabilities ({rows}, {length}, {vocab})"
         )
     if outputs.isnan().any():
@@ -163,7 +165,8 @@ def _first_that_runs(
     runs: "list[Runner]", tokens: Tensor, lengths: Tensor
 ) -> "tuple[Runner, Tensor]":
     """Return the first copy that runs, with noise on its weights, and its outputs."""
-    run, *others = runs
+    run = runs[0]
+    others = runs[1:]
     if isinstance(run.model, nn.Module):
         # A model may start with zeros, behind which nothing shows.
         disturb(run.model)
@@ -185,24 +188,22 @@ class Runner:
         self.model = model
         self.transformer = transformer
         self.logits = logits
+        self.takes_lengths = False
+        self.left_out = []
+        if transformer:
+            return
         call = model
         if isinstance(model, nn.Module):
             call = model.forward
-        known = [p for p in parameters_of(call).values() if p.kind <= p.POSITIONAL_OR_KEYWORD]
-        second = None
-        if len(known) > 1:
-            second = known[1]
-        is_second = False
-        if second is not None:  # `cu_seqlens` are starts of sequences in one row, no lengths
-            is_named = "len" in second.name and not second.name.startswith("cu")
-            # An argument with a default is an option, unless its name says that it is a length.
-            is_second = second.default is second.empty or is_named
-        self.takes_lengths = not transformer and is_second
-        given = 1 + self.takes_lengths
-        if transformer:
-            self.left_out = []
-        else:
-            self.left_out = [p.name for p in known[given:]]
+        known = []
+        for parameter in parameters_of(call).values():
+            if parameter.kind <= parameter.POSITIONAL_OR_KEYWORD:
+                known.append(parameter)
+        rest = known[1:]
+        if rest and _takes_lengths(rest[0]):
+            self.takes_lengths = True
+            rest = known[2:]
+        self.left_out = [parameter.name for parameter in rest]
 
     def __call__(self, tokens: Tensor, lengths: Tensor, /, *, training: bool, noise: int) -> Tensor:
         with torch.no_grad():
@@ -216,9 +217,9 @@ class Runner:
 
         In evaluation they are its own: a model that keeps state between calls is found.
         """
-        given = (tokens.clone(),)  # a model may change tokens
+        given = [tokens.clone()]  # a model may change tokens
         if self.takes_lengths:
-            given = (*given, lengths)
+            given.append(lengths)
         if self.transformer:
             # A cache is tried on its own (`_cached`).
             options = {"use_cache": False, **options}
@@ -263,9 +264,9 @@ class Runner:
         """Let buffers of training, such as those of a spectral norm, converge."""
         if any(True for _ in self.model.buffers()):
             self.model.train()
-            given = (tokens,)
+            given = [tokens]
             if self.takes_lengths:
-                given = (tokens, lengths)
+                given.append(lengths)
             with torch.no_grad():
                 for _ in range(calls):
                     self.model(*given)
@@ -291,16 +292,12 @@ class Runner:
         parts = []
         cache = None
         places = torch.arange(tokens.shape[1]).expand_as(tokens)
-        count = tokens.shape[1]
         # All but the last tokens at once, then one by one.
-        reads = [slice(-LAST)]
-        for i in range(count - LAST, count):
-            reads.append(slice(i, i + 1))
-        for at in reads:
-            part = tokens[:, at]
+        sizes = [tokens.shape[1] - LAST] + [1] * LAST
+        for part, at in zip(tokens.split(sizes, 1), places.split(sizes, 1), strict=True):
             options = {name: cache}
             if "position_ids" in known:
-                options["position_ids"] = places[:, at]
+                options["position_ids"] = at
             found = self.raw(part, part, training=False, noise=0, use_cache=True, **options)
             cache = found.get(name)
             if cache is None:
@@ -334,10 +331,21 @@ class Runner:
         return values
 
 
+def _takes_lengths(second: inspect.Parameter) -> bool:
+    """Whether the second argument of a model is the lengths of its sequences."""
+    if second.default is second.empty:
+        return True
+    # An argument with a default is an option, unless its name says that it is a length;
+    # `cu_seqlens` are starts of sequences in one row.
+    return "len" in second.name and not second.name.startswith("cu")
+
+
 @contextlib.contextmanager
 def restored_buffers(module: nn.Module) -> Iterator[None]:
     """Give a module copies of its buffers; afterwards it has its own."""
-    kept = [(own._buffers, dict(own._buffers.items())) for own in module.modules()]
+    kept = []
+    for own in module.modules():
+        kept.append((own._buffers, dict(own._buffers)))
     for own, buffers in kept:
         # Replaced, not overwritten: those of the module keep their memory.
         for name, buffer in buffers.items():
@@ -359,9 +367,10 @@ def outputs_of(found: Any) -> Tensor:
         found = found.get("logits", tuple(found.values()))
     found = getattr(found, "logits", found)
     if isinstance(found, list | tuple):
-        large = [one for one in found if isinstance(one, Tensor) and one.dim() > 1]
-        if large:
-            found = large[0]
+        for one in found:
+            if isinstance(one, Tensor) and one.dim() > 1:
+                found = one
+                break
     try:
         return torch.as_tensor(found)
     except (TypeError, ValueError, RuntimeError):

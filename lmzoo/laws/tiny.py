@@ -8,7 +8,8 @@ Other shapes may be summed in another order and agree to `CLOSE`. In float64, re
 `FINE`.
 """
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,16 @@ TASK = Task(
     source_length=3,
 )
 """Small enough to list all 3³ sequences."""
+
+
+def laws_of(module: object) -> list[Callable[..., None]]:
+    """Return all laws that a module defines, in their order."""
+    found = []
+    for name, law in vars(module).items():
+        if name.startswith("law_"):
+            found.append(law)
+    return found
+
 
 TINY_SIZES: Mapping[str, float] = {
     "code": 2,
@@ -84,7 +95,8 @@ def tiny(
     model = zoo.build(config, task, seed)
     if model.closed_form:
         # Another batch than the laws score.
-        model.fit_closed_form(*batch(model.task, seed=3))
+        tokens, lengths = batch(model.task, seed=3)
+        model.fit_closed_form(tokens, lengths)
     return model
 
 
@@ -119,14 +131,26 @@ def default_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
     return source.expand(count, -1), lengths.expand(count)
 
 
+def random_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
+    """Return another source for each row of a conditional model, () for other models."""
+    if model.conditional:
+        return sources(model.task, count)
+    return ()
+
+
 def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     """Return all V^(T-1) sequences of full length."""
-    words = [torch.arange(task.vocab)] * (task.length - 1)
-    # With two tokens `cartesian_prod` returns a vector.
-    rest = torch.cartesian_prod(*words).reshape(-1, task.length - 1)
+    words = itertools.product(range(task.vocab), repeat=task.length - 1)
+    rest = torch.tensor(list(words))
     start = torch.full((len(rest), 1), START)
     tokens = torch.cat([start, rest], dim=1)
-    return tokens, torch.full((len(rest),), task.length)
+    lengths = torch.full((len(rest),), task.length)
+    return tokens, lengths
+
+
+def of_tokens(dense: Tensor, tokens: Tensor) -> Tensor:
+    """Return the entries (B,) of the given tokens (B,) in a table of all tokens (B, V)."""
+    return dense.gather(1, tokens[:, None])[:, 0]
 
 
 def log_prob(
@@ -160,13 +184,15 @@ def next_log_prob(model: LanguageModel, prefix: Tensor, *source: Tensor) -> Tens
 
 def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return nats per scored token, with gradients, in the current mode of the model."""
-    scores = model.log_prob(tokens, lengths, *default_source(model, len(tokens)))
+    source = default_source(model, len(tokens))
+    scores = model.log_prob(tokens, lengths, *source)
     return -scores.sum() / scored_mask(tokens, lengths).sum()
 
 
 def training_loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return the negative training objective per scored token, with gradients."""
-    objective = model.objective(tokens, lengths, *default_source(model, len(tokens)))
+    source = default_source(model, len(tokens))
+    objective = model.objective(tokens, lengths, *source)
     return -objective.sum() / scored_mask(tokens, lengths).sum()
 
 

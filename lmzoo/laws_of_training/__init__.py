@@ -12,6 +12,6 @@ from lmzoo.laws_of_training import packing
 TRAINING = laws_of(packing)
 
 
-def laws_for(model: type[LanguageModel]) -> tuple[Law, ...]:
+def laws_for(model: type[LanguageModel]) -> list[Law]:
     """Return the laws that models of this class must obey, those of training included."""
-    return (*laws.laws_for(model), *TRAINING)
+    return laws.laws_for(model) + TRAINING
