@@ -14,7 +14,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Expand, Heads, Parts, State
-from lmzoo.cells.cuts import cuts_of, numbered
+from lmzoo.cells.cuts import cuts_of, numbered, removed
 from lmzoo.cells.draws import glorot, linear, ones
 from lmzoo.cells.matrix import MatrixCell, WeightTable, fixed_log_decays, head_size, normed
 from lmzoo.functional.matrix_state import Update
@@ -118,8 +118,7 @@ class GatedLinearAttention(MatrixCell):
 
 def _expanded(log_decay: Float[Tensor, "n"], q: Float[Tensor, "*N n K"]) -> Tensor:
     """Return the decay of each head at every position."""
-    shape = (*q.shape[:-1], 1)
-    return log_decay[:, None].expand(shape)
+    return log_decay[:, None].expand_as(q[..., :1])
 
 
 GAIN = 2**-2.5
@@ -234,8 +233,16 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
 
 
 HGRN2Cut = StrEnum("HGRN2Cut", "LOWER_BOUND INPUT_TO_FORGET TIED_WRITE QUERY SQUASH CARRY NORM")
-UNFORGOTTEN = {HGRN2Cut.TIED_WRITE, HGRN2Cut.CARRY}
+UNFORGOTTEN = (HGRN2Cut.TIED_WRITE, HGRN2Cut.CARRY)
 """Cuts that leave f without effect."""
+HGRN2_WEIGHTS = {
+    HGRN2Cut.LOWER_BOUND: {"bound"},
+    HGRN2Cut.INPUT_TO_FORGET: {"xf"},
+    HGRN2Cut.QUERY: {"xq"},
+    HGRN2Cut.NORM: {"norm"},
+    UNFORGOTTEN: {"bound", "xf"},
+}
+"""The weights that go with a cut, or with both cuts of a pair."""
 
 
 def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
@@ -243,11 +250,11 @@ def canonical_hgrn2(cuts: frozenset[HGRN2Cut]) -> frozenset[HGRN2Cut]:
     none = {HGRN2Cut.LOWER_BOUND, HGRN2Cut.INPUT_TO_FORGET}
     if cuts >= none:
         raise UserError(f"cuts {numbered(none)} leave f = 0 at every step; use the cut carry (5)")
-    if cuts >= UNFORGOTTEN:
+    if cuts.issuperset(UNFORGOTTEN):
         cuts = cuts - none
+    # Without a query nothing is left to squash.
     if HGRN2Cut.QUERY in cuts:
         return cuts - {HGRN2Cut.SQUASH}
-    # Without a query nothing is left to squash.
     return cuts
 
 
@@ -304,16 +311,7 @@ class HGRN2(MatrixCell):
             "norm": ((h,), ones),
             "out": ((h, h), linear(h)),
         }
-        paths = {
-            "bound": HGRN2Cut.LOWER_BOUND,
-            "xf": HGRN2Cut.INPUT_TO_FORGET,
-            "xq": HGRN2Cut.QUERY,
-            "norm": HGRN2Cut.NORM,
-        }
-        cut = {name for name, path in paths.items() if path in self.cuts}
-        if self.cuts >= UNFORGOTTEN:
-            cut |= {"bound", "xf"}
-        self.set_weights(weights, cut)
+        self.set_weights(weights, removed(HGRN2_WEIGHTS, self.cuts))
 
     def initial_state(self, start: Tensor) -> State:
         vectors = self.shift_start(start).chunk(2, dim=-1)
@@ -328,7 +326,6 @@ class HGRN2(MatrixCell):
     def update(self, z: Parts) -> Update:
         value = self.split_heads(z["xv"])
         bound = self.w.bound
-        # `xf` is projected without a bias: the bound is one.
         log_f = torch.zeros_like(z["xv"])  # without effect where f has no weights
         if "xf" in z:
             log_f = logsigmoid(z["xf"])

@@ -33,10 +33,13 @@ Cut = StrEnum(
     "INPUT_TO_RESET STATE_TO_RESET RESET_BIAS INPUT_TO_UPDATE STATE_TO_UPDATE UPDATE_BIAS "
     "INPUT_TO_CANDIDATE STATE_TO_CANDIDATE CANDIDATE_BIAS RESET UPDATE",
 )
-INTO_RESET = frozenset([*Cut][:3])
-INTO_UPDATE = frozenset([*Cut][3:6])
-INTO_CANDIDATE = frozenset([*Cut][6:9])
+PATHS = list(Cut)[:9]
+INTO_RESET = frozenset(PATHS[:3])
+INTO_UPDATE = frozenset(PATHS[3:6])
+INTO_CANDIDATE = frozenset(PATHS[6:])
 """Cuts of what a gate and the candidate read."""
+WHOLE = {"r": Cut.RESET, "z": Cut.UPDATE}
+"""The cut that removes a gate."""
 ROWS = {"weight_ih": 0, "weight_hh": 1, "bias_ih": 2, "bias_hh": 2}
 """The place of a weight's cut among those of each gate."""
 CONSTANT = 100.0
@@ -114,13 +117,13 @@ class GRU(Cell):
     def _gates_with(self, place: int) -> str:
         """Return the gates that have input weights (place 0), state weights (1) or biases (2)."""
         cuts = self.config.cuts
-        paths = dict(zip("rzn", [*Cut][place:9:3], strict=True))
-        kept = {gate for gate, path in paths.items() if path not in cuts}
-        if Cut.RESET in cuts:
-            kept.discard("r")
-        if Cut.UPDATE in cuts:
-            kept.discard("z")
-        return "".join(gate for gate in "rzn" if gate in kept)
+        kept = ""
+        for gate, path in zip("rzn", PATHS[place::3], strict=True):
+            # A gate that is cut has no weights at all.
+            whole = WHOLE.get(gate)
+            if path not in cuts and whole not in cuts:
+                kept += gate
+        return kept
 
     def _keep(self, name: str, drawn: Tensor) -> Tensor:
         return keep_gates(drawn, "rzn", self.kept[name])

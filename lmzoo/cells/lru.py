@@ -272,22 +272,20 @@ class RGLRU(Cell):
 
     def _coefficients(self, projected: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return a and b; the root of a token is 1 where `first` is true."""
-        x, *logits = projected.split(self.width, dim=-1)
-        r = None
-        # In the order of `project`: x, then the logits of gates that are there.
-        if RGLRUCut.RECURRENCE_GATE not in self.cuts:
-            r, *logits = logits
+        parts = projected.split(self.width, dim=-1)
+        x = parts[0]
         b = x
-        if logits:
-            b = torch.sigmoid(logits[0]) * x
+        # In the order of `project`: x, then the logits of gates that are there.
+        if RGLRUCut.INPUT_GATE not in self.cuts:
+            b = torch.sigmoid(parts[-1]) * x
         if self.w.decay is None:
             return torch.zeros_like(x), b
         # In logarithms: a power near 1 would lose digits.
         log_a = -self.config.c * softplus(self.w.decay)
-        if r is None:
+        if RGLRUCut.RECURRENCE_GATE in self.cuts:
             log_a = log_a.expand_as(x)
         else:
-            log_a = log_a * torch.sigmoid(r)
+            log_a = log_a * torch.sigmoid(parts[1])
         if first is not None:
             # Near a = 1 the root's gradient has no bound; the margin gives it one.
             square = -torch.expm1(2 * log_a)
@@ -302,10 +300,10 @@ class RGLRU(Cell):
 
     def initial_state(self, start: Tensor) -> State:
         """Return h_0, and the number of tokens read if the first one has no root."""
-        state = super().initial_state(start)
+        h = self.shift_start(start)
         if self._marks_first:
-            return (*state, start.new_zeros(len(start), 1))
-        return state
+            return h, start.new_zeros(len(start), 1)
+        return (h,)
 
     @property
     def _marks_first(self) -> bool:
@@ -316,27 +314,29 @@ class RGLRU(Cell):
         return self.width + self._marks_first
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        h, *read = state
         first = None
-        if read:
-            first = read[0] == 0
+        if self._marks_first:
+            first = state[1] == 0
         a, b = self._coefficients(projected, first)
-        h = a * h + b
-        counts = [count + 1 for count in read]
-        return h, (h, *counts)
+        h = a * state[0] + b
+        return h, self._after(h, state, 1)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
-        h, *read = state
+        h = state[0]
         projected = self.project_inputs(x)
-        # Positions of this call; `read` counts those of calls before.
-        steps = torch.arange(projected.shape[1], device=h.device)[:, None]
         first = None
-        if read:
-            first = (read[0][:, None] == 0) & (steps == 0)
+        if self._marks_first:
+            # Positions of this call; the state counts those of calls before.
+            steps = torch.arange(projected.shape[1], device=h.device)[:, None]
+            first = (state[1][:, None] == 0) & (steps == 0)
         a, b = self._coefficients(projected, first)
         s = linear_recurrence(a, b, h)
-        counts = [count + s.shape[1] for count in read]
-        return s, (s[:, -1], *counts)
+        return s, self._after(s[:, -1], state, s.shape[1])
+
+    def _after(self, h: Tensor, state: State, steps: int) -> State:
+        if self._marks_first:
+            return h, state[1] + steps
+        return (h,)
 
 
 def _draw_decay(shape: Shape) -> Tensor:

@@ -81,14 +81,15 @@ class LSTM(Cell):
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         c = state[1]
         rows = projected + state[0] @ self.w.weight_hh.T
-        # Without a gate f, rows has three blocks: `f` is then empty.
-        i, *f, g, o = rows.split(self.width, dim=-1)
-        i = torch.sigmoid(i)
-        o = torch.sigmoid(o)
+        parts = rows.split(self.width, dim=-1)
+        i = torch.sigmoid(parts[0])
         if self.config.forget is Forget.GATE:
-            c = torch.sigmoid(f[0]) * c
+            c = torch.sigmoid(parts[1]) * c
         elif self.config.forget is Forget.COUPLED:
             c = (1 - i) * c
+        # The last two blocks: only cells with a gate f have a block between.
+        g = parts[-2]
+        o = torch.sigmoid(parts[-1])
         c = c + i * torch.tanh(g)
         h = o * torch.tanh(c)
         return h, (h, c)
@@ -101,7 +102,9 @@ class LSTM(Cell):
         projected = recurrence.project(self.project, x)
         # The kernel also takes peepholes and a feedback of gates, which this cell has not.
         weights = [self.w.weight_hh.mT, None, None]
-        h, *_, c = scan(recurrence, projected, start, weights)
+        outputs = scan(recurrence, projected, start, weights)
+        h = outputs[0]
+        c = outputs[-1]
         if not h.shape[1]:
             # A sequence without positions changes no state.
             return h, state
@@ -345,7 +348,9 @@ class PeepholeLSTM(Cell):
             feedback = _with_candidate(self._full_gates().mT)
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
         projected = recurrence.project(self.project, x)
-        h, *_, c = scan(recurrence, projected, start, weights)
+        outputs = scan(recurrence, projected, start, weights)
+        h = outputs[0]
+        c = outputs[-1]
         if not h.shape[1]:
             return h, state
         return h, (h[:, -1], c[:, -1])
@@ -449,5 +454,5 @@ class Janet(Cell):
         rows = torch.cat([-f, f, g, torch.zeros_like(g)])
         weights = [rows.mT, None, None]
         start = torch.cat([c, c], dim=-1)
-        outputs, *_ = scan(found, found.project(project, x), start, weights)
+        outputs = scan(found, found.project(project, x), start, weights)[0]
         return outputs, (outputs[:, -1],)

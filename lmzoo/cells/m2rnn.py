@@ -97,7 +97,7 @@ class M2RNN(MatrixCell):
             rate = self.w.log_rate.exp()
             log_f = -(rate * delta)[..., None]
         # All heads share q and k.
-        shared = (*v.shape[:-1], self.keys)
+        shared = v.shape[:-1] + z["q"].shape[-1:]
         q = z["q"][..., None, :].expand(shared)
         k = z["k"][..., None, :].expand(shared)
         return Update(q, k, v, log_f)
@@ -105,7 +105,6 @@ class M2RNN(MatrixCell):
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         z = matrix
         if self.w.mix is not None:
-            # A map over the values: a matrix state can turn.
             z = matrix @ self.w.mix
         z = z + update.key[..., None] * update.value[..., None, :]
         if Cut.TANH not in self.config.cuts:

@@ -144,7 +144,6 @@ class Mamba(MatrixCell):
         written = b[..., None] * (delta * z["x"])[..., None, :]
         s = decay * s[:, 0] + written
         o = (c[..., None] * s).sum(-2)
-        # The state of Mamba is one block for all channels.
         # The state of the base class has an axis of heads: here one.
         return self.readout(o, z), (s[:, None], *memory)
 
@@ -163,7 +162,6 @@ class Mamba(MatrixCell):
 def _log_integers(states: int, shape: Shape) -> Tensor:
     """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
     rates = torch.arange(1.0, states + 1).log()
-    # Rates 1..S for every channel (S4D-Real).
     return rates.repeat_interleave(shape[0] // states)
 
 

@@ -117,18 +117,21 @@ class MatrixCell(Cell):
 
     def prepare(self, projected: Float[Tensor, "B T G"], memory: State) -> tuple[Parts, State]:
         """Return the named projections of T steps, convolved where published, and the memory."""
-        columns = [*self._columns.values()]
+        columns = list(self._columns.values())
         count = len(self._convolved_present)
         if count:
-            sizes = [self._conv_columns, *columns[count:]]
-            mixed, *rest = projected.split(sizes, dim=-1)
+            # The convolution reads its columns as one block.
+            sizes = columns[count:]
+            sizes.insert(0, self._conv_columns)
+            blocks = projected.split(sizes, dim=-1)
+            mixed = blocks[0]
             if self._convolves:
                 bias = getattr(self.w, "bias_conv", None)
                 mixed, window = convolve(mixed, memory[0], self.w.conv, bias)
                 memory = (window,)
             # SiLU stays where the convolution is cut.
             convolved = map(nn.functional.silu, mixed.split(columns[:count], dim=-1))
-            parts = [*convolved, *rest]
+            parts = list(convolved) + list(blocks[1:])
         else:
             parts = projected.split(columns, dim=-1)
         return dict(zip(self._columns, parts, strict=True)), memory

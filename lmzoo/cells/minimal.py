@@ -101,7 +101,7 @@ class MinGRU(DiagonalCell):
             if writes_zero(self):
                 object.__setattr__(self, "cuts", self.cuts - {MinGRUCut.WRITE_GATE})
             # Without a gate, no path to it has an effect.
-            if self.cuts >= {*ALONE}:
+            if self.cuts.issuperset(ALONE):
                 object.__setattr__(self, "state_to_gate", False)
             return self
 
@@ -120,8 +120,8 @@ class MinGRU(DiagonalCell):
         cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
         if not config.state_to_gate:
             cut |= {"hz"}
-        # Without both, h = c: a gate has nothing to choose between.
-        self.gated = not self.cuts >= {*ALONE}
+        # With both cuts h = c: a gate has nothing to choose between.
+        self.gated = not self.cuts.issuperset(ALONE)
         if not self.gated:
             cut |= {"xz", "bz"}
         self.w = Weights(shapes, cut, fan_in=width, biases={"bz", "bh"})
@@ -186,7 +186,7 @@ def canonical(cuts: frozenset[MinLSTMCut]) -> frozenset[MinLSTMCut]:
     carry (6) and normaliser (7), f has none. Two gates of ½ are one, without a write gate.
     """
     if cuts >= WRITE and (cuts >= FORGET or cuts >= UNFORGOTTEN):
-        cuts = cuts | {*FORGET, MinLSTMCut.WRITE_GATE}
+        cuts = cuts | FORGET | {MinLSTMCut.WRITE_GATE}
     if MinLSTMCut.WRITE_GATE in cuts:
         cuts = cuts - WRITE - {MinLSTMCut.NORMALISER}
     if cuts >= UNFORGOTTEN:
@@ -272,14 +272,15 @@ class MinLSTM(DiagonalCell):
         return torch.cat(parts, dim=-1)
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        f, u, *write = projected.split(self.width, dim=-1)
-        if write:
-            i = write[0]
-        else:
-            i = -f  # σ(−u) = 1 − σ(u)
-        if write and MinLSTMCut.NORMALISER not in self.cuts:
-            f = logsigmoid(f) - logsigmoid(i)  # log f − log i, so that no gate underflows
-            i = -f
+        parts = projected.split(self.width, dim=-1)
+        f = parts[0]
+        u = parts[1]
+        i = -f  # σ(−u) = 1 − σ(u)
+        if MinLSTMCut.WRITE_GATE not in self.cuts:
+            i = parts[2]
+            if MinLSTMCut.NORMALISER not in self.cuts:
+                f = logsigmoid(f) - logsigmoid(i)  # log f − log i, so that no gate underflows
+                i = -f
         f = torch.sigmoid(f)
         i = torch.sigmoid(i)
         a = f

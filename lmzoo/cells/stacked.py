@@ -235,7 +235,7 @@ class HierarchicalMultiscaleLSTM(Cell):
 
     def naive_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         outputs = super().naive_scan_from(x, state)
-        # Steps are counted, not batches: an evaluation has no gradients.
+        # An evaluation counts no scan: it has no gradients.
         if self.scans is not None and self.training and torch.is_grad_enabled():
             self.scans += 1
         return outputs

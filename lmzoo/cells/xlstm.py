@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear, logsigmoid, pad, silu
 
 from lmzoo.base.config import config
@@ -213,17 +213,17 @@ class MLSTM(MatrixCell):
 
     def _log_gates(self, z: Parts) -> tuple[Tensor, Tensor]:
         """Return log i and log f, one number per head."""
-        zero = z["q"].new_zeros((*z["q"].shape[:-1], self.heads))
-        log_sigmoid = nn.functional.logsigmoid
+        zero = torch.zeros_like(z["q"][..., : self.heads])
         log_i = zero
+        log_f = zero
         if "i" in z:
             log_i = z["i"] + self.w.bias_i
-        # Without the exponential gate, i is a sigmoid as f is.
-        if "i" in z and not self._exponential:
-            log_i = log_sigmoid(log_i)
+            # Without the exponential gate, i is a sigmoid as f is.
+            if not self._exponential:
+                log_i = logsigmoid(log_i)
         if "f" in z:
-            return log_i, log_sigmoid(z["f"] + self.w.bias_f)
-        return log_i, zero
+            log_f = logsigmoid(z["f"] + self.w.bias_f)
+        return log_i, log_f
 
 
 SLSTMCut = StrEnum(
@@ -342,7 +342,7 @@ class SLSTM(Cell):
         gone = {WHOLE[cut] for cut in WHOLE.keys() & config.cuts}
         self.names = [gate for gate in GATES if gate not in gone]
         cut = {name for name in shapes if name[1] not in self.names}
-        # Without normaliser and sigmoid, a constant factor of i cancels.
+        # With an exponential gate and the normaliser, a constant factor of i cancels.
         if not config.cuts & {SLSTMCut.EXPONENTIAL, SLSTMCut.NORMALISER}:
             cut.add("bi")
         cut |= {name for name, path in (INPUT | MIXING).items() if path in config.cuts}

@@ -75,6 +75,11 @@ class Sequences:
         """The tokens as int64 (N, T), as models read them: a copy if they are stored smaller."""
         return self.ids.long()
 
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What a model scores: tokens, lengths, and the sources if there are any."""
+        return (self.tokens, self.lengths, *self.sources)
+
     def shrink(self, vocab: int) -> "Sequences":
         """Return the sequences with the smallest type of a vocabulary, or self if they have it."""
         dtype = token_dtype(vocab)

@@ -1,6 +1,7 @@
 """Copies of modules that other people wrote."""
 
 import copy
+import itertools
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -27,7 +28,7 @@ def copied(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module, computed)
     except Exception as error:
         hint = "give it a __deepcopy__"
-        values = (*module.parameters(), *module.buffers())
+        values = itertools.chain(module.parameters(), module.buffers())
         if any(map(is_lazy, values)):
             hint = "call the lazy module once before"
         text = describe_error(error).partition(". ")[0]

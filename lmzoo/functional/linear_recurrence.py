@@ -96,7 +96,8 @@ class _Recurrence(CustomFunction):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> Any:
-        return _RecurrenceBackward.apply(upstream[0], *ctx.saved_tensors)
+        a, h, start = ctx.saved_tensors
+        return _RecurrenceBackward.apply(upstream[0], a, h, start)
 
 
 class _RecurrenceBackward(Backward):

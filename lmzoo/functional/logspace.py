@@ -47,17 +47,21 @@ def exact_log_mixture(
     low = (mixed.detach() - top).exp() < MIN_SUM
     if not bool(low.any()):
         return mixed
-    # Each low entry is a sum over K terms: `at` are its leading axes, i and j its row and column.
-    places = low.nonzero(as_tuple=True)
+    # Each low entry is a sum over K terms: those of its row i and of its column j.
+    entries = low.nonzero()
     lead = low.shape[:-2]
-    weights = log_p.expand((*lead, *log_p.shape[-2:]))
-    columns = b.mT.expand((*lead, *b.mT.shape[-2:]))
+    weights = log_p.expand(lead + log_p.shape[-2:])
+    columns = b.mT.expand(lead + b.mT.shape[-2:])
     size = max(1, TERMS // b.shape[-2])
     exact = []
-    for *at, i, j in zip(*(index.split(size) for index in places), strict=True):
-        terms = weights[(*at, i)] + columns[(*at, j)]
+    for part in entries.split(size):
+        index = part.unbind(1)
+        row = index[:-1]
+        column = index[:-2] + index[-1:]
+        terms = weights[row] + columns[column]
         exact.append(torch.logsumexp(terms, dim=-1))
-    return mixed.index_put(places, torch.cat(exact).to(mixed.dtype))
+    values = torch.cat(exact).to(mixed.dtype)
+    return mixed.index_put(entries.unbind(1), values)
 
 
 def log_floored(p: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -101,7 +101,8 @@ class _Scan(CustomFunction):
 
     @staticmethod
     def forward(*args: Any) -> tuple[Tensor, ...]:
-        inputs = (*args[:5], *args[6:])
+        # Without `erases`, which is not a tensor.
+        inputs = args[:5] + args[6:]
         _, _, v, _, start = args[:5]
         if not has_kernels(start):
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
@@ -118,12 +119,12 @@ class _Scan(CustomFunction):
     @staticmethod
     def gradients(q: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
         """Return the gradients of all inputs from ∂L/∂o and ∂L/∂S_T."""
-        k, v, log_w, start, erases, *others = rest
-        count = 0
+        k, v, log_w, start, erases = rest[:5]
+        first = 5
         if erases:
-            count = 2
-        inputs = (q, k, v, log_w, start, *others[:count])
-        saved = others[count:]
+            first = 7  # p and r come before what was saved
+        inputs = (q, k, v, log_w, start, *rest[5:first])
+        saved = rest[first:]
         if g is None:
             g = torch.zeros_like(v)
         if g_end is None:

@@ -95,7 +95,8 @@ class _Project(CustomFunction):
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
         if upstream[0] is None:
             return None, None, None
-        gradient = _ProjectBackward.apply(upstream[0], *ctx.saved_tensors, ctx.radius)
+        y, f = ctx.saved_tensors
+        gradient = _ProjectBackward.apply(upstream[0], y, f, ctx.radius)
         return gradient, None, None
 
 
@@ -164,11 +165,10 @@ def normalise_vectors(x: Vectors, norm: Norm) -> Vectors:
         return x
     if norm.part is not None:
         return norm.part(x)
-    if norm in (Norm.L2, Norm.RMS):
-        radius = 1.0
-        if norm is Norm.RMS:
-            radius = x.shape[-1] ** 0.5
-        return project_to_sphere(x, radius)
+    if norm is Norm.L2:
+        return project_to_sphere(x, 1.0)
+    if norm is Norm.RMS:
+        return project_to_sphere(x, x.shape[-1] ** 0.5)
     eps = 1e-5
     # As published in S0.
     if norm is Norm.TIME_STD:

@@ -70,9 +70,9 @@ def initialiser(name: str) -> Draw:
 def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
     """Draw one parameter again, if it is a matrix or a bias."""
     draw = initialiser(name)
-    (owner_path, _, leaf) = path.rpartition(".")
     if draw is _keep:
         return
+    owner_path, _, leaf = path.rpartition(".")
     owner = module.get_submodule(owner_path)
     parameter = module.get_parameter(path)
     with torch.no_grad():
@@ -88,8 +88,8 @@ def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
 def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
     """Draw each matrix of a stack by itself; torch reads a third axis as a convolution kernel."""
     # One by one: fans of a stack of matrices would be those of the whole stack.
-    matrices = weight.view(-1, *weight.shape[-2:])
-    for matrix in matrices.unbind():
+    rows, columns = weight.shape[-2:]
+    for matrix in weight.view(-1, rows, columns):
         draw(matrix)
 
 

@@ -81,7 +81,8 @@ class _Scan(CustomFunction):
 
     @staticmethod
     def compute(*args: Any) -> tuple[Tensor, ...]:
-        *inputs, signed = args
+        inputs = args[:-1]
+        signed = args[-1]
         x = inputs[0]
         start = inputs[-1]
         if has_gpu_kernels(start):
@@ -99,8 +100,8 @@ class _Scan(CustomFunction):
     @staticmethod
     def gradients(x: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
         """Return the gradients of all tensors from ∂L/∂y and ∂L/∂S_T."""
-        *others, signed = rest[:6]
-        inputs = (x, *others)
+        inputs = (x, *rest[:5])
+        signed = rest[5]
         stored = rest[6:]
         if g is None:
             g = torch.zeros_like(x)

@@ -51,9 +51,10 @@ def attend(
     if sink is None:
         weights = torch.softmax(logits, dim=-1)
     else:
-        column = sink[:, None, None].expand((*logits.shape[:-1], 1))
+        column = sink[:, None, None].expand_as(logits[..., :1])
+        weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)
         # The sink takes a share of the softmax and has no value.
-        weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)[..., :-1]
+        weights = weights[..., :-1]
     return weights.to(v.dtype) @ v
 
 

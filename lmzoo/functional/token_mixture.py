@@ -62,7 +62,7 @@ def gate_logits(
     """Return W y + b by one product; in packed training more axes would give one per sequence."""
     rows = y.reshape(-1, y.shape[-1])
     logits = torch.nn.functional.linear(rows, weight, bias)
-    return logits.view((*y.shape[:-1], len(weight)))
+    return logits.view(y.shape[:-1] + bias.shape)
 
 
 class _Mixture(CustomFunction):

@@ -253,7 +253,7 @@ def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             for rest in _field_paths(value):
-                yield (key,) + rest  # noqa: RUF005
+                yield (key, *rest)
         else:
             yield (key,)
 

@@ -119,7 +119,7 @@ def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
     batch = gather_batch(corpus.test, rows[:8])
     weights = dict(subject.model.named_parameters())
     found = []
-    for cut in cuts(subject.model, batch.tokens, batch.lengths, *batch.sources):
+    for cut in cuts(subject.model, *batch.inputs):
         kind, _, path = cut.name.partition(" ")
         part = NO_PART
         if kind == ZERO:
@@ -146,14 +146,13 @@ def _is_cut(whole: LanguageModel, cut: LanguageModel, part: Part, data: Sequence
     # Batches of one length have no padding, whose activations would count in a mean.
     rows = next(_equal_lengths(data))
     batch = gather_batch(data, rows[:4])
-    inputs = batch.tokens, batch.lengths, *batch.sources
     whole.eval()
     cut.eval()
     # Kernels compute whole recurrences: their activations cannot be replaced.
     with without_kernels():
         with seen(whole, at_zero(part), part.module):
-            at_zero_scores = whole.log_prob(*inputs)
-        cut_scores = cut.log_prob(*inputs)
+            at_zero_scores = whole.log_prob(*batch.inputs)
+        cut_scores = cut.log_prob(*batch.inputs)
     return at_zero_scores.allclose(cut_scores, rtol=0, atol=TOLERANCE)
 
 
@@ -248,7 +247,7 @@ def _means(model: LanguageModel, part: Part, train: Sequences) -> Means:
 
 def _nll(model: LanguageModel, batch: Sequences, see: See, part: Part) -> float:
     with seen(model, see, part.module):
-        scores: Tensor = model.log_prob(batch.tokens, batch.lengths, *batch.sources)
+        scores: Tensor = model.log_prob(*batch.inputs)
     if batch.scored is not None:
         scores = scores.where(batch.scored, 0.0)
     # Sums of a whole corpus: float32 would lose digits of the last sequences.

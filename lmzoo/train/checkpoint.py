@@ -212,7 +212,7 @@ def _unflatten_optimiser(optimiser: State) -> State:
     if "places" not in optimiser:
         return optimiser
     places = json.loads(optimiser["places"])
-    sizes = [math.prod(shape) for *_, shape in places]
+    sizes = [math.prod(shape) for _, _, shape in places]
     parts = optimiser["numbers"].split(sizes)
     state: dict[int, State] = {}
     for (parameter, key, shape), part in zip(places, parts, strict=True):

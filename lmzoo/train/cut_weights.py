@@ -108,7 +108,7 @@ def _label(config: Any) -> str:
 
 
 def _with_cuts(config: Any, chosen: set[tuple[str, Any]]) -> Any:
-    own = {path: {*part.cuts} for path, part in _parts(config).items()}
+    own = {path: set(part.cuts) for path, part in _parts(config).items()}
     for path, cut in chosen:
         own[path].add(cut)
     return _set_cuts(config, own)

@@ -71,7 +71,7 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
     for rows in order.split(batch):
         sequences = gather_batch(part, rows, trim=not model.leaks)
         with device_scope(model):
-            scores = model.log_prob(sequences.tokens, sequences.lengths, *sequences.sources)
+            scores = model.log_prob(*sequences.inputs)
         if sequences.scored is not None:
             scores = scores.where(sequences.scored, 0.0)
         # A sum of float32 would lose digits: it is of up to thousands of tokens.
@@ -100,7 +100,7 @@ def count_right(
     for rows in order.split(size):
         batch = gather_batch(part, rows)
         with device_scope(model):
-            best = most_probable(batch.tokens, batch.lengths, *batch.sources)
+            best = most_probable(*batch.inputs)
         assert batch.scored is not None
         scored = batch.scored[:, 1:]
         hits = (best == batch.tokens[:, 1:]) & scored
@@ -148,4 +148,4 @@ def model_report(model: LanguageModel, corpus: Corpus) -> dict[str, float]:
     count = min(REPORT_SEQUENCES, len(corpus.valid))
     batch = gather_batch(corpus.valid, torch.arange(count), trim=not model.leaks)
     batch = batch.to(device_of(model))
-    return model.report(batch.tokens, batch.lengths, *batch.sources)
+    return model.report(*batch.inputs)

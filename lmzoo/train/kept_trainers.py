@@ -37,7 +37,7 @@ class KeptTrainers:
     """Trains packs on one device with trainers that it keeps."""
 
     def __init__(self) -> None:
-        self._shared: dict[tuple[Any, ...], PackedTrainer] = {}
+        self._shared: dict[tuple[Any, int], PackedTrainer] = {}
         """(what the steps depend on, rows) -> trainer for any members; the last was used last."""
         self._own: weakref.WeakKeyDictionary[Training, PackedTrainer] = weakref.WeakKeyDictionary()
         """First member -> the trainer of its pack."""
@@ -109,9 +109,9 @@ class KeptTrainers:
             self._own.clear()
             return
         own = _key(trainings)
-        for key in [*self._shared]:
-            if [*key[:-1]] == own:  # the last part is the number of rows
-                del self._shared[key]
+        for key, rows in list(self._shared):
+            if key == own:
+                del self._shared[key, rows]
         for training in trainings:
             self._own.pop(training, None)
 
@@ -130,7 +130,7 @@ class KeptTrainers:
                 oldest = next(iter(self._shared))
                 del self._shared[oldest]
             rows = len(trainer.stacked.values)
-            self._shared[(*_key(trainings), rows)] = trainer
+            self._shared[_key(trainings), rows] = trainer
             return trainer
         known = self._own.get(trainings[0])
         if known is not None and known.stacked.belongs_to(trainings):
@@ -149,14 +149,14 @@ class KeptTrainers:
         key = _key(trainings)
         count = len(trainings)
         fitting = []
-        for *other, rows in self._shared:
+        for other, rows in self._shared:
             # More rows than that would compute mostly what nobody reads.
             if other == key and count <= rows < ROWS_PER_MEMBER * count:
                 fitting.append(rows)
         if not fitting:
             return None
         # Moved to the end: the dictionary is in the order of use.
-        name = (*key, min(fitting))
+        name = (key, min(fitting))
         self._shared[name] = self._shared.pop(name)
         return self._shared[name]
 
@@ -173,8 +173,8 @@ def _may_share(trainings: Trainings) -> bool:
     return recorder is not None and recorder.few_shapes
 
 
-def _key(trainings: Trainings) -> list[Any]:
+def _key(trainings: Trainings) -> tuple[Any, ...]:
     """Return what the steps of a pack depend on, besides numbers in its memory."""
     first = trainings[0]
     structure = pack_key(first.model.config, first.recipe)
-    return [structure, first.model.task, torch.get_default_dtype()]
+    return structure, first.model.task, torch.get_default_dtype()

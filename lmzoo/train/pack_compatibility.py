@@ -139,8 +139,8 @@ def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
     parameters = {}
     # Expanded, not copied: whether `vmap` can run it does not depend on the values.
     for name, parameter in template.named_parameters():
-        parameters[name] = parameter.detach().expand(2, *parameter.shape)
-    stacked = [column.expand(2, *column.shape) for column in batch]
+        parameters[name] = _twice(parameter.detach())
+    stacked = [_twice(column) for column in batch]
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # a missing batching rule would loop over members
@@ -152,6 +152,10 @@ def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
         if not before[name].equal(value):
             return "it keeps running statistics"
     return ""
+
+
+def _twice(tensor: Tensor) -> Tensor:
+    return tensor.expand((2, *tensor.shape))
 
 
 def make_functional(template: LanguageModel, method: str = "objective") -> Any:

@@ -7,7 +7,6 @@ To copy the state of all members, on the device or to the host, is then one oper
 of number, not one for each tensor.
 """
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +39,7 @@ class Layout:
         found = []
         begin = 0
         for (name, shape), width in zip(self.shapes.items(), self.widths, strict=True):
-            found.append((name, [*shape], begin))
+            found.append((name, list(shape), begin))
             begin += width
         return found
 
@@ -54,8 +53,8 @@ class Layout:
         columns = matrix.split(self.widths, dim=1)
         found = {}
         for (name, shape), column in zip(self.shapes.items(), columns, strict=True):
-            numbers = column[:, : math.prod(shape)]
-            found[name] = numbers.view(-1, *shape)
+            numbers = column[:, : shape.numel()]
+            found[name] = numbers.view(matrix.shape[:1] + shape)
         return found
 
     def columns(self, names: Sequence[Collection[str]]) -> Bool[Tensor, "P N"]:

@@ -169,10 +169,13 @@ class StackedOptimiser:
         for second in self._matrices(self.state["exp_avg_sq"]):
             # Muon has no second moment: torch's state of a matrix is zeros.
             second.zero_()
-        triples = zip(*map(self._matrices, (change, g, m)), strict=True)
-        for own, gradient, mean in triples:
-            ones = [1] * (own.dim() - 1)
-            own.copy_(rates.view(-1, *ones) * muon_direction(gradient, mean))
+        changes = self._matrices(change)
+        gradients = self._matrices(g)
+        means = self._matrices(m)
+        for own, gradient, mean in zip(changes, gradients, means, strict=True):
+            direction = muon_direction(gradient, mean)
+            # The axis of members comes last, where it meets one rate for each.
+            own.copy_((direction.movedim(0, -1) * rates).movedim(-1, 0))
 
 
 class StackedParameters:
@@ -209,8 +212,8 @@ class StackedParameters:
         self.decays = Decays(self.values, columns)
         self.decays.set(self._weight_decays)
         recipe = trainings[0].recipe
-        grouping = self._grouping(recipe, template)
-        self.optimiser = StackedOptimiser(recipe, self.values, self.decays, *grouping)
+        scales, matrices = self._grouping(recipe, template)
+        self.optimiser = StackedOptimiser(recipe, self.values, self.decays, scales, matrices)
         self.rates: Sequence[float] = [t.recipe.lr for t in self.row_trainings]
         """The last learning rate of each row."""
         self.read()
@@ -354,8 +357,8 @@ class StackedParameters:
             row = Row(
                 layout=self.layout,
                 numbers=own,
-                names=[*training.parameters],
-                state=[*state],
+                names=list(training.parameters),
+                state=list(state),
                 buffers=buffers,
                 matrices={},
                 index=p,
@@ -408,7 +411,8 @@ class StackedParameters:
         scales = None
         if any(factor != 1 for factor in factors.values()):
             widths = torch.tensor(self.layout.widths, device=CPU)
-            numbers = torch.tensor([*factors.values()], dtype=self.values.dtype, device=CPU)
+            shares = list(factors.values())
+            numbers = torch.tensor(shares, dtype=self.values.dtype, device=CPU)
             scales = numbers.repeat_interleave(widths).to(self.values)
         if recipe.optimiser is not Optimiser.MUON:
             return scales, None

@@ -66,15 +66,15 @@ class PackedEvaluation:
         # Recordings of few shapes need batches of one size.
         few = self._stepper.few_shapes
         size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(self._nll))
-        order = [*part.lengths.cpu().argsort(stable=True).split(size)]
+        order = part.lengths.cpu().argsort(stable=True).split(size)
         if few:
             # The last sequence is repeated up to this size; it gets the same score again.
             order = [torch.cat([rows, rows[-1:].expand(size - len(rows))]) for rows in order]
         trim = not self._template.leaks
         batches = iter_batches(part, order, self._device, trim=trim, few_widths=few)
         for rows, batch in zip(order, batches, strict=True):
-            columns = (batch.scored, batch.tokens, batch.lengths, *batch.sources)
-            self._stepper.run_step(self._step, (rows.to(self._device), *columns))
+            columns = (rows.to(self._device), batch.scored, *batch.inputs)
+            self._stepper.run_step(self._step, columns)
         nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
         counts = part.counts.cpu()
         right = self._count_right(part, count)
@@ -90,10 +90,11 @@ class PackedEvaluation:
         *sources: Tensor,
     ) -> None:
         # All members read the same batch: only the weights have an axis of members.
-        shared = [None] * (2 + len(sources))
+        batch = (tokens, lengths, *sources)
+        shared = (None,) * len(batch)
         score = vmap(self._score, in_dims=(0, *shared))
         with device_scope(self._template):
-            scores = score(self._stacked.weights, tokens, lengths, *sources)
+            scores = score(self._stacked.weights, *batch)
         if scored is not None:
             scores = scores.where(scored, 0.0)
         self._nll[:, rows] = -scores.double().sum(2)
@@ -167,7 +168,7 @@ class PackedTrainer:
         if batches is None or batches.data is not data or batches.members != members:
             batches = self._batches(data, members)
         by_row = [t.epoch_rates(batches.steps) for t in all_rows]
-        rates = [*zip(*by_row, strict=True)]  # of each step, one rate per row
+        rates = list(zip(*by_row, strict=True))  # of each step, one rate per row
         self.stepper.run_epoch(self.step, rates, batches.columns)
         if self.stepper.few_shapes:
             # The GPU is still busy: batches of the next epoch are made meanwhile.
@@ -206,7 +207,7 @@ class PackedTrainer:
         def columns() -> Iterator[tuple[Tensor | None, ...]]:
             for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
                 found = [mask]
-                for column in (batch.scored, batch.tokens, batch.lengths, *batch.sources):
+                for column in (batch.scored, *batch.inputs):
                     if column is not None:
                         column = column.unflatten(0, rows.shape)
                     found.append(column)

@@ -80,7 +80,7 @@ class Training:
         best = self._best
         groups = state.pop("groups")
         loss, epoch = state.pop("best")
-        names = [*self.parameters]
+        names = list(self.parameters)
         last_is_best = 0 < self.epoch == epoch
         row = None
         if self.row:
@@ -180,7 +180,7 @@ class Training:
         """
         assert self.optimiser is not None
         own = self.optimiser.state_dict()["param_groups"]
-        names = [*self.parameters]
+        names = list(self.parameters)
         saved = state["optimiser"]["state"]
         before = state.get("parameters", names)  # missing in earlier versions
         numbers = {name: number for number, name in enumerate(names)}
@@ -244,7 +244,7 @@ def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, 
     begin = 0
     for group in groups:
         end = begin + group.get("params", count)
-        found.append({**group, "params": [*range(begin, end)]})
+        found.append({**group, "params": list(range(begin, end))})
         begin = end
     return found
 
@@ -305,7 +305,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     # A model that leaks reads its padding: every batch then has the full length.
     batches = iter_batches(data, order, device_of(model), trim=not model.leaks, few_widths=few)
     rates = training.epoch_rates(len(order))
-    columns = ((batch.scored, batch.tokens, batch.lengths, *batch.sources) for batch in batches)
+    columns = ((batch.scored, *batch.inputs) for batch in batches)
     # A seed of its own for each epoch: a training that is continued draws the same noise.
     with forked_generators(device_of(model)) as set_seed:
         set_seed(derive_seed(training.seed, "noise", training.epoch))

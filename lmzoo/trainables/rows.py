@@ -157,7 +157,7 @@ class RowPoint(Trainable):
 
 def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
     batch = gather_batch(part, rows)
-    loss = -model.log_prob(batch.tokens, batch.lengths, *batch.sources).sum()
+    loss = -model.log_prob(*batch.inputs).sum()
     # A table of counts has none.
     if loss.requires_grad:
         loss.backward()
