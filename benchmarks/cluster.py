@@ -42,8 +42,8 @@ def scenarios() -> Iterator[Scenario]:
     """Yield the scenarios of the table."""
     yield Scenario("8 workers", (0.0,) * 8)
     yield Scenario("80 workers", (0.0,) * 80)
-    yield Scenario("80 announced, 8 there", (0.0,) * 8)
-    yield Scenario("32 announced, 3 there", (0.0,) * 3)
+    yield Scenario("80 announced, 8 there", (0.0,) * 8, announced=80)
+    yield Scenario("32 announced, 3 there", (0.0,) * 3, announced=32)
     yield Scenario("80 that arrive in thirds", (0.0,) * 27 + (5.0,) * 27 + (10.0,) * 26)
     yield Scenario("8, one in ten lost every 20 epochs", (0.0,) * 8, lost=10)
     yield Scenario("80, one in ten lost every 20 epochs", (0.0,) * 80, lost=10)

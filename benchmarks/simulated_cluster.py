@@ -70,6 +70,8 @@ class Scenario:
     """What happens on the first worker 0.1 epochs after it gets runs: it `dies`, or `raises`."""
     offered: int = 0
     """Workers that start when the fleet wants them, and leave after an epoch without work."""
+    announced: int = 0
+    """Workers that the cluster says it has room for; 0: those that are there."""
 
 
 class MemoryStore:
@@ -187,7 +189,7 @@ class Simulation:
 
     def room(self) -> int:
         """Return the number of workers that there is room for."""
-        return self.scenario.offered or len(self.live)
+        return max(self.scenario.offered or len(self.live), self.scenario.announced)
 
     def on_interrupt(self, worker: str) -> None:
         """Interrupt a worker, and schedule its replacement."""

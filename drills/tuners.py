@@ -3,10 +3,13 @@
     python -m drills.tuners FOLDER [NAME ...]
 
 HyperOpt, BOHB and PB2 need `pip install hyperopt hpbandster ConfigSpace GPy scikit-learn`; the
-bucket needs moto. What fails, or is not installed, is a line, too, and the exit code is 1.
+bucket needs moto, the notebook nbclient and ipykernel. The Ray is the user's: the drill starts it.
+What fails, or is not installed, is a line, too, and the exit code is 1.
 """
 
 import contextlib
+import importlib
+import math
 import os
 import signal
 import subprocess
@@ -46,7 +49,7 @@ tuners.fit("killed", train=tuners.row(LONG), space=RATES, samples=1)
 
 def start() -> None:
     """Start a Ray with two CPUs and a GPU that is not there."""
-    ray.init(num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, num_gpus=1, include_dashboard=False, log_to_driver=False)
 
 
 def told(results: tune.ResultGrid) -> str:
@@ -56,15 +59,59 @@ def told(results: tune.ResultGrid) -> str:
     return f"{len(results)} trials, epochs {epochs}, errors {errors}"
 
 
+def config(result: tune.Result) -> dict[str, Any]:
+    """Return the config of a trial."""
+    return result.config or {}
+
+
 def losses(results: tune.ResultGrid) -> list[tuple[float, float]]:
     """Return the rate and the test loss of each trial."""
-    return sorted((own.config["recipe.lr"], own.metrics["test"]) for own in results)
+    return sorted((config(own)["recipe.lr"], (own.metrics or {})["test"]) for own in results)
 
 
 def plain(settings: dict[str, Any], seed: int, epochs: int) -> Iterator[dict[str, float]]:
     """A function as a trainable."""
     for epoch in range(1, epochs + 1):
         yield {"epoch": epoch, "valid": settings["recipe.lr"] + 1 / epoch}
+
+
+def raises(settings: dict[str, Any], seed: int, epochs: int) -> Iterator[dict[str, float]]:
+    """Raise at the third epoch if the rate is high."""
+    for record in plain(settings, seed, epochs):
+        if record["epoch"] == 3 and settings["recipe.lr"] > 5e-3:
+            raise RuntimeError("no third epoch")
+        yield record
+
+
+def without_metric(settings: dict[str, Any], seed: int, epochs: int) -> Iterator[dict[str, float]]:
+    """Report no metric."""
+    yield {"epoch": 1}
+
+
+def nan(settings: dict[str, Any], seed: int, epochs: int) -> Iterator[dict[str, float]]:
+    """Report NaN if the rate is high."""
+    for record in plain(settings, seed, epochs):
+        if settings["recipe.lr"] > 5e-3:
+            record["valid"] = math.nan
+        yield record
+
+
+CELL = """
+import ray
+from ray import tune
+import lmzoo
+ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+def train(settings, seed, epochs):
+    for epoch in range(1, epochs + 1):
+        yield {{"epoch": epoch, "valid": settings["rate"] / epoch}}
+tuner = tune.Tuner(
+    lmzoo.tune.trainable(train, epochs=3),
+    param_space={{"rate": tune.grid_search([1.0, 2.0])}},
+    run_config=tune.RunConfig(name="cell", storage_path={!r}, verbose=0),
+)
+print([own.metrics["valid"] for own in tuner.fit()])
+ray.shutdown()
+"""
 
 
 class Tuners:
@@ -180,16 +227,119 @@ class Tuners:
         results = self.fit("callback", run={"callbacks": [Count()]}, samples=2)
         return f"{told(results)}; the callback saw {Count.results} results"
 
+    def reporter(self) -> str:
+        """A reporter of one's own."""
+
+        class Lines(tune.ProgressReporter):
+            count = 0
+
+            def should_report(self, *given: Any, **named: Any) -> bool:
+                return True
+
+            def report(self, *given: Any) -> None:
+                Lines.count += 1
+
+        os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
+        results = self.fit("reporter", run={"progress_reporter": Lines(), "verbose": 1}, samples=1)
+        return f"{told(results)}; it was asked {Lines.count} times"
+
     def function(self) -> str:
         train = lmzoo.tune.trainable(plain, epochs=EPOCHS)
         scheduler = ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=2)
         return told(self.fit("function", train=train, scheduler=scheduler))
 
+    def error(self) -> str:
+        """A function that raises at the third epoch; the other trial ends."""
+        train = lmzoo.tune.trainable(raises, epochs=EPOCHS)
+        results = self.fit("error", train=train, space=RATES, samples=1)
+        ends = [str(error).strip().splitlines()[-1] for error in results.errors]
+        epochs = sorted((own.metrics or {})["epoch"] for own in results)
+        return f"epochs {epochs}, one error {ends}; errors []" * (len(ends) == 1)
+
+    def no_metric(self) -> str:
+        """A function that reports no metric, under ASHA."""
+        train = lmzoo.tune.trainable(without_metric, epochs=EPOCHS)
+        try:
+            results = self.fit("no_metric", train=train, samples=1, scheduler=ASHAScheduler())
+            return told(results)
+        except Exception as error:
+            return f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:160]}; errors []"
+
+    def nans(self) -> str:
+        """A function that reports NaN under ASHA; `confirm` leaves its trials out."""
+        train = lmzoo.tune.trainable(nan, epochs=EPOCHS)
+        scheduler = ASHAScheduler(max_t=EPOCHS, grace_period=1, reduction_factor=2)
+        grid = self.fit("nans", train=train, space=RATES, samples=1, scheduler=scheduler)
+        run_config = tune.RunConfig(name="nans-c", storage_path=str(self._folder), verbose=0)
+        fresh = lmzoo.tune.confirm(grid, train, seeds=2, run_config=run_config)
+        rates = {config(own)["recipe.lr"] for own in fresh}
+        return f"{told(grid)}; confirmed with rates {sorted(rates)}"
+
+    def names(self) -> str:
+        """Points with slashes and letters of other scripts; `lmzoo judge` reads their trials."""
+        points = {"whole": {}, "ohne/Tor: 門 ¼": {"cell.cuts": ["reset"]}}
+        train = lmzoo.tune.trainable("gru", f"text:{self._text}", points=points, epochs=2, width=8)
+        space = {"recipe.lr": 0.01, "point": tune.grid_search([*points])}
+        space["seed"] = tune.grid_search([1, 2, 3])
+        results = self.fit("names/of 門", train=train, space=space, samples=1)
+        words = [sys.executable, "-m", "lmzoo", "judge", results.experiment_path]
+        words += ["--by", "config.point", "--seed", "config.seed", "--metric", "test"]
+        words += ["--reference", "whole", "--lower-is-better"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        said = (done.stdout + done.stderr).strip().splitlines()
+        found = any("ohne/Tor" in line for line in said)
+        return f"{told(results)}; judge: code {done.returncode}, names the point: {found}"
+
+    def one_at_a_time(self) -> str:
+        return told(self.fit("one", samples=2, max_concurrent_trials=1))
+
+    def conditional(self) -> str:
+        """A space with a branch, of Optuna; `confirm` trains each branch with its own names."""
+        from ray.tune.search.optuna import OptunaSearch
+
+        def space(trial: Any) -> dict[str, Any]:
+            trial.suggest_float("recipe.lr", 1e-3, 1e-1, log=True)
+            chosen = trial.suggest_categorical("recipe.optimiser", ["adam", "adamw"])
+            if chosen == "adamw":
+                trial.suggest_float("recipe.weight_decay", 0.01, 0.2)
+            return {"seed": 1}
+
+        search = OptunaSearch(space, metric="valid", mode="min", seed=0)
+        tuner = tune.Tuner(
+            self.row(2),
+            tune_config=tune.TuneConfig(search_alg=search, num_samples=5),
+            run_config=tune.RunConfig(name="if", storage_path=str(self._folder), verbose=0),
+        )
+        grid = tuner.fit()
+        run_config = tune.RunConfig(name="if-c", storage_path=str(self._folder), verbose=0)
+        by = ["recipe.optimiser"]
+        fresh = lmzoo.tune.confirm(grid, self.row(2), by=by, seeds=1, run_config=run_config)
+        kinds = sorted(
+            (config(own)["recipe.optimiser"], "recipe.weight_decay" in config(own)) for own in fresh
+        )
+        return f"{told(grid)}; {told(fresh)}; has a weight decay: {kinds}"
+
+    def unknown_point(self) -> str:
+        """A point that the trainable does not have is an error of its trial."""
+        results = self.fit("point", space={**RATE, "point": "other"}, samples=1)
+        ends = [str(error).strip().splitlines()[-1] for error in results.errors]
+        return f"{ends}; errors []" * (len(ends) == 1)
+
+    def notebook(self) -> str:
+        """A function, a Ray and a Tuner in a cell."""
+        nbclient: Any = importlib.import_module("nbclient")
+        nbformat: Any = importlib.import_module("nbformat")
+        cells = [nbformat.v4.new_code_cell(CELL.format(str(self._folder)))]
+        notebook = nbformat.v4.new_notebook(cells=cells)
+        nbclient.NotebookClient(notebook, timeout=300).execute()
+        said = "".join(own.get("text", "") for own in notebook.cells[0].outputs)
+        return f"the cell printed {said.strip().splitlines()[-1]}; errors []"
+
     def confirm(self) -> str:
         grid = self.fit("search", samples=2)
         run_config = tune.RunConfig(name="confirmed", storage_path=str(self._folder), verbose=0)
         results = lmzoo.tune.confirm(grid, self.row(), seeds=2, run_config=run_config)
-        return f"{told(results)}; seeds {sorted(own.config['seed'] for own in results)}"
+        return f"{told(results)}; seeds {sorted(config(own)['seed'] for own in results)}"
 
     def restore(self) -> str:
         """SIGKILL of the driver, `Tuner.restore`, and the losses of an undisturbed search."""

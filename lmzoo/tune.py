@@ -13,6 +13,7 @@ of a function names. `lmzoo judge` and `confirm` say where trials differ in it.
 of results.
 """
 
+import contextlib
 import inspect
 import json
 import logging
@@ -26,11 +27,11 @@ from typing import Any
 
 import torch
 from ray import tune
-from ray.tune.search.basic_variant import BasicVariantGenerator
+from ray.tune.search import Searcher
 
 from lmzoo import zoo
 from lmzoo.api import build, corpus_spec
-from lmzoo.base.arguments import called, whole
+from lmzoo.base.arguments import called, texts, whole
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.environment import NUMERIC, differences, environment, present
 from lmzoo.base.errors import UserError
@@ -83,31 +84,23 @@ def trainable(
     """
     if isinstance(row, type):
         raise UserError(f"row is {row!r:.60}; give the name of a row, or a function")
+    epochs = whole("epochs", epochs, 1)
     if callable(row):
-        return _of_function(row, whole("epochs", epochs, 1))
+        return _of_function(row, epochs)
     name = zoo.row(row).name
     spec = corpus_spec(corpus)
-    epochs = whole("epochs", epochs, 1)
-    mappings = [points or {}]
-    if isinstance(points, Mapping):
-        mappings += points.values()
-    for own in mappings:
-        if not isinstance(own, Mapping):
-            raise UserError(f"points has {own!r:.60}; give {{'NAME': {{FIELD: VALUE}}}}")
-    by_point = {
-        point: zoo.overlay(
-            fields, nest_settings({f"model.{k}": v for k, v in own.items()}, "model")
-        )
-        for point, own in (points or {}).items()
-    }
-    for shared in by_point.values() if points else [fields]:
+    by_point = _fields_by_point(points, fields)
+    for shared in by_point.values():
         zoo.config(row, **shared)
 
     def train(config: dict[str, Any]) -> None:
         settings = {name: value for name, value in config.items() if name not in (POINT, SEED)}
         recipe = Recipe().with_fields(nest_settings(settings, "recipe")).with_budget(epochs)
-        shared = by_point[config[POINT]] if points else fields
-        own = zoo.overlay(shared, nest_settings(settings, "model"))
+        point = config.get(POINT)
+        if point not in by_point:
+            known = ", ".join(map(repr, by_point))
+            raise UserError(f"{POINT}={point!r} is not among the points of trainable: {known}")
+        own = zoo.overlay(by_point[point], nest_settings(settings, "model"))
         seed = config.get(SEED, 0)
         model = build(row, spec, recipe=recipe, seed=seed, data_dir=data_dir, **own)
         training = model._training
@@ -134,18 +127,45 @@ def trainable(
     return train
 
 
+def _fields_by_point(points: Any, fields: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
+    """Return the fields of the model for each point; without points, those of no point."""
+    if not points:
+        return {None: dict(fields)}
+    owners = [points]
+    if isinstance(points, Mapping):
+        owners += points.values()
+    for own in owners:
+        if not isinstance(own, Mapping):
+            raise UserError(f"points has {own!r:.60}; give {{'NAME': {{FIELD: VALUE}}}}")
+    found: dict[Any, dict[str, Any]] = {}
+    for point, own in points.items():
+        settings = {f"model.{name}": value for name, value in own.items()}
+        found[point] = zoo.overlay(fields, nest_settings(settings, "model"))
+    return found
+
+
 def _of_function(function: Callable[..., Any], epochs: int) -> Train:
+    name = getattr(function, "__name__", "function")
+    try:
+        inspect.signature(function).bind({}, 0, epochs)
+    except TypeError as error:
+        raise UserError(f"{name}: {error}; write def {name}(settings, seed, epochs)") from None
+
     def train(config: dict[str, Any]) -> None:
         settings = {name: value for name, value in config.items() if name != SEED}
         for record in function(settings, config.get(SEED, 0), epochs):
+            if not isinstance(record, Mapping):
+                raise UserError(f"{name} yields {record!r:.60}; yield a dict of metrics")
             found = _recorded(("python", *NUMERIC, "packages", "variables"), source)
             tune.report({**record, "environment": found})
 
-    try:
-        source = inspect.getsource(sys.modules[function.__module__]).encode()
-    except (OSError, TypeError):  # of a notebook
-        source = inspect.getsource(function).encode()
-    train.__name__ = getattr(function, "__name__", "function")
+    # A notebook has no file, and what is read from stdin has no source.
+    source = b""
+    owners: list[Any] = [function, sys.modules.get(function.__module__)]
+    for owner in owners:
+        with contextlib.suppress(OSError, TypeError):
+            source = inspect.getsource(owner).encode()
+    train.__name__ = name
     return train
 
 
@@ -206,32 +226,56 @@ def confirm(
     """
     if mode not in ("min", "max"):
         raise UserError(f"mode {mode!r} is neither min nor max")
-    if mode == "min":
-        sign = 1
-    else:
-        sign = -1
+    texts("by", by)
+    seeds = whole("seeds", seeds, 1)
     _say_changes([*grid])
     trained: list[tuple[float, dict[str, Any]]] = []
     for result in grid:
-        loss = (result.metrics or {}).get(metric, math.nan)
-        if not math.isnan(loss):
-            trained.append((sign * loss, result.config or {}))
+        loss = (result.metrics or {}).get(metric)
+        if isinstance(loss, int | float) and not math.isnan(loss):
+            trained.append((loss, result.config or {}))
     if not trained:
         raise UserError(f"no trial of {grid.experiment_path} has reported {metric!r}")
+    for name in by:
+        if name != POINT and not any(name in config for _, config in trained):
+            raise UserError(f"by: no trial has {name!r}; known: {', '.join(trained[0][1])}")
+    # The best one of a group is the last to be written.
+    trained.sort(key=lambda own: own[0], reverse=mode == "min")
     best: dict[str, dict[str, Any]] = {}
-    for _, config in sorted(trained, key=lambda own: -own[0]):
+    for _, config in trained:
         best[repr([config.get(name) for name in by])] = config
     first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)
-    configs = [
-        {**config, SEED: first + seed}
-        for config in best.values()
-        for seed in range(whole("seeds", seeds, 1))
-    ]
-    names = dict.fromkeys(name for config in configs for name in config)
-    space = {name: tune.choice([config.get(name) for config in configs]) for name in names}
-    given = BasicVariantGenerator(points_to_evaluate=configs)
-    tuning = tune.TuneConfig(search_alg=given, num_samples=len(configs))
-    return tune.Tuner(train, param_space=space, tune_config=tuning, run_config=run_config).fit()
+    configs: list[dict[str, Any]] = []
+    for config in best.values():
+        configs += ({**config, SEED: first + seed} for seed in range(seeds))
+    tuning = tune.TuneConfig(search_alg=Listed(configs), num_samples=len(configs))
+    return tune.Tuner(train, tune_config=tuning, run_config=run_config).fit()
+
+
+class Listed(Searcher):
+    """Suggests these configs. A branch of a conditional space lacks names that others have."""
+
+    def __init__(self, configs: list[dict[str, Any]]) -> None:
+        super().__init__()
+        self.left = configs
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return the next config."""
+        if self.left:
+            return self.left.pop(0)
+        return Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id: str, *results: Any, **how: Any) -> None:
+        """Do nothing: no config follows from a result."""
+
+    def save(self, checkpoint_path: str) -> None:
+        """Write how many are left, for `Tuner.restore`."""
+        Path(checkpoint_path).write_text(str(len(self.left)))
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Leave out those that were suggested."""
+        count = int(Path(checkpoint_path).read_text())
+        del self.left[: len(self.left) - count]
 
 
 @called
@@ -246,8 +290,9 @@ def param_space(row: str, *names: str, **fields: Any) -> dict[str, Any]:
     Raises:
         UserError: A field declares no range.
     """
-    parts = {"recipe": Recipe, "model": type(zoo.config(row, **fields))}
-    known = {f"{part}.{name}": r for part, own in parts.items() for name, r in ranges(own).items()}
+    known: dict[str, Any] = {}
+    for part, own in (("recipe", Recipe), ("model", type(zoo.config(row, **fields)))):
+        known |= {f"{part}.{name}": bounds for name, bounds in ranges(own).items()}
     return {name: _domain(known, name) for name in names or ("recipe.lr",)}
 
 
@@ -258,5 +303,9 @@ def _domain(known: Mapping[str, Any], name: str) -> Any:
     if isinstance(bounds, Choice):
         return tune.choice(list(bounds.values))
     if isinstance(bounds, IntRange):
-        return (tune.lograndint if bounds.log else tune.randint)(bounds.low, bounds.high + 1)
-    return (tune.loguniform if bounds.log else tune.uniform)(bounds.low, bounds.high)
+        if bounds.log:
+            return tune.lograndint(bounds.low, bounds.high + 1)
+        return tune.randint(bounds.low, bounds.high + 1)
+    if bounds.log:
+        return tune.loguniform(bounds.low, bounds.high)
+    return tune.uniform(bounds.low, bounds.high)

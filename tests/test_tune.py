@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray.tune.search import Searcher
 
 from lmzoo import tune
 from lmzoo.base.errors import UserError
@@ -43,7 +44,7 @@ def test_the_best_setting_of_each_point_is_trained_on_seeds_that_no_trial_has(
     )
     assert tune.confirm(grid, print, seeds=2, mode=mode) == "results"
     (how,) = asked
-    points = how["tune_config"].search_alg._points_to_evaluate
+    points = how["tune_config"].search_alg.left
     expected = [("a", rate, 5), ("a", rate, 6), ("b", 0.2, 5), ("b", 0.2, 6)]
     assert sorted((c["point"], c["recipe.lr"], c["seed"]) for c in points) == expected
     assert how["tune_config"].num_samples == 4
@@ -58,6 +59,33 @@ def test_results_that_cannot_be_compared_are_one_line():
         tune.confirm(results(({"seed": 0}, 1.0)), print, metric="loss")
     with pytest.raises(UserError, match="neither min nor max"):
         tune.confirm(results(), print, mode="least")
+    with pytest.raises(UserError, match="by: no trial has 'pont'; known: seed"):
+        tune.confirm(results(({"seed": 0}, 1.0)), print, by=["pont"])
+
+
+def test_a_function_or_a_point_that_cannot_be_trained_is_one_line():
+    with pytest.raises(UserError, match=r"write def short\(settings, seed, epochs\)"):
+        tune.trainable(short)
+    with pytest.raises(UserError, match=r"<lambda> yields 1\.0; yield a dict"):
+        tune.trainable(lambda settings, seed, epochs: short(settings, seed))({})
+    with pytest.raises(UserError, match="point='b' is not among the points of trainable: 'a'"):
+        tune.trainable("gru", points={"a": {}})({"point": "b"})
+
+
+def short(settings, seed):
+    return [1.0]
+
+
+def test_a_branch_of_a_conditional_space_is_confirmed_with_its_own_names(tmp_path):
+    """Another branch has one name more; a restored Tuner goes on after those suggested."""
+    listed = tune.Listed([{"kind": "a", "seed": 1}, {"kind": "b", "seed": 1, "rate": 0.1}])
+    assert listed.suggest("first") == {"kind": "a", "seed": 1}
+    saved = tmp_path / "listed"
+    listed.save(str(saved))
+    again = tune.Listed([{"kind": "a", "seed": 1}, {"kind": "b", "seed": 1, "rate": 0.1}])
+    again.restore(str(saved))
+    assert again.suggest("second") == {"kind": "b", "seed": 1, "rate": 0.1}
+    assert again.suggest("third") == Searcher.FINISHED
 
 
 def test_a_trial_reports_what_may_change_its_numbers(monkeypatch):

@@ -39,8 +39,14 @@ def ray_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def _address_on_head(environ: Mapping[str, str]) -> str:
     """Return the address of the cluster whose head this machine is; "" if it is not a head."""
-    temporary = environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
-    current = Path(temporary) / "ray" / "ray_current_cluster"
+    current = Path(ray_folder(environ)) / "ray" / "ray_current_cluster"
     if not Path(os.path.expanduser(CLUSTER_CONFIG)).exists() or not current.exists():  # noqa: PTH111
         return ""
-    return current.read_text().strip() if current.stat().st_uid == os.getuid() else ""
+    if current.stat().st_uid != os.getuid():
+        return ""
+    return current.read_text().strip()
+
+
+def ray_folder(environ: Mapping[str, str]) -> str:
+    """Return the folder in which Ray has its sessions."""
+    return environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"

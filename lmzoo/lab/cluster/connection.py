@@ -34,7 +34,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.restored import quiet, variables
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
-from lmzoo.lab.cluster.address import ray_environment
+from lmzoo.lab.cluster.address import ray_environment, ray_folder
 from lmzoo.lab.store.local import delete_abandoned, is_alive, temporary_folder
 
 VARIABLES = ray_environment(os.environ)
@@ -257,7 +257,7 @@ def _disconnect() -> None:
 def _delete_session() -> None:
     """Delete the logs and sockets of the Ray that this process has started; Ray keeps them."""
     if not ADDRESS:
-        folder = Path(_temporary_folder(os.environ), "ray")
+        folder = Path(ray_folder(os.environ), "ray")
         for session in folder.glob(f"session_*_{os.getpid()}"):
             shutil.rmtree(session, ignore_errors=True)
         delete_abandoned_sessions(folder)
@@ -316,7 +316,7 @@ def kill_local_ray() -> None:
 def _start(quiet: Mapping[str, Any]) -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     check_temporary_folder(os.environ)
-    delete_abandoned_sessions(Path(_temporary_folder(os.environ)) / "ray")
+    delete_abandoned_sessions(Path(ray_folder(os.environ)) / "ray")
     limits = short_of_limits("Ray")
     if limits:
         LOG.warning(limits)
@@ -395,13 +395,9 @@ LONGEST = 107 - len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/pla
 """Bytes of the name of the temporary folder; on Linux that of a socket has 107."""
 
 
-def _temporary_folder(environ: Mapping[str, str]) -> str:
-    return environ.get("RAY_TMPDIR") or environ.get("TMPDIR") or "/tmp"
-
-
 def check_temporary_folder(environ: Mapping[str, str]) -> None:
     """Raise a `UserError` if Ray cannot use the name of the folder."""
-    folder = _temporary_folder(environ)
+    folder = ray_folder(environ)
     name = "TMPDIR"
     if environ.get("RAY_TMPDIR"):
         name = "RAY_TMPDIR"

@@ -65,6 +65,15 @@ def test_runs_are_kept_for_workers_that_come_and_not_for_ever():
     assert sharing.room(workers["a"], workers, sharing.division(workers, 4, 2 * PATIENCE)) == 2
 
 
+def test_workers_that_did_not_come_are_not_waited_for_in_the_next_stage():
+    sharing, workers = many_shapes(1, 8), {"a": WorkerState()}
+    assert take(sharing, workers, "a", live=4) == 2
+    sharing.division(workers, 4, PATIENCE + 1)
+    sharing.division(workers, 1, PATIENCE + 2)  # the end of a stage needs no other worker
+    division = sharing.division(workers, 4, PATIENCE + 3)
+    assert sharing.room(workers["a"], workers, division) == 2
+
+
 def test_runs_are_kept_for_workers_that_are_asked_for_when_there_are_more_runs():
     """The cluster had room for them for a long time, and the sweep did not want them."""
     sharing = many_shapes(1, 1)

@@ -3,7 +3,6 @@
 # ruff: noqa: F811  fixtures are imported, and then requested by name
 import asyncio
 import pickle
-import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from ray.tune.schedulers import TrialScheduler
 from ray.tune.search import Searcher
 
-import lmzoo
 from lmzoo.base.errors import UserError
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.sweep import tune_trials
@@ -19,11 +17,8 @@ from lmzoo.lab.sweep.driver.coordinator import MAX_FAILED_STARTS
 from lmzoo.lab.sweep.driver.execution import Sweep
 from lmzoo.lab.sweep.tune_trials import Requests, Turns, placed
 from lmzoo.lab.sweep.worker.trial import WORKER, PackTrial
-from lmzoo.trainables.resolve import store_name
 
-from .local_sweep import outcome
 from .manual_coordinator import Handle, sweep  # noqa: F401
-from .processes import epochs_on_disk, finish, start, wait_until
 
 
 class Controller:
@@ -132,32 +127,3 @@ def test_tune_reserves_what_ray_reserves_for_a_worker():
 def test_an_unknown_engine_is_one_line(study):
     with pytest.raises(UserError, match="'spark' is unknown; choose packs or tune"):
         Sweep(study, Resources(), engine="spark")
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.xdist_group("ray")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_sweep_in_tune_that_is_stopped_and_continued_decides_as_the_default_engine(
-    script, tmp_path, study, corpus, corpus_fields, number
-):
-    """Losses, and what was pruned and chosen."""
-
-    def store(name):
-        return tmp_path / name / store_name(study.name, corpus_fields, corpus.fingerprint)
-
-    def options(name):
-        return ("--out", str(tmp_path / name), "--quiet", "--fuse", "off", "--engine", name)
-
-    driver = start(script, *options("tune"))
-    wait_until(lambda: epochs_on_disk(store("tune")) >= 25 or driver.poll())
-    driver.send_signal(number)
-    driver.communicate()
-    code, out, err = finish(start(script, *options("tune")))
-    assert (code, "ray" in err.lower(), "Trial" in out + err) == (0, False, False), out + err
-    code, _, err = finish(start(script, *options("packs")))
-    assert code == 0, err
-    assert outcome(store("tune")) == outcome(store("packs"))
-    ours, theirs = (lmzoo.rank(store(name)).drop("seconds") for name in ("tune", "packs"))
-    assert ours.equals(theirs)

@@ -6,7 +6,8 @@ room for. One worker takes all runs that load the same closed-form estimate
 (`lmzoo/train/closed_form.py`).
 
 Workers that are worth their cost and not there yet have a part in the division for `PATIENCE`
-seconds, so that the first worker does not take what others will train.
+seconds, so that the first worker does not take what others will train. Those that have not come by
+then are not expected again, in no later stage of the sweep.
 """
 
 import heapq
@@ -132,6 +133,8 @@ class Sharing:
         self._expected = 0
         """Workers that are not there yet and have a part in the division."""
         self._expected_since = 0.0
+        self._most = math.inf
+        """Workers that may be expected: no more than had come when the wait was over."""
 
     def add(self, worker: WorkerState, run: PlannedRun) -> None:
         self.runs[worker.key] += 1
@@ -152,10 +155,13 @@ class Sharing:
         wanted = len(workers)
         if live > wanted:  # one that the sweep does not ask for does not come
             wanted = max(wanted, self.worth(workers, live))
-        self._expected = wanted - len(workers)
+        there = len(workers)
+        self._most = max(self._most, there)
+        self._expected = int(min(wanted, self._most)) - there
         if not self._expected:
             self._expected_since = now
         elif now - self._expected_since > PATIENCE:
+            self._most = there
             self._expected = 0
         usual = round(sum(1 / self._slowness(worker) for worker in workers.values()))
         return divide(self._loads(workers), max(1, usual + self._expected))[0]
