@@ -31,6 +31,8 @@ TRACEBACK = "LMZOO_TRACEBACK"
 LARGEST = 2**63
 MOST = 10**9
 """Largest count of an option."""
+MOST_OWNERS = 3
+"""Commands that a line names."""
 MOST_SEED = 10**15
 """Largest seed; 1000 * seed has 64 bits."""
 OF_THE_MACHINE = {
@@ -157,7 +159,7 @@ def _suggest(message: str, context: Any) -> str:
         hint = f"; a field is set with --set recipe.{field}=VALUE or model.{field}=VALUE"
     owners = tomllib.loads(files("lmzoo.base").joinpath("flags.toml").read_text("utf-8"))
     if name in owners:
-        hint = f"; lmzoo {' or lmzoo '.join(owners[name])} has it{hint}"
+        hint = f"; lmzoo {' or '.join(owners[name][:MOST_OWNERS])} has it{hint}"
     return f"no option {name!r}{hint}"
 
 

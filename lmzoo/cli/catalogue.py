@@ -100,7 +100,7 @@ def describe(
     if name == "recipe":
         form = "fields"
         facts = _recipe_facts()
-    elif name.partition(":")[0] in CORPORA:
+    elif name.partition(":")[0] in CORPORA or Path(name).is_file():
         form = "fields"
         facts = _corpus_facts(name, settings)
     else:

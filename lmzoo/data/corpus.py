@@ -8,6 +8,7 @@ Open a corpus by name: `captions`, `cath`, `text:PATH`, `fasta:PATH` ...
 
 import dataclasses
 import functools
+import gzip
 import hashlib
 import re
 import shlex
@@ -282,15 +283,16 @@ SENTENCE_END = re.compile(r"[.!?…。！？]\W*$")
 FURTHER_SENTENCE = re.compile(r"[.!?…]\W*\s+\S|[。！？]\S")
 LOOKED_AT = 100_000
 """Bytes of a file from which its kind is guessed."""
+FEWEST_LINES = 20
+"""A file of fewer lines is no list of sequences."""
 
 
 def _kind_of(path: Path) -> tuple[str, str]:
     """Return the kind of corpus that a file looks like, and the reason."""
-    content = b""
-    if path.is_file():
-        with path.open("rb") as file:
-            # The start of a file shows its kind.
-            content = file.read(LOOKED_AT)
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rb") as file:
+        # The start of a file shows its kind.
+        content = file.read(LOOKED_AT)
     text = content.decode(errors="replace")
     lines = [line for line in text.splitlines() if line.strip()]
     # A file that cannot be read, or is empty, gets its error when it is opened.
@@ -308,6 +310,8 @@ def _kind_of(path: Path) -> tuple[str, str]:
         ended = not punctuated or SENTENCE_END.search(line)
         if ended and not FURTHER_SENTENCE.search(line):
             alone += 1
+    if len(lines) < FEWEST_LINES:
+        return "stream", "its lines are too few to be split into training, validation and test"
     if alone > 0.8 * len(lines):
         return "text", "each line stands for itself"
     return "stream", "running text: sentences go on over lines, or several share one"
@@ -321,6 +325,8 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     # A name without a suffix is more likely a misspelt corpus.
     is_path = bool(Path(name).suffix) or Path(name).exists()
     if not colon and name not in CORPORA and is_path:
+        if not Path(name).is_file():
+            raise UserError(f"no file {name!r}; give the path of a text, plain or .gz")
         kind, reason = _kind_of(Path(name))
         others = ", ".join(f"{other}:" for other in FILE_KINDS if other != kind)
         command = shlex.quote(f"{kind}:{name}")

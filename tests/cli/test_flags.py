@@ -6,9 +6,11 @@ from collections import defaultdict
 from importlib.resources import files
 
 import pytest
+import typer.main
 
 from lmzoo.cli.main import COMMANDS, build_app
-from lmzoo.lab.study.study import Study, options
+from lmzoo.lab.cli.sweep import find_studies
+from lmzoo.lab.sweep.command import _command
 from lmzoo.laws_of_training.parts import Check
 
 FILES_ONLY = {"init", "report", "records", "serve", "sweep"}
@@ -16,11 +18,17 @@ FILES_ONLY = {"init", "report", "records", "serve", "sweep"}
 
 
 def flags_of(command):
-    import typer.main
-
     run = typer.main.get_command(build_app(command))
     (found,) = [own for name, own in run.commands.items() if name == command]
     return {name for parameter in found.params for name in parameter.opts}, found.epilog
+
+
+def flags_of_a_study():
+    app = typer.Typer(add_completion=False)
+    (study,) = find_studies("gru_ablation")
+    app.command()(_command(study))
+    parameters = typer.main.get_command(app).params
+    return {name for parameter in parameters for name in parameter.opts}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -37,7 +45,7 @@ def flags_text() -> str:
     for command in COMMANDS:
         own, _ = flags_of(command)
         if command == "sweep":
-            own |= {option.flag for option in options(Study).values()} - {None, ""}
+            own |= flags_of_a_study()
         for flag in own:
             if flag.startswith("--"):
                 owners[flag].append(command)
@@ -46,10 +54,11 @@ def flags_text() -> str:
 
 def test_an_unknown_flag_that_another_command_has_names_that_command(refused, tmp_path):
     assert files("lmzoo.base").joinpath("flags.toml").read_text("utf-8") == flags_text()
-    assert "no option '--higher-is-better'; lmzoo judge or lmzoo plan" in refused(
+    assert "no option '--higher-is-better'; lmzoo judge or plan" in refused(
         "rank", tmp_path, "--higher-is-better"
     )
     assert "lmzoo sweep" in refused("rank", tmp_path, "--epochs", "3")
+    assert "lmzoo sweep has it" in refused("rank", tmp_path, "--until-decided")
     assert "has it" not in refused("rank", tmp_path, "--nowhere")
 
 

@@ -145,7 +145,9 @@ def _point_facts(
 
 def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
     epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
-    runs = confirm.lazy().select("point", "run").join(epochs, on="run")
+    # A run that diverged early was cheap, and has no loss beside which its time could stand.
+    counted = confirm.filter(pl.col("loss").is_finite())
+    runs = counted.lazy().select("point", "run").join(epochs, on="run")
     # Rounded, because sums of parts have no order.
     return runs.group_by("point").agg(pl.col("seconds").mean().round(6)).collect()
 

@@ -1,11 +1,15 @@
 """The columns of all tables: described once; every unit converts all numbers in nats."""
 
+import json
+import tomllib
 from html import unescape
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
+import lmzoo
 from lmzoo.lab.analysis.columns import FRAMES, NATS, Column, in_unit
 from lmzoo.lab.analysis.formatting import format_mean, format_p
 from lmzoo.lab.analysis.ranking import FIVE_GRAM
@@ -75,6 +79,21 @@ def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_c
                 assert np.allclose(converted[name].to_numpy(), expected, equal_nan=True), name
             else:
                 assert converted[name].equals(table[name]), name
+
+
+def test_programs_find_the_columns_by_their_names(toy):
+    """A renamed column breaks them, so each name is written a second time."""
+    names = tomllib.loads(Path(__file__).with_name("csv_columns.toml").read_text())
+    results = pl.DataFrame({"variant": ["a", "b"] * 2, "seed": [1, 1, 2, 2], "loss": [1, 2, 1, 3]})
+    reports = {
+        "ranking": study_ranking(add_points(toy).write()),
+        "judged": lmzoo.judge(results, by="variant", metric="loss").report,
+    }
+    for kind, report in reports.items():
+        header = render(report, "csv").partition("\n")[0].split(",")
+        assert [name for name in header if name != "warnings"] == names[kind].split()
+        (row, *_) = json.loads(render(report, "json"))["rows"]
+        assert row.keys() == set(names[kind].split()) - {"made_by"}
 
 
 def test_a_column_is_added_in_one_place(toy, half_column, no_charts):

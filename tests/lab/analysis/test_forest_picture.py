@@ -5,10 +5,8 @@ import xml.etree.ElementTree as ET
 from importlib.resources import files
 
 import numpy as np
-import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.report.colours import (
@@ -19,86 +17,15 @@ from lmzoo.lab.analysis.report.colours import (
     WIDE_LABEL,
     label_lines,
 )
-from lmzoo.lab.analysis.report.curve_charts import curve_charts
 from lmzoo.lab.analysis.report.figure import write_figure
-from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows, picture
+from lmzoo.lab.analysis.report.forest import forest_picture, forest_rows
 from lmzoo.lab.analysis.verdict_lines import MEANINGS
 from lmzoo.lab.statistics.compared import SHOWN
 from tests.lab.analysis.browser import browse
 from tests.lab.analysis.recorded import PAGES, RECORDS, frame_of
 from tests.lab.analysis.report.test_screens import CLIPPED
-from tests.lab.analysis.toy_study import change_lines
 
 NAME = "gru_ablation-captions"
-
-
-KINDS = {
-    "minimize": (1.5, 0.01, "nats"), "maximize": (0.7, 0.01, "accuracy"),
-    "negative": (-5, 0.1, "x"),
-    "percent": (70, 1, "%"), "tiny": (1e-6, 1e-8, "J"), "huge": (1e6, 1e3, "USD"),
-}  # fmt: skip
-NUMBER = r"[-+−]?[\d,.]+(?:e[-−+]?\d+)?"
-
-
-def as_float(text: str) -> float:
-    return float(text.replace("−", "-").replace(",", ""))
-
-
-def read_back(svg: str, at: int) -> dict[str, float]:
-    """Return label -> place of its mark in units of an axis, from the labels of its ticks."""
-    ticks = re.findall(rf'translate\(([^,]+),([^)]+)\)"[^>]*>({NUMBER})</text>', svg)
-    groups: dict[str, list[tuple[float, float]]] = {}
-    for x, y, text in ticks:  # the labels of an axis stand in one line
-        groups.setdefault((y, x)[at], []).append((float((x, y)[at]), as_float(text)))
-    (axis,) = [own for own in groups.values() if len(own) > 2]
-    at_ticks, values = np.transpose(axis)
-    slope, start = np.polyfit(at_ticks, values, 1)
-    marks = re.findall(r'aria-label="([^"]*)"[^>]*translate\(([^,]+),([^)]+)\)" d="M', svg)
-    found = {}
-    for said, *place in marks:
-        label = re.search(r"(?:^|; )(?:label|point): (.*?)(?:;|$)", said)
-        if label and float(place[at]):
-            found[label[1]] = slope * float(place[at]) + start
-    return found
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_marks_stand_where_the_table_says(toy, kind):
-    """Each is read back from the picture; the reference is at 0, the others on their side."""
-    middle, step, unit = KINDS[kind]
-    sign = -1 if kind == "maximize" else 1
-    toy.study_json["asked"] = {
-        "direction": kind if kind == "maximize" else "minimize", "unit": unit, "metric": "m"
-    }  # fmt: skip
-    toy.epochs = 1
-    toy.study_json["margin"] = step
-    toy.study_json["budget"]["epochs"] = 1
-    means = {"full": 0, "up": 5, "down": -4, "near": 1}
-    for name, steps in means.items():
-        seeds = [sign * (middle + (steps + noise) * step) for noise in (-0.2, 0.0, 0.1, 0.3)]
-        toy.add_point(name, seeds, score="metric", program="function")
-        for run in toy.study_json["chosen"][name]["runs"]:
-            change_lines(toy.records_path(run), "test", metric="m")
-    frame = study_ranking(toy.write()).frame
-    svg = forest_picture(frame)
-    assert f"difference in {unit}" in svg
-    found = read_back(svg, 0)
-    for row in frame.to_dicts():
-        assert found[row["label"]] == pytest.approx(row["difference"] or 0.0, abs=step / 20)
-        expected = means[row["point"]] * step
-        assert (row["difference"] or 0.0) == pytest.approx(expected, abs=step / 20)
-    assert words_of(frame) == {
-        "up": "better" if sign < 0 else "worse", "down": "worse" if sign < 0 else "better",
-    }  # fmt: skip
-    charts = curve_charts(load_study(toy.path), frame)
-    curves = read_back(picture({**charts["curves"], "width": 600}), 1)
-    for row in frame.to_dicts():
-        assert curves[row["label"]] == pytest.approx(row["loss"], abs=step / 2)
-
-
-def words_of(frame) -> dict[str, str]:
-    rows = frame.filter(pl.col("point").is_in(["up", "down"])).to_dicts()
-    return {row["point"]: row["verdict"] for row in rows}
 
 
 def test_what_cannot_be_drawn_is_said(toy):

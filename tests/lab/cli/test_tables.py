@@ -21,7 +21,7 @@ def toy(toy):
 
 def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
-    options = ("--metric", "sentence")
+    options = ("--unit", "sentence")
     code, out, err = lmzoo("rank", toy.path, *options, "--explain")
     assert (code, err) == (0, "")
     what = "sentence loss in nats per token, test at epoch 3"
@@ -47,7 +47,7 @@ THERE = ("--out", "s3://bucket/there")
         ("rank", ("--unit", "bpc"), "lack the size of the test text"),
         ("rank", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
         ("figure", ("--out", "forest.gif"), "no format '.gif'"),
-        ("report", ("--metric", "words"), "no unit 'words'"),
+        ("report", ("--unit", "words"), "no unit 'words'"),
     ],
 )
 def test_a_wrong_option_is_one_line_and_code_2(toy, refused, tmp_path, command, options, message):

@@ -95,6 +95,17 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     return limit
 
 
+def scale_of(values: pl.Series) -> dict[str, Any]:
+    """Return a scale that holds these values and not 0."""
+    scale: dict[str, Any] = {"zero": False}
+    low: Any = values.min()
+    if low == values.max():
+        # Vega rounds the label of an axis that has a single value: 1.5 would stand at "2".
+        room = abs(low) / 10 or 1.0
+        scale["domain"] = [low - room, low + room]
+    return scale
+
+
 def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> dict[str, Any]:
     """Return the specification of Vega-Lite of a template, filled in, as wide as its page."""
     content = json.loads(filled(FOLDER / f"{form}.json", height=HEIGHT, **values))

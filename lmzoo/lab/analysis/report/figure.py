@@ -158,7 +158,8 @@ def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
     for layer in spec["layer"]:
         own = layer["encoding"]
         if named and own.get("color", {}).get("title") == "point":
-            own["color"]["legend"] = None
+            for channel in own.keys() & {"color", "strokeDash"}:
+                own[channel]["legend"] = None
         for channel in ("color", "stroke", "fill", "shape"):
             if (legend := own.get(channel, {}).get("legend")) is not None:
                 longest = max(map(len, own[channel]["scale"]["domain"]))
@@ -166,9 +167,6 @@ def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
                 legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
                 if lined and channel == "color":
                     legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
-        if layer["mark"]["type"] == "line" and "strokeDash" in own and not named:
-            own["strokeDash"]["legend"] = own["color"]["legend"]
-            own["strokeDash"]["title"] = own["color"].get("title")
     light = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
     colours = dict(re.findall(r"(--[\w-]+): (#\w+)", light.partition("}")[0]))
     text = re.sub(r"var\((--[\w-]+)\)", lambda own: colours.get(own[1], own[0]), json.dumps(spec))

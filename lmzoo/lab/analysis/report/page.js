@@ -62,7 +62,11 @@
       if (width < PHONE) {
         spec.layer = spec.layer.filter((layer) => !layer.name?.startsWith("ends"));
       } else {
-        for (const { encoding: { color } } of spec.layer) if (color && color.legend?.orient !== "top") color.legend = null;
+        for (const { encoding: { color, strokeDash } } of spec.layer) {
+          if (!color || color.legend?.orient === "top") continue;
+          color.legend = null;
+          if (strokeDash) strokeDash.legend = null;
+        }
       }
     }
     if (width < 900) {

@@ -1,11 +1,11 @@
 """The charts of single points: each seed, and the loss against what a point costs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import BASELINE, Hues, chart_of, label_rows
+from lmzoo.lab.analysis.report.colours import BASELINE, Hues, chart_of, label_rows, scale_of
 
 COSTS = {
     "parameters": "parameters",
@@ -37,6 +37,7 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
     return chart_of(
         "seeds", "seeds", [f"dots: {whose}; lines: means of all"],
         labels=label_rows(labels),
+        scale={**scale_of(first["loss"]), "padding": 8},
         hues=hues,
         what=what,
         dots=hues.rows(first),
@@ -47,10 +48,14 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
 def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the chart of each cost in which the points of a table differ."""
     measured = ranked.drop_nulls("loss")
+    # A model of counts is so much faster and worse that all others would be one dot.
+    is_count = pl.col("is_baseline") & (pl.col("parameters") == 0)
     for name in COSTS:
-        points = measured.filter(pl.col(name) > 0)
+        is_shown = (pl.col(name) > 0) & ~is_count
+        points = measured.filter(is_shown)
         if points[name].n_unique() > 1:
-            yield f"cost-{name}", _cost_chart(points, hues, name, what)
+            rest = measured.filter(~is_shown.fill_null(value=False))["label"]
+            yield f"cost-{name}", _cost_chart(points, hues, name, what, rest)
 
 
 def front_of(points: pl.DataFrame, cost: str) -> pl.DataFrame:
@@ -63,16 +68,21 @@ def front_of(points: pl.DataFrame, cost: str) -> pl.DataFrame:
     return ordered.filter(best_before.is_null() | (pl.col("badness") < best_before))
 
 
-def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str) -> Any:
+def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str, rest: Iterable[str]) -> Any:
     columns = ["label", "loss", "low", "high", cost]
     least = points[cost].min()
     most = points[cost].max()
+    notes = ["dashed: the Pareto front, no point is better for less"]
+    left = ", ".join(rest)
+    if left:
+        notes.append(f"not shown: {left}")
     return chart_of(
-        "cost", f"loss against {cost}", ["dashed: the Pareto front, no point is better for less"],
+        "cost", f"loss against {cost}", notes,
         cost=cost,
         axis=COSTS[cost],
         what=what,
         log=most > WIDE * least,  # type: ignore[operator]
+        scale=scale_of(points["loss"]),
         hues=hues,
         legend=hues.legend(points["label"]),
         points=hues.rows(points.select(columns)),

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import Hues, chart_of
+from lmzoo.lab.analysis.report.colours import Hues, chart_of, scale_of
 from lmzoo.lab.store.records import STATUSES
 
 SHOWN = (*STATUSES, "not ended")
@@ -75,7 +75,7 @@ def _worst(measured: pl.DataFrame, sign: int) -> float:
 def _up_to(measured: pl.DataFrame, worst: float, beyond: pl.DataFrame, sign: int) -> dict[str, Any]:
     """Return a scale that ends at the worst value that is shown."""
     if beyond.is_empty():
-        return {"zero": False}
+        return scale_of(measured["loss"])
     best = sign * float((sign * measured["loss"]).min())  # type: ignore[arg-type]
     domain = sorted([best - 0.05 * (worst - best), worst])
     return {"domain": domain, "clamp": True, "nice": False}
