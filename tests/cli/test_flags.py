@@ -4,6 +4,7 @@ import inspect
 import json
 from collections import defaultdict
 from importlib.resources import files
+from typing import Any
 
 import pytest
 import typer.main
@@ -18,7 +19,7 @@ FILES_ONLY = {"init", "report", "records", "serve", "sweep"}
 
 
 def flags_of(command):
-    run = typer.main.get_command(build_app(command))
+    run: Any = typer.main.get_command(build_app(command))
     (found,) = [own for name, own in run.commands.items() if name == command]
     return {name for parameter in found.params for name in parameter.opts}, found.epilog
 

@@ -76,8 +76,9 @@ def items_of(node, role):
 
 
 def as_float(text):
-    number, prefix = re.fullmatch(r"([-+−\d.,]+(?:e[-−+]?\d+)?)(\D?)", text).groups()
-    return float(number.replace("−", "-").replace(",", "")) * PREFIXES[prefix]
+    found = re.fullmatch(r"([-+−\d.,]+(?:e[-−+]?\d+)?)(\D?)", text)
+    assert found is not None, text
+    return float(found[1].replace("−", "-").replace(",", "")) * PREFIXES[found[2]]
 
 
 class Drawn:
