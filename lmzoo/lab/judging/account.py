@@ -67,6 +67,8 @@ ENVIRONMENT = "environment."
 RUNS = KNOWN_NAMES["runs"]
 NAMES = KNOWN_NAMES["names"]
 PARENT_COLUMNS = KNOWN_NAMES["parents"]
+FORMS = KNOWN_NAMES["not_numbers"]
+"""What a cell that is no number looks like -> how to write it; the last one fits any."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +171,7 @@ def account(results: Any, question: Question) -> Account:
     notes += said
     free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]
     if q.step is None and key is None:
-        _check_history(frame, free, rows)
+        _check_history(frame, [c for c in free if c in facts], rows)
         if repeated := len(frame) - frame.n_unique():
             notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
     at = q.step
@@ -184,9 +186,8 @@ def account(results: Any, question: Question) -> Account:
     rows = rows.with_columns(step=steps)
     if q.step is not None:
         rows = continue_runs(rows, notes, with_seeds=q.seed is not None)
-    hint = _step_hint(frame, free)
     ends = str(at).replace(q.metric + LAST_STEP, "step")
-    picked = picked_rows(rows, q, (key or "row", ends, hint), notes)
+    picked = picked_rows(rows, frame.select(free), q, (key or "row", ends), notes)
     runs = rows.filter(pl.col("run").is_not_null()).group_by("run").last().sort("run")
     runs = pl.concat([picked.select(*ROWS), runs.select(*ROWS)]).unique("run", maintain_order=True)
     runs = runs.sort("run")
@@ -204,9 +205,7 @@ def account(results: Any, question: Question) -> Account:
 def _counted(rows: pl.DataFrame, runs: pl.DataFrame, q: Question, notes: list[str]) -> Account:
     """Return the account of rows, of which those in `runs` count if they have a value."""
     no_value = pl.lit(f"without a value of {q.metric}")
-    is_other = pl.lit(value=False)
-    if q.step is not None:
-        is_other = ~pl.col("row").is_in(runs["row"].implode())
+    is_other = ~pl.col("row").is_in(runs["row"].implode())
     why = (
         pl.when(pl.col("why") != "").then("why")
         .when(is_other).then(pl.lit(OTHER))
@@ -243,9 +242,12 @@ def _completed(q: Question, source: Source) -> tuple[Question, str | None, list[
     if q.best is not None and step is None:
         raise UserError("--best needs the steps of runs; give --step COLUMN")
     if step is not None and key is None:
+        advice = ""
+        if RUN in frame.columns:
+            advice = f"; --by {RUN} makes each run a variant"
         raise UserError(
             f"the steps of {step} need a column that tells the runs of a variant apart: --seed, "
-            f"or --parse of their names; --by {RUN} makes each run a variant"
+            f"or --parse of their names{advice}"
         )
     facts = [c for c in free if c not in source.settings]
     return replace(q, seed=seed, step=step), key, facts
@@ -394,34 +396,36 @@ def _environments(frame: pl.DataFrame, picked: pl.DataFrame) -> Iterator[str]:
             yield f"{name.removeprefix(ENVIRONMENT)} differs: {'; '.join(said)}"
 
 
-def _step_hint(frame: pl.DataFrame, free: Sequence[str]) -> str:
-    """Return the column that orders the rows of a run that has several, to name in an error."""
-    is_step = (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE))
-    return next((c for c in is_step if frame[c].drop_nulls().n_unique() > 1), "COLUMN")
-
-
 def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
-    """Add the named groups of a regular expression over the names of runs; else a `UserError`."""
-    column = next((c for c in NAMES if c in frame.columns), None)
-    if column is None:
-        raise UserError(f"--parse reads a column {', '.join(NAMES)}; rename the one of names")
+    """Add the named groups of a regular expression over the names of runs; else a `UserError`.
+
+    Without a column of names, those of the first column of texts that it matches are read.
+    """
+    columns = [name for name in NAMES if name in frame.columns][:1]
+    if not columns:
+        columns = [name for name in frame.columns if frame[name].dtype == pl.String]
+    if not columns:
+        raise UserError("--parse reads the names of runs; the results have no column of texts")
     try:
-        groups = frame[column].cast(pl.String).str.extract_groups(pattern)
+        groups = [frame[name].cast(pl.String).str.extract_groups(pattern) for name in columns]
     except pl.exceptions.ComputeError as error:
         reason = str(error).splitlines()[-1]
         raise UserError(f"--parse {pattern!r} is no regular expression: {reason}") from error
-    names = [field.name for field in groups.dtype.fields if not field.name.isdecimal()]  # type: ignore[attr-defined]
+    parts = [own.struct.unnest() for own in groups]
+    names = [name for name in parts[0].columns if not name.isdecimal()]
     if not names:
         raise UserError(f"--parse {pattern!r} has no named group, such as (?P<seed>\\d+)")
-    found = groups.struct.unnest().select(names)
-    if all(found[name].null_count() == len(found) for name in names):
-        raise UserError(f"--parse {pattern!r} matches no {column}; the first: {frame[column][0]!r}")
+    matched = [own.select(names) for own in parts]
+    found = [own for own in matched if any(count < len(own) for count in own.null_count().row(0))]
+    if not found:
+        first = frame[columns[0]][0]
+        raise UserError(f"--parse {pattern!r} matches no {columns[0]}; the first: {first!r}")
     for name in names:
         if name in frame.columns:
             raise UserError(
                 f"--parse makes a column {name!r}, which is there; name its group otherwise"
             )
-    return frame.with_columns(found)
+    return frame.with_columns(found[0])
 
 
 def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series:
@@ -443,10 +447,11 @@ def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series
         try:
             found.append(number(given[place]))
         except ValueError:
+            text = str(given[place])
+            advice = next(own for form, own in FORMS.items() if re.search(form, text))
             raise UserError(
-                f"row {place + 1}: {values.name} is {given[place]!r:.60}, not a number up to "
-                f"{LARGEST:g}; write 1234.5, without a unit or a comma, and leave the cell of a "
-                "run without a result empty"
+                f"row {place + 1}: {values.name} is {text[:60]!r}, not a number up to "
+                f"{LARGEST:g}; {advice}"
             ) from None
     # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)

@@ -4,6 +4,7 @@ A frame of rows has the columns of `ROWS`. All rows of a run have one number in 
 run has none.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ import polars as pl
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.directions import better
-from lmzoo.lab.judging.texts import SHOWN, some
+from lmzoo.lab.judging.texts import SHOWN, STEPS, some
 
 if TYPE_CHECKING:
     from lmzoo.lab.judging.account import Question
@@ -74,16 +75,16 @@ def _goes_on(run: Mapping[str, Any], start: float) -> bool:
 
 
 def picked_rows(
-    rows: pl.DataFrame, q: "Question", words: tuple[str, str, str], notes: list[str]
+    rows: pl.DataFrame, free: pl.DataFrame, q: "Question", words: tuple[str, str], notes: list[str]
 ) -> pl.DataFrame:
     """Return the row of each run that counts: its last one with a value, or its best one.
 
-    `words` are what tells runs apart, what orders their rows, and a column that could. A
-    `UserError` names two rows of one run.
+    `free` has the columns that the question does not name; `words` are what tells runs apart, and
+    what orders their rows. A `UserError` names two rows of one run.
     """
-    key, at, hint = words
+    key, at = words
     known = rows.filter(KNOWN)
-    _check_runs(known, q, key, hint)
+    notes += _check_runs(known, free, q, key)
     last = known.filter(STEP.max().over("run") == STEP)
     notes += _said_of_ends(known, last, q.step, at, key)
     last = last.group_by("run").last().sort("run")
@@ -103,13 +104,17 @@ def _shown(run: Mapping[str, Any], key: str) -> str:
     return f"variant {run['variant']!r}, {key} {run['key']}"
 
 
-def _check_runs(known: pl.DataFrame, q: "Question", key: str, hint: str) -> None:
-    """Refuse two runs of one name, two rows without a step, and a row that lacks its step."""
+def _check_runs(known: pl.DataFrame, free: pl.DataFrame, q: "Question", key: str) -> Iterator[str]:
+    """Refuse two runs of one name, two rows without a step, and a row that lacks its step.
+
+    Yield which runs have one value in all their rows, as a file that also has a history.
+    """
     runs = known.group_by("run").agg(
-        pl.col("variant", "key").first(),
+        pl.col("variant", "key", "row").first(),
         names=pl.col("name").unique(maintain_order=True),
         rows=pl.len(),
         steps=STEP.n_unique(),
+        values=VALUE.n_unique(),
     ).sort("run")  # fmt: skip
     for run in runs.filter(pl.col("names").list.len() > 1)[:1].to_dicts():
         first, second, *_ = run["names"]
@@ -118,16 +123,39 @@ def _check_runs(known: pl.DataFrame, q: "Question", key: str, hint: str) -> None
             "tell them apart with more --by or another --seed"
         )
     several = runs.filter(pl.col("rows") > 1)
-    if len(several) and (q.step is None or several["steps"].max() == 1):
-        raise UserError(
-            f"two rows have {_shown(several.to_dicts()[0], key)}; --step {hint} keeps the last row "
-            "of each run, more --by or another --seed tell runs apart; else keep one row of each "
-            "run"
-        )
+    if q.step is not None and runs["steps"].max() != 1:  # their rows have an order
+        several = several.clear()
+    is_named = pl.col("names").list.first().is_not_null()
+    repeated = several.filter(is_named & (pl.col("values") == 1)).to_dicts()
+    for run in several.filter(~is_named | (pl.col("values") > 1))[:1].to_dicts():
+        own = known.filter(run=run["run"])["row"]
+        raise UserError(f"two rows have {_shown(run, key)}{_told_apart(own, free)}")
     lacking = known.filter(~STEP.is_finite().fill_null(value=False))
     if q.step is not None and len(lacking):
         row = lacking["row"][0] + 1
         raise UserError(f"row {row} has no {q.step}; fill it, or leave out --step")
+    if repeated:
+        texts = [_shown(run, key) for run in repeated]
+        yield f"rows of one run that have one value count once: {some(texts)}"
+
+
+def _told_apart(rows: pl.Series, free: pl.DataFrame) -> str:
+    """Return what tells the rows of a run apart, and how to name it.
+
+    A factor has values that other runs share; what is measured is another number in each row.
+    """
+    most = len(free) // 2
+    differ = [name for name in free.columns if free[name].gather(rows).drop_nulls().n_unique() > 1]
+    shared = [name for name in differ if free[name].n_unique() <= most]
+    steps = [name for name in differ if re.fullmatch(STEPS, name, re.IGNORECASE)]
+    factors = [name for name in shared if name not in steps]
+    said = ""
+    if factors:
+        said = f", which differ in {' and '.join(factors[:SHOWN])}"
+    advice = "more --by or another --seed tell runs apart; else keep one row of each run"
+    if steps:
+        advice = f"--step {steps[0]} keeps the last row of each run, {advice}"
+    return f"{said}; {advice}"
 
 
 def _said_of_ends(

@@ -35,7 +35,7 @@ TORN = {STATE: "torn (not written to its end)"}
 """Why a row does not count, as the reader knows it."""
 NULL = "null"
 """The value of a setting that is null; a key that a row lacks is a missing value."""
-STEPS = r"(?!.*best)(.*[./ _-])?((time)?step|epoch|iter(ation)?|episode|frame|round|generation)s?"
+STEPS = KNOWN_NAMES["steps"]
 SPLIT = r"(train(ing)?|val(id(ation)?)?|dev(el(opment)?)?|test(ing)?|eval(uation)?|predict|ood)"
 
 
@@ -206,7 +206,10 @@ def read_csv(text: str) -> Source:
     columns = {
         name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
     }
-    unclear, notes = decimal_points(columns) if separator in ";\t" else ({}, [])
+    unclear: dict[str, str] = {}
+    notes: list[str] = []
+    if separator in ";\t":
+        unclear, notes = decimal_points(columns, separator)
     repeated = len(found) - len(rows)
     if repeated:
         notes.append(f"lines that repeat the header are no rows: {repeated}")
@@ -217,7 +220,8 @@ def read_csv(text: str) -> Source:
             notes.append(f"the last line has no end: is {names[-1]} {end!r} whole?")
     frame = pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
     if text.startswith('#{"t_start"'):  # a monitor of Stable-Baselines has a row an episode
-        frame = frame.cast(pl.Float64).tail(EPISODES).mean()
+        episodes = frame.with_columns(pl.all().replace({"True": "1", "False": "0"}))
+        frame = episodes.cast(pl.Float64, strict=False).tail(EPISODES).mean()
         notes.append(f"a monitor is a run: means of its last {EPISODES} episodes")
     if W_AND_B & {*names}:
         own = frame_of({k: v for k, v in row.items() if v} for row in frame.to_dicts())
@@ -278,37 +282,60 @@ def _width(head: str, after: str, mark: str) -> tuple[bool, bool, int]:
     return len(header) > 1, all(len(row) in (0, len(header)) for row in rows), len(header)
 
 
-def decimal_points(columns: dict[str, list[Any]]) -> tuple[dict[str, str], list[str]]:
-    """Write decimal commas as points; return columns that may have marks of thousands, and notes.
+def decimal_points(
+    columns: dict[str, list[Any]], separator: str
+) -> tuple[dict[str, str], list[str]]:
+    """Write decimal commas as points; return columns that can be read in two ways, and notes.
 
-    The marks of 948 and 1,005 may be either; those of 0,005 or 1,05 are decimal ones, and so are
-    the other commas of their table.
+    A mark with three digits after it, as in 1,005 or 1.005, may be one of thousands; those of
+    0,005 and 1,05 are decimal ones, and so is the same mark in all columns of their table.
     """
     commas = {name: _in_threes(own, ",") for name, own in columns.items()}
-    dots = {name: _in_threes(own, ".") for name, own in columns.items()}
-    unclear = [name for name, threes in commas.items() if threes]
+    points = {name: _in_threes(own, ".") for name, own in columns.items()}
+    has_commas = False in commas.values()
+    # A spreadsheet writes semicolons where commas are decimal, so that points may be thousands.
+    may_be_thousands = has_commas or (separator == ";" and False not in points.values())
+    unclear = [
+        name
+        for name, in_threes in points.items()
+        if in_threes and (may_be_thousands or _has_hundreds(columns[name]))
+    ]
     notes = []
-    if is_decimal := False in commas.values():
-        unclear = []
-        for name in (decimal := [name for name, threes in commas.items() if threes is not None]):
+    if has_commas:
+        decimal = [name for name, in_threes in commas.items() if in_threes is not None]
+        for name in decimal:
             columns[name] = [cell and cell.replace(",", ".") for cell in columns[name]]
         notes.append(f"decimal commas were read in {', '.join(decimal)}")
-    for name in (name for name, threes in dots.items() if threes):
-        if is_decimal or any(re.fullmatch(r"\d{3}", cell or "") for cell in columns[name]):
-            unclear.append(name)
-    said = "has marks of thousands or of decimals, as in 1,005 or 1.005; write 1005 or 1.0050"
-    return {name: f"{name} {said}" for name in unclear}, notes
+    else:
+        unclear += [name for name, in_threes in commas.items() if in_threes]
+    return {name: _two_readings(name, columns[name]) for name in unclear}, notes
 
 
 def _in_threes(column: Sequence[Any], mark: str) -> bool | None:
     """Return whether each mark has three digits after it; None if no number has it, or a text."""
     cells = [cell.strip() for cell in column if cell and re.search(r"\d", cell)]
-    other = "." if mark == "," else ","
-    is_number = [re.fullmatch(NUMBER, c.replace(mark, ".")) and other not in c for c in cells]
     marked = [cell for cell in cells if mark in cell]
+    other = ",.".replace(mark, "")
+    is_number = [re.fullmatch(NUMBER, c.replace(mark, ".")) and other not in c for c in cells]
     if not marked or not all(is_number):
         return None
     return all(re.fullmatch(THOUSANDS, cell) for cell in marked)
+
+
+def _has_hundreds(column: Sequence[Any]) -> bool:
+    """Return whether a number has three digits and no mark, as 948 beside 1.005."""
+    return any(re.fullmatch(r"\s*\d{3}\s*", cell or "") for cell in column)
+
+
+def _two_readings(name: str, column: Sequence[Any]) -> str:
+    """Return the two values of the first number that has a mark, and how to write each."""
+    text = next(cell.strip() for cell in column if re.fullmatch(THOUSANDS, (cell or "").strip()))
+    whole, digits = re.split("[.,]", text)
+    small = float(f"{whole}.{digits}")
+    return (
+        f"{name} has {text}, which may be {small:g} or {whole}{digits}; write "
+        f"{whole}.{digits}0 or {whole}{digits}"
+    )
 
 
 THOUSANDS = r"[+-]?[1-9]\d{0,2}[.,]\d{3}"

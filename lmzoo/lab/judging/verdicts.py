@@ -114,12 +114,12 @@ def _why_nothing(table: pl.DataFrame, metric: str) -> str:
     if table["seeds"].max() == 0:
         return f"no run has a value of {metric}"
     name = few["variant"][0]
+    said = f"variant {name!r} has a single seed; how much a loss varies needs two runs of each"
     if not few["seeds"][0]:
-        return f"variant {name!r} has no run that counts"
-    return (
-        f"variant {name!r} has a single seed; how much a loss varies between seeds needs two runs "
-        "or more of each variant"
-    )
+        said = f"variant {name!r} has no run that counts"
+    if len(few) < len(table) - 1:  # two others can be compared
+        said += "; --reference NAME compares with another one"
+    return said
 
 
 def _lacking(table: pl.DataFrame) -> Iterator[str]:

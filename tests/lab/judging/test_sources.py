@@ -3,6 +3,7 @@
 import functools
 import gzip
 import io
+import itertools
 import json
 import lzma
 import math
@@ -250,6 +251,11 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
         files("{v}-s{s}/training.log", lambda v, s, x: f"epoch,loss\n0,{x + 1}\n1,{x}\n"),
         {"parse": NAMED}, "16 rows read: 8 counted, 8 other",
     ),
+    "a history beside a result": (
+        files("{i}.json", lambda v, s, x: json.dumps({
+            "variant": v, "seed": s, "loss": x, "curve": [3, 2], "norms": [1, 1]
+        })), {}, "16 rows read: 8 counted, 8 other",
+    ),
     "mmengine": (
         files("{v}-s{s}/scalars.json", losses, other__json=losses), {"parse": NAMED}, "8 rows",
     ),
@@ -446,10 +452,45 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
         assert read_results(path).frame.select(expected.columns).equals(expected)
 
 
+def test_a_parameter_of_epochs_orders_no_trials(tmp_path: Path) -> None:
+    optuna = pytest.importorskip("optuna")
+    storage = optuna.storages.JournalStorage(
+        optuna.storages.journal.JournalFileBackend(str(tmp_path / "o"))
+    )
+    study = optuna.create_study(storage=storage)
+    of = optuna.distributions
+    own = {"arm": of.CategoricalDistribution("ab"), "epochs": of.IntDistribution(0, 9)}
+    for arm, epochs in itertools.product("ab", range(3)):
+        params = {"arm": arm, "epochs": epochs}
+        trial = optuna.create_trial(params=params, distributions=own, value=epochs + (arm == "b"))
+        study.add_trial(trial)
+    assert "6 rows read: 6 counted" in heading(tmp_path / "o", by="arm", metric="value")
+
+
 @cases(CASES, "files")
 def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
     found = read_results(put(tmp_path / case["name"], case["content"])).frame
     assert json.dumps(found.to_dict(as_series=False)) == case["columns"]
+
+
+def test_a_history_beside_a_result_and_settings_of_epochs_are_no_runs(tmp_path: Path) -> None:
+    FOLDERS["a history beside a result"][0](tmp_path / "a")
+    assert "rows of one run that have one value count once: variant 'base'" in heading(
+        tmp_path / "a"
+    )
+    write = files("{i}/r.json", config__json=lambda v, s, x: json.dumps({"v": v, "epochs": s}))
+    write(tmp_path / "b")
+    found = heading(tmp_path / "b", by="config.v")
+    assert "is config.epochs a seed (--seed)" in found
+    assert "8 rows read: 8 counted" in found
+
+
+def test_a_monitor_of_episodes_is_a_run_and_truth_values_are_shares(tmp_path: Path) -> None:
+    episodes = [*[("9.0", 1, "late", False)] * 7, *[("2.0", 3, "early", True)] * 100]
+    text = '#{"t_start": 1.5}\n' + table(episodes, "r,l,why,success")
+    found = read_results(put(tmp_path / "monitor.csv", text))
+    assert found.frame.to_dicts() == [{"r": 2.0, "l": 3.0, "why": None, "success": 1.0}]
+    assert found.notes == ["a monitor is a run: means of its last 100 episodes"]
 
 
 def test_settings_of_yaml_are_read_and_resolved(tmp_path):
