@@ -233,7 +233,7 @@ def _measure(
                 missing.append(subject)
         if not missing:
             continue
-        _show(f"\r{number} of {len(jobs)}: {cut.label}, {way:40.40}")
+        _show(f"{number} of {len(jobs)}: {cut.label}, {way}")
         measured = losses(cut, way, missing, corpus, extra)
         for subject, loss in zip(missing, measured, strict=True):
             line = {
@@ -245,7 +245,7 @@ def _measure(
             }
             line |= _outcome(cut, way, subject, loss)
             store.append(ABLATIONS, record_line(line))
-    _show(f"\r{'':79}\r")
+    _show("")
 
 
 def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> dict[str, Any]:
@@ -259,7 +259,11 @@ def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> dict[s
 
 
 def _show(text: str) -> None:
-    """Show the progress in a terminal."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write(text)
-        sys.stderr.flush()
+    """Show the progress: in one place of a terminal, as lines of a file."""
+    if sys.stderr is None:
+        return
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{text:79.79}\r")
+    elif text:
+        sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

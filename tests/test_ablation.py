@@ -161,6 +161,14 @@ def test_the_four_ways_equal_a_cell_that_is_written_here(trained):
     assert abs(expected["zero"]) > 1e-3
 
 
+def test_the_progress_in_a_file_is_a_line_for_each_measurement(trained, capsys):
+    *_, folder = trained
+    lmzoo.ablate(folder, steps=STEPS)
+    lines = capsys.readouterr().err.splitlines()
+    count = int(lines[-1].split(" of ")[1].split(":")[0])
+    assert [line.split(" of ")[0] for line in lines] == [str(1 + n) for n in range(count)]
+
+
 def test_a_second_call_measures_what_is_missing(trained, monkeypatch):
     *_, folder = trained
     first = lmzoo.ablate(folder, steps=STEPS)
