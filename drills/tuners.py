@@ -96,6 +96,15 @@ def nan(settings: dict[str, Any], seed: int, epochs: int) -> Iterator[dict[str, 
         yield record
 
 
+def branches(trial: Any) -> dict[str, Any]:
+    """A space of Optuna with a branch."""
+    trial.suggest_float("recipe.lr", 1e-3, 1e-1, log=True)
+    chosen = trial.suggest_categorical("recipe.optimiser", ["adam", "adamw"])
+    if chosen == "adamw":
+        trial.suggest_float("recipe.weight_decay", 0.01, 0.2)
+    return {"seed": 1}
+
+
 CELL = """
 import ray
 from ray import tune
@@ -297,14 +306,7 @@ class Tuners:
         """A space with a branch, of Optuna; `confirm` trains each branch with its own names."""
         from ray.tune.search.optuna import OptunaSearch
 
-        def space(trial: Any) -> dict[str, Any]:
-            trial.suggest_float("recipe.lr", 1e-3, 1e-1, log=True)
-            chosen = trial.suggest_categorical("recipe.optimiser", ["adam", "adamw"])
-            if chosen == "adamw":
-                trial.suggest_float("recipe.weight_decay", 0.01, 0.2)
-            return {"seed": 1}
-
-        search = OptunaSearch(space, metric="valid", mode="min", seed=0)
+        search = OptunaSearch(branches, metric="valid", mode="min", seed=0)
         tuner = tune.Tuner(
             self.row(2),
             tune_config=tune.TuneConfig(search_alg=search, num_samples=5),

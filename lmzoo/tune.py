@@ -98,8 +98,8 @@ def trainable(
         recipe = Recipe().with_fields(nest_settings(settings, "recipe")).with_budget(epochs)
         point = config.get(POINT)
         if point not in by_point:
-            known = ", ".join(map(repr, by_point))
-            raise UserError(f"{POINT}={point!r} is not among the points of trainable: {known}")
+            known = ", ".join(map(str, points or ["none"]))
+            raise UserError(f"{POINT} {point!r} is not one of trainable(points=...): {known}")
         own = zoo.overlay(by_point[point], nest_settings(settings, "model"))
         seed = config.get(SEED, 0)
         model = build(row, spec, recipe=recipe, seed=seed, data_dir=data_dir, **own)
@@ -229,13 +229,7 @@ def confirm(
     texts("by", by)
     seeds = whole("seeds", seeds, 1)
     _say_changes([*grid])
-    trained: list[tuple[float, dict[str, Any]]] = []
-    for result in grid:
-        loss = (result.metrics or {}).get(metric)
-        if isinstance(loss, int | float) and not math.isnan(loss):
-            trained.append((loss, result.config or {}))
-    if not trained:
-        raise UserError(f"no trial of {grid.experiment_path} has reported {metric!r}")
+    trained = _losses(grid, metric)
     for name in by:
         if name != POINT and not any(name in config for _, config in trained):
             raise UserError(f"by: no trial has {name!r}; known: {', '.join(trained[0][1])}")
@@ -250,6 +244,18 @@ def confirm(
         configs += ({**config, SEED: first + seed} for seed in range(seeds))
     tuning = tune.TuneConfig(search_alg=Listed(configs), num_samples=len(configs))
     return tune.Tuner(train, tune_config=tuning, run_config=run_config).fit()
+
+
+def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, dict[str, Any]]]:
+    """Return the loss and the config of each trial that has a loss."""
+    found: list[tuple[float, dict[str, Any]]] = []
+    for result in grid:
+        loss = (result.metrics or {}).get(metric)
+        if isinstance(loss, int | float) and not math.isnan(loss):
+            found.append((loss, result.config or {}))
+    if not found:
+        raise UserError(f"no trial of {grid.experiment_path} has reported {metric!r}")
+    return found
 
 
 class Listed(Searcher):

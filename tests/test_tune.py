@@ -68,7 +68,7 @@ def test_a_function_or_a_point_that_cannot_be_trained_is_one_line():
         tune.trainable(short)
     with pytest.raises(UserError, match=r"<lambda> yields 1\.0; yield a dict"):
         tune.trainable(lambda settings, seed, epochs: short(settings, seed))({})
-    with pytest.raises(UserError, match="point='b' is not among the points of trainable: 'a'"):
+    with pytest.raises(UserError, match=r"point 'b' is not one of trainable\(points=\.\.\.\): a"):
         tune.trainable("gru", points={"a": {}})({"point": "b"})
 
 

@@ -88,26 +88,34 @@ class Fleet:
             self._give_away(worker, len(worker.training))
         else:
             self._avoid(worker)
-            working = self._working()
-            division = self.sharing.division(working, live - len(self.parked), now)
-            # A run that has moved is first reported again: it must train before it moves again.
-            least = MIN_SECONDS_LEFT
-            if worker.memory:
-                least = COMPILATION  # on a GPU, a pack of another size is compiled again
-            if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
-                self._give_away(worker, self.sharing.surplus(worker, working, division))
-            self._take(worker, working, division)
+            self._balance(worker, live - len(self.parked), now)
         worker.replied_at = now
+        assignment = self._assignment(worker, opened)
+        if not assignment.members and not assignment.prune and not assignment.release:
+            self.idle.add(name)
+            return None
+        return assignment
+
+    def _balance(self, worker: WorkerState, live: int, now: float) -> None:
+        """Let a worker release runs that others train sooner, and take what it has room for."""
+        working = self._working()
+        division = self.sharing.division(working, live, now)
+        # A run that has moved is first reported again: it must train before it moves again.
+        least = MIN_SECONDS_LEFT
+        if worker.memory:
+            least = COMPILATION  # on a GPU, a pack of another size is compiled again
+        if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
+            self._give_away(worker, self.sharing.surplus(worker, working, division))
+        self._take(worker, working, division)
+
+    def _assignment(self, worker: WorkerState, opened: Sequence[str]) -> Assignment:
+        """Return what a worker does next; it has opened these runs."""
         runs = worker.training.values()
         is_packed = any(self.packer.is_packed(run, worker.memory) for run in runs)
         joining = [self._job(run) for run in runs if run.id not in opened]
         pruned = [run for run in worker.pruned if run in worker.leaving]
         released = [run for run in worker.released if run in worker.leaving]
-        assignment = Assignment([*worker.training], is_packed, joining, pruned, released)
-        if not assignment.members and not assignment.prune and not assignment.release:
-            self.idle.add(name)
-            return None
-        return assignment
+        return Assignment([*worker.training], is_packed, joining, pruned, released)
 
     @property
     def parked(self) -> list[str]:

@@ -168,14 +168,9 @@ class Pack:
         active = [run for run in runs if not run.unreported and not run.is_trained]
         trained = self._train(active, packed=packed)
         reports = [run.save_epoch(packed=packed) for run in trained]
-        ended = [run for run in runs if run.id in self._open and run.is_trained]
-        if packed:
-            tested = [run.run for run in ended if run.is_tested and not run.run.training.diverged]
-            self._trainer.test_packed(tested)
-        for run in ended:
-            run.end()
-            run.unreported = [(run.id, run.run.training.record)]
-            self._close(run.id)
+        # A run that has failed is closed already.
+        still_open = [run for run in runs if run.id in self._open]
+        self._end_trained([run for run in still_open if run.is_trained], packed=packed)
         for run in unreported:
             run.unreported = []
         if packed and self._files.is_due:
@@ -184,6 +179,17 @@ class Pack:
         for key in [*self._closing.values()]:
             self.writer.done(key)  # raises the error of a write that failed
         return reports
+
+    def _end_trained(self, runs: Sequence[TrainingRun], *, packed: bool) -> None:
+        """End runs that have all their epochs; the tests of a pack are one batch."""
+        if packed:
+            tested = [run.run for run in runs if run.is_tested and not run.run.training.diverged]
+            self._trainer.test_packed(tested)
+        for run in runs:
+            run.end()
+            # The end has the last epoch, too: its report may be lost with this worker.
+            run.unreported = [(run.id, run.run.training.record)]
+            self._close(run.id)
 
     def _save_pack(self, runs: Sequence[TrainingRun]) -> None:
         if not runs:
