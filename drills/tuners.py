@@ -35,6 +35,14 @@ from tests.toy_study import WORDS
 EPOCHS = 4
 LONG = 30
 RATE = {"recipe.lr": tune.loguniform(1e-3, 1e-1), "seed": 1}
+EXPLOIT: dict[str, Any] = {
+    "time_attr": "training_iteration",
+    "perturbation_interval": 1,
+    "quantile_fraction": 0.5,
+    "synch": True,
+}
+"""Of PBT and PB2. By seconds, their default, all trials may be paused for ever once their times are
+equal."""
 RATES = {"recipe.lr": tune.grid_search([1e-3, 1e-2]), "seed": 1}
 PORT = 5123
 BUCKET = f"s3://bucket/tuned{{}}?endpoint_override=http%3A%2F%2F127.0.0.1%3A{PORT}&region=us-east-1"
@@ -153,7 +161,9 @@ class Tuners:
             param_space=space or RATE,
             tune_config=tune.TuneConfig(metric="valid", mode="min", num_samples=samples, **how),
             run_config=tune.RunConfig(
-                name=name, storage_path=storage or str(self._folder), verbose=0, **(run or {})
+                name=name,
+                storage_path=storage or str(self._folder),
+                **{"verbose": 0, **(run or {})},
             ),
         ).fit()
 
@@ -173,9 +183,7 @@ class Tuners:
     def pbt(self) -> str:
         """Exploits: a trial goes on from the checkpoint of another one, with another recipe."""
         changes = {"recipe.lr": tune.loguniform(1e-3, 1e-1), "recipe.weight_decay": [0.0, 0.1]}
-        scheduler = PopulationBasedTraining(
-            perturbation_interval=1, quantile_fraction=0.5, hyperparam_mutations=changes, synch=True
-        )
+        scheduler = PopulationBasedTraining(hyperparam_mutations=changes, **EXPLOIT)
         space = {**RATE, "recipe.weight_decay": 0.0, "recipe.optimiser": "adamw"}
         results = self.fit("pbt", scheduler=scheduler, space=space, samples=2)
         return f"{told(results)}; {scheduler._num_perturbations} exploits"
@@ -184,9 +192,7 @@ class Tuners:
         from ray.tune.schedulers.pb2 import PB2
 
         bounds = {"recipe.lr": [1e-3, 1e-1]}
-        scheduler = PB2(
-            perturbation_interval=1, quantile_fraction=0.5, hyperparam_bounds=bounds, synch=True
-        )
+        scheduler = PB2(hyperparam_bounds=bounds, **EXPLOIT)
         results = self.fit("pb2", scheduler=scheduler, samples=2)
         return f"{told(results)}; {scheduler._num_perturbations} exploits"
 

@@ -95,6 +95,7 @@ def trainable(
 
     def train(config: dict[str, Any]) -> None:
         settings = {name: value for name, value in config.items() if name not in (POINT, SEED)}
+        # The schedule ends with the last epoch, whenever a scheduler stops the trial.
         recipe = Recipe().with_fields(nest_settings(settings, "recipe")).with_budget(epochs)
         point = config.get(POINT)
         if point not in by_point:
@@ -113,12 +114,14 @@ def trainable(
         for record in model.stream(epochs - training.epoch):
             losses = {name: record[f"{name}_token"] for name in ("train", "valid")}
             if training.epoch == epochs:
+                # As in a sweep, the test is of the best epoch, not of the last one.
                 model.module.load_state_dict(training.best_weights)
                 losses["test"] = model.test().token
             with tempfile.TemporaryDirectory() as folder:
                 torch.save(training.dump(), Path(folder, STATE))
                 Path(folder, CONFIG).write_text(json.dumps(config, default=str))
                 saved = tune.Checkpoint.from_directory(folder)
+                # Tune compares numbers; a loss that diverged is none.
                 numbers = {k: math.nan if x is None else x for k, x in losses.items()}
                 report = {"epoch": training.epoch, **numbers, "environment": _recorded(NUMERIC)}
                 tune.report(report, checkpoint=saved)
@@ -191,6 +194,7 @@ def _say_changes(results: Sequence[tune.Result]) -> None:
 def _check_same(donor: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Raise a `UserError` if the training of one config cannot go on with another one."""
     for name in sorted(donor.keys() | own.keys()):
+        # The donor's config has passed through JSON, which makes lists of tuples.
         is_fixed = name in FIXED or name.startswith("model.")
         if is_fixed and donor.get(name) != json.loads(json.dumps(own.get(name), default=str)):
             raise UserError(
@@ -238,6 +242,7 @@ def confirm(
     best: dict[str, dict[str, Any]] = {}
     for _, config in trained:
         best[repr([config.get(name) for name in by])] = config
+    # The choice has favoured the seeds of the search, so that none is used again.
     first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)
     configs: list[dict[str, Any]] = []
     for config in best.values():

@@ -31,9 +31,11 @@ def prepare(fleet: Fleet, capacity: Capacity, place: Callable[[str], object]) ->
     planner = fleet.planner
     resources = capacity.resources
     store = planner.store.store
+    # On one machine all workers see the folder of the store.
     server = None
     if connection.ADDRESS:
         server = start_server(store)
+    # Read once by each node, not once by each worker.
     corpus = ray.put(fleet.packer.corpus)
     facts: dict[str, Any] = {
         "store": store.address,
@@ -56,6 +58,7 @@ def train(fleet: Fleet, capacity: Capacity) -> bool:
 
     A `UserError` says that no node can run a worker, or that the store cannot be written.
     """
+    # An epoch is numbered, so that a call whose answer was lost can be repeated.
     options = {"max_concurrency": CALLS, "max_task_retries": -1}
     actor = ray.remote(**options, **actor_options(capacity.resources))(Worker)
     coordinator = prepare(

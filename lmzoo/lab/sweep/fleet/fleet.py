@@ -72,6 +72,7 @@ class Fleet:
         opened = message.opened
         worker = self.workers.get(name)
         if worker is None:
+            # Where Ray does not say the machine, each worker counts as one.
             state = WorkerState(message.memory, node or name, replied_at=now)
             worker = self.workers[name] = state
         self.idle.discard(name)

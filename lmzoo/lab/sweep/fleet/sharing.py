@@ -156,6 +156,7 @@ class Sharing:
         if live > wanted:  # one that the sweep does not ask for does not come
             wanted = max(wanted, self.worth(workers, live))
         there = len(workers)
+        # An autoscaler that was slow may still bring more.
         self._most = max(self._most, there)
         self._expected = int(min(wanted, self._most)) - there
         if not self._expected:
@@ -163,6 +164,7 @@ class Sharing:
         elif now - self._expected_since > PATIENCE:
             self._most = there
             self._expected = 0
+        # A worker of half the speed is half a worker: it should not get an equal share.
         usual = round(sum(1 / self._slowness(worker) for worker in workers.values()))
         return divide(self._loads(workers), max(1, usual + self._expected))[0]
 
@@ -173,6 +175,7 @@ class Sharing:
         if not most:
             return 0
         _, times = divide(loads, most)
+        # Twice the workers must save more than a small part of the time.
         prices = [seconds * count**PRICE for count, seconds in enumerate(times, 1)]
         return 1 + prices.index(min(prices))
 
@@ -218,6 +221,7 @@ class Sharing:
         joining = max(0, min(len(idle), division[key] - len(on)))
         room = share * joining
         room += sum(max(0, share - len(w.training)) for w in on if w is not worker)
+        # These runs have no worker yet, and take that room first.
         room -= self.released[key] + self.ready.count(key)
         return max(0, min(own - kept, room))
 
@@ -256,6 +260,7 @@ class Sharing:
             unknown = GPU_SLOPE
         cost = self.pace.cost(key, unknown)
         if self.packer.shares_estimate(self.ready.sample(key)):
+            # The estimate is made once for all members.
             return Cost(cost.seconds(1), 0.0)
         return cost
 
