@@ -1,14 +1,18 @@
-"""Measure how time and memory of each command grow with the number of runs, beside polars.
+"""Measure how time and memory of each command grow with the number of runs, beside rivals.
 
     python benchmarks/growth.py
     python benchmarks/growth.py --runs 1000 --runs 10000 --runs 100000 --folder /tmp/growth
+    python benchmarks/growth.py --python /tmp/rivals/bin/python     packages of the rivals
 
 The stores are fabricated: the records of a study under more seeds, with the identities that its
 sweep gives them, in the archives that it leaves; with `--points`, under more points, too, which no
 sweep knows. A slope of 1 is linear: it is the logarithm of the ratio of the CPU seconds of the last
-two sizes, less those of the start of Python, by that of the runs. `polars` has the same answer
-without lmzoo: the mean and the standard error of each point from one file of the losses. The
-script fails nothing.
+two sizes, less those of the start of Python, by that of the runs.
+
+The rivals have the same answer without lmzoo, the mean and the deviation of each point: polars and
+DuckDB from one file of the losses, the reader of each tracker from its own files, of which there
+is one run for `TRACKED` of the store. A rival that `--python` does not have is named. The script
+fails nothing.
 """
 
 import json
@@ -25,6 +29,7 @@ from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 import typer
+from growth_rivals import ASKED, DUCKDB, TRACKERS, missing
 
 from lmzoo.base.command_line import run_command
 from lmzoo.base.streams import echo
@@ -44,7 +49,10 @@ from lmzoo.lab.store.records import (
 STUDY_NAME = "gru_ablation-captions"
 RECORDED = Path(__file__).parents[1] / f"docs/results/records/{STUDY_NAME}.parquet"
 SCRIPT = Path(__file__).parents[1] / "sweeps/gru_ablation.py"
+START = "start of Python"
 BASELINES = 2
+TRACKED = 10
+"""Runs of a store for one in the files of a tracker, which take long to write."""
 POLARS = """
 import sys, polars as pl
 loss = pl.col("loss")
@@ -180,14 +188,18 @@ class _Archive:
             self._zip.close()
 
 
-def commands(store: Path) -> dict[str, list[str]]:
-    """Return what is measured on a store: name -> command."""
+def commands(store: Path, python: str, lacks: list[str], *, is_whole: bool) -> dict[str, list[str]]:
+    """Return what is measured on a store: name -> command.
+
+    Rivals that need what the interpreter `lacks` are left out. A store that `is_whole` has all
+    runs of its sweep, which would train others.
+    """
     lmzoo = [sys.executable, "-m", "lmzoo"]
     table = str(_table(store))
-    asked = ["--by", "variant", "--metric", "loss", "--seed", "seed", "--margin", "0.02"]
+    asked = ["--by", "variant", "--seed", "seed", *ASKED]
     figure = ["--out", f"{store}.svg", "--kind", "forest"]
     found = {
-        "start of Python": [sys.executable, "-c", "import polars"],
+        START: [sys.executable, "-c", "import polars"],
         "lmzoo rank": [*lmzoo, "rank", str(store)],
         "lmzoo report": [*lmzoo, "report", str(store), "--out", f"{store}.html"],
         "lmzoo figure": [*lmzoo, "figure", str(store), *figure],
@@ -197,10 +209,23 @@ def commands(store: Path) -> dict[str, list[str]]:
         "lmzoo judge": [*lmzoo, "judge", table, *asked],
         "polars": [sys.executable, "-c", POLARS, table],
     }
+    if "duckdb" not in lacks:
+        found["DuckDB"] = [python, "-c", DUCKDB, table]
     budget = json.loads((store / STUDY).read_bytes())["budget"]
     sweep = [sys.executable, str(SCRIPT), "--out", str(store.parent)]
     sweep += ["--seeds", str(budget["seeds"])]
     found["the sweep --dry-run"] = [*sweep, "--dry-run"]
+    if is_whole:
+        found["the sweep, nothing left"] = sweep
+    for tracker in TRACKERS:
+        path = store.parent / tracker.name
+        if not path.exists():
+            losses = pl.read_csv(_table(store)).gather_every(TRACKED)
+            tracker.write(path, losses.rows())
+        judged = [*lmzoo, "judge", str(path), *tracker.judged, *ASKED]
+        found[f"lmzoo judge {tracker.name}"] = judged
+        if tracker.package not in lacks:
+            found[tracker.rival] = [python, "-c", tracker.script, str(path)]
     return found
 
 
@@ -243,8 +268,13 @@ def slope(sizes: list[int], costs: list[Cost | None], start: float) -> float:
     return math.log(max(ratio, 1e-3)) / math.log(m / n)
 
 
-def growth(folder: Path, runs: list[int], points: int | None, limit: float) -> Iterator[str]:
+def growth(
+    folder: Path, runs: list[int], points: int | None, limit: float, python: str, only: str
+) -> Iterator[str]:
     """Yield each cost as it is known; then the lines of the table: a command, and its slope."""
+    lacks = missing(python)
+    for package in lacks:
+        yield f"{python} has no {package}, which is not measured: pip install {package}"
     stores = {}
     for count in runs:
         home = folder / f"growth-{count}"
@@ -256,11 +286,14 @@ def growth(folder: Path, runs: list[int], points: int | None, limit: float) -> I
         yield f"{count:,} runs: {size / 1e6:.0f} MB of archives"
     found: dict[str, list[Cost | None]] = {}
     for count, store in stores.items():
-        for name, command in commands(store).items():
+        for name, command in commands(store, python, lacks, is_whole=points is None).items():
+            is_asked = any(word in name for word in only.split(","))
+            if name != START and not is_asked:
+                continue
             cost = measure(command, limit)
             found.setdefault(name, []).append(cost)
             yield f"{name}, {count:,} runs: {_shown(cost)}"
-    start = min(cost.seconds for cost in found["start of Python"] if cost)
+    start = min(cost.seconds for cost in found[START] if cost)
     head = " | ".join(f"{count:,} runs" for count in runs)
     yield f"CPU (wall), memory | {head} | slope"
     for name, costs in found.items():
@@ -276,10 +309,13 @@ def main(
     points: Annotated[int | None, typer.Option(help="Points of a store. Default: 14.")] = None,
     folder: Annotated[Path | None, typer.Option(help="Where stores are made, and kept.")] = None,
     limit: Annotated[float, typer.Option(help="Seconds after which a command is stopped.")] = 300.0,
+    python: Annotated[str, typer.Option(help="An interpreter with rivals.")] = sys.executable,
+    only: Annotated[str, typer.Option(help="Parts of names of commands, with commas.")] = "",
 ) -> None:  # fmt: skip
     """Print the cost of each command at each size, and its slope."""
     with tempfile.TemporaryDirectory() as temporary:
-        for line in growth(folder or Path(temporary), runs or [1000, 10000], points, limit):
+        where = folder or Path(temporary)
+        for line in growth(where, runs or [1000, 10000], points, limit, python, only):
             echo(line)
 
 

@@ -1,10 +1,11 @@
 """Every benchmark at tiny sizes: does it still run?
 
-    python benchmarks/smoke.py
+    python benchmarks/smoke.py [NAME ...]
 
 It measures nothing. `make test` runs it, so that no script breaks unnoticed.
 """
 
+import argparse
 import contextlib
 import io
 import runpy
@@ -30,7 +31,7 @@ SMALL = {
     "driver": "OUT/store --points 2 --samples 2 --seeds 2",
     "fuse": "--rounds 1 --rows DLM46 --out OUT/fuse.json",
     "gpu": "--device cpu --tiny --rounds 1 --parts scan --out OUT",
-    "growth": "--runs 20 --points 3 --folder OUT/growth",
+    "growth": "--runs 20 --points 3 --folder OUT/growth --only rank,Optuna,mlruns,DuckDB",
     "longer": "",
     "publish": "--folder OUT --page OUT/page.md",
     "repeats": "--help",  # it needs stores of whole sweeps
@@ -74,6 +75,11 @@ def run_apart(name: str, words: list[str]) -> str | None:
 
 def main() -> int:
     """Run all scripts; print each with its seconds. Return 1 if one failed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="which benchmarks; none: all")
+    names = parser.parse_args().names
     known = {path.stem for path in HERE.glob("*.py") if "__main__" in path.read_text()}
     unlisted = known - {*APART, *SMALL, "smoke"}
     if unlisted:
@@ -84,6 +90,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as out:
         (Path(out) / "page.md").write_text("<!-- bench:fuse -->\n<!-- /bench:fuse -->\n")
         for name, arguments in {**APART, **SMALL}.items():
+            if names and name not in names:
+                continue
             start = time.perf_counter()
             words = shlex.split(arguments.replace("OUT", out))
             if name in APART:

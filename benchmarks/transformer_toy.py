@@ -21,6 +21,7 @@ import torch
 import typer
 from torch import Tensor, nn
 
+from lmzoo.base.command_line import run_command
 from lmzoo.base.seeds import derive_seed
 from lmzoo.functional.parameters import redraw_parameter
 
@@ -145,4 +146,4 @@ def main(
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    run_command(main)

@@ -14,6 +14,7 @@ compared with those of a new store, which has seen nothing but the present state
     SILENT           the numbers are mixed or old, and nothing says so
 """
 
+import argparse
 import contextlib
 import io
 import json
@@ -357,4 +358,8 @@ def table(columns: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(table(sys.argv[1:] or [*WHO]) + "\n")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("columns", nargs="*", default=[*WHO], help="which ones; none: all")
+    sys.stdout.write(table(parser.parse_args().columns) + "\n")

@@ -74,6 +74,8 @@ class Made(NamedTuple):
     """Words before the command."""
     variables: Mapping[str, str | None] = {}
     """Environment variables; None: not set."""
+    missing: Callable[[], str] = str
+    """Returns what has not happened to the machine while it ran; "" if all has."""
 
 
 def undisturbed(folder: Path) -> Iterator[Made]:
@@ -187,8 +189,14 @@ def _jumping(folder: Path, seconds: int) -> Iterator[Made]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
+
+    def missing() -> str:
+        if shift.read_text() == "+0s":
+            return "the study ended before the clock jumped"
+        return ""
+
     try:
-        yield Made(folder, variables=variables)
+        yield Made(folder, variables=variables, missing=missing)
     finally:
         is_over.set()
         watcher.join()
@@ -322,7 +330,7 @@ def main(words: list[str]) -> int:
                     found = sweep(made)
                     if name == "undisturbed":
                         right = found
-                    text = judged(found, right)
+                    text = made.missing() or judged(found, right)
                     is_held = text.startswith(("the table", "refused"))
         except CannotError as error:
             text = f"not made here: {error}"

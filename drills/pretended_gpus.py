@@ -6,6 +6,7 @@ Ray runs `train_on_cpu` in every worker process before anything else. An epoch t
 longer than its training, as if a GPU computed it, so that a small machine can play many GPUs.
 """
 
+import argparse
 import json
 import os
 import sys
@@ -50,6 +51,12 @@ def train_on_cpu() -> None:
 
 def main() -> None:
     """Run the study; all workers run `train_on_cpu` first."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("sentences", help="a text, a sentence a line")
+    given, options = parser.parse_known_args()
+    sys.argv[1:] = options
     from lmzoo.lab import sweep
     from lmzoo.lab.cluster import connection
     from tests.toy_study import toy_study
@@ -57,7 +64,7 @@ def main() -> None:
     connection.runtime_env = lambda: {
         "worker_process_setup_hook": "drills.pretended_gpus.train_on_cpu"
     }
-    sweep.main(toy_study(Path(sys.argv.pop(1))))
+    sweep.main(toy_study(Path(given.sentences)))
 
 
 if __name__ == "__main__":

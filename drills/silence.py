@@ -6,6 +6,7 @@ A row for each engine and moment: the whole sweep, a worker that is killed, Ctrl
 A disk needs root. A spinner that moves is no silence. The exit code is 1 if a line is Ray's.
 """
 
+import argparse
 import contextlib
 import fcntl
 import os
@@ -159,4 +160,10 @@ def main(folder: str, *moments: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", help="where the sweeps write")
+    parser.add_argument("moments", nargs="*", help=", ".join(MOMENTS))
+    given = parser.parse_args()
+    sys.exit(main(given.folder, *given.moments))

@@ -308,7 +308,9 @@ def try_names(tried: Tried, root: Path, count: int) -> None:
 
 def main(words: list[str]) -> int:
     """Try all cases; return 1 if one was not held."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--smoke", action="store_true", help="a few cases of each kind")
     parser.add_argument("--damages", type=int, default=DAMAGES)
     parser.add_argument("--names", type=int, default=NAMES)

@@ -7,6 +7,7 @@ bucket needs moto, the notebook nbclient and ipykernel. The Ray is the user's: t
 What fails, or is not installed, is a line, too, and the exit code is 1.
 """
 
+import argparse
 import contextlib
 import importlib
 import math
@@ -416,4 +417,10 @@ def main(folder: str, *names: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", help="where the trials write")
+    parser.add_argument("names", nargs="*", help="which Tuners; none: all")
+    given = parser.parse_args()
+    sys.exit(main(given.folder, *given.names))

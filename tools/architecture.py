@@ -149,7 +149,9 @@ def draw(imports: Imports) -> str:
 
 def main() -> None:
     """Write or check the picture."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--check", action="store_true")
     check = parser.parse_args().check
     picture = draw(read_imports())

@@ -6,6 +6,7 @@ The same records give the same files (`tests/docs/test_gallery.py`). A picture i
 follows the reader's setting, light or dark. Charts are those of `lmzoo figure`.
 """
 
+import argparse
 import importlib
 import sys
 from collections.abc import Iterator
@@ -33,6 +34,8 @@ STUDY, RECORDS = "gru_ablation", ROOT / "docs/results/records/gru_ablation-capti
 
 def main() -> None:
     """Write the pictures."""
+    describe = argparse.RawDescriptionHelpFormatter
+    argparse.ArgumentParser(description=__doc__, formatter_class=describe).parse_args()
     FOLDER.mkdir(exist_ok=True)
     for path, text in pictures():
         path.write_text(text, encoding="utf-8")

@@ -7,6 +7,7 @@ For each supported version of Python, pip resolves all dependencies and extras o
 without installing them. A version that is the same everywhere becomes one line; others carry a marker.
 """
 
+import argparse
 import json
 import re
 import subprocess
@@ -71,8 +72,15 @@ def lock(found: dict[str, dict[str, str]]) -> list[str]:
 
 def main() -> None:
     """Write `constraints.txt`."""
-    options = ("--constraint", str(LOCK)) if "--keep" in sys.argv[1:] else ()
-    wanted, found = requirements(), {}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the pins that are there")
+    options: tuple[str, ...] = ()
+    if parser.parse_args().keep:
+        options = ("--constraint", str(LOCK))
+    wanted = requirements()
+    found = {}
     for python in PYTHONS:
         sys.stderr.write(f"resolving for Python {python}\n")
         found[python] = resolve(python, wanted, *options)

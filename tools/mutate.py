@@ -220,7 +220,9 @@ def sample(only: str, size: int, seed: int) -> list[tuple[str, Fault]]:
 
 def main() -> int:
     """Plant the faults and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sample", type=int, default=60, help="number of faults")
     parser.add_argument("--seed", type=int, default=0, help="another seed draws other faults")
     parser.add_argument(

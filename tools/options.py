@@ -1,9 +1,12 @@
 """Write docs/guarantees/options.md: which laws run at which values of which options.
 
-python tools/options.py, in the root of the repository. `tests/laws/test_options.py` runs the laws
+    python tools/options.py, in the root of the repository
+
+`tests/laws/test_options.py` runs the laws
 and compares the page.
 """
 
+import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -119,4 +122,7 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     PAGE.write_text(page(), encoding="utf-8")

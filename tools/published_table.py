@@ -297,7 +297,9 @@ def _setting_differences(table: PublishedTable, row: Mapping[str, Any]) -> list[
 
 def main() -> None:
     """Print the published tables next to the runs of some studies."""
-    parser = argparse.ArgumentParser(description="Compare studies with published results.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("studies", nargs="*", type=Path)
     parser.add_argument("--table", help="Name of the only table to show.")
     parser.add_argument("--any-corpus", action="store_true", help="Include runs on other data.")

@@ -75,7 +75,9 @@ def _git(*arguments: str) -> str:
 
 def main() -> int:
     """Run the checks and the tests at the same time, and return the exit code."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--since", default="main", help="branch or commit to compare with")
     parser.add_argument("--seconds", type=float, default=40.0, help="time for the tests")
     options = parser.parse_args()

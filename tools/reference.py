@@ -34,7 +34,9 @@ INTERRUPTED = 130
 
 def main() -> int:
     """Continue the studies until the hours are over; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-dir", type=Path, required=True, help="Folder of the corpora.")
     parser.add_argument("--hours", type=float, default=8.0, help="Length of the sitting.")
     parser.add_argument("--studies", nargs="+", choices=STUDIES, default=list(REFERENCE))

@@ -39,7 +39,9 @@ ROUNDED = 1e-6
 
 def main() -> None:
     """Repeat one row, or some at random."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("study", nargs="?", help="Name of the file of records.")
     parser.add_argument("point", nargs="?", help="Label of the point.")
     parser.add_argument("--random", type=int, default=0, metavar="N", help="N rows at random.")

@@ -80,7 +80,9 @@ FOLDED = ("how each setting was found", "why they differ", "columns of")
 
 def main() -> None:
     """Write the files that differ, or name them and fail."""
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument(
         "--check", action="store_true", help="Change nothing; fail if a file differs."
     )

@@ -262,7 +262,9 @@ def _ends(row: Mapping[str, Any], name: str) -> tuple[float | None, ...]:
 
 def main() -> None:
     """Print the curves of a study."""
-    parser = argparse.ArgumentParser(description="Fit the loss against the size of the models.")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("study", type=Path)
     parser.add_argument("--by", default="parameters", choices=SIZES)
     options = parser.parse_args()

@@ -20,7 +20,7 @@ from lmzoo.base.config import explain
 from lmzoo.base.errors import UserError, describe_error, in_own_code, near
 from lmzoo.base.parts import install_command, missing_parts
 from lmzoo.base.stops import STOPS
-from lmzoo.base.streams import prepare_streams, printable, stdout_error
+from lmzoo.base.streams import echo, prepare_streams, printable, stdout_error
 
 SECTIONS = ("model", "recipe", "corpus")
 """First components of setting paths."""
@@ -164,9 +164,12 @@ def _suggest(message: str, context: Any) -> str:
 
 
 def run_command(function: Callable[..., Any]) -> NoReturn:
-    """Run a typer function as the command line of a script and exit."""
+    """Run a typer function as the command line of a script and exit; --help has its docstring."""
     import typer
 
+    if "--help" in sys.argv:
+        prepare_streams()
+        echo(sys.modules[function.__module__].__doc__)
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     app.command()(function)
     run_app(app)

@@ -54,7 +54,7 @@ def with_digits(text: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return `1 worker`, `2 workers`."""
-    return f"{number} {noun}" + "s" * (number != 1)
+    return f"{number:,} {noun}" + "s" * (number != 1)
 
 
 def duration(seconds: float) -> str:

@@ -17,7 +17,7 @@ import sys
 import threading
 import tomllib
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -148,16 +148,25 @@ PATIENCE = 2.0
 
 
 @contextlib.contextmanager
-def said(what: str) -> Iterator[None]:
-    """Write what is done to stderr, if it takes longer than `PATIENCE`."""
-    timer = threading.Timer(PATIENCE, echo, [f"{what} ..."], {"err": True})
+def said(what: str, state: Callable[[], str] = str) -> Iterator[None]:
+    """Write what is done, and its state, to stderr if it takes longer than `PATIENCE`.
+
+    The line comes again after ever longer times.
+    """
+    ended = threading.Event()
+
+    def say() -> None:
+        wait = PATIENCE
+        while not ended.wait(wait):
+            echo(f"{what} ...{state()}", err=True)
+            wait *= 2
+
     # It must not keep the process alive.
-    timer.daemon = True
-    timer.start()
+    threading.Thread(target=say, daemon=True).start()
     try:
         yield
     finally:
-        timer.cancel()
+        ended.set()
 
 
 def stdout_error() -> OSError | None:

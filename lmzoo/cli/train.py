@@ -12,7 +12,7 @@ from rich.console import Console
 from lmzoo import zoo
 from lmzoo.base.command_line import MOST, MOST_SEED, nest_settings, parse_settings
 from lmzoo.base.memory import allocating
-from lmzoo.base.streams import echo
+from lmzoo.base.streams import echo, said
 from lmzoo.cli.common import DataDir, describe_cuts
 from lmzoo.contract import LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, describe_data, open_corpus
@@ -86,13 +86,19 @@ def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
     """Train, and print the losses of each epoch in nats per token."""
     if corpus.floor:
         console.print(f"entropy floor {corpus.floor.token:.4f} nats per token")
-    for record in run.train(budget):
-        words = []
-        for name in ("train_token", "valid_token", "valid_accuracy"):
-            if record.get(name) is not None:
-                words.append(f"{name} {record[name]:.4f}")
-        words.append(f"{record['tokens_per_second']:,} tokens/s")
-        console.print(f"epoch {record['epoch']}/{budget}:", ", ".join(words))
+
+    def state() -> str:
+        return f" {100 * run.training.share:.1f} % of epoch {run.epoch + 1}"
+
+    # On a long text, an epoch takes hours.
+    with said("training", state):
+        for record in run.train(budget):
+            words = []
+            for name in ("train_token", "valid_token", "valid_accuracy"):
+                if record.get(name) is not None:
+                    words.append(f"{name} {record[name]:.4f}")
+            words.append(f"{record['tokens_per_second']:,} tokens/s")
+            console.print(f"epoch {record['epoch']}/{budget}:", ", ".join(words))
 
 
 def _finish(run: Run, budget: int, console: Console, corpus: Corpus) -> int:

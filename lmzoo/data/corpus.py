@@ -82,12 +82,8 @@ class Sequences:
         return (self.tokens, self.lengths, *self.sources)
 
     def shrink(self, vocab: int) -> "Sequences":
-        """Return the sequences with the smallest type of a vocabulary, or self if they have it."""
-        dtype = token_dtype(vocab)
-        same = self.ids.dtype == dtype
-        if same:
-            return self
-        return dataclasses.replace(self, ids=self.ids.to(dtype))
+        """Return the sequences with the smallest type of a vocabulary; a copy if it is another."""
+        return dataclasses.replace(self, ids=self.ids.to(token_dtype(vocab)))
 
     @property
     def is_task(self) -> bool:
@@ -367,8 +363,6 @@ def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> 
         # Drawn corpora say how many sequences they have; a file is checked when it is read.
         if isinstance(count, int):
             sequences += count
-        else:
-            sequences += 1
     name = CORPORA.name_of(config)
     require_memory(sequences * int(fields.get("length") or 1), f"corpus {name}")
     what = f"corpus {name}"

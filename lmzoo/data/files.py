@@ -12,6 +12,7 @@ import os
 import re
 import select
 import stat
+import tomllib
 import zipfile
 import zlib
 from codecs import BOM_UTF8
@@ -30,27 +31,8 @@ BLOCK = 2**26
 """Bytes that are decompressed, or checked, at a time."""
 JSON = re.compile(rb'\s*(\[\s*)?\{\s*"[^"\n]*"\s*:')
 """How lines or a list of JSON objects begin."""
-ODD = {
-    "escapes of ISO-2022, which is not UTF-8": rb"\x1b\$[@AB]|\x1b\([BJ]",
-    "shifts of HZ, which is not UTF-8": rb"~\{[!-}\n]+?~\}",
-    "shifts of UTF-7, which is not UTF-8": rb"\+[A-Z][A-Za-z0-9+/]*[A-Z0-9][A-Za-z0-9+/]*-",
-    "characters that were lost (U+FFFD)": rb"\xef\xbf\xbd",
-    "pairs such as \u00c3\u00a9 (UTF-8 read as Latin-1)":
-        rb"\xc3\x83\xc2|\xc3\xa2\xe2\x82\xac|\xc3[\x90\x91]\xc2[\xa1-\xbf]",
-    "invisible characters (U+00AD, U+200B)": rb"\xc2\xad|\xe2\x80\x8b",
-    "escapes of JSON": rb"\\u[0-9A-Fa-f]{4}",
-    "entities of HTML": rb"&(?:#\d+|#x[0-9A-Fa-f]+|[a-z]{2,8});",
-    # `</s>` ends sentences in many corpora.
-    "tags of HTML or XML": rb"</(?!s>)[A-Za-z][A-Za-z0-9]*>",
-    "links or templates of a wiki": rb"\[\[[^\]\n]+\]\]|\{\{[^}\n]+\}\}",
-    "commands of TeX": rb"\\[a-z]+\{",
-    "times of subtitles":
-        rb"(?m)^(?:\d\d:)?\d\d:\d\d[.,]\d{3} -->|^Dialogue: \d",
-    "lines of CoNLL, whose columns are tokens":
-        rb"(?m)^\d+(?:\t[^\t\n]+){9}$|^\S+[ \t]\S+[ \t](?:[BI]-[A-Z]+|O)[ \t](?:[BI]-[A-Z]+|O)$",
-    "escapes of terminals": rb"\x1b\[[0-9;]*[A-Za-z]|\x1b\]|\x08",
-}  # fmt: skip
-"""What looks like text and is not: name -> its bytes."""
+ODD = tomllib.loads(Path(__file__).with_name("odd_texts.toml").read_text("utf-8"))
+"""What looks like text and is not: name -> the pattern of its bytes."""
 SHOWN = 8
 RESIDUES = re.compile(r"[A-Za-z*.-]*")
 
@@ -304,7 +286,7 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     for name, pattern in ODD.items():
         first = None
         count = 0
-        for match in re.finditer(pattern, raw):
+        for match in re.finditer(pattern.encode(), raw):
             if first is None:
                 first = match.start()
             count += 1

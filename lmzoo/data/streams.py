@@ -13,12 +13,11 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from itertools import chain
 from typing import Annotated, ClassVar
 
+import numpy as np
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -28,7 +27,7 @@ from lmzoo.data.blocks import cut_blocks, cut_windows
 from lmzoo.data.corpus import Corpus, CorpusSource, token_dtype
 from lmzoo.data.id_cache import CACHED_FROM, Encoded, cached_ids
 from lmzoo.data.splits import Shares
-from lmzoo.data.text_facts import TextFacts, TextSize, count_words
+from lmzoo.data.text_facts import TextFacts, TextSize, text_size
 from lmzoo.data.tokenisers import VOCABULARIES, Unit, cut_stretches
 from lmzoo.data.vocabulary import replace_rare_ids
 
@@ -108,7 +107,8 @@ class TextStream(CorpusSource):
                 parts["version"] = metadata.version("tokenizers")
             parts |= zip(PARTS, texts, strict=True)
             ids, facts = cached_ids(parts, lambda: self._encode(texts))
-        del texts  # the blocks are as large again
+            parts.clear()
+        texts.clear()  # the blocks are as large again
         streams = ids.split(facts["sizes"])
         train, valid, test = streams
         for part, stream in zip(PARTS, streams, strict=True):
@@ -147,22 +147,25 @@ class TextStream(CorpusSource):
             with said(f"{self.name}: encoding a text of {megabytes:,.0f} MB"):
                 learned = map(bytes.decode, stretches(texts[0]))
                 vocabulary = kind.learn(learned, c.vocab, c.min_count)
-                dtype = token_dtype(len(vocabulary))
-                read: list[list[Tensor]] = []
+                dtype = torch.empty(0, dtype=token_dtype(len(vocabulary))).numpy().dtype
+                # A token has at least a byte. Pages that no id reaches take no memory.
+                encoded = np.empty(sum(map(len, texts)), dtype)
+                sizes = []
+                end = 0
                 for text in texts:
-                    read.append([])
+                    begin = end
                     for own in stretches(text):
-                        read[-1].append(torch.from_numpy(vocabulary.read(own)).to(dtype))
+                        read = vocabulary.read(own)
+                        encoded[end : end + len(read)] = read
+                        end += len(read)
+                    sizes.append(end - begin)
         except UnicodeDecodeError as error:
             raise UserError(
                 f"{self.name}: the text is not UTF-8 ({error}); fetch it again, or set "
                 "corpus.unit=byte"
             ) from None
-        sizes = [sum(map(len, own)) for own in read]
-        # The empty tensor gives a text without tokens a type.
-        empty = torch.empty(0, dtype=dtype)
-        ids = torch.cat([empty, *chain.from_iterable(read)])
-        del read  # another copy of the ids
+        encoded.resize(end, refcheck=False)  # in place
+        ids = torch.from_numpy(encoded)
         parts = ids.split(sizes)
         if self.by_word:
             parts[0].copy_(replace_rare_ids(*parts))
@@ -185,12 +188,9 @@ class TextStream(CorpusSource):
         }
 
 
-def _text_size(text: memoryview) -> tuple[int, int, int]:
-    """Return the characters, bytes and words of the raw text, whatever its tokens are."""
-    characters = 0
-    words = 0
-    for part in cut_stretches(text, at_blanks=True):
-        decoded = part.decode(errors="replace")
-        characters += len(decoded)
-        words += count_words(decoded)
-    return characters, len(text), words
+def _text_size(text: memoryview) -> TextSize:
+    """Return the size of the raw text, whatever its tokens are."""
+    parts = cut_stretches(text, at_blanks=True)
+    size = text_size((part.decode(errors="replace"), False) for part in parts)
+    # What is no UTF-8 counts as it is in the file.
+    return size._replace(bytes=len(text))

@@ -30,6 +30,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from lmzoo.base.printed import counted
+
 
 class TextSize(NamedTuple):
     """The size of the scored text of a split."""
@@ -78,6 +80,10 @@ DEALT = {
     "place": "split by place in the text",
 }
 """How sequences are split -> the words of the block."""
+NEIGHBOURS = (
+    "; neighbouring lines of a running text are in different splits: for such a text use "
+    "stream:PATH"
+)
 
 
 @dataclass(frozen=True)
@@ -153,17 +159,15 @@ class TextFacts:
         char = " or corpus.unit=char"
         if self.unit == "pair":
             char = ""
-        share = f"{self.unknown:.1%}".replace("%", " %")
+        share = _percent(self.unknown, 1)
         return f"{share} of the test tokens are <unk>, which hides them; set corpus.unit=bpe{char}"
 
     @property
     def seen_line(self) -> str:
         """How many test sequences also stand in training."""
         test = self.splits[2]
-        share = ""
-        if test:
-            share = f" ({_percent(self.seen, test)})"
-        return f"{self.seen:,} of {test:,} test {self.unit}s{share} also stand in training"
+        share = _percent(self.seen, test)
+        return f"{self.seen:,} of {test:,} test {self.unit}s ({share}) also stand in training"
 
     @property
     def warnings(self) -> list[str]:
@@ -186,14 +190,14 @@ class TextFacts:
         train, valid, test = self.splits
         blank = ""
         if self.blank:
-            ended = "s"
-            if self.blank == 1:
-                ended = ""
-            blank = f", {self.blank:,} blank line{ended} left out"
+            blank = f", {counted(self.blank, 'blank line')} left out"
+        dealt = DEALT[self.dealt].format(unit=self.unit)
+        if self.unit == "line" and self.dealt != "place":
+            dealt += NEIGHBOURS
         lines = [
             f"{sum(self.splits):,} {self.unit}s ({train:,} train, {valid:,} validate, {test:,} "
             f"test){blank}; {self.tokens:,} {token}s, V={vocab:,}",
-            DEALT[self.dealt].format(unit=self.unit) + self._neighbours,
+            dealt,
         ]
         lines.extend(self.notes)
         if self.left_out:
@@ -213,15 +217,6 @@ class TextFacts:
                 lines.append(line)
         return lines
 
-    @property
-    def _neighbours(self) -> str:
-        if self.unit != "line" or self.dealt == "place":
-            return ""
-        return (
-            "; neighbouring lines of a running text are in different splits: for such a text use "
-            "stream:PATH"
-        )
 
-
-def _percent(part: int, whole: int) -> str:
+def _percent(part: float, whole: int) -> str:
     return f"{part / max(1, whole):.1%}".replace("%", " %")

@@ -57,6 +57,8 @@ class Training:
         self.best_loss = math.inf
         self.best_epoch = 0
         self._best: dict[str, Tensor] | HostRow = {}
+        self.share = 0.0
+        """Share of its epoch that is trained."""
         self.record: Record = {}
         """The record of the last epoch."""
         self.row: Row | None = None
@@ -305,11 +307,16 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     # A model that leaks reads its padding: every batch then has the full length.
     batches = iter_batches(data, order, device_of(model), trim=not model.leaks, few_widths=few)
     rates = training.epoch_rates(len(order))
-    columns = ((batch.scored, *batch.inputs) for batch in batches)
+
+    def columns() -> Iterator[tuple[Tensor | None, ...]]:
+        for place, batch in enumerate(batches):
+            training.share = place / len(order)
+            yield (batch.scored, *batch.inputs)
+
     # A seed of its own for each epoch: a training that is continued draws the same noise.
     with forked_generators(device_of(model)) as set_seed:
         set_seed(derive_seed(training.seed, "noise", training.epoch))
-        step.stepper.run_epoch(step, rates, columns)
+        step.stepper.run_epoch(step, rates, columns())
     training.steps += len(order)
     # The optimiser of a checkpoint has the last rate, as if its steps had set it.
     set_rate(step.optimiser, rates[-1])

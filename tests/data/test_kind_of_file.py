@@ -7,7 +7,7 @@ from lmzoo.data.corpus import parse_spec
 
 FILES = {
     "stream": "It was late. She went\nhome and slept. Then\nhe came.\n",
-    "text": "A dog barks.\nC d e!\n",
+    "text": "A dog barks.\nC d e!\n" * 10,  # a few lines are no list of sequences
     "pairs": "a\tb\nc\td\n",
     "fasta": ">x\nACG\n",
 }

@@ -17,6 +17,7 @@ Tables read confirm runs only. A field path is dotted and starts with `model`, `
 `recipe.lr`, `model.cell.cuts`.
 """
 
+import functools
 import math
 import re
 from collections import Counter
@@ -332,7 +333,8 @@ class Study(Declared):
                     words.append(range_text(path, range_json(bounds)))
         return ", ".join(dict.fromkeys(words))
 
-    @property
+    # A console asks for it at the end of each run.
+    @functools.cached_property
     def shown_unit(self) -> str:
         """The unit of losses, as a console shows it."""
         if any(point.is_row for point in self.points):

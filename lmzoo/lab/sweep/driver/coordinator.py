@@ -170,10 +170,12 @@ class Coordinator:
     def turn(self) -> None:
         """Start the workers that are wanted, take what the workers have sent, and answer."""
         try:
-            for _ in range(len(self.actors), self.wanted()):
-                name = secrets.token_hex(4)
-                self.actors[name] = Actor(name)
-                self._place(name)
+            # How many are worth their cost takes long to compute; a full cluster has no room.
+            if len(self.actors) < self.capacity.limit():
+                for _ in range(len(self.actors), self.wanted()):
+                    name = secrets.token_hex(4)
+                    self.actors[name] = Actor(name)
+                    self._place(name)
             actors = self._ready()
             if self.error is None:
                 self.fleet.planner.store.check_lock()

@@ -18,6 +18,7 @@ shape counts, because the shape may be slow.
 Nothing here knows Ray or a clock.
 """
 
+import functools
 import heapq
 import statistics
 from collections.abc import Sequence
@@ -113,6 +114,9 @@ class Pace:
         """Shape -> b / (a + b), as it was last known."""
         self._by: dict[str, dict[str, float]] = {}
         """Shape -> worker -> seconds of an epoch of one run."""
+        # A study may have hundreds of shapes, and the driver asks for all after each epoch.
+        self.cost = functools.cache(self._cost_of)
+        self.slowness = functools.cache(self._slowness_of)
 
     def add(
         self, shape: str, members: int, seconds: float, *, first: bool = False, worker: str = ""
@@ -128,12 +132,14 @@ class Pace:
         slope = _slope(own)
         if slope is not None:
             self._slopes[shape] = slope
+        self.cost.cache_clear()
+        self.slowness.cache_clear()
         cost = self.cost(shape, 1.0)
         alone = c * cost.seconds(1) / cost.seconds(n)
         by = self._by.setdefault(shape, {})
         by[worker] = (by.get(worker, alone) + alone) / 2
 
-    def slowness(self, worker: str) -> float:
+    def _slowness_of(self, worker: str) -> float:
         """Return the seconds of a worker's epochs, relative to the fastest worker's."""
         fastest = min((min(by.values()) for by in self._by.values()), default=1.0)
         ratios = []
@@ -153,8 +159,11 @@ class Pace:
     def known(self) -> bool:
         return bool(self._sums or self._first)
 
-    def cost(self, shape: str, unknown: float) -> Cost:
+    def _cost_of(self, shape: str, unknown: float) -> Cost:
         """Return a and b of a shape; `unknown` is b / (a + b) if no two sizes were measured."""
+        # Shapes that were never trained cost the same.
+        if shape and shape not in self._sums and shape not in self._first:
+            return self.cost("", unknown)
         return self._cost(shape, self._observed(shape), unknown)
 
     def expected(self, shape: str, members: int, *, first: bool) -> tuple[float, float]:

@@ -10,6 +10,7 @@ seconds, so that the first worker does not take what others will train. Those th
 then are not expected again, in no later stage of the sweep.
 """
 
+import functools
 import heapq
 import math
 from collections import Counter
@@ -130,6 +131,7 @@ class Sharing:
         """Pack key -> runs in training."""
         self.released: Counter[str] = Counter()
         """Pack key -> runs that a worker must release and has not released yet."""
+        self._limit = functools.cache(self._largest)
         self._expected = 0
         """Workers that are not there yet and have a part in the division."""
         self._expected_since = 0.0
@@ -241,9 +243,9 @@ class Sharing:
     def _share(self, own: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
         """Return the runs of a worker's key for each of those that may take some."""
         key = own.key
-        limit = self.packer.max_members(self.ready.sample(key), own.memory)
+        limit = self._limit(key, own.memory)
         able = self._expected + sum(key not in worker.avoid for worker in workers.values())
-        runs = self._counts()[key]
+        runs = self.runs[key] + self.released[key] + self.ready.count(key)
         return min(limit, math.ceil(runs / max(1, min(division.get(key, 1), able))))
 
     def _on(self, key: str, workers: Workers) -> list[WorkerState]:
@@ -253,6 +255,10 @@ class Sharing:
     def _counts(self) -> Counter[str]:
         """Return the runs of each pack key that are ready, in training or released."""
         return self.runs + self.released + self.ready.counts()
+
+    def _largest(self, key: str, memory: int) -> int:
+        """Return the largest pack of a key, which takes long to compute."""
+        return self.packer.max_members(self.ready.sample(key), memory)
 
     def _cost(self, key: str) -> Cost:
         unknown = 1.0
@@ -273,6 +279,6 @@ class Sharing:
         loads = []
         for key, runs in self._counts().items():
             left = max(epochs.get(key, 1), self.ready.epochs_left(key))
-            limit = self.packer.max_members(self.ready.sample(key), memory)
+            limit = self._limit(key, memory)
             loads.append(Load(key, runs, left, self._cost(key), limit))
         return loads
