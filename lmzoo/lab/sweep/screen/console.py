@@ -23,7 +23,6 @@ from rich.table import Table
 from rich.text import Text
 
 from lmzoo.base.printed import counted, duration
-from lmzoo.lab.statistics.intervals import is_impossible
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.study.planned_run import PlannedRun
 from lmzoo.lab.study.point_planner import PointPlanner
@@ -84,8 +83,6 @@ class Console:
     def end(self, run: PlannedRun, test: Record | None) -> None:
         """Print one line about a run that has ended."""
         self._running.discard(run.id)
-        if test:
-            self._check_floor(run, test)
         if self.as_json:
             self._stdout.write(json.dumps(_run_json(run)) + "\n")
             self._stdout.flush()
@@ -93,17 +90,6 @@ class Console:
             self._print(
                 f"{run.status:9} {run.stage:7} {self._loss(run)}  "
                 f"epoch {run.last_epoch}/{run.budget}  {run.id}  {run.display_label}"
-            )
-
-    def _check_floor(self, run: PlannedRun, test: Record) -> None:
-        """Warn of a test loss that no density can have."""
-        loss = test["token"]
-        floor = (run.config.get("floor") or {}).get("token")
-        if is_impossible(loss, floor, run.config.get("vocab"), test.get("sequences")):
-            self._print(
-                f"WARNING: {run.display_label}, seed {run.config['seed']}: the test loss "
-                f"{loss:.4f} is below the entropy of the source, {floor:.4f}; "
-                "the model sees what it predicts, or is no density"
             )
 
     def _loss(self, run: PlannedRun) -> str:
