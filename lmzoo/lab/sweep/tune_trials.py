@@ -14,6 +14,7 @@ The study store has all state, and Tune's own files are temporary.
 import contextlib
 import io
 import logging
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,8 +98,9 @@ class Turns(FIFOScheduler):
 
     def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
         """Tell the coordinator that a process could not be started."""
-        text = str(trial.get_error() or "its process ended").strip()
-        self._coordinator.lost(trial.config[WORKER], text.splitlines()[-1])
+        # `get_error` reads the storage, where the file is only after the trial has ended.
+        text = Path(trial.error_file or os.devnull).read_text().strip()
+        self._coordinator.lost(trial.config[WORKER], text)
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """Let the coordinator make a turn; return a trial that waits for its resources."""

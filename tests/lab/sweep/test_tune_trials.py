@@ -19,6 +19,7 @@ from lmzoo.lab.sweep.tune_trials import Requests, Turns, placed
 from lmzoo.lab.sweep.worker.trial import WORKER, PackTrial
 
 from .manual_coordinator import Handle, sweep  # noqa: F401
+from .test_coordinator import LOW
 
 
 class Controller:
@@ -85,14 +86,30 @@ def test_a_trial_that_is_placed_too_late_is_killed(sweep, tune):
     assert ({*sweep.killed}, tune.stopped) == ({name}, [name])
 
 
-def test_a_process_that_cannot_start_counts_as_a_failed_start(sweep, tune):
+def test_a_process_that_cannot_start_counts_as_a_failed_start(sweep, tune, tmp_path):
     for _ in range(MAX_FAILED_STARTS):
         assert sweep.coordinator.error is None
         tune.ask()
-        trial = tune.trials[-1]
-        trial.get_error = lambda: "Traceback\nImportError: no torch\n"
-        tune.scheduler.on_trial_error(tune, trial)
+        fails_to_start(tune, tmp_path, "Traceback\nImportError: no torch\n")
     assert "ImportError: no torch" in str(sweep.coordinator.error)
+
+
+def test_processes_that_ray_kills_for_want_of_memory_are_one_failed_start(sweep, tune, tmp_path):
+    asked = [*iter(tune.ask, None)]
+    for _ in asked:
+        fails_to_start(tune, tmp_path, f"Failure # 1\n{LOW}\nsee the logs")
+        tune.trials.pop()
+        assert sweep.coordinator.wanted() == 0, "new workers wait"
+    assert sweep.coordinator._failed_starts == 1 < len(asked)
+
+
+def fails_to_start(tune, folder, error):
+    """Let Tune fail to start the process of the last trial."""
+    file = folder / "error.txt"
+    file.write_text(error)
+    trial = tune.trials[-1]
+    trial.error_file = str(file)
+    tune.scheduler.on_trial_error(tune, trial)
 
 
 def test_tune_ends_with_the_sweep_and_not_before(sweep, tune):

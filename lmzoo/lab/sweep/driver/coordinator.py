@@ -207,11 +207,12 @@ class Coordinator:
         actor.call = self._begin(handle)
         actor.news = handle.news.remote(0)
 
-    def lost(self, name: str, reason: str) -> None:
-        """Count a worker whose process could not be started."""
+    def lost(self, name: str, error: str) -> None:
+        """Count a worker whose process could not be started; `error` is Ray's text."""
         actor = self.actors.get(name)
         if actor is not None and actor.handle is None:
-            self._ended(actor, reason)
+            lines = error.split("\n")
+            self._died(actor, error, lines[-1])
 
     def _ready(self) -> list[tuple[Actor, Any]]:
         """Return the calls that have ended, those with news first, with their workers."""
@@ -231,7 +232,8 @@ class Coordinator:
         try:
             result: Any = ray.get(call)
         except RayError as error:  # its process, its node or its answer is lost
-            self._died(actor, error)
+            self._died(actor, str(error))
+            ray.kill(actor.handle)  # a node that does not answer may answer later
             return
         if call == actor.news:
             actor.missed = 0
@@ -328,10 +330,10 @@ class Coordinator:
             elif now - actor.answered > REPLY_SECONDS:
                 self._step(actor, Assignment())
 
-    def _died(self, actor: Actor, error: RayError) -> None:
-        reason = ""
+    def _died(self, actor: Actor, error: str, reason: str = "") -> None:
+        """Take a worker away whose process is lost; Ray's error says whether memory was short."""
         counts = True
-        found = LOW_MEMORY.search(str(error))
+        found = LOW_MEMORY.search(error)
         if found:
             place = "which is not known"
             if found[1]:
@@ -342,7 +344,6 @@ class Coordinator:
             reason = OUT_OF_MEMORY.format(place)
             counts = not self._is_known_shortage(place, reason)
         self._ended(actor, reason, counts=counts)
-        ray.kill(actor.handle)  # a node that does not answer may answer later
 
     def _ended(
         self,
