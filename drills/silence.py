@@ -105,8 +105,8 @@ class Terminal:
         return CODES.sub("", "".join(text for _, text in self.written))
 
     def longest(self) -> tuple[float, float, str]:
-        """Return the longest silence, when it began, and the line before it."""
-        times = [0.0] + [at for at, _ in self.written] + [time.monotonic() - self.begun]
+        """Return the longest silence after the first line, when it began, and the line before."""
+        times = [at for at, _ in self.written] + [time.monotonic() - self.begun]
         gaps = [(after - before, before) for before, after in pairwise(times)]
         gap, since = max(gaps)
         before = "".join(text for at, text in self.written if at <= since)
@@ -137,9 +137,9 @@ def watch(folder: Path, engine: str, moment: str) -> tuple[str, bool]:
     found = sorted({text.strip()[:100] for text in lines if OF_RAY.search(text)})
     name = moment.replace(" ", "_")
     (folder.parent / f"{engine}-{name}.txt").write_text(terminal.text)
-    seen = (
-        f"code {code}, {seconds:.0f} s, longest silence {gap:.1f} s at {since:.0f} s after {line!r}"
-    )
+    first, _ = terminal.written[0]
+    silence = f"longest silence after it {gap:.1f} s, at {since:.0f} s, after {line!r}"
+    seen = f"code {code}, {seconds:.0f} s, first line at {first:.1f} s, {silence}"
     return f"{seen}; of Ray: {found or 'nothing'}", bool(found)
 
 
@@ -147,7 +147,7 @@ def main(folder: str, *moments: str) -> int:
     """Print a row for each engine and moment; return the exit code."""
     failed = False
     for moment in moments or MOMENTS:
-        for engine in ("packs", "tune"):
+        for engine in ("tune", "packs"):
             own = Path(folder).resolve() / f"{engine}-{moment.replace(' ', '_')}"
             own.mkdir(parents=True)
             with contextlib.ExitStack() as ending:
