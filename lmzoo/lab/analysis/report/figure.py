@@ -154,7 +154,7 @@ def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
         spec["params"] = [{"name": "wide", "value": True}]
     if not named:
         spec["layer"] = [layer for layer in spec["layer"] if ENDS not in layer.get("name", "")]
-    lined = any(layer["mark"]["type"] == "line" for layer in spec["layer"])
+    lined = any("strokeDash" in layer["encoding"] for layer in spec["layer"])
     for layer in spec["layer"]:
         own = layer["encoding"]
         if named and own.get("color", {}).get("title") == "point":

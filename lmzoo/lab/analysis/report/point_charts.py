@@ -5,7 +5,7 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import BASELINE, Hues, chart_of, label_rows, scale_of
+from lmzoo.lab.analysis.report.colours import BASELINE, Hues, by_verdict, chart_of, label_rows, scale_of
 
 COSTS = {
     "parameters": "parameters",
@@ -76,6 +76,7 @@ def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str, rest: It
     left = ", ".join(rest)
     if left:
         notes.append(f"not shown: {left}")
+    rows = hues.rows(points.select(columns))
     return chart_of(
         "cost", f"loss against {cost}", notes,
         cost=cost,
@@ -85,6 +86,9 @@ def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str, rest: It
         scale=scale_of(points["loss"]),
         hues=hues,
         legend=hues.legend(points["label"]),
-        points=hues.rows(points.select(columns)),
+        points=rows,
+        stroke=by_verdict("colour", rows),
+        shape=by_verdict("shape", rows),
+        fill=by_verdict("fill", rows),
         front=hues.rows(front_of(points, cost).select(columns)),
     )  # fmt: skip
