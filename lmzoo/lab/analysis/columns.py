@@ -70,16 +70,20 @@ class Column:
     def text(self, row: Row, digits: str) -> str:
         if callable(self.cell):
             return self.cell(row, digits)
-        form, value = self.cell.format(digits=digits), row[self.name]
-        if self.ends:
-            return format_mean(value, *(row[end] for end in self.ends), form=form)
-        return format_number(value, form)
+        form = self.cell.format(digits=digits)
+        value = row[self.name]
+        if not self.ends:
+            return format_number(value, form)
+        low, high = self.ends
+        return format_mean(value, row[low], row[high], form)
 
 
 def names() -> list[str]:
     """Return the names of the columns of a ranking, in order."""
-    own = (name for column in FRAMES[RANKING] for name in _own_names(column))
-    return list(dict.fromkeys(own))
+    own = dict[str, None]()
+    for column in FRAMES[RANKING]:
+        own |= dict.fromkeys(_own_names(column))
+    return list(own)
 
 
 def add_values(table: pl.DataFrame) -> pl.DataFrame:
@@ -133,32 +137,37 @@ def in_unit(table: pl.DataFrame, unit: str) -> pl.DataFrame:
 
 def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
     """Return the statistics of losses as those of a metric of which the highest is the best."""
-    own = (c for c in FRAMES[frame] if c.unit == NATS)
-    names = {name: name for column in own for name in _own_names(column)}
-    names["sign"] = "sign"
+    sources = {"sign": "sign"}
     for column in FRAMES[frame]:
-        if column.unit and len(column.ends) == 2:
+        if column.unit != NATS:
+            continue
+        sources[column.name] = column.name
+        if column.ends:
             low, high = column.ends
-            names |= {low: high, high: low}
-    turned = (
-        (-pl.col(old)).replace(-0.0, 0.0).alias(new)
-        for new, old in names.items()
-        if old in table.columns
-    )
-    return table.with_columns(turned).with_columns(higher_is_better=True)
+            sources |= {low: high, high: low}
+    turned = {
+        name: (-pl.col(source)).replace(-0.0, 0.0)
+        for name, source in sources.items()
+        if source in table.columns
+    }
+    return table.with_columns(higher_is_better=True, **turned)
 
 
 def _own_names(column: Column) -> tuple[str, ...]:
     return column.name, *column.ends
 
 
-def _rank(row: Row, digits: str) -> str:
-    return MISSING if row["rank"] is None else f"{row['rank']} ({_ranks(row, digits)})"
-
-
-def _ranks(row: Row, _: str) -> str:
-    low, high = row["rank_low"], row["rank_high"]
-    return MISSING if low is None else str(low) if low == high else f"{low}–{high}"
+def _rank(row: Row, _: str) -> str:
+    rank = row["rank"]
+    low = row["rank_low"]
+    high = row["rank_high"]
+    if rank is None:
+        return MISSING
+    if low is None:
+        return f"{rank} ({MISSING})"
+    if low == high:
+        return f"{rank} ({low})"
+    return f"{rank} ({low}–{high})"
 
 
 def _chances(row: Row, _: str) -> str:
@@ -171,28 +180,29 @@ def _chances(row: Row, _: str) -> str:
 def _diverged(row: Row, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
-    is_known = row["p_diverged"] is not None and row.get("solved") is None
     share = f"{row['confirm_diverged']}/{row['confirm']}"
-    if is_known:
-        return f"{share}, p {format_p(row['p_diverged'])}"
-    return share
+    if row["p_diverged"] is None or row.get("solved") is not None:
+        return share
+    return f"{share}, p {format_p(row['p_diverged'])}"
 
 
 def _difference(row: Row, digits: str) -> str:
     if row.get("reference"):
         return "reference"
-    ends = (row[name] for name in DIFFERENCE_ENDS)
-    return format_mean(row["difference"], *ends, form=f"+.{digits}")
+    low = row["difference_low"]
+    high = row["difference_high"]
+    return format_mean(row["difference"], low, high, form=f"+.{digits}")
 
 
 def _accuracy(row: Row, _: str) -> str:
     """Return "mean (worst–best)" in percent; one number if all seeds agree to the digits shown."""
     if row["accuracy"] is None:
         return MISSING
-    mean, low, high = (
-        f"{100 * row[name]:.1f}" for name in ("accuracy", "accuracy_low", "accuracy_high")
-    )
-    return f"{mean} %" if low == high else f"{mean} % ({low}–{high})"
+    names = ("accuracy", "accuracy_low", "accuracy_high")
+    mean, low, high = (f"{100 * row[name]:.1f}" for name in names)
+    if low == high:
+        return f"{mean} %"
+    return f"{mean} % ({low}–{high})"
 
 
 def _solved(row: Row, _: str) -> str:
@@ -203,28 +213,30 @@ def _solved(row: Row, _: str) -> str:
 
 def _perplexity(row: Row, _: str) -> str:
     value = row["perplexity"]
-    form = ",.2f" if value is not None and value < 1000 else ",.0f"
-    return format_number(value, form)
+    if value is not None and value < 1000:
+        return format_number(value, ",.2f")
+    return format_number(value, ",.0f")
 
 
 def _marks(row: Row, _: str) -> str:
-    return ", ".join(
-        f"{mark} {row['missing']}/{row['confirm']}" if mark == "missing" else mark
-        for mark in row["marks"]
-    )
+    missing = f"missing {row['missing']}/{row['confirm']}"
+    return ", ".join(row["marks"]).replace("missing", missing)
 
 
 def _seeds(row: Row, _: str) -> str:
-    part, whole = row["runs"], row["confirm"]
-    return str(whole) if part == whole else f"{part} of {whole}"
+    if row["runs"] == row["confirm"]:
+        return str(row["confirm"])
+    return f"{row['runs']} of {row['confirm']}"
 
 
 def _setting(row: Row, _: str) -> str:
-    setting = json.loads(row["setting"]) if row["setting"] else {}
-    parts = [
-        f"{name}={format_value(value)}{' (edge)' * (name in row['edge'])}"
-        for name, value in setting.items()
-    ]
+    if not row["setting"]:
+        return MISSING
+    parts = []
+    for name, value in json.loads(row["setting"]).items():
+        parts.append(f"{name}={format_value(value)}")
+        if name in row["edge"]:
+            parts[-1] += " (edge)"
     return ", ".join(parts) or MISSING
 
 
@@ -267,7 +279,6 @@ CELLS: dict[str, Callable[[Row, str], str]] = {
     "marks": _marks,
     "seeds": _seeds,
     "setting": _setting,
-    "table": lambda row, _: row["table"],
     "variant": lambda row, _: row["variant"],
     "against": lambda row, _: row["against"] or "",
     "judged verdict": _judged(_with_seeds, "reference"),
@@ -287,7 +298,6 @@ VALUES = {
     **dict.fromkeys(("after_training", *AFTER_TRAINING_ENDS), pl.lit(None, pl.Float64)),
 }
 """Column -> its value, if it follows from others of a ranking."""
-DIFFERENCE_ENDS = ("difference_low", "difference_high")
 
 
 def _read_columns() -> dict[str, tuple[Column, ...]]:
