@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from lmzoo.base.search_space import FloatRange, near_bound, range_text
-from lmzoo.lab.analysis.formatting import METRIC, effect_words, join_labels
+from lmzoo.lab.analysis.formatting import METRIC, join_labels
 from lmzoo.lab.analysis.load import StudyFolder, is_maximized, learning_curves
 from lmzoo.lab.analysis.ranking import LOSES, baseline_name
 from lmzoo.lab.analysis.render import store_address
@@ -133,21 +133,18 @@ def longer_training(folder: StudyFolder) -> Longer:
 
 def longer_words(folder: StudyFolder, found: Longer, frame: pl.DataFrame) -> str:
     """Return what the curves of a study ask for."""
-    verb = "rise" if is_maximized(folder.study) else "fall"
-    metric = "token"
-    if _is_metric(frame):
-        metric = frame["metric"].item(0)
-    unit = effect_words(metric)
+    verb = "fall"
+    if is_maximized(folder.study):
+        verb = "rise"
+    unit = "nats"
+    if frame["score"].item(0) == METRIC:
+        unit = frame["metric"].item(0)
     told = (
         f"The curves still {verb}: the last doubling of the epochs brought {found.gain:.2g} {unit}"
     )
     if found.moved > float(folder.study.get("margin", MARGIN)):
         told = f"{told} and moved the differences by {found.moved:.2g}"
     return f"{told}; raise --epochs to about {found.epochs}."
-
-
-def _is_metric(frame: pl.DataFrame) -> bool:
-    return frame["score"].item(0) == METRIC
 
 
 def _losing(frame: pl.DataFrame) -> str:
@@ -191,36 +188,50 @@ def _marks(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
         if not labels or mark in ("fixed", "impossible"):
             continue
         if mark == "edge":
-            yield _edge(folder.study, own, _named(labels))
+            yield from _edges(folder.study, own)
         else:
-            aim = "to train the rest" if mark in ("missing", "unconfirmed") else ""
+            aim = ""
+            if mark in ("missing", "unconfirmed"):
+                aim = "to train the rest"
             yield Caveat(f"{mark}: {_named(labels)}: {text.partition('.')[0]}", aim=aim)
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
         yield Caveat(f"leaks: {_named(labels)}: not a language model's loss: {reason}")
 
 
-def _edge(study: Mapping[str, Any], marked: pl.DataFrame, named: str) -> Caveat:
-    """Return which fields have an outermost value, and what to do: a bound has no value beyond."""
-    samples = str(2 * study["budget"]["samples"])
+def _edges(study: Mapping[str, Any], marked: pl.DataFrame) -> Iterator[Caveat]:
+    """Yield which points chose an outermost value, and what to do: a bound has no value beyond."""
+    spaces = {point["id"]: point.get("search") or study["search"] for point in study["points"]}
     wider = dict[str, str]()
-    fields = dict[str, None]()
+    at_bound = list[tuple[str, str]]()
+    inside = list[tuple[str, str]]()
     for row in marked.to_dicts():
+        setting = json.loads(row["setting"])
         for field in row["edge"]:
-            fields[field] = None
-            ends = next((p for p in study["points"] if p["id"] == row["point"]), {}).get("search")
-            ends = (ends or study["search"]).get(field, {})
-            value = json.loads(row["setting"])[field]
-            if "low" in ends and near_bound(value, FloatRange(**ends)):
-                wider[field] = range_text(field, _widened(ends, value))
-    text = f"edge: {named}: {', '.join(fields)}: the chosen value is the first or last one tried"
-    if not wider:
-        text = f"{text}; try more (--samples {samples})"
-        return Caveat(text, aim="to tune more", options={"--samples": samples})
-    spaces = " ".join(f"--search-space {own}" for own in wider.values())
-    text = f"{text}, at a bound; search a wider range ({spaces})"
-    own = {f"--search-space {field}": space for field, space in wider.items()}
-    return Caveat(text, aim="to tune more", options=own)
+            ends = spaces[row["point"]].get(field, {})
+            if "low" in ends and near_bound(setting[field], FloatRange(**ends)):
+                wider[field] = range_text(field, _widened(ends, setting[field]))
+                at_bound.append((row["label"], field))
+            else:
+                inside.append((row["label"], field))
+    aim = "to tune more"
+    if at_bound:
+        options = {f"--search-space {field}": space for field, space in wider.items()}
+        ways = " ".join(f"--search-space {space}" for space in wider.values())
+        text = f"{_edge_words(at_bound)}, at a bound; search a wider range ({ways})"
+        yield Caveat(text, aim=aim, options=options)
+    if inside:
+        samples = str(2 * study["budget"]["samples"])
+        text = f"{_edge_words(inside)}; try more (--samples {samples})"
+        yield Caveat(text, aim=aim, options={"--samples": samples})
+
+
+def _edge_words(chosen: Sequence[tuple[str, str]]) -> str:
+    """Return which points have an outermost value, from (point, field)."""
+    labels = dict.fromkeys(label for label, _ in chosen)
+    fields = dict.fromkeys(field for _, field in chosen)
+    where = f"{_named([*labels])}: {', '.join(fields)}"
+    return f"edge: {where}: the chosen value is the first or last one tried"
 
 
 def _widened(ends: Mapping[str, Any], value: float) -> dict[str, Any]:
@@ -229,16 +240,25 @@ def _widened(ends: Mapping[str, Any], value: float) -> dict[str, Any]:
     high = ends["high"]
     span = high - low
     is_log = ends.get("log", False)
-    at_low = value / low < high / value if is_log else value - low < high - value
-    if at_low:
-        beyond = low / WIDER if low > 0 and (is_log or low < span) else low - span
-        return {**ends, "low": type(low)(beyond) or low}
-    return {**ends, "high": type(high)(WIDER * high if is_log else high + span)}
+    at_low = value - low < high - value
+    if is_log:
+        at_low = value / low < high / value
+    if not at_low:
+        beyond = high + span
+        if is_log:
+            beyond = WIDER * high
+        return {**ends, "high": type(high)(beyond)}
+    beyond = low - span
+    if is_log or 0 < low < span:
+        beyond = low / WIDER
+    return {**ends, "low": type(low)(beyond) or low}
 
 
 def _named(labels: Sequence[str]) -> str:
-    rest = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    return f"{join_labels(labels[:MOST_NAMED])}{rest}"
+    named = join_labels(labels[:MOST_NAMED])
+    if len(labels) <= MOST_NAMED:
+        return named
+    return f"{named} and {len(labels) - MOST_NAMED} more"
 
 
 def next_command(
@@ -249,9 +269,10 @@ def next_command(
     undecided = frame.filter(verdict=UNDECIDED)
     first = next((caveat for caveat in found if caveat.aim), None)
     if not (first or undecided.height) or not study.get("script") or "given" not in study:
-        path = folder.address
-        address = str(shown_address(path))
-        name = path.name if address == str(RUNS / path.name) else address
+        name = folder.address.name
+        address = shown_address(folder.address)
+        if address != str(RUNS / name):
+            name = address
         return "next", f"lmzoo report {shlex.quote(name)}"
     command = [*study["script"], *study["given"]]
     if first:
@@ -267,8 +288,9 @@ def next_command(
 
 def shown_address(path: Path) -> str:
     """Return a path as people type it, relative to the working folder."""
-    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
-    return store_address(here)
+    if path.is_relative_to(Path.cwd()):
+        path = path.relative_to(Path.cwd())
+    return store_address(path)
 
 
 def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
@@ -284,7 +306,8 @@ def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
         if option != name:
             rest.append(word)
             continue
-        given = given if equals else next(words, "")
+        if not equals:
+            given = next(words, "")
         if not given.startswith(field + "=" * bool(field)):
             rest += [name, given]
     return [*rest, name, value]

@@ -10,13 +10,12 @@ folder, and no study to which a link leads.
 import secrets
 import time
 from collections.abc import Callable
-from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Annotated, Any, ClassVar
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import typer
 
@@ -33,7 +32,6 @@ MOST = 32
 """Requests at the same time."""
 SECONDS = 10.0
 """How long a request may wait for its next bytes."""
-COLUMNS = ("study", "question", "state", "runs", "last change")
 
 
 class Pages:
@@ -48,29 +46,25 @@ class Pages:
 
     def overview(self) -> str:
         """Return a table of the studies, the newest first."""
-        from lmzoo.lab.analysis.report.html import html_page
+        from lmzoo.lab.analysis.report.html import html_page, macro
 
-        studies = sorted(self._studies(), key=lambda study: (_changed(study), study.name))
-        if not studies:
-            return html_page("Studies", f"<p>{escape(str(self._runs))} has no study yet</p>", [])
-        head = "".join(f'<th class="text">{name}</th>' for name in COLUMNS)
-        rows = "".join(map(_row, reversed(studies)))
-        table = f'<table class="sortable" aria-label="studies"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        return html_page("Studies", f'<div class="scroll">{table}</div>', [])
+        found = sorted(self._studies(), key=lambda study: (_changed(study), study.name))
+        rows = [_facts(study) for study in reversed(found)]
+        return html_page("Studies", macro("studies", self._runs, rows), [])
 
     def page(self, name: str) -> tuple[str, int | None] | None:
         """Return the page of a study, and when to load it again; None if there is no such study.
 
         The page of a study that no sweep trains stays: its reader is not disturbed.
         """
-        for study in self._studies():
-            if study.name == name:
-                with self._lock:  # a second request waits for the page, and does not make it again
-                    until = self._kept.get(name, (0.0,))[0]
-                    if time.monotonic() >= until:
-                        self._kept[name] = self._made(study)
-                    return self._kept[name][1:]
-        return None
+        own = {study.name: study for study in self._studies()}
+        if name not in own:
+            return None
+        with self._lock:  # a second request waits for the page, and does not make it again
+            until = self._kept.get(name, (0.0,))[0]
+            if time.monotonic() >= until:
+                self._kept[name] = self._made(own[name])
+            return self._kept[name][1:]
 
     def _studies(self) -> list[Path]:
         root = self._runs.resolve()
@@ -98,7 +92,8 @@ def _changed(study: Path) -> float:
     return max(path.stat().st_mtime for path in (study, study / STUDY))
 
 
-def _row(study: Path) -> str:
+def _facts(study: Path) -> dict[str, str]:
+    """Return what the overview says of a study."""
     known = read_json(study / STUDY)
     if not isinstance(known, dict) or not is_study(known):
         known = {}
@@ -112,11 +107,13 @@ def _row(study: Path) -> str:
         state = "ended"
     if tuned < points:
         state += f", {tuned} of {points} points tuned"
-    date = time.strftime("%Y-%m-%d %H:%M", time.localtime(_changed(study)))
-    link = f'<a href="{quote(study.name, safe="")}">{escape(study.name)}</a>'
-    texts = map(escape, (known.get("question", ""), state, f"{len(runs):,}", date))
-    cells = "".join(f'<td class="text">{text}</td>' for text in (link, *texts))
-    return f"<tr>{cells}</tr>"
+    return {
+        "name": study.name,
+        "question": known.get("question", ""),
+        "state": state,
+        "runs": f"{len(runs):,}",
+        "date": time.strftime("%Y-%m-%d %H:%M", time.localtime(_changed(study))),
+    }
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -29,8 +29,6 @@ from lmzoo.lab.analysis.report.colours import (
 from lmzoo.lab.analysis.verdict_lines import counted_words
 from lmzoo.lab.statistics.compared import UNDECIDED
 
-SMALL, LARGE = 1e-3, 1e4
-"""Margins outside these have numbers with an exponent beside them."""
 PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
 """Pixels, and letters of a line of notes."""
 PICTURE: dict[str, Any] = CONFIGS["page"]
@@ -119,9 +117,6 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
     metric = part["metric"].item(0)
 
     unit = effect_words(metric)
-    axis = {}
-    if margin < SMALL or margin > LARGE:
-        axis = {"format": "~g"}
     right = "worse"
     shape = "shape"
     if part["higher_is_better"].item(0):
@@ -144,7 +139,6 @@ def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) ->
         labels=label_rows(labels),
         margin=margin,
         unit=unit,
-        axis=axis,
         has_thin=has_thin,
         has_arrows=has_arrows,
         stroke=by_verdict("colour", rows),

@@ -5,7 +5,14 @@ from typing import Any
 
 import polars as pl
 
-from lmzoo.lab.analysis.report.colours import BASELINE, Hues, by_verdict, chart_of, label_rows, scale_of
+from lmzoo.lab.analysis.report.colours import (
+    BASELINE,
+    Hues,
+    by_verdict,
+    chart_of,
+    label_rows,
+    scale_of,
+)
 
 COSTS = {
     "parameters": "parameters",
