@@ -30,7 +30,6 @@ def sample(
     beam: Annotated[int | None, typer.Option(min=1, help="Search with this number of beams and print log-probabilities in nats.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Take the most likely token at every step.")] = False,
     top: Annotated[int | None, typer.Option(min=1, help="Sample from this number of most likely tokens.")] = None,
-    alpha: Annotated[float | None, typer.Option(min=0.0, help="Rank beams by log-probability / length^alpha. Default: 0.")] = None,
     count: Annotated[int | None, typer.Option(min=1, help="Number of sentences. Default: 10, or all beams.")] = None,
     length: Annotated[int | None, typer.Option(min=1, max=100_000, help="Tokens of a sentence at most. Default: those of the training.")] = None,
     prefix: Annotated[str, typer.Option(help="Text with which the sentences begin.")] = "",
@@ -50,15 +49,11 @@ def sample(
         raise UserError(
             "--beam, --greedy and --temperature (or --top) exclude one another; give one"
         )
-    if alpha is not None and beam is None:
-        raise UserError(f"--alpha {alpha:g} needs --beam; give the number of beams too")
     if beam is not None and count is not None and count > beam:
         raise UserError(f"--beam {beam} finds at most {beam} sentences, fewer than --count {count}")
     trained = open_run(find_run(run, runs), data_dir)
-    # Not the global one: the same seed gives the same sentences.
-    generator = torch.Generator().manual_seed(seed)
     # Before anything is drawn: it refuses models that cannot generate.
-    start = encode_prefix(trained, prefix)
+    begin: dict[str, Any] = {"prefix": encode_prefix(trained, prefix)}
     room = trained.corpus.task.length
     if length is not None:
         room = length + 1  # with <start>
@@ -73,33 +68,16 @@ def sample(
         temperature = 0.0
     elif temperature is None:
         temperature = 1.0
+    # Not the global one: the same seed gives the same sentences.
+    generator = torch.Generator().manual_seed(seed)
+    draw = {"temperature": temperature, "top": top, "generator": generator}
     found = list[dict[str, Any]]()
     for origin, sources in inputs:
-        if beam is not None:
-            # The option that a user can make smaller.
-            with allocating(f"--beam {beam}"):
-                hypotheses = decode.beam_search(
-                    trained.model,
-                    room,
-                    beam,
-                    alpha=alpha or 0.0,
-                    prefix=start,
-                    sources=sources,
-                )
-            drawn = [(each.tokens, each.log_prob) for each in hypotheses[:count]]
+        begin["sources"] = sources
+        if beam is None:
+            drawn = _drawn(trained, count or COUNT, room, **begin, **draw)
         else:
-            with allocating(f"--count {count}"):
-                tokens = decode.sample(
-                    trained.model,
-                    count or COUNT,
-                    room,
-                    temperature=temperature,
-                    top=top,
-                    prefix=start,
-                    sources=sources,
-                    generator=generator,
-                )
-            drawn = [(row, None) for row in tokens.tolist()]
+            drawn = _searched(trained, beam, room, **begin)[:count]
         for row, log_prob in drawn:
             text = trained.corpus.vocabulary.decode(row)
             found.append({"source": origin, "text": text, "log_prob": log_prob})
@@ -107,6 +85,23 @@ def sample(
         echo(json.dumps(found, indent=1))
     else:
         _print(found)
+
+
+Drawn = list[tuple[Sequence[int], float | None]]
+"""Tokens of sentences, and their log-probabilities if they were searched."""
+
+
+def _drawn(trained: TrainedRun, count: int, room: int, **options: Any) -> Drawn:
+    # The option that a user can make smaller.
+    with allocating(f"--count {count}"):
+        tokens = decode.sample(trained.model, count, room, **options)
+    return [(row, None) for row in tokens.tolist()]
+
+
+def _searched(trained: TrainedRun, beam: int, room: int, **options: Any) -> Drawn:
+    with allocating(f"--beam {beam}"):
+        found = decode.beam_search(trained.model, room, beam, **options)
+    return [(each.tokens, each.log_prob) for each in found]
 
 
 def _print(found: Sequence[Mapping[str, Any]]) -> None:

@@ -97,7 +97,6 @@ def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs) -> None:
         (["gru", "--greedy", "--top", "3"], "exclude one another"),
         (["gru", "--beam", "2", "--count", "3"], "fewer than --count 3"),
         (["gru", "--count", "99999999999"], "--count 99999999999 does not fit into memory"),
-        (["gru", "--alpha", "1"], "--alpha 1 needs --beam"),
         (["gru", "--prefix", "a zebra"], "'zebra' is not in the vocabulary"),
         (["gru", "--prefix", "a man runs a man"], "--prefix has 5 tokens"),
         (["DLM23"], "train one with `lmzoo train DLM23`"),

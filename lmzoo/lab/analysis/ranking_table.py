@@ -136,8 +136,8 @@ def _heading(
     return (
         *verdict_lines(frame),
         f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {split_words(study, row)}; "
-        "means over seeds, 95 % intervals; the spread between seeds is estimated from all points "
-        "together, as far as they are alike",
+        "means over seeds, 95 % intervals; points whose seeds vary alike share one estimate of that "
+        "variance",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
         *legends(

@@ -205,10 +205,9 @@ def serve(
 ) -> None:  # fmt: skip
     """Show the pages of all studies in a browser, also while a sweep runs. Ctrl-C ends it.
 
-    The pages are those of `lmzoo report`; a browser loads that of a running sweep again every 15
-    seconds.
-    Only a browser with the printed link, on this machine, is answered. From another machine:
-    ssh -L PORT:127.0.0.1:PORT HOST.
+    The pages are those of `lmzoo report`; a browser reloads the page of a running sweep every 15
+    seconds. The server answers only browsers on this machine that have the printed link. From
+    another machine: ssh -L PORT:127.0.0.1:PORT HOST.
     """
     from lmzoo.lab.analysis.report import render_report
 

@@ -103,5 +103,8 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
 def importance_chart(shares: Mapping[str, float], runs: int) -> Any:
     """Return the share of each field as a bar."""
     rows = [{"field": name, "share": share} for name, share in shares.items()]
-    notes = [f"of {runs} finished tuning runs, ranked within their point; a parabola in each field"]
+    notes = [
+        "the share that a parabola in this setting alone explains",
+        f"{runs} finished tuning runs, ranked by their loss within each point",
+    ]
     return chart_of("importance", "importance of settings", notes, rows=rows)
