@@ -43,7 +43,7 @@ from lmzoo.lab.analysis.ranking import (
     baselines,
     rank_points,
 )
-from lmzoo.lab.analysis.render import Report, TextTable
+from lmzoo.lab.analysis.render import FORMS, Report, TextTable, filled
 from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines, words
 from lmzoo.lab.store.labels import SCORE_KINDS
 from lmzoo.lab.store.records import STATUSES
@@ -60,7 +60,10 @@ def study_ranking(
     if margin is not None and not 0 < margin < float("inf"):
         raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     metric = metric_of(unit)
-    folder = path if isinstance(path, StudyFolder) else load_study(path)
+    if isinstance(path, StudyFolder):
+        folder = path
+    else:
+        folder = load_study(path)
     if margin is not None:
         folder = folder._replace(study={**folder.study, "margin": margin})
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric)
@@ -103,9 +106,15 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
 
 def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     """Return where the losses of a row are from: "test at epoch 3"."""
-    is_choice = row["score"] == METRIC and row["split"] != "test" and study["budget"]["samples"] > 1
-    also = " (also used to choose the setting)" if is_choice else ""
-    return f"{row['split']}{also} at epoch {row['epoch']}"
+    split = row["split"]
+    if row["score"] == METRIC and split != "test" and study["budget"]["samples"] > 1:
+        split += " (also used to choose the setting)"
+    return f"{split} at epoch {row['epoch']}"
+
+
+def unit_words(row: Mapping[str, Any]) -> str:
+    """Return the unit of the losses of a row."""
+    return UNITS.get(row["metric"], row["metric"])
 
 
 def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
@@ -125,7 +134,8 @@ def _results(part: pl.DataFrame) -> TextTable:
 def _heading(
     folder: StudyFolder, frame: pl.DataFrame, tables: Sequence[TextTable]
 ) -> tuple[str, ...]:
-    study, row = folder.study, frame.row(0, named=True)
+    study = folder.study
+    row = frame.row(0, named=True)
     budget = study["budget"]
     search_space = "; ".join(
         f"{name} {' or '.join(map(_range, ranges))}"
@@ -135,9 +145,8 @@ def _heading(
     reference = labels.get(study.get("reference"), "no point")
     return (
         *verdict_lines(frame),
-        f"{study['name']}: {UNITS.get(row['metric'], row['metric'])}, {split_words(study, row)}; "
-        "means over seeds, 95 % intervals; points whose seeds vary alike share one estimate of that "
-        "variance",
+        f"{study['name']}: {unit_words(row)}, {split_words(study, row)}; means over seeds, 95 % "
+        "intervals; points whose seeds vary alike share one estimate of that variance",
         f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
         *legends(
@@ -151,20 +160,18 @@ def _heading(
 
 def _caption(folder: StudyFolder, frame: pl.DataFrame) -> str:
     """Return what the numbers of a table or a figure are, for a reader who has only that."""
-    study, row = folder.study, frame.row(0, named=True)
+    study = folder.study
+    row = frame.row(0, named=True)
     trained = frame.filter(~pl.col("point").is_in(baselines(study)), pl.col("runs") > 0)
-    fewest, most = trained["runs"].min(), trained["runs"].max()
-    seeds = f"{fewest} to {most} seeds" if fewest != most else f"{most} seeds"
-    text = f"Mean {UNITS.get(row['metric'], row['metric'])} ({split_words(study, row)}) of {seeds}"
-    if most == 1:
-        text = text.removesuffix("s") + "; one seed has no interval"
-    else:
-        text = f"{text}; ± and [ ] are 95 % intervals"
-    fields = " and ".join(distinct_ranges(study))
-    tried = study["budget"]["samples"]
-    if tried > 1 and fields:
-        return f"{text}; {fields} of each point: the best of {tried} by the validation loss."
-    return f"{text}; settings were not searched."
+    return filled(
+        FORMS / "caption.txt",
+        unit=unit_words(row),
+        split=split_words(study, row),
+        fewest=trained["runs"].min(),
+        most=trained["runs"].max(),
+        fields=" and ".join(distinct_ranges(study)),
+        tried=study["budget"]["samples"],
+    )
 
 
 def account_of(folder: StudyFolder) -> dict[str, int]:
@@ -197,14 +204,18 @@ def _digits(part: pl.DataFrame) -> str:
         return digits_of(min(known, default=typical), values, 0)
     if known and max(known) < 0.001:
         return digits_of(max(known), values, 4)
-    return "4f" if known and min(known) < 0.001 else "3f"
+    if known and min(known) < 0.001:
+        return "4f"
+    return "3f"
 
 
 def _range(search_range: Mapping[str, Any]) -> str:
     if "values" in search_range:
         return " or ".join(map(format_value, search_range["values"]))
-    scale = " log" if search_range.get("log") else ""
-    return f"{format_value(search_range['low'])} to {format_value(search_range['high'])}{scale}"
+    ends = f"{format_value(search_range['low'])} to {format_value(search_range['high'])}"
+    if search_range.get("log"):
+        return f"{ends} log"
+    return ends
 
 
 KEYS = ("rank", "point", "parameters")
@@ -217,14 +228,16 @@ FEWEST = 3
 def provenance_table(part: pl.DataFrame) -> TextTable:
     """Return the parameters, the runs and the chosen setting of each point of one table."""
     table = text_table(TITLE, part.to_dicts(), shown_columns("provenance"))
-    equal = {}
+    equal = []
     for name, *own in zip(table.header, *table.rows, strict=True):
         if name not in KEYS and set(own) <= {"0"}:
             table = table.without(name)
         elif name not in KEYS and len(own) >= FEWEST and len(set(own)) == 1:
-            table, equal[name] = table.without(name), own[0]
-    shared = ", ".join(f"{name} {cell}" for name, cell in equal.items())
-    return replace(table, title=f"{TITLE}; at every point: {shared}") if equal else table
+            table = table.without(name)
+            equal.append(f"{name} {own[0]}")
+    if not equal:
+        return table
+    return replace(table, title=f"{TITLE}; at every point: {', '.join(equal)}")
 
 
 WIDTH = 80
@@ -248,17 +261,26 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
     known = frame.filter(baseline).select("label", "loss").drop_nulls()
     listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
     row = frame.row(0, named=True)
-    usual = (row["metric"], row["split"]) == ("token", "test")
-    unit = UNITS.get(row["metric"], row["metric"])
-    what = () if usual else (f"{unit}, {split_words(folder.study, row)}",)
-    more = f"baselines: {listed}; more with --explain" if listed else "more with --explain"
-    legend, aim, address = [more], report.aim, shown_address(folder.address)
+    what = f"{unit_words(row)}, {split_words(folder.study, row)}"
+    if (row["metric"], row["split"]) == ("token", "test"):
+        what = ""
+    more = "more with --explain"
+    if listed:
+        more = f"baselines: {listed}; {more}"
+    legend = [more]
+    aim = report.aim
+    address = shown_address(folder.address)
     # A command that does not fit behind the folder has its own line: it is copied from there.
     if len(f"{address}; {report.next_line}") <= WIDTH:
         aim = f"{address}; {aim}"
     else:
         legend.append(address)
     return replace(
-        report, heading=what, tables=tuple(tables), legend=tuple(legend), account={}, aim=aim,
+        report,
+        heading=(what,),
+        tables=tuple(tables),
+        legend=tuple(legend),
+        account={},
+        aim=aim,
         says_version=False,
-    )  # fmt: skip
+    )

@@ -40,8 +40,10 @@ def verdict_text(row: Mapping[str, Any]) -> str:
     """Return the verdict of a row of a ranking as tables show it; "" if it has none."""
     verdict = row["verdict"]
     if verdict == NEGLIGIBLE and row["sign"]:
-        is_better = (row["sign"] > 0) == bool(row.get("higher_is_better"))
-        return f"{NEGLIGIBLE} ({BETTER if is_better else WORSE})"
+        side = WORSE
+        if (row["sign"] > 0) == bool(row.get("higher_is_better")):
+            side = BETTER
+        return f"{NEGLIGIBLE} ({side})"
     if verdict == UNDECIDED and row["seeds_needed"] is not None:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
     if verdict == UNDECIDED and row["needs_tuning"]:
@@ -77,7 +79,9 @@ def answer(frame: pl.DataFrame) -> str:
     groups = _groups(frame)
     if sum(len(points) for _, _, points in groups) <= FEW:
         text = "; ".join(verdict_lines(frame))
-        return f"{text[0].upper()}{text[1:]}." if text else ""
+        if not text:
+            return ""
+        return f"{text[0].upper()}{text[1:]}."
     count = Counter[str]()
     said = {NEGLIGIBLE: f"within {_margin(frame)}", UNDECIDED: UNDECIDED}
     unsure = Counter[str]()
@@ -132,21 +136,30 @@ def _phrase(row: Mapping[str, Any]) -> str:
         return next(phrase for own, phrase, _ in _PHRASES if own == shown)
     if row["difference_low"] is None and row.get("solved") is None:
         return UNMEASURED
-    return SEEDS if row["seeds_needed"] is not None else TUNING if row["needs_tuning"] else NOTHING
+    if row["seeds_needed"] is not None:
+        return SEEDS
+    if row["needs_tuning"]:
+        return TUNING
+    return NOTHING
 
 
 def _listed(texts: Sequence[str]) -> str:
-    rest = f", and {len(texts) - MOST} more" if len(texts) > MOST else ""
-    return ", ".join(texts[:MOST]) + rest
+    named = ", ".join(texts[:MOST])
+    if len(texts) <= MOST:
+        return named
+    return f"{named}, and {len(texts) - MOST} more"
 
 
 def _effect(row: Mapping[str, Any]) -> str:
     """Return a point with the size of what it costs or gains."""
+    ends = [row["difference_low"], row["difference_high"]]
+    verb = "gains"
     is_worse = row["verdict"] in (WORSE, WORSE_OPEN)
-    verb = "costs" if is_worse else "gains"
-    low, high = row["difference_low"], row["difference_high"]
-    if is_worse == row["higher_is_better"] and low is not None and high is not None:
-        low, high = -high, -low
+    if is_worse:
+        verb = "costs"
+    if is_worse == row["higher_is_better"] and None not in ends:
+        ends = [-end for end in reversed(ends)]
+    low, high = ends
     by_count = row["p_diverged"] is not None and low is not None and low < 0
     if row["difference"] is None or by_count:
         return f"{row['label']} ({counted_words(row)})"
@@ -181,14 +194,19 @@ def _negligible(row: Mapping[str, Any]) -> str:
 def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
     if low is None or high is None:
         return "unknown"
-    digits = max(least, 2 if high - low >= 0.01 else 3 if high - low >= 0.001 else 4)
-    form = f".{digits}f"
-    if 0 < high - low < 1e-4:
-        form = f".{digits_of(high - low, (low, high), 4)}"
-    elif high - low >= 100:
+    width = high - low
+    digits = 4
+    if width >= 0.01:
+        digits = 2
+    elif width >= 0.001:
+        digits = 3
+    form = f".{max(least, digits)}f"
+    if 0 < width < 1e-4:
+        form = f".{digits_of(width, (low, high), 4)}"
+    elif width >= 100:
         form = ".0f"
     ends = format_ends(low, high, form)
-    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+    return " to ".join(dict.fromkeys(ends))
 
 
 SEEDS = "undecided, needs more seeds"

@@ -85,7 +85,7 @@ def test_latex_rows_are_equally_long_and_escaped(toy):
         assert columns
         assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
         assert not re.search(r"(?<!\\)[%_#]|[±−≡—]", tabular)
-    assert r"cut pipe|d [bold] \& 100\%\_\$" in text
+    assert r"cut pipe\textbar{}d [bold] \& 100\%\_\$" in text
 
 
 @pytest.mark.parametrize("width", [120, 140])

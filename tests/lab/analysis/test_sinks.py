@@ -95,6 +95,7 @@ def of_latex(path: Path) -> object:
         "textendash",
         "textemdash",
         "textbackslash",
+        "textbar",
         "textasciitilde",
         "textasciicircum",
         "equiv",
