@@ -114,7 +114,8 @@ def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
 
 def unit_words(row: Mapping[str, Any]) -> str:
     """Return the unit of the losses of a row."""
-    return UNITS.get(row["metric"], row["metric"])
+    metric: str = row["metric"]
+    return UNITS.get(metric, metric)
 
 
 def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
