@@ -40,9 +40,14 @@ def table_title(row: Mapping[str, Any]) -> str:
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
     options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
-    floor = f"; entropy floor {row['floor']:.4f}" if row["floor"] is not None else ""
-    sizes = f"vocabulary of {row['vocab']:,}, sequences of up to {row['length']} tokens"
-    return f"{kind}; {name}{f' ({options})' if options else ''}; {sizes}{floor}"
+    if options:
+        name += f" ({options})"
+    title = (
+        f"{kind}; {name}; vocabulary of {row['vocab']:,}, sequences of up to {row['length']} tokens"
+    )
+    if row["floor"] is None:
+        return title
+    return f"{title}; entropy floor {row['floor']:.4f}"
 
 
 def format_mean(value: float | None, low: float | None, high: float | None, form: str) -> str:
@@ -66,12 +71,12 @@ def format_mean(value: float | None, low: float | None, high: float | None, form
 
 def format_ends(low: float, high: float, form: str) -> list[str]:
     """Return the ends of an interval; one without 0 has no end that is rounded to 0."""
-    ends = []
-    for end in (low, high):
-        text = format_number(end, form)
-        is_lost = low * high > 0 and text == format_number(0.0, form)
-        ends.append(format_number(end, ".1g") if is_lost else text)
-    return ends
+    ends = [format_number(end, form) for end in (low, high)]
+    if low * high <= 0:
+        return ends
+    nothing = format_number(0.0, form)
+    exact = [format_number(end, ".1g") for end in (low, high)]
+    return [own if text == nothing else text for text, own in zip(ends, exact, strict=True)]
 
 
 def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:
@@ -85,8 +90,11 @@ def digits_of(half: float, values: Iterable[float], least: int) -> str:
 
     These are decimals, from `least` to `MOST_DECIMALS`, or those of a number with an exponent.
     """
-    needed, largest = 1 - floor(log10(half)), max(map(abs, values))
-    exponent = floor(log10(largest)) if largest > 0 else 0
+    needed = 1 - floor(log10(half))
+    largest = max(map(abs, values))
+    exponent = 0
+    if largest > 0:
+        exponent = floor(log10(largest))
     if needed > MOST_DECIMALS or exponent > 14:
         return f"{min(max(needed + exponent, 1), 15)}e"
     return f"{max(needed, least)}f"
@@ -94,19 +102,28 @@ def digits_of(half: float, values: Iterable[float], least: int) -> str:
 
 def format_p(p: float | None) -> str:
     """Return a p-value with three decimals, or "<0.001"; with five where it is near 0.05."""
-    near = p is not None and round(p, 3) == 0.05  # the sign is shown below it
-    return "<0.001" if p is not None and p < 0.001 else format_number(p, ".5f" if near else ".3f")
+    if p is not None and p < 0.001:
+        return "<0.001"
+    if p is not None and round(p, 3) == 0.05:  # the sign is shown below it
+        return format_number(p, ".5f")
+    return format_number(p, ".3f")
 
 
 def format_number(value: int | float | None, form: str) -> str:
     """Return the number in this format, "—" for None; one that is rounded to 0 has no sign."""
-    text = MISSING if value is None else f"{value:{form}}".replace("-", "−")
-    return text.lstrip("+−") if {*text} <= {*"+−0.%"} else text
+    if value is None:
+        return MISSING
+    text = f"{value:{form}}".replace("-", "−")
+    if {*text} <= {*"+−0.%"}:
+        return text.lstrip("+−")
+    return text
 
 
 def format_value(value: Any) -> str:
     """Return the value of a config field; floats have three significant digits."""
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:.3g}"
+    return str(value)
 
 
 UNITS = {
@@ -139,7 +156,11 @@ def metric_of(unit: str) -> str:
 
 def effect_words(unit: str) -> str:
     """Return the words after a difference in this unit; one of the user stays as it is."""
-    return EFFECTS.get(unit, "nats" if unit in UNITS else unit)
+    if unit in EFFECTS:
+        return EFFECTS[unit]
+    if unit in UNITS:
+        return "nats"
+    return unit
 
 
 def text_sizes(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:

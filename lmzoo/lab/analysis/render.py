@@ -115,7 +115,9 @@ class Report:
 
     @property
     def next_line(self) -> str:
-        return f"{self.aim}: {self.next_command}" if self.next_command else ""
+        if not self.next_command:
+            return ""
+        return f"{self.aim}: {self.next_command}"
 
 
 def account_line(account: Mapping[str, int]) -> str:
@@ -225,7 +227,9 @@ def _rich_table(table: TextTable, width: int = 0) -> Table:
     for name, *cells in columns:
         if name in table.text_columns:
             word = max(len(word) for cell in (name, *cells) for word in cell.split() or [""])
-            most = word + 1 if is_narrow and name != longest else None
+            most = None
+            if is_narrow and name != longest:
+                most = word + 1
             least = min(word, LONGEST_WORD)
             result.add_column(name, min_width=least, max_width=most, overflow="fold")
         else:
@@ -274,7 +278,9 @@ LATIN = 0x180
 
 def sentence(text: str) -> str:
     """Return a text with a mark at its end."""
-    return text if text.endswith(("?", "!", ".")) else f"{text}."
+    if text.endswith(("?", "!", ".")):
+        return text
+    return f"{text}."
 
 
 def _latex_row(row: Sequence[str]) -> str:
@@ -318,7 +324,7 @@ def _json(report: Report) -> str:
     rows = report.frame.to_dicts()
     for row in rows:
         for name in report.json_columns:
-            row[name] = json.loads(row[name]) if row[name] else None
+            row[name] = json.loads(row[name] or "null")
     names = ("question", "answer", "warnings", "next_command", "account", "heading", "legend")
     said = json.dumps({name: getattr(report, name) for name in names}, ensure_ascii=False)
     made_by = {**code_version(), "statistics": STATISTICS}
@@ -342,8 +348,11 @@ def output_path(study: Path, out: Path | None, name: str) -> Path:
 
     A `UserError` says that pages and charts are not written to buckets.
     """
-    folder = study.parent if study.suffix == SUFFIX else study
-    path = out or folder / name
+    path = study / name
+    if study.suffix == SUFFIX:
+        path = study.parent / name
+    if out is not None:
+        path = out
     if S3_SCHEME.match(str(path)):
         raise UserError(
             f"{store_address(path)} is in a bucket, but pages and charts are written to local "

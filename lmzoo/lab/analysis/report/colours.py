@@ -60,7 +60,9 @@ def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
 
 def short_label(label: str) -> str:
     """Return a name for the end of a curve: of many cuts, the numbers."""
-    return label if len(label) <= SHORT else PATH_NAME.sub("", label.replace(" (", "\xa0("))
+    if len(label) <= SHORT:
+        return label
+    return PATH_NAME.sub("", label.replace(" (", "\xa0("))
 
 
 def label_rows(notes: Mapping[str, str]) -> dict[str, Any]:

@@ -50,8 +50,11 @@ TOP = {"orient": "top", "title": None, "symbolType": "circle", "symbolOpacity": 
 
 def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     """Return file stem -> chart, for every curve that the study has data for."""
-    hues, unit = hues_of(ranked), ranked["metric"].item(0)
-    metric = "sentence" if unit == "sentence" else "token"
+    hues = hues_of(ranked)
+    unit = ranked["metric"].item(0)
+    metric = "token"
+    if unit == "sentence":
+        metric = unit
     # Validation texts have other sizes than the test text, so curves stay in nats.
     what = unit
     if unit in UNITS:
@@ -151,8 +154,8 @@ def _names(frame: pl.DataFrame, hues: Hues, low: float, high: float) -> list[dic
         places[i] = max(places[i], places[i - 1] + gap)
     top = high
     for i in reversed(range(len(places))):
-        places[i] = top = min(places[i], top)
-        top -= gap
+        places[i] = min(places[i], top)
+        top = places[i] - gap
     names = pl.Series([*map(short_label, rows["label"])], dtype=pl.String)
     own = rows.select("label", "loss", place=pl.Series(places, dtype=pl.Float64), shown=names)
     return hues.rows(own)
@@ -164,16 +167,21 @@ def _baselines(
     """Draw baselines of one epoch as level lines; leave out those far above the other points."""
     flat = pl.col("label").is_in([x for x, group in hues.groups.items() if group == BASELINE])
     flat &= pl.len().over("label") == 1
-    level, others = frame.filter(flat), frame.filter(~flat)
+    level = frame.filter(flat)
+    others = frame.filter(~flat)
     if level.is_empty() or others.is_empty():
         return frame, []
-    low, high = others["loss"].min(), others["loss"].max()
-    near = pl.col("loss") <= high + 0.5 * (high - low)  # type: ignore[operator]
+    low: Any = others["loss"].min()
+    high: Any = others["loss"].max()
+    near = pl.col("loss") <= high + 0.5 * (high - low)
     ends = pl.DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
     lines = level.filter(near).drop("epoch").join(ends, how="cross").select(frame.columns)
     far = [f"{row['label']} {row['loss']:.3f}" for row in level.filter(~near).to_dicts()]
-    notes = ["level lines: baselines, which are not trained by epochs"] if lines.height else []
-    notes += [f"not shown: {', '.join(far)}"] if far else []
+    notes = []
+    if lines.height:
+        notes.append("level lines: baselines, which are not trained by epochs")
+    if far:
+        notes.append(f"not shown: {', '.join(far)}")
     return pl.concat([others, lines]), notes
 
 
@@ -199,7 +207,9 @@ def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, lis
     top = min(high + room, max(high, most)) + 0.12 * room
     is_outside = (pl.col("loss") > top) | (pl.col("loss") < bottom)
     beyond = near.filter(is_outside)["epoch"].max()
-    notes = [] if beyond is None else [f"outside the axis: values up to epoch {beyond}"]
+    notes = []
+    if beyond is not None:
+        notes.append(f"outside the axis: values up to epoch {beyond}")
     if far.height:
         listed = (f"{label} {loss:.4g}" for label, loss in far.select("label", "loss").iter_rows())
         notes.append(f"outside the axis: {', '.join(listed)}")

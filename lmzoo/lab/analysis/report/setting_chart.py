@@ -41,7 +41,9 @@ def setting_chart(
     if without_loss.height:
         notes.append(f"{edge}: {without_loss.height} without a value")
     if beyond.height:
-        values = "1 value" if beyond.height == 1 else f"{beyond.height} values"
+        values = f"{beyond.height} values"
+        if beyond.height == 1:
+            values = "1 value"
         notes.append(f"{edge}: {values} {side} {worst:.3g}")
     known = set(rows["status"])
     return chart_of(
