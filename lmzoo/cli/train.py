@@ -88,7 +88,7 @@ def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
         console.print(f"entropy floor {corpus.floor.token:.4f} nats per token")
 
     def state() -> str:
-        return f" {100 * run.training.share:.1f} % of epoch {run.epoch + 1}"
+        return f" {run.training.trained:.3f} of {budget} epochs"
 
     # On a long text, an epoch takes hours.
     with said("training", state):

@@ -57,8 +57,8 @@ class Training:
         self.best_loss = math.inf
         self.best_epoch = 0
         self._best: dict[str, Tensor] | HostRow = {}
-        self.share = 0.0
-        """Share of its epoch that is trained."""
+        self.trained = 0.0
+        """Epochs that are trained; a part of one while it is trained."""
         self.record: Record = {}
         """The record of the last epoch."""
         self.row: Row | None = None
@@ -310,7 +310,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
 
     def columns() -> Iterator[tuple[Tensor | None, ...]]:
         for place, batch in enumerate(batches):
-            training.share = place / len(order)
+            training.trained = training.epoch + place / len(order)
             yield (batch.scored, *batch.inputs)
 
     # A seed of its own for each epoch: a training that is continued draws the same noise.

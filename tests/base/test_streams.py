@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lmzoo.base import streams
 from lmzoo.base.streams import REPLACE, spell
 from lmzoo.lab.store.labels import curves_name
 from tests.cli.run_lmzoo import run_lmzoo
@@ -85,3 +87,24 @@ def test_names_of_curves_are_names_of_files(label, tmp_path):
     name = curves_name({**config, "run": "24c1bfa388ac"})
     (tmp_path / name).mkdir()
     assert name.endswith(" · seed 1000000000 · 24c1bf")
+
+
+def test_what_takes_long_is_said_again_with_its_state(monkeypatch, capsys):
+    monkeypatch.setattr(streams, "PATIENCE", 1e-3)
+    asked = []
+
+    def state():
+        asked.append(None)
+        return f" {len(asked)} %"
+
+    with streams.said("reading", state):
+        while len(asked) < 3:
+            time.sleep(1e-3)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["reading ... 1 %", "reading ... 2 %"]
+
+
+def test_what_is_done_at_once_is_not_said(capsys):
+    with streams.said("reading"):
+        pass
+    assert not capsys.readouterr().err

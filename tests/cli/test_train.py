@@ -1,5 +1,6 @@
 """`lmzoo train`: its last lines, the report of a model, and a schedule of the learning rate."""
 
+import contextlib
 import json
 import math
 import re
@@ -12,6 +13,7 @@ from lmzoo.cli.train import describe_score
 from lmzoo.contract import MODELS, Score, Task
 from lmzoo.lab.store.records import CONFIG
 from lmzoo.train.evaluate import compute_losses
+from lmzoo.train.trainer import Training
 from tests.tiny import FINE, batch, row_names, tiny
 
 
@@ -44,6 +46,27 @@ def test_the_last_line_describes_the_score(lmzoo, options) -> None:
     code, out, _ = lmzoo("train", "word2vec_cbow", *options, "--set", "model.width=4")
     assert (code, "the training objective" in " ".join(out.split())) == (0, True)
     assert not re.search(r"perplexity \d", out)
+
+
+def test_a_long_epoch_says_how_far_it_is(lmzoo, options, monkeypatch) -> None:
+    states = []
+    seen = []
+    add_record = Training.add_record
+
+    @contextlib.contextmanager
+    def said(what, state):
+        states.append(state)
+        yield
+
+    def look(training, record):
+        seen.append(states[0]())
+        add_record(training, record)
+
+    monkeypatch.setattr("lmzoo.cli.train.said", said)
+    monkeypatch.setattr(Training, "add_record", look)
+    lmzoo("train", "gru", *options, "--set", "model.width=4", "--set", "recipe.batch=12")
+    # Of four batches, the last one had begun.
+    assert seen == [" 0.750 of 1 epochs"]
 
 
 def test_nce_reports_its_normaliser() -> None:
