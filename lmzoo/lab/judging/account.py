@@ -476,7 +476,7 @@ def _labels(values: pl.Series, notes: list[str]) -> pl.Series:
         try:
             same = float(f"{float(label):.{digits}g}")
         except ValueError:
-            same = label.casefold()
+            same = re.sub(r" \(\w+\)$", "", label.casefold())  # True, and 'True' as a text
         if same in known:
             notes.append(f"{values.name}: {known[same]!r} and {label!r} are two; are they one?")
         known[same] = label

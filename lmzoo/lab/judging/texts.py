@@ -346,14 +346,18 @@ def read_json(text: str) -> Source:
     try:
         value = json_value(text, object_pairs_hook=_object)
     except ValueError:
-        return Source(frame_of(json_lines(text)))
-    is_log = isinstance(value, Mapping) and "log_history" in value
+        value = {"rows": json_lines(text)}
     rows = objects_of(value)
     if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
         found = source_of({"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows)
         found.paths = frozenset({RUN})
-        return found
-    return Source(frame_of(rows), step="step" if is_log else None)
+    else:
+        found = Source(frame_of(rows))
+    if isinstance(value, Mapping) and "log_history" in value:
+        found.step = "step"
+    if re.search(f'"{THOUSANDS}"', text):  # numbers that somebody wrote as texts
+        found.unclear, _ = decimal_points(found.frame.to_dict(as_series=False), "\t")
+    return found
 
 
 NAME = "\0name"

@@ -485,6 +485,13 @@ def test_a_history_beside_a_result_and_settings_of_epochs_are_no_runs(tmp_path: 
     assert "8 rows read: 8 counted" in found
 
 
+def test_a_mean_beside_the_files_of_seeds_is_no_run(tmp_path: Path) -> None:
+    files("{v}/seed{s}.json")(tmp_path)
+    put(tmp_path / "base" / "mean.json", losses("base", 0, 0.1))
+    found = heading(tmp_path, by="part1")
+    assert "9 rows read: 8 counted, 1 means and other summaries" in found
+
+
 def test_a_monitor_of_episodes_is_a_run_and_truth_values_are_shares(tmp_path: Path) -> None:
     episodes = [*[("9.0", 1, "late", False)] * 7, *[("2.0", 3, "early", True)] * 100]
     text = '#{"t_start": 1.5}\n' + table(episodes, "r,l,why,success")
