@@ -26,7 +26,13 @@ from lmzoo.lab.judging.histories import (
     continue_runs,
     picked_rows,
 )  # fmt: skip
-from lmzoo.lab.judging.searches import confirming, without_tuning
+from lmzoo.lab.judging.searches import (
+    SEED_NAME,
+    confirming,
+    differing,
+    settings_of,
+    without_tuning,
+)  # fmt: skip
 from lmzoo.lab.judging.sources import as_source
 from lmzoo.lab.judging.states import (
     DELETED,
@@ -58,8 +64,6 @@ from lmzoo.lab.store.records import LARGEST
 COUNTED = "counted"
 OTHER = "other rows of runs"
 NO_PAIR = "without a pair"
-SEEDS = r"(?!(n|num|number)[ _])(.*[./ _-])?(seeds?|random_state)"
-SEED_NAME = re.compile(SEEDS, re.IGNORECASE)
 END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
 """A column that says where a run ended."""
 ENVIRONMENT = "environment."
@@ -105,7 +109,8 @@ class Question:
         if self.step is None or not has_seed or is_stated or not named <= {*head.columns}:
             return head.columns
         known = re.compile(
-            f"{SEEDS}|{'|'.join((*NAMES, *PARENT_COLUMNS))}|{ENVIRONMENT}.*", re.IGNORECASE
+            f"{SEED_NAME.pattern}|{'|'.join((*NAMES, *PARENT_COLUMNS))}|{ENVIRONMENT}.*",
+            re.IGNORECASE,
         )
         return [
             name
@@ -163,11 +168,8 @@ def account(results: Any, question: Question) -> Account:
     rows = _rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
     higher = _direction(source, frame, q, notes)
     q = replace(q, higher_is_better=higher)
-    mode = "min"
-    if higher:
-        mode = "max"
-    more = confirming(results, q.columns, q.metric, mode)
-    rows, said = without_tuning(frame, rows, _named(q), SEED_NAME.fullmatch, more)
+    settings = settings_of(frame, _named(q))
+    rows, said = without_tuning(frame, rows, settings, confirming(results, q))
     notes += said
     free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]
     if q.step is None and key is None:
@@ -197,7 +199,7 @@ def account(results: Any, question: Question) -> Account:
             each = f"{key} counts by itself"
         notes += _unnamed(frame, free, runs, each)
     notes += _said_of_runs(rows, picked, q, source)
-    notes += _differing(frame, free, runs)
+    notes += differing(frame, runs, settings)
     notes += _environments(frame, picked)
     return _counted(rows, runs, q, notes)._replace(unread=source.unread)
 
@@ -569,24 +571,6 @@ def _numbers_of(values: pl.Series, runs: pl.DataFrame, counted: str, by: str) ->
     """Return how many different cells of a column each variant has, or variants each cell."""
     cells = runs.select("variant", cell=mapped(values.gather(runs["row"]), plain))
     return cells.drop_nulls("cell").group_by(by).agg(pl.col(counted).n_unique())
-
-
-SETTING = re.compile(r"(config|params|hparams)[./].*", re.IGNORECASE)
-"""Columns of trackers that hold what a run was given."""
-DIFFER = "settings differ between runs of one variant: "
-"""The beginning of a note that makes all differences doubtful."""
-
-
-def _differing(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame) -> Iterator[str]:
-    """Yield a note that names the settings in which runs of one variant differ, as in a search."""
-    settings = [c for c in free if SETTING.fullmatch(c) and not SEED_NAME.fullmatch(c)]
-    found = [
-        name
-        for name in settings
-        if (_numbers_of(frame[name], runs, "cell", "variant")["cell"] > 1).any()
-    ]
-    if found:
-        yield f"{DIFFER}{some(found)}; a difference may be theirs"
 
 
 def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str]) -> bool:

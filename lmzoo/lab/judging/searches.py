@@ -1,47 +1,71 @@
-"""Which trials of Ray Tune are tuning, and which are seeds of one setting.
+"""Which settings differ between runs of one variant, as in a search, and which trials are tuning.
 
-The trials of a search differ in their configs, so their spread is no noise of seeds. Seeds of a
-variant are the trials of its only setting that has two or more; all its other trials are tuning.
+The trials of a search of Ray Tune differ in their configs, so their spread is no noise of seeds.
+Seeds of a variant are the trials of its only setting that has two or more; all its other trials
+are tuning. In other tables, settings that differ are named.
 """
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.lab.judging.texts import KNOWN_NAMES, some
+
+if TYPE_CHECKING:
+    from lmzoo.lab.judging.account import Question
 
 TUNING = "tuning"
 TRIAL = "trial_id"
 CONFIG = re.compile(r"config[./]")
+SETTING = re.compile(r"(config|params|hparams)[./].*", re.IGNORECASE)
+"""Columns of trackers that hold what a run was given."""
+SEED_NAME = re.compile(KNOWN_NAMES["seeds"], re.IGNORECASE)
+DIFFER = "settings differ between runs of one variant: "
+"""The beginning of a note that makes all differences doubtful."""
+
+
+def settings_of(frame: pl.DataFrame, named: Collection[str]) -> list[str]:
+    """Return the columns of settings that a question does not name; seeds are none."""
+    found = filter(SETTING.fullmatch, frame.columns)
+    return [name for name in found if name not in named and not SEED_NAME.fullmatch(name)]
+
+
+def _searched(runs: pl.DataFrame, settings: Sequence[str]) -> list[str]:
+    """Return the settings that have several values within a variant."""
+    values = runs.group_by("variant").agg(pl.col(settings).drop_nulls().n_unique())
+    return [name for name in settings if (values[name] > 1).any()]
+
+
+def differing(frame: pl.DataFrame, runs: pl.DataFrame, settings: Sequence[str]) -> Iterator[str]:
+    """Yield a note that names the settings in which runs of one variant differ."""
+    own = runs.select("variant").with_columns(frame[c].gather(runs["row"]) for c in settings)
+    found = _searched(own, settings)
+    if found:
+        yield f"{DIFFER}{some(found)}; a difference may be theirs"
 
 
 def without_tuning(
-    frame: pl.DataFrame,
-    rows: pl.DataFrame,
-    named: Collection[str],
-    is_seed: Callable[[str], object],
-    more: str,
+    frame: pl.DataFrame, rows: pl.DataFrame, settings: Sequence[str], more: str
 ) -> tuple[pl.DataFrame, list[str]]:
     """Return the rows, of which those of tuning have that reason, and a note if there are some.
 
-    The columns `named`, and seeds, are no settings; `more` says how seeds are trained. A
-    `UserError` says that there are no seeds, or those of several settings.
+    `more` says how seeds are trained. A `UserError` says that there are no seeds, or those of
+    several settings.
     """
     if TRIAL not in frame.columns:
         return rows, []
-    configs = [c for c in frame.columns if CONFIG.match(c) and c not in named]
-    names = [c for c in configs if not is_seed(c)]
     counts = rows["why"] == ""
-    trials = frame.select(TRIAL, *names).with_columns(rows["variant"]).filter(counts)
+    trials = frame.select(TRIAL, *settings).with_columns(rows["variant"]).filter(counts)
     trials = trials.unique(TRIAL, keep="last", maintain_order=True)  # PBT changes a config
-    values = trials.group_by("variant").n_unique()
-    searched = [name for name in names if (values[name] > 1).any()]
+    searched = _searched(trials, settings)
     if not searched:
         return rows, []
-    settings = trials.group_by("variant", *searched, maintain_order=True).agg(TRIAL)
-    repeated = settings.filter(pl.col(TRIAL).list.len() > 1)
+    by_setting = trials.group_by("variant", *searched, maintain_order=True).agg(TRIAL)
+    repeated = by_setting.filter(pl.col(TRIAL).list.len() > 1)
     what = f"several values of {', '.join(searched)} within a variant"
     if repeated.is_empty():
         raise UserError(f"the {len(trials)} trials are tuning, not seeds: {what}; {more}")
@@ -57,11 +81,14 @@ def without_tuning(
     return rows, [f"{tuning} trials are tuning ({what}), {len(seeds)} are seeds; {more}"]
 
 
-def confirming(results: object, by: Sequence[str], metric: str, mode: str) -> str:
+def confirming(results: object, q: "Question") -> str:
     """Return which call trains seeds of the best settings."""
     grid = "RESULTS"
     if isinstance(results, str | Path):
         grid = f"tune.Tuner.restore({str(results)!r}, train).get_results()"
-    names = [CONFIG.sub("", name) for name in by]
-    call = f"lmzoo.tune.confirm({grid}, train, by={names}, metric={metric!r}, mode={mode!r})"
+    mode = "min"
+    if q.higher_is_better:
+        mode = "max"
+    by = [CONFIG.sub("", name) for name in q.columns]
+    call = f"lmzoo.tune.confirm({grid}, train, by={by}, metric={q.metric!r}, mode={mode!r})"
     return f"{call} trains seeds of the best settings"

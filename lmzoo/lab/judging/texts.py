@@ -378,9 +378,11 @@ def objects_of(value: Any) -> Sequence[Mapping[str, Any]]:
         common = {k: v for k, v in value.items() if k not in lists and k != "schema"}
         return [{**common, **row} for row in value[of_objects[0]]]
     if lists:
-        longest = max(map(len, lists.values()))
-        if any(len(own) != longest for own in lists.values()):
-            raise UserError("the columns have different lengths")
+        lengths = {name: len(own) for name, own in lists.items()}
+        longest = max(lengths.values())
+        if min(lengths.values()) < longest:
+            said = [f"{name!r} has {length}" for name, length in lengths.items()]
+            raise UserError(f"its lists have different lengths ({some(said)}); keep those of runs")
         return [{k: v[i] if k in lists else v for k, v in value.items()} for i in range(longest)]
     return _inner_objects(value)
 

@@ -45,7 +45,10 @@ def read_database(file: Path) -> Source:
     """Return the trials of Optuna or the runs of MLflow in a database."""
     address = f"{file.resolve().as_uri()}?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True)) as db:
-        tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        try:
+            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+        except sqlite3.OperationalError as error:  # a journal of a writer that was killed
+            raise UserError(f"{error}: open it once with the program that wrote it") from None
         if {"runs", "latest_metrics", "params"} <= tables:
             runs: dict[str, dict[str, Row]] = {}
             for query in MLFLOW["queries"]:

@@ -20,7 +20,8 @@ from lmzoo.lab.analysis.formatting import digits_of, positive_halves
 from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
 from lmzoo.lab.analysis.verdict_lines import MEANINGS, NOT_CONFIRMED, SHOWN
-from lmzoo.lab.judging.account import DIFFER, NO_PAIR, Account, Question, account
+from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
+from lmzoo.lab.judging.searches import DIFFER
 from lmzoo.lab.judging.texts import check_margin
 from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals

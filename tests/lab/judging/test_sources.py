@@ -1,5 +1,6 @@
 """Sources: every way in which programs write the same eight runs has the same verdict."""
 
+import contextlib
 import functools
 import gzip
 import io
@@ -431,6 +432,17 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path:
     assert found.select(keys).rows() == rows
     assert found["lr", "param.loss", "tag.lr"].row(1) == ("params", None, "tags")
     assert found["param.loss"][2] == "z"
+
+
+def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as db:
+        db.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); PRAGMA cache_size=1;")
+        db.execute("INSERT INTO t SELECT zeroblob(9000) FROM t")
+        db.executemany("INSERT INTO t VALUES (?)", [(bytes(9000),)] * 99)
+        for name in ("", "-journal"):
+            put(tmp_path / f"b.db{name}", (tmp_path / f"a.db{name}").read_bytes())
+    with pytest.raises(UserError, match="open it once with the program that wrote it"):
+        read_results(tmp_path / "b.db")
 
 
 def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) -> None:
