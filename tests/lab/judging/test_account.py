@@ -44,6 +44,11 @@ def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
     rows = [(v, i, x, ("keep", "discard")[i % 2], "") for i, (v, _, x) in enumerate(RUNS)]
     assert "each row" not in said(table(rows, "variant,id,loss,status,epoch"), tmp_path)
     accuracy = table(head="variant,seed,val_acc")
+    rates = [(v, s, x, "" if s else 0.1) for v, s, x in RUNS]
+    found = said(
+        table(rows=rates, head="variant,config.draw,loss,config.lr"), tmp_path, seed="config.draw"
+    )
+    assert "settings differ" not in found
     assert "given for" not in said(accuracy, tmp_path, metric="val_acc", higher_is_better=True)
 
 
