@@ -1,5 +1,7 @@
 """The kind of corpus that is proposed for a file."""
 
+import gzip
+
 import pytest
 
 from lmzoo.base.errors import UserError
@@ -18,4 +20,14 @@ def test_a_file_is_looked_at(tmp_path, kind):
     path = tmp_path / "own.txt"
     path.write_text(FILES[kind])
     with pytest.raises(UserError, match=f"write {kind}:"):
+        parse_spec(str(path))
+
+
+def test_lines_that_no_split_can_have_are_no_text_of_lines(tmp_path):
+    path = tmp_path / "one.txt.gz"
+    path.write_bytes(gzip.compress(b"a single long line " * 99))
+    with pytest.raises(UserError, match="write stream:"):
+        parse_spec(str(path))
+    path.unlink()
+    with pytest.raises(UserError, match="no file"):
         parse_spec(str(path))

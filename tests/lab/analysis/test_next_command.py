@@ -71,6 +71,16 @@ def test_without_a_script_the_page_is_next_and_the_command_writes_it(toy, no_cha
     assert (toy.path / "report.html").exists()
 
 
+def test_a_value_at_a_bound_and_one_inside_are_said_apart(toy):
+    at_a_bound(toy)
+    toy.add_point("carry", [3.0, 3.01, 3.02], edge=("recipe.lr",))
+    toy.study_json["chosen"]["carry"]["setting"] = {"recipe.lr": 0.002}
+    edges = [text for text in study_ranking(toy.write()).warnings if text.startswith("edge")]
+    assert [text.split(": ")[1] for text in edges] == ["cut gate", "cut carry"]
+    assert "--search-space recipe.lr=0.001:0.012" in edges[0]
+    assert edges[1].endswith("try more (--samples 4)")
+
+
 def test_one_epoch_that_loses_to_counts_asks_for_epochs_and_not_for_seeds(toy):
     toy.epochs = 1
     toy.study_json["budget"]["epochs"] = 1

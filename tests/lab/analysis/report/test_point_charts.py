@@ -57,3 +57,13 @@ def test_the_front_has_the_points_that_none_beats_for_less(higher, labels):
         {"label": list("abcd"), "cost": [1, 2, 3, 4], "loss": [3.0, 3.5, 2.0, 1.0]}
     ).with_columns(higher_is_better=pl.lit(higher))
     assert "".join(front_of(points, "cost")["label"]) == labels
+
+
+def test_a_model_of_counts_is_named_below_a_chart_of_costs(toy):
+    for name, losses in LOSSES.items():
+        toy.add_point(name, losses, parameters=PARAMETERS[name])
+    toy.add_point("counts", [9.0, 9.0], parameters=0)
+    toy.study_json["points"][-1]["baseline"] = True
+    chart = figures(load_study(toy.write()), study_ranking(toy.path).frame)["cost-parameters"]
+    assert {row["label"] for row in values_of(chart)} == {f"cut {name}" for name in LOSSES}
+    assert "not shown: cut counts" in chart["title"]["subtitle"]
