@@ -61,7 +61,9 @@ def runs(study: Path | str | Named) -> pl.DataFrame:
     """
     path = find_study(study)
     frame = run_frame(load_study(path))
-    folder = pl.lit(f"{path}/") + pl.col("run") if path.is_dir() else pl.lit(None, pl.String)
+    folder = pl.lit(None, pl.String)
+    if path.is_dir():
+        folder = pl.lit(f"{path}/") + pl.col("run")
     return frame.with_columns(folder=folder)
 
 
@@ -98,12 +100,10 @@ def curves(study: Path | str | Named) -> pl.DataFrame:
 def run_frame(folder: StudyFolder) -> pl.DataFrame:
     """Return the frame of `runs` without `folder`, in the order of the study's points."""
     study = folder.study
-    points = pl.DataFrame(
-        [(i, p["id"], p["label"], p["id"] == study.get("reference"))
-         for i, p in enumerate(study["points"])],
-        {"place": pl.Int64, "point": pl.String, "label": pl.String, "reference": pl.Boolean},
-        orient="row",
-    )  # fmt: skip
+    names = [(point["id"], point["label"]) for point in study["points"]]
+    points = pl.DataFrame(names, {"point": pl.String, "label": pl.String}, orient="row")
+    points = points.with_row_index("place")
+    points = points.with_columns(reference=pl.col("point") == study.get("reference", ""))
     chosen = chosen_runs(study)
     epochs = _events(folder, "epoch").rename(NAMES).group_by("run").agg(
         pl.col("epoch").max().alias("epochs"), pl.col("seconds").sum(),
@@ -156,10 +156,12 @@ class Ranking(ReportFrame):
             return text
         from lmzoo.lab.analysis.report.forest import forest_chart, forest_picture
 
-        parts = [p for p in self.partition_by(TABLE_KEYS, maintain_order=True) if forest_chart(p)]
-        # An image has its own styles, so that the notebook keeps its colours.
-        data = [base64.b64encode(forest_picture(part).encode()).decode() for part in parts]
-        images = "".join(f'<img src="data:image/svg+xml;base64,{text}">' for text in data)
+        images = ""
+        for part in self.partition_by(TABLE_KEYS, maintain_order=True):
+            if forest_chart(part):
+                # An image has its own styles, so that the notebook keeps its colours.
+                data = base64.b64encode(forest_picture(part).encode()).decode()
+                images += f'<img src="data:image/svg+xml;base64,{data}">'
         return images + text
 
 

@@ -248,7 +248,9 @@ def _superseded(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFra
 def _with_warnings(study: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
     data = study.get("data") or {}
     warnings = [*data.get("warnings", ()), *lines]
-    return {**study, "data": {**data, "warnings": warnings}} if warnings else study
+    if not warnings:
+        return study
+    return {**study, "data": {**data, "warnings": warnings}}
 
 
 def _confirmed(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
@@ -272,9 +274,10 @@ def read_study(path: Path) -> dict[str, Any]:
         raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
     study = files.read_json(path / files.STUDY)
     if not isinstance(study, dict):
-        inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
         hint = "run a sweep first; lmzoo judge ranks results of Ray Tune and other programs"
-        hint = f"the studies inside it are: {', '.join(inside)}" if inside else hint
+        inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
+        if inside:
+            hint = f"the studies inside it are: {', '.join(inside)}"
         raise UserError(f"{str(path)!r} has no readable {files.STUDY}; {hint}")
     return _checked(study, path / files.STUDY)
 
@@ -294,8 +297,9 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Count
     damaged lines by run.
     """
     texts = list(texts)
+    damaged = Counter[str]()
     try:
-        frame, damaged = _parse_together(texts), Counter[str]()
+        frame = _parse_together(texts)
     except pl.exceptions.ComputeError:
         frame, damaged = _parse_lines(texts)
     return frame.drop_nulls(KEY).filter(pl.struct(*KEY).is_last_distinct()), damaged
@@ -303,8 +307,10 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Count
 
 def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
     """Parse all lines in one pass; a polars ComputeError if one is damaged or is no record."""
-    closed = [text if text.endswith(b"\n") or not text else text + b"\n" for _, text in texts]
-    lines, data = [text.count(b"\n") for text in closed], b"".join(closed)
+    # The last line of a run that was killed may have no end.
+    closed = [text.removesuffix(b"\n") + b"\n" * bool(text) for _, text in texts]
+    lines = [text.count(b"\n") for text in closed]
+    data = b"".join(closed)
     if not all(map(files.is_sealed, data.split(b"\n"))):
         raise pl.exceptions.ComputeError("a line has no checksum, or another one")
     frame = pl.read_ndjson(data, schema=EVENT_SCHEMA)
@@ -319,7 +325,8 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
 
 def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
     """Parse line by line; return the events and the numbers of damaged lines by run."""
-    rows, damaged = [], Counter[str]()
+    rows = []
+    damaged = Counter[str]()
     for run, text in texts:
         for record in files.parse_lines(text, run):
             if record is None:

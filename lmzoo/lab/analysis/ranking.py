@@ -154,18 +154,14 @@ def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFra
 
 def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
     chosen = study["chosen"]
-    rows = [
-        {
-            "point": point["id"],
-            "label": point["label"],
-            "aliases": point.get("aliases", []),
-            "setting": json.dumps(own["setting"]) if own else None,
-            "edge": own.get("edge", []),
-            "equations": point.get("equations", []),
-        }
-        for point in study["points"]
-        for own in [chosen.get(point["id"], {})]
-    ]
+    rows = []
+    for point in study["points"]:
+        row = {"point": point["id"], "label": point["label"]}
+        row |= {name: point.get(name, []) for name in ("aliases", "equations")}
+        own = chosen.get(point["id"])
+        if own is not None:
+            row |= {"setting": json.dumps(own["setting"]), "edge": own.get("edge", [])}
+        rows.append({"setting": None, "edge": [], **row})
     texts = pl.List(pl.String)
     schema = {"point": pl.String, "label": pl.String, "aliases": texts}
     return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts, "equations": texts})
@@ -193,8 +189,11 @@ def _add_derived_columns(
         "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
     order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
-    asked, is_metric = study.get("asked", {}), pl.col("score") == METRIC
-    unit = asked.get("unit") or asked.get("metric", "")
+    is_metric = pl.col("score") == METRIC
+    asked = study.get("asked", {})
+    unit = asked.get("unit")
+    if not unit:
+        unit = asked.get("metric", "")
     table = table.with_columns(
         floor=pl.col(f"floor_{metric}"),
         marks=pl.concat_list(
@@ -250,15 +249,18 @@ def _point_accuracies(confirm: pl.DataFrame) -> pl.DataFrame:
 
 def accuracy_lines(table: pl.DataFrame) -> list[str]:
     """Return what the accuracies of a ranking are, in one line; [] without any."""
-    ceilings = table.drop_nulls("accuracy")["ceiling"].drop_nulls().unique().sort()
-    if not table["accuracy"].count():
+    measured = table.drop_nulls("accuracy")
+    if measured.is_empty():
         return []
-    best = " and ".join(f"{ceiling:.1%}" for ceiling in ceilings)
-    known = f"; no model can exceed {best}" if best else ""
-    return [
+    line = (
         "accuracy: share of scored tokens that the model holds most probable, mean over seeds "
-        f"(worst to best seed){known}"
-    ]
+        "(worst to best seed)"
+    )
+    ceilings = measured["ceiling"].drop_nulls().unique().sort()
+    best = " and ".join(f"{ceiling:.1%}" for ceiling in ceilings)
+    if best:
+        line += f"; no model can exceed {best}"
+    return [line]
 
 
 BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
@@ -311,7 +313,9 @@ def add_statistics(
     ends = {end: pl.when(pl.col(end) > 0).then(of(end, "rank")) for end, of in others.items()}
     part = part.with_columns(**ends, higher_is_better=False)
     part = add_baseline_columns(part, losses, tuning)
-    return maximized(part, "ranking") if is_maximized(study) else part
+    if is_maximized(study):
+        return maximized(part, "ranking")
+    return part
 
 
 def tuning_sds(part: pl.DataFrame, study: Mapping[str, Any]) -> Array:
@@ -399,7 +403,7 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
     A point whose model leaks may lose, but not win. The losses (P, S) and `tuning_sd` (P,) are
     those of `compared`.
     """
-    models = [json.loads(text) if text else {} for text in table["model"]]
+    models = [json.loads(text or "{}") for text in table["model"]]
     own = pl.Series([model.get("name") != FIVE_GRAM["name"] for model in models], dtype=pl.Boolean)
     found = [
         i
@@ -411,26 +415,22 @@ def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -
         nothing = {name: pl.lit(None, pl.Float64) for name in BASELINE_COLUMNS[1:]}
         return table.with_columns(kn5=pl.lit(None, pl.String), **nothing)
     c = compared(losses, found[0], family=own.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
-    numbers = pl.DataFrame({"d": c.mean, "low": c.low, "high": c.high, "sign": c.sign})
-    d, low, high, sign = (numbers.fill_nan(None)[name] for name in ("d", "low", "high", "sign"))
-    rows = zip(own, d, sign, table["leaks"] != "", low, strict=True)
-    words = [
-        None if not compares or x is None
-        else LOSES if side > 0
-        else None if leaks
-        else WINS if side < 0
-        else ONE_SEED if end is None
-        else UNDECIDED
-        for compares, x, side, leaks, end in rows
-    ]  # fmt: skip
-    columns = (pl.Series(words, dtype=pl.String), d, low, high)
-    return table.with_columns(
-        pl.when(own).then(column).alias(name)
-        for name, column in zip(BASELINE_COLUMNS, columns, strict=True)
-    )
+    difference, low, high = (pl.Series(x).fill_nan(None) for x in (c.mean, c.low, c.high))
+    sign = pl.Series(c.sign)
+    word = (
+        pl.when(difference.is_null()).then(None)
+        .when(sign > 0).then(pl.lit(LOSES))
+        .when(table["leaks"] != "").then(None)
+        .when(sign < 0).then(pl.lit(WINS))
+        .when(low.is_null()).then(pl.lit(ONE_SEED))
+        .otherwise(pl.lit(UNDECIDED))
+    )  # fmt: skip
+    columns = zip(BASELINE_COLUMNS, (word, difference, low, high), strict=True)
+    return table.with_columns(pl.when(own).then(column).alias(name) for name, column in columns)
 
 
 def baseline_name(frame: pl.DataFrame) -> str:
     """Return what the rows of a table are compared with."""
-    chosen = frame["label"].str.ends_with(TEXT_BASELINE_NAME).any()
-    return TEXT_BASELINE_NAME if chosen else FIVE_GRAM_NAME
+    if frame["label"].str.ends_with(TEXT_BASELINE_NAME).any():
+        return TEXT_BASELINE_NAME
+    return FIVE_GRAM_NAME

@@ -104,12 +104,9 @@ def forest_charts(ranked: pl.DataFrame) -> list[Any]:
     return [chart for chart in map(forest_chart, parts) if chart is not None]
 
 
-def forest_chart(part: pl.DataFrame, first: int = 0, last: int | None = None) -> Any:
-    """Return the plot of one table, with the margin as a band; None without differences.
-
-    It has the rows from the first one up to the last one, which is not included.
-    """
-    rows = forest_rows(part)[first:last]
+def forest_chart(part: pl.DataFrame) -> Any:
+    """Return the plot of one table, with the margin as a band; None without differences."""
+    rows = forest_rows(part)
     if sum(row["difference"] is not None for row in rows) < 2:
         return None
     labels = {row["label"]: row["note"] for row in rows}

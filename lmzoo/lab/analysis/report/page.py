@@ -9,7 +9,6 @@ import polars as pl
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, load_study
-from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import TITLE, study_ranking
 from lmzoo.lab.analysis.render import Report, render
 from lmzoo.lab.analysis.report.facts import cost_line, recipe_section
@@ -31,8 +30,6 @@ CHARTS = {
     "The search": ("importance", "tuning-"),
 }
 """Section -> first letters of the names of its charts in `curve_charts`; the search is folded."""
-FIRST_ROWS = 60
-"""Points of a forest plot that are shown at first."""
 NO_CHARTS = "The page has no charts: the extra `figures` of lmzoo draws them."
 
 
@@ -67,31 +64,25 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
 
 
 def _forests(folder: StudyFolder, ranked: pl.DataFrame) -> str:
-    from lmzoo.lab.analysis.report.forest import forest_chart
+    from lmzoo.lab.analysis.report.forest import forest_charts
     from lmzoo.lab.analysis.report.two_costs import two_costs_chart
 
-    shown = ""
-    for part in ranked.partition_by(TABLE_KEYS, maintain_order=True):
-        chart = forest_chart(part, last=FIRST_ROWS)
-        if chart is None:
-            continue
-        shown += chart_figure(chart)
-        if len(part) > FIRST_ROWS:
-            rest = chart_figure(forest_chart(part, FIRST_ROWS))
-            shown += folded(f"{len(part) - FIRST_ROWS} more points", rest)
+    charts = forest_charts(ranked)
     two_costs = two_costs_chart(folder, ranked)
     if two_costs is not None:
-        shown += chart_figure(two_costs)
-    return shown
+        charts.append(two_costs)
+    return "".join(map(chart_figure, charts))
 
 
 def _ranking(folder: StudyFolder, report: Report) -> str:
     """Return the tables, and the table as a file."""
-    left = {label: lines for label, lines in report.frame.select("label", "equations").iter_rows()}
+    left = dict(report.frame.select("label", "equations").iter_rows())
     equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
     tables = ""
     for table in report.tables:
-        kind = "sortable" if table.header[0] == "rank" else ""
+        kind = ""
+        if table.header[0] == "rank":
+            kind = "sortable"
         if table.title.startswith(TITLE):
             tables += folded(table.title, html_table(table, kind=kind))
         else:
@@ -111,8 +102,9 @@ def _curves(folder: StudyFolder, ranked: pl.DataFrame) -> list[Section]:
     from lmzoo.lab.analysis.report.curve_charts import curve_charts
 
     charts = curve_charts(folder, ranked)
-    sections = []
+    sections: list[Section] = []
     for title, start in CHARTS.items():
         body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))
-        sections += [Section(title, body, folded=bool(sections))] if body else []
+        if body:
+            sections.append(Section(title, body, folded=bool(sections)))
     return sections

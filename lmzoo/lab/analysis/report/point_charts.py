@@ -20,8 +20,6 @@ COSTS = {
     "seconds": "seconds of training of a run",
 }
 """Column of a ranking -> the title of its axis."""
-MOST_DOTS = 200
-"""Seeds of a point that have a dot: a browser is slow with more than some thousands."""
 WIDE = 4
 """An axis on which the largest cost is more than this multiple of the least one is logarithmic."""
 
@@ -36,18 +34,14 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
         label: "" for label, group in hues.groups.items() if label in measured and group != BASELINE
     }
     own = losses.filter(pl.col("label").is_in([*labels]))
-    first = own.filter(pl.int_range(pl.len()).over("label") < MOST_DOTS)
     means = own.group_by("label", maintain_order=True).agg(pl.col("loss").mean())
-    whose = "seeds"
-    if len(first) < len(own):
-        whose = f"the first {MOST_DOTS} seeds"
     return chart_of(
-        "seeds", "seeds", [f"dots: {whose}; lines: means of all"],
+        "seeds", "seeds", ["dots: seeds; lines: their means"],
         labels=label_rows(labels),
-        scale={**scale_of(first["loss"]), "padding": 8},
+        scale={**scale_of(own["loss"]), "padding": 8},
         hues=hues,
         what=what,
-        dots=hues.rows(first),
+        dots=hues.rows(own),
         means=hues.rows(means),
     )  # fmt: skip
 

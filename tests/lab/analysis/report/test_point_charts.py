@@ -5,7 +5,6 @@ import pytest
 
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.analysis.report import point_charts
 from lmzoo.lab.analysis.report.figure import figures
 from lmzoo.lab.analysis.report.point_charts import front_of
 
@@ -33,16 +32,6 @@ def test_each_seed_is_a_dot_at_its_loss(charts):
         for seed, loss in enumerate(losses, start=1)
     }
     assert found == pytest.approx(expected)
-
-
-def test_more_seeds_than_dots_are_said_and_all_count_in_the_mean(toy, monkeypatch):
-    toy.add_point("full", [1.0, 2.0, 9.0])
-    monkeypatch.setattr(point_charts, "MOST_DOTS", 2)
-    chart = figures(load_study(toy.path), study_ranking(toy.path).frame)["seeds"]
-    rows = values_of(chart)
-    assert sorted(row["seed"] for row in rows if "seed" in row) == [1, 2]
-    assert [row["loss"] for row in rows if "seed" not in row] == [4.0]
-    assert chart["title"]["subtitle"] == ["dots: the first 2 seeds; lines: means of all"]
 
 
 def test_only_costs_in_which_points_differ_have_a_chart(charts):
