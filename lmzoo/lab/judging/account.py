@@ -103,7 +103,7 @@ class Question:
 
     def needed(self, head: pl.DataFrame) -> list[str]:
         """Return the columns that an account of a history needs, by its first rows."""
-        named = {*_named(self), *filter(None, [self.best])}
+        named = {*_named(self)}
         has_seed = self.seed or any(map(SEED_NAME.fullmatch, head.columns))
         is_stated = any(re.fullmatch(GOALS, name) for name in head.columns)
         if self.step is None or not has_seed or is_stated or not named <= {*head.columns}:
@@ -171,7 +171,7 @@ def account(results: Any, question: Question) -> Account:
     settings = settings_of(frame, _named(q))
     rows, said = without_tuning(frame, rows, settings, confirming(results, q))
     notes += said
-    free = [c for c in frame.columns if c not in {*_named(q), q.best, *source.twice}]
+    free = [c for c in frame.columns if c not in {*_named(q), *source.twice}]
     if q.step is None and key is None:
         _check_history(frame, [c for c in free if c in facts], rows)
         if repeated := len(frame) - frame.n_unique():
@@ -222,8 +222,10 @@ def _counted(rows: pl.DataFrame, runs: pl.DataFrame, q: Question, notes: list[st
 
 
 def _named(q: Question) -> list[str]:
-    """Return the columns that a question names."""
-    asked = (*q.columns, q.metric, q.seed, q.step)
+    """Return the columns that a question names; the best row may be that of the metric."""
+    asked = [*q.columns, q.metric, q.seed, q.step]
+    if q.best not in asked:
+        asked.append(q.best)
     return [name for name in asked if name is not None]
 
 
@@ -261,8 +263,7 @@ def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str
         raise UserError("by names no column; give the ones that say which variant was trained")
     named = _named(q)
     read = [c for c in source.twice if is_state(c) or (not q.seed and SEED_NAME.fullmatch(c))]
-    best = [q.best] if q.best is not None and q.best not in named else []
-    for name in dict.fromkeys((*named, *best, *read)):
+    for name in dict.fromkeys((*named, *read)):
         if name not in frame.columns:
             known_names = [column for column in frame.columns if "\0" not in column]
             raise UserError(f"no column {name!r}{near(name, known_names)}")
@@ -275,7 +276,7 @@ def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str
                 f"column {name!r} is named twice; each of --by, --metric, --seed and --step "
                 "needs a column of its own"
             )
-    return [*named, *best]
+    return named
 
 
 def _rows(
@@ -371,10 +372,7 @@ def _said_of_runs(
     lost = [f"{name}, {word} {key}" if name else f"{word} {key}" for name, key in left.rows()]
     if lost:
         yield f"left out, as {' or '.join(q.columns)} is empty: {some(sorted(lost))}"
-    if source.others:
-        judged = dict(known.select("name", "value").rows())
-    else:
-        judged = {}
+    judged = dict(known.select("name", "value").rows())
     texts = list[str]()
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
