@@ -44,7 +44,13 @@ LINE = 13
 """Pixels of a line of names."""
 ENDS = "ends"
 """The layers of the names, and the mark of a chart that has them."""
-TOP = {"orient": "top", "title": None, "symbolType": "circle", "symbolOpacity": 1}
+TOP = {
+    "orient": "top",
+    "title": None,
+    "symbolType": "stroke",
+    "symbolSize": 300,
+    "symbolOpacity": 1,
+}
 """The legend of verdicts above curves that have names."""
 
 
