@@ -152,7 +152,7 @@ def _perplexity_per_word(model: LanguageModel, losses: Losses, words: int | None
     nats = losses.token * losses.tokens / words
     if nats >= 700:  # its exponential is no number
         return ""
-    return f", perplexity per word {math.exp(nats):.2f}"
+    return f", perplexity per word {math.exp(nats):,.6g}"
 
 
 def describe_score(model: LanguageModel, losses: Losses) -> str:
