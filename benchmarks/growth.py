@@ -29,7 +29,7 @@ from typing import Annotated, Any, NamedTuple
 
 import polars as pl
 import typer
-from growth_rivals import ASKED, DUCKDB, TRACKERS, missing
+from growth_rivals import ASKED, BY_COLUMN, DUCKDB, TRACKERS, missing
 
 from lmzoo.base.command_line import run_command
 from lmzoo.base.streams import echo
@@ -196,7 +196,7 @@ def commands(store: Path, python: str, lacks: list[str], *, is_whole: bool) -> d
     """
     lmzoo = [sys.executable, "-m", "lmzoo"]
     table = str(_table(store))
-    asked = ["--by", "variant", "--seed", "seed", *ASKED]
+    asked = [*BY_COLUMN, "loss", *ASKED]
     figure = ["--out", f"{store}.svg", "--kind", "forest"]
     found = {
         START: [sys.executable, "-c", "import polars"],

@@ -14,7 +14,7 @@ Loss = tuple[str, int, float]
 """Variant, seed and loss of a run."""
 STEPS = 20
 """Points of a curve in TensorBoard's files."""
-ASKED = ("--metric", "loss", "--lower-is-better", "--margin", "0.02")
+ASKED = ("--lower-is-better", "--margin", "0.02")
 
 
 class Tracker(NamedTuple):
@@ -61,7 +61,7 @@ def write_mlflow(path: Path, losses: Sequence[Loss]) -> None:
         files = {
             "meta.yaml": (
                 f"artifact_uri: .\nend_time: 2\nentry_point_name: ''\nexperiment_id: '0'\n"
-                f"lifecycle_stage: active\nrun_id: {run.name}\nrun_name: r{place}\n"
+                f"lifecycle_stage: active\nrun_id: '{run.name}'\nrun_name: r{place}\n"
                 f"source_name: ''\nsource_type: 4\nsource_version: ''\nstart_time: {place}\n"
                 f"status: 3\ntags: []\nuser_id: x\n"
             ),
@@ -95,12 +95,12 @@ def write_tensorboard(path: Path, losses: Sequence[Loss]) -> None:
         folder.joinpath(f"events.out.tfevents.1.host.{place}").write_bytes(data.getvalue())
 
 
-BY_COLUMN = ("--by", "variant", "--seed", "seed")
+BY_COLUMN = ("--by", "variant", "--seed", "seed", "--metric")
 TRACKERS = (
     Tracker(
         "Optuna",
         write_optuna,
-        BY_COLUMN,
+        (*BY_COLUMN, "value"),
         "optuna",
         "trials_dataframe()",
         """
@@ -112,7 +112,7 @@ print(study.trials_dataframe().groupby("params_variant")["value"].agg(["mean", "
     Tracker(
         "mlruns",
         write_mlflow,
-        BY_COLUMN,
+        (*BY_COLUMN, "loss"),
         "mlflow",
         "mlflow.search_runs()",
         """
@@ -127,7 +127,7 @@ print(runs.groupby("params.variant")["metrics.loss"].agg(["mean", "std"]))
     Tracker(
         "TensorBoard",
         write_tensorboard,
-        ("--by", "part1", "--seed", "part2"),
+        ("--by", "part1", "--seed", "part2", "--metric", "loss"),
         "tensorboard",
         "EventFileLoader",
         """
