@@ -118,7 +118,7 @@ CELL = """
 import ray
 from ray import tune
 import lmzoo
-ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False)
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
 def train(settings, seed, epochs):
     for epoch in range(1, epochs + 1):
         yield {{"epoch": epoch, "valid": settings["rate"] / epoch}}
