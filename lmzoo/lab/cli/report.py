@@ -66,7 +66,8 @@ def records(
     if action is Action.SAVE:
         size = save_study(source, target)
         echo(f"{target}: {size / 1000:.0f} kB")
-        if line := commits_line(load_study(target).runs.collect()):
+        line = commits_line(load_study(target).runs.collect())
+        if line:
             echo(f"WARNING: {target}: {line}", err=True)
     else:
         echo(f"{target}: {restore_study(source, target)} runs")

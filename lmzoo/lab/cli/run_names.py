@@ -44,20 +44,26 @@ def find_run(text: str, runs: Path = files.RUNS) -> Path:
 
 def find_studied(text: str, runs: Path = files.RUNS) -> tuple[Path, str]:
     """Return the study that a text names, and the point or ""; errors are those of `find_study`."""
-    study, _, point = (text, "", "") if S3_SCHEME.match(text) else text.partition(":")
+    study = text
+    point = ""
+    if not S3_SCHEME.match(text):  # the colon of s3:// is none of ours
+        study, _, point = text.partition(":")
     return files.find_study(study, runs), point
 
 
 def _best_seed(study: Path, text: str) -> Path:
     """Return the confirm run of a point with the lowest validation loss."""
-    content = files.read_json(study / files.STUDY) if study.is_dir() else None
+    content = None
+    if study.is_dir():
+        content = files.read_json(study / files.STUDY)
     if not isinstance(content, dict):
         raise UserError(f"{study} is not the folder of a study, so it has no weights of a point")
     chosen: Mapping[str, Any] = content["chosen"]
     models = {}
     for point, choice in chosen.items():
         configs = (read_config(study, run) for run in checked(choice["runs"]))
-        if config := next(filter(None, configs), None):
+        config = next(filter(None, configs), None)
+        if config is not None:
             models[point] = config["model"]
     point = find_point(named_points(content, models)["points"], text)
     names = chosen.get(point["id"], {"runs": ()})["runs"]

@@ -8,12 +8,16 @@ FOLDERS = (PACKAGE / "shipped_studies", PACKAGE.parent / "sweeps")
 
 def shipped_studies() -> dict[str, Path]:
     """Return name -> file of the studies that this installation has."""
-    paths = next((found for folder in FOLDERS if (found := sorted(folder.glob("*.py")))), [])
-    return {path.stem: path for path in paths}
+    for folder in FOLDERS:
+        paths = sorted(folder.glob("*.py"))
+        if paths:
+            return {path.stem: path for path in paths}
+    return {}
 
 
 def shipped_cluster() -> str:
     """Return the file of a cluster of machines that SSH reaches."""
     copied = FOLDERS[0] / "onprem.yaml"
-    path = copied if copied.exists() else PACKAGE.parent / "clusters" / "onprem.yaml"
-    return path.read_text("utf-8")
+    if copied.exists():
+        return copied.read_text("utf-8")
+    return (PACKAGE.parent / "clusters" / "onprem.yaml").read_text("utf-8")

@@ -48,7 +48,8 @@ def find_studies(spec: str) -> tuple[Study, ...]:
             raise UserError(f"no study or module {spec!r}{near(spec, known)}")
         spec = str(known[spec])
     module = import_source(spec)
-    if isinstance(study := getattr(module, "STUDY", None), Study):
+    study = getattr(module, "STUDY", None)
+    if isinstance(study, Study):
         return (study,)
     values = getattr(module, "STUDIES", vars(module).values())
     studies = tuple(value for value in values if isinstance(value, Study))

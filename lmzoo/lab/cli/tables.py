@@ -38,8 +38,10 @@ def print_report(report: "Report", format: str) -> None:
 
     width = shutil.get_terminal_size((100, 40)).columns
     echo(render(report, format, width=width, colour=sys.stdout.isatty()))
-    if format == "csv" and (note := csv_note(report)):
-        echo(note, err=True)
+    if format == "csv":
+        note = csv_note(report)
+        if note:
+            echo(note, err=True)
 
 
 Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
