@@ -392,24 +392,31 @@ def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
     The splits of the data are one run.
     """
-    inside = [own for own in value.values() if isinstance(own, Mapping)]
-    if inside and all({"steps", "values"} <= own.keys() for own in inside):  # Sacred
-        named = {k: own for k, own in value.items() if isinstance(own, Mapping)}
-        steps = dict.fromkeys(step for own in inside for step in own["steps"])
-        known = {k: dict(zip(v["steps"], v["values"], strict=True)) for k, v in named.items()}
-        return [{"step": s, **{k: own.get(s) for k, own in known.items()}} for s in steps]
-    lists = {f"{k}.{name}": x for k, own in value.items() if isinstance(own, Mapping)
-             for name, x in own.items()}  # fmt: skip
-    if len(inside) == len(value) and lists and all(isinstance(x, list) for x in lists.values()):
-        rows = objects_of(lists)  # evals_result of LightGBM and XGBoost
-        return [{"iteration": i, **row} for i, row in enumerate(rows)]
-    shared = set.intersection(*map(set, inside)) if inside else set()
-    if len(inside) < len(value) or not shared or all(re.fullmatch(SPLIT, k) for k in value):
+    inside = {name: own for name, own in value.items() if isinstance(own, Mapping)}
+    if inside and all({"steps", "values"} <= own.keys() for own in inside.values()):  # Sacred
+        return _series(inside)
+    if not inside or len(inside) < len(value):
         return [value]
-    if all(name.isdecimal() for own in inside for name in own):  # pandas: column -> row -> value
-        rows = dict.fromkeys(row for own in inside for row in own)
-        return [{name: own.get(row) for name, own in value.items()} for row in rows]
-    return [{NAME: name, RUN: own} for name, own in value.items()]
+    cells = {f"{name}.{key}": cell for name, own in inside.items() for key, cell in own.items()}
+    if cells and all(isinstance(cell, list) for cell in cells.values()):
+        # evals_result of LightGBM and XGBoost
+        return [{"iteration": i, **row} for i, row in enumerate(objects_of(cells))]
+    shared = set.intersection(*map(set, inside.values()))
+    are_splits = all(re.fullmatch(SPLIT, name) for name in inside)
+    if are_splits or not shared:
+        return [value]
+    if all(key.isdecimal() for own in inside.values() for key in own):
+        # pandas: column -> row -> value
+        rows = dict.fromkeys(row for own in inside.values() for row in own)
+        return [{name: own.get(row) for name, own in inside.items()} for row in rows]
+    return [{NAME: name, RUN: own} for name, own in inside.items()]
+
+
+def _series(metrics: Mapping[str, Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return a row for each step of metrics that have steps of their own."""
+    steps = dict.fromkeys(step for own in metrics.values() for step in own["steps"])
+    known = {k: dict(zip(own["steps"], own["values"], strict=True)) for k, own in metrics.items()}
+    return [{"step": step, **{k: own.get(step) for k, own in known.items()}} for step in steps]
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
