@@ -57,6 +57,15 @@ def test_packs_of_two_sizes_tell_what_a_larger_pack_costs(slope):
     assert of_one_size.cost("a", slope).seconds(8) == expected, "the assumption decides"
 
 
+def test_each_epoch_changes_what_is_known_of_its_shape_and_of_new_ones():
+    pace = after(1, lambda *_: 2.0)
+    before = [pace.cost(shape, 1.0).each for shape in ("a", "new", "other")]
+    assert before == pytest.approx([2.0, 2.0, 2.0])
+    pace.add("a", 1, 8.0, worker="w")
+    known, new, other = (pace.cost(shape, 1.0).each for shape in ("a", "new", "other"))
+    assert known > new == other > 2.0
+
+
 def load(runs, cost, limit=100, epochs=10, key="a"):
     return Load(key, runs, epochs, cost, limit)
 
