@@ -1,8 +1,11 @@
 """What the console prints: a table that fits a terminal, plain lines elsewhere, JSON, nothing."""
 
+import contextlib
 import dataclasses
 import io
 import json
+import sys
+import threading
 import time
 
 import pytest
@@ -10,6 +13,7 @@ from rich.console import Console as RichConsole
 
 from lmzoo import Point
 from lmzoo.base.errors import UserError
+from lmzoo.lab.cluster.connection import _WithoutRay
 from lmzoo.lab.cluster.resources import Resources
 from lmzoo.lab.study import trainable
 from lmzoo.lab.study.planner import Planner
@@ -36,6 +40,17 @@ def make_console(planner, *, terminal=False, **options) -> Console:
     console.fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
     console.workers = lambda: 1
     return console
+
+
+def test_what_ray_prints_does_not_reach_a_terminal_and_what_a_listener_prints_does():
+    stderr = RichConsole(file=io.StringIO(), force_terminal=True)
+    with contextlib.redirect_stdout(_WithoutRay()), Console(as_json=False, stderr=stderr):
+        of_ray = threading.Thread(target=print, args=("(raylet) died",), name="ray_listen")
+        of_ray.start()
+        of_ray.join()
+        sys.stdout.write("an epoch\n")
+    written = stderr.file.getvalue()
+    assert ("raylet" in written, "an epoch" in written) == (False, True)
 
 
 def panel(console, width=120, height=40) -> list[str]:

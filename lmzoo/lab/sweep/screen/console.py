@@ -65,7 +65,13 @@ class Console:
             return self
         # JSON lines on the same terminal would break the table.
         if self.stderr.is_terminal and not self.as_json:
-            self._live = Live(get_renderable=self.panel, console=self.stderr, refresh_per_second=2)
+            # `cluster` has a stdout of its own, which leaves out what Ray prints.
+            self._live = Live(
+                get_renderable=self.panel,
+                console=self.stderr,
+                refresh_per_second=2,
+                redirect_stdout=False,
+            )
             self._live.start()
         else:
             threading.Thread(target=self._print_progress, daemon=True).start()
