@@ -27,13 +27,16 @@ from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.functional.parameters import Draw, Undecayed, draw_matrices, uniform
 from lmzoo.functional.precision import HALF, single
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
-from lmzoo.types import Shape
+from lmzoo.types import Hidden, Shape
 
 Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
 OutputAndState = tuple[Tensor, State]
+Starts = Float[Tensor, "B S"]
+"""Initial vectors of all layers, side by side."""
+Outputs = Float[Tensor, "B T H"]
 Parts = dict[str, Tensor]
 """Tensors by name: blocks of a projected input (q, k, v, ..), or windows of convolutions."""
 
@@ -98,16 +101,14 @@ class Cell(nn.Module, ABC):
         """Compute the part of the steps that depends on the inputs only, for all positions."""
 
     @abstractmethod
-    def step(
-        self, projected: Float[Tensor, "B G"], state: State
-    ) -> tuple[Float[Tensor, "B H"], State]:
+    def step(self, projected: Float[Tensor, "B G"], state: State) -> tuple[Hidden, State]:
         """Compute one time step from the projected input: (output, next state)."""
 
-    def initial_state(self, start: Float[Tensor, "B S"]) -> State:
+    def initial_state(self, start: Starts) -> State:
         """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
         return self.shift_start(start).chunk(self.num_state_vectors, dim=-1)
 
-    def shift_start(self, start: Float[Tensor, "B S"]) -> Float[Tensor, "B S"]:
+    def shift_start(self, start: Starts) -> Starts:
         """Return the start vector in units of the state."""
         if self.zero_start:
             return start - self.zero_start
@@ -122,26 +123,26 @@ class Cell(nn.Module, ABC):
         return vectors
 
     @in_single_precision
-    def scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
+    def scan(self, x: Inputs, start: Starts) -> Outputs:
         """Return the outputs of all steps, from the initial states `start`."""
         outputs = self.fast_scan(x, start)
         if outputs is None:
             return self.naive_scan(x, start)
         return outputs
 
-    def fast_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"] | None:
+    def fast_scan(self, x: Inputs, start: Starts) -> Outputs | None:
         """Compute `scan` with a kernel; None without one for this variant, device and dtype."""
         done = self.fast_scan_from(x, self.initial_state(start))
         if done is None:
             return None
         return done[0]
 
-    def naive_scan(self, x: Inputs, start: Float[Tensor, "B S"]) -> Float[Tensor, "B T H"]:
+    def naive_scan(self, x: Inputs, start: Starts) -> Outputs:
         """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
         return self.naive_scan_from(x, self.initial_state(start))[0]
 
     @in_single_precision
-    def scan_from(self, x: Inputs, state: State) -> tuple[Float[Tensor, "B T H"], State]:
+    def scan_from(self, x: Inputs, state: State) -> tuple[Outputs, State]:
         """Return the outputs of all steps from a state, and the state after them.
 
         Gradients pass through the outputs; the returned state is detached.
@@ -189,7 +190,7 @@ class Cell(nn.Module, ABC):
         return take_rows(projected.table, projected.tokens)
 
     @in_single_precision
-    def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Float[Tensor, "B H"], State]:
+    def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Hidden, State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
         # `project` works on sequences: here of one token.
         projected = single(self.project(x[:, None]))

@@ -16,6 +16,9 @@ from torch import Tensor
 from lmzoo.cells.base import Cell, Inputs, OutputAndState, State
 from lmzoo.functional.linear_recurrence import linear_recurrence
 
+Elements = Num[Tensor, "*N H"]
+"""One number for each unit, real or complex."""
+
 
 class DiagonalCell(Cell):
     """A cell with an elementwise recurrence; its state is s, (B, H), real or complex."""
@@ -24,8 +27,8 @@ class DiagonalCell(Cell):
 
     @abstractmethod
     def coefficients(
-        self, projected: Float[Tensor, "*N G"], s: Num[Tensor, "*N H"] | None
-    ) -> tuple[Num[Tensor, "*N H"], Num[Tensor, "*N H"]]:
+        self, projected: Float[Tensor, "*N G"], s: Elements | None
+    ) -> tuple[Elements, Elements]:
         """Return a_t and b_t. `s` is s_{t-1}, or None if `reads_state` is false."""
 
     @property
@@ -35,18 +38,18 @@ class DiagonalCell(Cell):
 
     def read(
         self,
-        s: Num[Tensor, "*N H"],
+        s: Elements,
         projected: Float[Tensor, "*N G"],
-        before: Num[Tensor, "*N H"] | None,
+        before: Elements | None,
     ) -> Float[Tensor, "*N H"]:
         """Return the output y_t; `before` is s_{t-1}, or None if `reads_state` is false."""
         return s
 
-    def join(self, state: State) -> Num[Tensor, "*N H"]:
+    def join(self, state: State) -> Elements:
         """Return s from the state's tensors."""
         return state[0]
 
-    def split(self, s: Num[Tensor, "*N H"]) -> State:
+    def split(self, s: Elements) -> State:
         """Return the state's tensors; the inverse of `join`."""
         return (s,)
 

@@ -103,13 +103,18 @@ class LSTM(Cell):
         # The kernel also takes peepholes and a feedback of gates, which this cell has not.
         weights = [self.w.weight_hh.mT, None, None]
         outputs = scan(recurrence, projected, start, weights)
-        h = outputs[0]
-        c = outputs[-1]
-        if not h.shape[1]:
-            # A sequence without positions changes no state.
-            return h, state
-        # A kernel may save more than c, which is its last block.
-        return h, (h[:, -1], c[:, -1, -self.width :])
+        return _with_last_state(outputs, state)
+
+
+def _with_last_state(outputs: list[Tensor], state: State) -> OutputAndState:
+    """Return h of all positions, and (h, c) after them, from what a kernel returns."""
+    h = outputs[0]
+    if not h.shape[1]:
+        # A sequence without positions changes no state.
+        return h, state
+    # A kernel may save more than c, which is its last block.
+    c = outputs[-1][:, -1, -h.shape[-1] :]
+    return h, (h[:, -1], c)
 
 
 def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
@@ -349,11 +354,7 @@ class PeepholeLSTM(Cell):
         weights = [self._full(w.weight_hh).mT, peepholes, feedback]
         projected = recurrence.project(self.project, x)
         outputs = scan(recurrence, projected, start, weights)
-        h = outputs[0]
-        c = outputs[-1]
-        if not h.shape[1]:
-            return h, state
-        return h, (h[:, -1], c[:, -1])
+        return _with_last_state(outputs, state)
 
 
 def _kept(cuts: frozenset[Cut]) -> list[str]:

@@ -36,7 +36,7 @@ from lmzoo.cells.base import CELLS, Heads, Parts, States
 from lmzoo.cells.cuts import Cuts, removed
 from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
 from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size, normed
-from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.matrix_state import Update, scan_by_steps
 from lmzoo.types import Shape
 
 Cut = StrEnum("Cut", "TANH TRANSITION FORGET CONVOLUTION SKIP GATE NORM")
@@ -115,13 +115,8 @@ class M2RNN(MatrixCell):
         return o, matrix
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        outputs = []
-        # By steps: the map and the tanh leave no parallel form.
-        for t in range(update.value.shape[1]):
-            now = update.each(lambda part, t=t: part[:, t])
-            o, matrix = self.step_memory(now, matrix)
-            outputs.append(o)
-        return torch.stack(outputs, dim=1), matrix
+        # The map and the tanh leave no parallel form.
+        return scan_by_steps(self.step_memory, update, matrix)
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         w = self.w

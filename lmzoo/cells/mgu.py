@@ -19,6 +19,7 @@ from lmzoo.functional.parameters import DrawnModule
 from lmzoo.kernels.affine import joint_affine
 from lmzoo.kernels.dispatch import has_gpu_kernels
 from lmzoo.kernels.scan import find_recurrence, scan
+from lmzoo.types import Hidden
 
 
 class Minimal(Cell):
@@ -285,9 +286,7 @@ class PriorCarry(DrawnModule):
         used = max(0, (length - 1) * (length - 2) // 2 - 1)
         return (length**2 - used) * width
 
-    def forward(
-        self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
-    ) -> Float[Tensor, "B H"]:
+    def forward(self, outputs: Float[Tensor, "B s H"], h: Hidden) -> Hidden:
         scores = outputs @ self.key
         if self.prior is not None:
             t = outputs.shape[1]
@@ -313,9 +312,7 @@ class BilinearCarry(DrawnModule):
         self.set_drawn(width, form=(heads, width, width))
         self.mix = nn.Linear(heads, width, bias=False)  # a bias would cancel in the softmax
 
-    def forward(
-        self, outputs: Float[Tensor, "B s H"], h: Float[Tensor, "B H"]
-    ) -> Float[Tensor, "B H"]:
+    def forward(self, outputs: Float[Tensor, "B s H"], h: Hidden) -> Hidden:
         query = torch.einsum("whk,bk->bwh", self.form, h)
         products = torch.einsum("bsh,bwh->bsw", outputs, query)
         weights = self.mix(products).softmax(dim=1)

@@ -22,7 +22,7 @@ from lmzoo.cells.base import (
     Weights,
     keep_drawn,
 )
-from lmzoo.types import Shape
+from lmzoo.types import Hidden, Shape
 
 Unit = StrEnum("Unit", "TANH LSTM GRU")
 """The recurrence of each layer."""
@@ -104,9 +104,7 @@ class GatedFeedback(Cell):
                 cells.append(cell)
         return below, (*hidden, *cells)
 
-    def reset(
-        self, j: int, below: Float[Tensor, "B H"], before: Float[Tensor, "B D H"]
-    ) -> Float[Tensor, "B D"]:
+    def reset(self, j: int, below: Hidden, before: Float[Tensor, "B D H"]) -> Float[Tensor, "B D"]:
         """Return G^{i→j} for every i."""
         from_below = below @ self.w.global_below[j].T
         from_before = before.flatten(1) @ self.w.global_before[j].T
@@ -400,7 +398,7 @@ class GridLSTM(Cell):
 
 def update_memory(
     incoming: Float[Tensor, "B N"], weight: Tensor, bias: Tensor, m: Tensor, squash: Squash
-) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B H"]]:
+) -> tuple[Hidden, Hidden]:
     """Return (h', m') of one dimension."""
     u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
     u = torch.sigmoid(u)

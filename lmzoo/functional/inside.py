@@ -36,6 +36,12 @@ from torch.utils.checkpoint import checkpoint
 
 from lmzoo.functional.logspace import safe_log
 
+Leaves = Float[Tensor, "B n Q"]
+"""log P(w | q) of each word."""
+
+Rules = Float[Tensor, "A M M"]
+"""log P(A → B C)."""
+
 Chart = list[Tensor]
 """By width: (B, n-w+1, M)."""
 
@@ -46,8 +52,8 @@ FINITE_MIN = -1e30
 
 
 def inside(
-    log_leaves: Float[Tensor, "B n Q"],
-    log_rules: Float[Tensor, "A M M"],
+    log_leaves: Leaves,
+    log_rules: Rules,
     limit: int = LIMIT,
 ) -> Chart:
     """Return the chart of all spans."""
@@ -66,7 +72,7 @@ def inside(
 def log_bilinear(
     left: Float[Tensor, "*N K M"],
     right: Float[Tensor, "*N K M"],
-    rules: Float[Tensor, "A M M"],
+    rules: Rules,
 ) -> Float[Tensor, "*N A"]:
     """Return log Σ_kbc exp(rules_abc + left_kb + right_kc), over the K splits of a span."""
     # Splits differ by hundreds of nats, symbols within a split by few. So each split has its own
@@ -139,7 +145,7 @@ def pad(x: Tensor, sides: tuple[int, int]) -> Tensor:
 
 
 def left_corner_closure(
-    log_rules: Float[Tensor, "A M M"],
+    log_rules: Rules,
 ) -> tuple[Float[Tensor, "A A"], Float[Tensor, "A Q"]]:
     """Return R and R L_Q; the inverse is computed in double precision."""
     nonterminals = len(log_rules)
@@ -152,8 +158,8 @@ def left_corner_closure(
 
 
 def prefix_chart(
-    log_leaves: Float[Tensor, "B n Q"],
-    log_rules: Float[Tensor, "A M M"],
+    log_leaves: Leaves,
+    log_rules: Rules,
     chart: Chart,
     limit: int = LIMIT,
 ) -> Chart:
@@ -174,9 +180,9 @@ def prefix_chart(
 
 
 def next_class_log_prob(
-    log_rules: Float[Tensor, "A M M"],
+    log_rules: Rules,
     chart: Chart,
-    like: Float[Tensor, "B n Q"],
+    like: Leaves,
 ) -> Float[Tensor, "B Q M"]:
     """Return log P(X yields a string that begins with w_1..w_n and a word of class q).
 

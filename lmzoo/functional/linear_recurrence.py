@@ -24,6 +24,9 @@ from torch import Tensor
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels, run_kernel
 
+Steps = Num[Tensor, "*N T H"]
+"""One vector for each step, real or complex."""
+
 KERNEL_DTYPES = {
     torch.float32,
     torch.float64,
@@ -33,10 +36,10 @@ KERNEL_DTYPES = {
 
 
 def linear_recurrence(
-    a: Num[Tensor, "*N T H"],
-    b: Num[Tensor, "*N T H"],
+    a: Steps,
+    b: Steps,
     start: Num[Tensor, "*N H"],
-) -> Num[Tensor, "*N T H"]:
+) -> Steps:
     """Return h_1 .. h_T from h_0 = start; all have one dtype."""
     if _has_kernels(b):
         return _Recurrence.apply(a, b, start)
@@ -44,10 +47,10 @@ def linear_recurrence(
 
 
 def doubling_recurrence(
-    a: Num[Tensor, "*N T H"],
-    b: Num[Tensor, "*N T H"],
+    a: Steps,
+    b: Steps,
     start: Num[Tensor, "*N H"],
-) -> Num[Tensor, "*N T H"]:
+) -> Steps:
     """Compute `linear_recurrence` by doubling, in torch operations."""
     step = 1
     first = a[..., :1, :] * start[..., None, :] + b[..., :1, :]

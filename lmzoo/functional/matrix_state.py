@@ -29,18 +29,24 @@ from lmzoo.kernels.dispatch import (
     without_autocast,
 )
 
+HeadKeys = Float[Tensor, "*N n K"]
+"""A key of each head."""
+
+MatrixState = Float[Tensor, "B n K V"]
+"""S of each head."""
+
 
 class Update(NamedTuple):
     """The coefficients of one step, (*N, heads, ..), or of all steps, (*N, T, heads, ..)."""
 
-    query: Float[Tensor, "*N n K"]
-    key: Float[Tensor, "*N n K"]
+    query: HeadKeys
+    key: HeadKeys
     value: Float[Tensor, "*N n V"]
     log_decay: Float[Tensor, "*N n D"]
     """log w ≤ 0; D is K, or 1 for one decay per head."""
-    erase: Float[Tensor, "*N n K"] | None = None
+    erase: HeadKeys | None = None
     """p; None without a delta rule."""
-    probe: Float[Tensor, "*N n K"] | None = None
+    probe: HeadKeys | None = None
     """r."""
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
@@ -60,9 +66,7 @@ def stacked(steps: Sequence[Update]) -> Update:
     return steps[0].each(lambda _: torch.stack(next(parts), dim=-3))
 
 
-def matrix_step(
-    update: Update, state: Float[Tensor, "B n K V"]
-) -> tuple[Float[Tensor, "B n V"], Float[Tensor, "B n K V"]]:
+def matrix_step(update: Update, state: MatrixState) -> tuple[Float[Tensor, "B n V"], MatrixState]:
     """Compute one step: (o_t, S_t)."""
     decayed = update.log_decay.exp()[..., None] * state
     if update.erase is not None and update.probe is not None:
@@ -74,9 +78,7 @@ def matrix_step(
     return o, state
 
 
-def matrix_scan(
-    update: Update, state: Float[Tensor, "B n K V"]
-) -> tuple[Float[Tensor, "B T n V"], Float[Tensor, "B n K V"]]:
+def matrix_scan(update: Update, state: MatrixState) -> tuple[Float[Tensor, "B T n V"], MatrixState]:
     """Compute T steps: (o_1..o_T, S_T), equal to a loop over `matrix_step`; by a kernel if any."""
     parts = [part.to(state.dtype) for part in update if part is not None]
     with without_autocast(state):
@@ -84,14 +86,18 @@ def matrix_scan(
             # The number of tensors is not known to autograd: p and r come last.
             erases = len(parts) > 4
             return _Scan.apply(*parts[:4], state, erases, *parts[4:])[:2]
-        update = Update(*parts)
-        outputs = []
-        for t in range(update.value.shape[1]):
-            # `t=t`: the function keeps this t.
-            now = update.each(lambda part, t=t: part[:, t])
-            o, state = matrix_step(now, state)
-            outputs.append(o)
-        return torch.stack(outputs, dim=1), state
+        return scan_by_steps(matrix_step, Update(*parts), state)
+
+
+def scan_by_steps(step: Any, update: Update, state: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute T steps in a loop: (o_1..o_T, S_T)."""
+    outputs = []
+    for t in range(update.value.shape[1]):
+        # `t=t`: the function keeps this t.
+        now = update.each(lambda part, t=t: part[:, t])
+        o, state = step(now, state)
+        outputs.append(o)
+    return torch.stack(outputs, dim=1), state
 
 
 class _Scan(CustomFunction):

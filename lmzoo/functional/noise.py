@@ -13,7 +13,6 @@ McKay, Beckman & Conover 1979 (Latin hypercube sampling).
 from functools import partial
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.types import Shape
@@ -26,7 +25,7 @@ def fresh_uniforms(
     shape: Shape,
     like: Tensor,
     generator: torch.Generator | None = None,
-) -> Float[Tensor, "..."]:
+) -> Tensor:
     """Return independent U(0, 1), at least in float32; by default from the global generator."""
     device = like.device
     if generator is not None:
@@ -35,7 +34,7 @@ def fresh_uniforms(
     return _clamp(u.to(like.device))
 
 
-def shared_uniforms(shape: Shape, like: Tensor) -> Float[Tensor, "..."]:
+def shared_uniforms(shape: Shape, like: Tensor) -> Tensor:
     """Return the same stratified U(0, 1) at every call; the first axis is the draw s."""
     generator = torch.Generator().manual_seed(SEED)
     # Drawn on the CPU in float64, so that all devices and dtypes get the same numbers.
@@ -52,12 +51,12 @@ def shared_uniforms(shape: Shape, like: Tensor) -> Float[Tensor, "..."]:
     return _clamp(u.to(like.device, _dtype(like)))
 
 
-def normal(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def normal(u: Tensor) -> Tensor:
     """Transform uniform numbers to N(0, 1)."""
     return torch.special.ndtri(u)
 
 
-def gumbel(u: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+def gumbel(u: Tensor) -> Tensor:
     """Transform uniform numbers to Gumbel(0, 1): argmax(logits + gumbel) samples the softmax."""
     return -(-u.log()).log()
 

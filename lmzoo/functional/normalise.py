@@ -41,7 +41,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
 from lmzoo.functional.precision import single
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
-from lmzoo.types import Vectors
+from lmzoo.types import Features, Vectors
 
 MIN_LENGTH = 1e-12
 """ε: a shorter vector is scaled by R / ε."""
@@ -176,7 +176,7 @@ def normalise_vectors(x: Vectors, norm: Norm) -> Vectors:
     return x / (x.std(dim=-1, keepdim=True) + eps)
 
 
-def normalise_sequence(x: Float[Tensor, "B T E"], norm: Norm) -> Float[Tensor, "B T E"]:
+def normalise_sequence(x: Features, norm: Norm) -> Features:
     """Normalise a sequence of input vectors, over time for the time variants."""
     if norm is Norm.TIME_STD:
         return x / (x.std(dim=1, keepdim=True) + 1e-10)
@@ -213,7 +213,7 @@ def normalise_next(
     return x / (std + 1e-5).to(x.dtype), (n + 1, new_mean, squares)
 
 
-def _prefix_std(x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+def _prefix_std(x: Features) -> Features:
     """Return the standard deviation of x_0..x_t (ddof 1); 1 at t = 0."""
     n = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
     mean = x.cumsum(1) / n

@@ -1,7 +1,7 @@
 """Which positions are scored; scores beyond the lengths set to 0, with a 0 for position 0."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
@@ -10,6 +10,11 @@ from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
     """Return the mask of `count` positions that is True at the first `lengths` of them."""
     return torch.arange(count, device=lengths.device) < lengths[:, None]
+
+
+def of_tokens(dense: Float[Tensor, "*N V"], tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+    """Return the entries of the given tokens in tables of all tokens."""
+    return dense.gather(-1, tokens[..., None])[..., 0]
 
 
 def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:

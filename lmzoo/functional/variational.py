@@ -21,6 +21,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+Channels = Float[Tensor, "E"]
+"""One number for each channel."""
+
 ACTIVE = 0.01
 """Variance of a posterior mean over sequences above which a unit is active."""
 
@@ -28,7 +31,7 @@ ACTIVE = 0.01
 def gaussian_log_density(
     z: Float[Tensor, "*S E"],
     mean: Float[Tensor, "*M E"],
-    log_beta: Float[Tensor, "E"],
+    log_beta: Channels,
 ) -> Float[Tensor, "*S"]:
     """Return log N(z; μ, β^{-2}), summed over channels."""
     square = (log_beta.exp() * (z - mean)).square()
@@ -38,9 +41,9 @@ def gaussian_log_density(
 
 def gaussian_kl(
     mean: Float[Tensor, "*B E"],
-    log_beta: Float[Tensor, "E"],
-    prior_mean: Float[Tensor, "E"],
-    prior_log_beta: Float[Tensor, "E"],
+    log_beta: Channels,
+    prior_mean: Channels,
+    prior_log_beta: Channels,
 ) -> Float[Tensor, "*B E"]:
     """Return the KL divergence of each channel; it is zero only between equal Gaussians."""
     log_ratio = 2 * (prior_log_beta - log_beta)

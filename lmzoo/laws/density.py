@@ -4,6 +4,7 @@ import torch
 
 from lmzoo.contract import LanguageModel
 from lmzoo.decode import select_rows
+from lmzoo.functional.token_scores import of_tokens
 from lmzoo.laws.probes import LENGTH, obey
 from lmzoo.laws.tiny import (
     CLOSE,
@@ -13,7 +14,6 @@ from lmzoo.laws.tiny import (
     every_sequence,
     log_prob,
     next_log_prob,
-    of_tokens,
     random_source,
 )
 

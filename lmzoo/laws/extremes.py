@@ -6,13 +6,13 @@ from collections.abc import Iterator
 import torch
 
 from lmzoo.contract import LanguageModel, Score
+from lmzoo.functional.token_scores import of_tokens
 from lmzoo.laws.tiny import (
     CLOSE,
     batch,
     every_sequence,
     log_prob,
     next_log_prob,
-    of_tokens,
     training_loss,
 )
 

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.functional.copied import trained_weights
-from lmzoo.functional.token_scores import length_mask
-from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob, of_tokens
+from lmzoo.functional.token_scores import length_mask, of_tokens
+from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob
 
 TOLERANCE = 1e-6
 """In float64: far above rounding errors and far below the effect of a leak."""

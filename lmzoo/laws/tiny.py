@@ -148,11 +148,6 @@ def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     return tokens, lengths
 
 
-def of_tokens(dense: Tensor, tokens: Tensor) -> Tensor:
-    """Return the entries (B,) of the given tokens (B,) in a table of all tokens (B, V)."""
-    return dense.gather(1, tokens[:, None])[:, 0]
-
-
 def log_prob(
     model: LanguageModel,
     tokens: Tensor,

@@ -28,6 +28,9 @@ from lmzoo.contract import START, LanguageModel, Task, model
 from lmzoo.functional.token_scores import scored_mask
 from lmzoo.types import Tokens
 
+Keys = Int[Tensor, "*N"]
+"""Keys of contexts or n-grams, their indices or tokens."""
+
 LEAST_ORDERS = 5
 MAX_ORDER = 10
 """Fewest and most orders that `order=0` tries."""
@@ -83,7 +86,7 @@ def _resize_buffers(level: nn.Module, state: dict[str, Tensor], prefix: str, *_:
             setattr(level, name, old.new_empty(saved.shape))
 
 
-def lookup(table: Int[Tensor, "K"], keys: Int[Tensor, "*N"]) -> Int[Tensor, "*N"]:
+def lookup(table: Int[Tensor, "K"], keys: Keys) -> Keys:
     """Return the index of each key in a sorted table, −1 for keys that are not in it."""
     if len(table) == 0:
         return torch.full_like(keys, -1)
@@ -100,17 +103,13 @@ def shift(tokens: Tokens, back: int) -> Tokens:
     return padded[:, : tokens.shape[1]]
 
 
-def extend_keys(
-    shorter: Int[Tensor, "*N"], token: Int[Tensor, "*N"], vocab: int
-) -> Int[Tensor, "*N"]:
+def extend_keys(shorter: Keys, token: Keys, vocab: int) -> Keys:
     """Return the keys of contexts or n-grams; −1 where either part is missing."""
     missing = (shorter < 0) | (token < 0)
     return torch.where(missing, -1, shorter * vocab + token)
 
 
-def take(
-    values: Float[Tensor, "K"], index: Int[Tensor, "*N"], missing: float
-) -> Float[Tensor, "*N"]:
+def take(values: Float[Tensor, "K"], index: Keys, missing: float) -> Float[Tensor, "*N"]:
     """Return the value at each index, `missing` at index −1."""
     if len(values) == 0:
         return torch.full(

@@ -22,6 +22,9 @@ from lmzoo.functional.inside import (
     prefix_chart,
 )
 
+Words = Int[Tensor, "B n"]
+"""Sentences of one length, without `<start>`."""
+
 
 class LogGrammar(NamedTuple):
     """Log-probabilities of a grammar."""
@@ -134,7 +137,7 @@ class PCFG(LanguageModel):
         after_end = (words == END).any(1, keepdim=True)
         return torch.where(after_end, -math.log(self.task.vocab), dense)
 
-    def sentence_log_prob(self, words: Int[Tensor, "B n"]) -> Float[Tensor, "B"]:
+    def sentence_log_prob(self, words: Words) -> Float[Tensor, "B"]:
         """Return log inside(w) of complete sentences: the sum over all labelled trees."""
         grammar = self.grammar()
         leaves = leaf_scores(grammar, words)
@@ -143,7 +146,7 @@ class PCFG(LanguageModel):
         return scores[:, -1]
 
 
-def leaf_scores(grammar: LogGrammar, words: Int[Tensor, "B n"]) -> Float[Tensor, "B n Q"]:
+def leaf_scores(grammar: LogGrammar, words: Words) -> Float[Tensor, "B n Q"]:
     """Return log P(w | q). Values at `<end>` are arbitrary: no span that contains it is used."""
     known = words.masked_fill(words == END, 0)
     return grammar.emission.T[known]
@@ -175,7 +178,7 @@ Bracketing = int | tuple[Any, Any]
 
 
 def estimate_log_prob(
-    words: Int[Tensor, "B n"],
+    words: Words,
     grammar: LogGrammar,
     samples: int,
     generator: torch.Generator,
@@ -223,7 +226,7 @@ def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracke
 
 def bracketing_log_prob(
     bracketing: Bracketing,
-    words: Int[Tensor, "B n"],
+    words: Words,
     grammar: LogGrammar,
 ) -> Float[Tensor, "B"]:
     """Return log P(w, b), summed over all labels."""

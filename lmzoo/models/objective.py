@@ -24,7 +24,7 @@ from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.parameters import Draw
-from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
+from lmzoo.functional.token_scores import length_mask, mask_scores, of_tokens, scored_mask
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.types import Features, Lengths, Mask, Prefix, Tokens, TokenScores, Vectors
 
@@ -308,7 +308,7 @@ class NoiseContrastive(EmbeddedModel):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         scores = self.unnormalised_scores(tokens[:, :-1])
         dense = torch.log_softmax(scores, dim=-1)
-        return dense.gather(-1, tokens[:, 1:, None])[..., 0]
+        return of_tokens(dense, tokens[:, 1:])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         scores = self.unnormalised_scores(prefix)[:, -1]

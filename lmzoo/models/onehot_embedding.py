@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.blocks.layers import Width
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
-from lmzoo.types import Prefix
+from lmzoo.functional.token_scores import of_tokens
+from lmzoo.types import Hidden, Prefix
 
 
 @model(
@@ -49,7 +50,7 @@ class OneHotRecurrent(LanguageModel):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = self.write(self._states(tokens[:, :-1]))
         dense = torch.log_softmax(logits, dim=-1)
-        return dense.gather(-1, tokens[:, 1:, None])[..., 0]
+        return of_tokens(dense, tokens[:, 1:])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         h = self._states(prefix)[:, -1]
@@ -75,8 +76,8 @@ class OneHotRecurrent(LanguageModel):
         columns = nn.functional.embedding(tokens, self.read.weight.T)
         return columns + self.read.bias
 
-    def _step(self, column: Float[Tensor, "B H"], h: Float[Tensor, "B H"]) -> Tensor:
+    def _step(self, column: Hidden, h: Hidden) -> Tensor:
         return torch.tanh(column + self.carry(h))
 
-    def _start(self, batch: int) -> Float[Tensor, "B H"]:
+    def _start(self, batch: int) -> Hidden:
         return self.read.weight.new_ones(batch, self.config.width)

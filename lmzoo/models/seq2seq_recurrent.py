@@ -20,7 +20,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_order
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.encoder_decoder import last_output
-from lmzoo.types import Lengths, Prefix, SequenceVectors, SourceVectors
+from lmzoo.types import Hidden, Lengths, Prefix, SequenceVectors, SourceVectors
 
 
 def encode(cell: Cell, x: SourceVectors, lengths: Lengths) -> tuple[Float[Tensor, "B S H"], State]:
@@ -115,7 +115,7 @@ class RecurrentSeq2Seq(FeatureModel):
         """Encode the source and return the initial state of the decoder."""
 
     @abstractmethod
-    def step(self, x: SequenceVectors, state: Any) -> tuple[Float[Tensor, "B H"], DecodingState]:
+    def step(self, x: SequenceVectors, state: Any) -> tuple[Hidden, DecodingState]:
         """Return the decoder's output after one more token, and its new state."""
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
@@ -172,7 +172,7 @@ class AttentionState(NamedTuple):
     """h^enc."""
     mask: Bool[Tensor, "B S"]
     """True at tokens of the source, False at pads."""
-    h: Float[Tensor, "B H"]
+    h: Hidden
     cell: State
 
 
@@ -273,7 +273,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
             h, cell = self.decoder.step(projected, state.cell)
         return h, state._replace(h=h, cell=cell)
 
-    def attend(self, state: AttentionState) -> tuple[Float[Tensor, "B H"], Float[Tensor, "B S"]]:
+    def attend(self, state: AttentionState) -> tuple[Hidden, Float[Tensor, "B S"]]:
         """Return the attention output h_att and the weights p."""
         logits = torch.einsum("bh,bsh->bs", state.h, state.source)
         logits = logits.masked_fill(~state.mask, -torch.inf)

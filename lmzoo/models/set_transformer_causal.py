@@ -59,7 +59,7 @@ class InducedAttention(nn.Module):
         self.gather = AttentionBlock(width, attention, dropout=dropout, std=std)
         self.spread = AttentionBlock(width, attention, dropout=dropout, std=std)
 
-    def forward(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T E"]:
+    def forward(self, x: Features) -> Features:
         summaries = self.prefix_summaries(x)
         # Each position is a query of its own with a memory of its own: (B, t, 1, E).
         return self.spread(x[:, :, None], summaries)[:, :, 0]
@@ -73,7 +73,7 @@ class InducedAttention(nn.Module):
         summaries = self.gather(points, cache)
         return self.spread(x, summaries), cache
 
-    def prefix_summaries(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T m E"]:
+    def prefix_summaries(self, x: Features) -> Float[Tensor, "B T m E"]:
         """Return I_t, the m summaries of x_0..x_t, for every t."""
         t = x.shape[1]
         count = len(self.points.vectors)

@@ -66,6 +66,8 @@ from lmzoo.kernels.guest import forked_generators
 from lmzoo.models.recurrent_lm import RecurrentLM
 from lmzoo.train.recipe import DecayOn, Optimiser, Parametrisation, Recipe
 
+Matrices = Float[Tensor, "*N m n"]
+
 MATRICES = "matrices"
 TABLES = "tables"
 OTHERS = "others"
@@ -233,7 +235,7 @@ def make_optimiser(
     return kind(groups, betas=(0.9, recipe.beta2), fused=True, **common)
 
 
-def orthogonalise(x: Float[Tensor, "*N m n"]) -> Float[Tensor, "*N m n"]:
+def orthogonalise(x: Matrices) -> Matrices:
     """Return O(x) of each matrix; 0 of 0."""
     # X Xᵀ is the smaller square if X has more columns than rows.
     tall = x.shape[-2] > x.shape[-1]
@@ -253,7 +255,7 @@ def orthogonalise(x: Float[Tensor, "*N m n"]) -> Float[Tensor, "*N m n"]:
     return y
 
 
-def muon_direction(g: Float[Tensor, "*N m n"], b: Float[Tensor, "*N m n"]) -> Tensor:
+def muon_direction(g: Matrices, b: Matrices) -> Tensor:
     """Return 0.2 √max(m, n) U from the gradient and its mean after this step."""
     mean = g.lerp(b, MOMENTUM)
     return 0.2 * max(g.shape[-2:]) ** 0.5 * orthogonalise(mean)
