@@ -172,4 +172,4 @@ def _rows(*tensors: Tensor) -> list[Any]:
         if tensor.dim() > 4:
             tensor = tensor.flatten(0, -4)
         rows.append(tensor)
-    return as_arrays(*rows)
+    return as_arrays(rows)

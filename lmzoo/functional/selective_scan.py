@@ -93,7 +93,7 @@ class _Scan(CustomFunction):
 
         y = x.new_empty(x.shape)
         end = x.new_empty(start.shape)
-        arrays = as_arrays(*inputs, y, end)
+        arrays = as_arrays(inputs) + as_arrays([y, end])
         run_kernel(kernels.forward, *arrays)
         return y, end
 
@@ -121,6 +121,6 @@ class _Scan(CustomFunction):
                 gradients.append(x.new_zeros(own.shape))
             else:
                 gradients.append(x.new_empty(own.shape))
-        arrays = as_arrays(g, g_end, *inputs, *gradients)
+        arrays = as_arrays([g, g_end]) + as_arrays(inputs) + as_arrays(gradients)
         run_kernel(kernels.backward, *arrays)
         return tuple(gradients)

@@ -104,7 +104,7 @@ class _TiedSoftmax(CustomFunction):
 
         log_p = y.new_empty(y.shape[:2])
         log_z = y.new_empty(y.shape[:2])
-        arrays = as_arrays(y, table, tokens, log_p, log_z)
+        arrays = as_arrays([y, table, tokens, log_p, log_z])
         # False: a kernel cannot raise an error, and would read other memory.
         if not run_kernel(kernels.forward, *arrays):
             last = table.shape[1] - 1
@@ -126,6 +126,6 @@ class _TiedSoftmax(CustomFunction):
         table = tensors[0]
         # The kernel adds to the gradient of the table.
         gradients = (y.new_empty(y.shape), table.new_zeros(table.shape))
-        arrays = as_arrays(g, y, *tensors[:-1], *gradients)
+        arrays = as_arrays([g, y]) + as_arrays(tensors[:-1]) + as_arrays(gradients)
         run_kernel(kernels.backward, *arrays)
         return gradients

@@ -210,7 +210,7 @@ def _names(module: nn.Module) -> Iterator[str]:
         for parts in _parts(owner, own_name, module.get_parameter(path)):
             for part in range(1, parts + 1):
                 yield f"{HOLD} {path}[{part}/{parts}]"
-    for path, _ in reversed([*module.named_modules()]):
+    for path, _ in reversed(list(module.named_modules())):
         if path:
             yield f"{ZERO} {path}"
             yield f"{IDENTITY} {path}"
@@ -226,7 +226,10 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
         if name.startswith("weight_hr"):  # a projection of the whole state
             return []
         return [GATES[type(owner)]]
-    matrices = [p for p in owner.parameters(recurse=False) if p.dim() == 2 and p.shape[1] > 1]
+    matrices = []
+    for own in owner.parameters(recurse=False):
+        if own.dim() == 2 and own.shape[1] > 1:
+            matrices.append(own)
     is_projection = len(matrices) < 2 and not any(owner.children())
     if not parameter.dim() or is_projection:
         return []
@@ -244,7 +247,7 @@ def _pass_through(module: nn.Module, name: str) -> None:
     given: list[Tensor] = []
 
     def keep(module: nn.Module, inputs: Any, named: dict[str, Any]) -> Any:
-        own = [*inputs, *named.values()]
+        own = list(inputs) + list(named.values())
         given.clear()
         for i, value in enumerate(own):
             if not isinstance(value, Tensor):
@@ -258,18 +261,22 @@ def _pass_through(module: nn.Module, name: str) -> None:
 
     def identity(module: nn.Module, inputs: Any, output: Any) -> Any:
         first = output
-        others = None
         if isinstance(output, tuple):
-            first, *others = output
-        forms = [(x.shape, x.dtype) for x in (*given, first) if isinstance(x, Tensor)]
-        if len(forms) < 2 or forms[0] != forms[1]:
+            first = output[0]
+        # Without a tensor among the inputs nothing can pass.
+        fits = bool(given) and isinstance(first, Tensor)
+        if not fits or _form(given[0]) != _form(first):
             raise UserError(f"{name!r} is no cut: its output has not the form of its first input")
-        if others is None:
-            return given.pop()
-        return (given.pop(), *others)
+        if isinstance(output, tuple):
+            return (given.pop(), *output[1:])
+        return given.pop()
 
     module.register_forward_pre_hook(keep, with_kwargs=True)
     module.register_forward_hook(identity)
+
+
+def _form(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
 
 
 def _map(function: Any, value: Any) -> Any:

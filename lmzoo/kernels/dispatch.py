@@ -11,7 +11,7 @@ import importlib.util
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -78,7 +78,7 @@ def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     return torch.autocast(device, enabled=False)
 
 
-def as_arrays(*tensors: Tensor) -> list[Any]:
+def as_arrays(tensors: Iterable[Tensor]) -> list[Any]:
     """Return the tensors as NumPy arrays in C order.
 
     A tensor in another memory order is copied, so a kernel's output tensors must be contiguous.

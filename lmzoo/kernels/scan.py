@@ -138,7 +138,7 @@ def scan(
     # Custom functions take tensors only: `kept` says which weights are None.
     kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
-    return [*_Scan.apply(rows, tokens, start, recurrence, kept, *present)]
+    return list(_Scan.apply(rows, tokens, start, recurrence, kept, *present))
 
 
 def _all(kept: tuple[bool, ...], present: Sequence[Tensor]) -> Weights:

@@ -114,17 +114,22 @@ DELTA = ("deltanet", *SWISH, "kda", "comba")
 FORMS |= dict.fromkeys(DELTA, delta_rule)
 
 
+def sums_of_pairs(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
+    """Return q_t S_t / √K of S_t = Diag(decay_t) S_{t-1} + k_t v_tᵀ, for heads (T, n, K)."""
+    state = 0
+    outputs = []
+    for t in range(len(q)):
+        state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
+        outputs.append((q[t][..., None] * state).sum(1) * q.shape[-1] ** -0.5)
+    return torch.stack(outputs)
+
+
 @form
 def gla(cell: Any, w: W, x: Tensor) -> Tensor:
     q, k, v = (heads(x @ w[name].T, cell.heads) for name in "qkv")
     decay = F.logsigmoid(x @ w["low"].T @ w["alpha"].T + w["bias_alpha"]) / 16
     decay = heads(decay.exp(), cell.heads)
-    state = 0
-    outputs = []
-    for t in range(len(x)):
-        state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
-        outputs.append((q[t][..., None] * state).sum(1) * cell.keys**-0.5)
-    o = rms(torch.stack(outputs), w["norm"]).flatten(1)
+    o = rms(sums_of_pairs(q, k, v, decay), w["norm"]).flatten(1)
     return (o * F.silu(x @ w["gate"].T)) @ w["out"].T
 
 
@@ -267,13 +272,8 @@ def hgrn2(cell: Any, w: W, x: Tensor) -> Tensor:
     q = heads(F.silu(x @ w["xq"]), n)
     k = heads(1 - g.exp(), n)
     v = heads(x @ w["xv"], n)
-    decay = heads(g.exp(), n)
-    state = 0
-    outputs = []
-    for t in range(len(x)):
-        state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
-        outputs.append((q[t][..., None] * state).sum(1) * q.shape[-1] ** -0.5)
-    return rms(torch.stack(outputs).flatten(1), w["norm"]) @ w["out"]
+    o = sums_of_pairs(q, k, v, decay=heads(g.exp(), n))
+    return rms(o.flatten(1), w["norm"]) @ w["out"]
 
 
 @form
@@ -349,23 +349,22 @@ def rg_lru(cell: Any, w: W, x: Tensor) -> Tensor:
     return torch.stack(outputs)
 
 
-@form
-def min_gru(cell: Any, w: W, x: Tensor) -> Tensor:
-    """In logarithms, as `heinsen_associative_scan_log` has it."""
-    gate = x @ w["xz"] + w["bz"]
-    hidden = x @ w["xh"] + w["bh"]
+def in_logarithms(gate: Tensor, hidden: Tensor) -> Tensor:
+    """Return h_t = σ(−gate_t) h_{t-1} + σ(gate_t) g_t, by `heinsen_associative_scan_log`."""
     log_g = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
     total = (-F.softplus(gate)).cumsum(0)
     return (total + (-F.softplus(-gate) + log_g - total).logcumsumexp(0)).exp()
 
 
 @form
+def min_gru(cell: Any, w: W, x: Tensor) -> Tensor:
+    return in_logarithms(x @ w["xz"] + w["bz"], x @ w["xh"] + w["bh"])
+
+
+@form
 def min_lstm(cell: Any, w: W, x: Tensor) -> Tensor:
     f, i, hidden = (x @ w[f"x{gate}"] + w[f"b{gate}"] for gate in "fih")
-    diff = F.softplus(-f) - F.softplus(-i)
-    log_g = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
-    total = (-F.softplus(diff)).cumsum(0)
-    return (total + (-F.softplus(-diff) + log_g - total).logcumsumexp(0)).exp()
+    return in_logarithms(F.softplus(-f) - F.softplus(-i), hidden)
 
 
 @form

@@ -220,12 +220,14 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(
     w = cell.w
     (x, start) = inputs(cell)
     read = [g for g in "ifo" if not GATE_CUTS[g] & cut]
-    ih, hh, bias = (
-        dict(
-            zip([g for g in GATES if g == "g" or g in read], part.chunk(1 + len(read)), strict=True)
-        )
-        for part in (w.weight_ih, w.weight_hh, w.bias_ih + w.bias_hh)
-    )
+    columns = [g for g in GATES if g == "g" or g in read]
+
+    def by_gate(part: Tensor) -> dict[str, Tensor]:
+        return dict(zip(columns, part.chunk(len(columns)), strict=True))
+
+    ih = by_gate(w.weight_ih)
+    hh = by_gate(w.weight_hh)
+    bias = by_gate(w.bias_ih + w.bias_hh)
     full = cell.config.peephole is Peephole.FULL
     peep = dict.fromkeys("ifo", torch.zeros(3, 3).double())
     if w.weight_ch is not None:

@@ -256,13 +256,20 @@ def test_an_invalid_fasta_line_is_located(path, text, parts):
 def test_cut_lines_are_said_with_their_share(path, long, warns):
     text = TEXT + "w " * (10 + long) + "\n"
     corpus = load(path, text, length=12)
-    facts, total = corpus.facts, len(text.split())
-    assert (facts.tokens, facts.cut, facts.lost, facts.longest) == (total, 1, long - 1, 10 + long)
+    facts = corpus.facts
+    assert facts.tokens == len(text.split())
+    assert (facts.cut, facts.lost, facts.longest) == (1, long - 1, 10 + long)
     assert f"set corpus.length={12 + long}" in block(corpus)
-    named = any("1 of" in warning for warning in facts.warnings)
-    assert ("WARNING: 1 of" in block(corpus), named) == (warns, warns)
-    whole = load(path, text, length=facts.longest + 2)
-    assert (whole.facts.lost, whole.test.lengths.max() <= whole.task.length) == (0, True)
+    assert any("1 of" in warning for warning in facts.warnings) == warns
+    assert ("WARNING: 1 of" in block(corpus)) == warns
+
+
+def test_no_token_is_lost_at_the_length_of_the_longest_line(path):
+    text = TEXT + "w " * 15 + "\n"
+    longest = load(path, text, length=12).facts.longest
+    whole = load(path, text, length=longest + 2)
+    assert whole.facts.lost == 0
+    assert whole.test.lengths.max() <= whole.task.length
 
 
 @pytest.mark.parametrize("name", ["text", "pairs"])
@@ -352,11 +359,18 @@ def test_test_lines_of_the_training_split_are_a_warning(path):
     corpus = load(path, (TEXT + "\n") * 8, name="stream", block=4)
     assert "also stand in training" in "".join(corpus.facts.warnings)
     assert load(path, TEXT * 8).facts.warnings == []
-    assert load(path, "".join(f"{'a ' * 9}{i}\n" for i in range(40)), length=5).facts.seen == 4
+
+
+def test_lines_that_are_equal_once_cut_stand_in_training_too(path):
+    text = "".join(f"{'a ' * 9}{i}\n" for i in range(40))
+    assert load(path, text, length=5).facts.seen == 4
+
+
+def test_two_spellings_of_a_line_are_in_the_same_split(path):
     lines = [f"{letter}{i}" for i in range(40) for letter in ("\xe9", "e\u0301")]
     corpus = load(path, "\n".join(lines), unit="char")
     numbers = [{s.strip("\xe9e\u0301") for s in decoded(corpus, getattr(corpus, p))} for p in PARTS]
-    assert not numbers[0] & (numbers[1] | numbers[2]), "two spellings of a line"
+    assert numbers[0].isdisjoint(numbers[1] | numbers[2])
 
 
 MEMORY = """

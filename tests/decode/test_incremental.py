@@ -40,8 +40,9 @@ RECOMPUTING = {"count", "ngram", "latent-markov", "autoencoder"}
 GROWING = {"attention", "hybrid"}
 """Cells that keep every token."""
 
+ONE_ROW_OF_EACH_MODEL = {zoo.row(name).model: name for name in STATEFUL}.values()
 RECURRENT: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in {zoo.row(name).model: name for name in STATEFUL}.values()),
+    *((name, {}) for name in ONE_ROW_OF_EACH_MODEL),
     *(("recurrent_lm", {"cell": cell, "starts": 2}) for cell in CELLS if cell not in GROWING),
     ("recurrent_lm", {"norm": "time_std_causal"}),
     ("recurrent_lm", {"num_layers": 3, "starts": 2}),

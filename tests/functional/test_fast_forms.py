@@ -68,12 +68,13 @@ def test_packs_in_nested_maps_equal_members_alone(name, shared):
         inputs[i] if i == shared else torch.stack(parts).unflatten(0, (2, 3)).movedim(1, -1)
         for i, parts in enumerate(zip(*members, strict=True))
     ]
-    outer, inner = (
-        tuple(None if i == shared else axis for i in range(len(inputs))) for axis in (0, -1)
-    )
+    outer: list[int | None] = [0] * len(inputs)
+    inner: list[int | None] = [-1] * len(inputs)
+    if shared is not None:
+        outer[shared] = inner[shared] = None
 
     def mapped(function: Callable[..., Any]) -> Any:
-        return vmap(vmap(function, inner), outer)
+        return vmap(vmap(function, tuple(inner)), tuple(outer))
 
     objective = partial(total, form.fast)
     inside = mapped(grad(objective, of))(*packed)

@@ -52,9 +52,27 @@ def causal(x: Tensor) -> Tensor:
     return torch.full((x.shape[1],) * 2, -torch.inf).triu(1).to(x)
 
 
+def checkpoint(module: Any, x: Tensor) -> Tensor:
+    def scaled(y: Tensor) -> Tensor:
+        return F.gelu(y * module.scale)
+
+    return torch.utils.checkpoint.checkpoint(scaled, x, use_reentrant=False)
+
+
 NORMS = nn.utils.parametrizations
-CHECKPOINT = torch.utils.checkpoint.checkpoint
-LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]]] = {
+Call = Callable[[Any, Tensor], Tensor]
+FUNCTIONS: dict[str, Call] = {
+    "complex": lambda m, x: (x.to(m.phase) * m.phase).imag,
+    "plain": lambda m, x: x,
+    "swiglu": lambda m, x: F.silu(x * m.scale) * x,
+    "linear attention": lambda m, x: (x[..., None] * x[:, :, None]).cumsum(1) @ m.scale,
+    "cumulative maximum": lambda m, x: x.cummax(1).values * m.scale,
+    "relu": lambda m, x: F.relu(x) * m.scale,
+    "dropout": lambda m, x: F.dropout(x, 0.4, m.training) * m.scale,
+    "single": lambda m, x: (x.float() * m.scale.float()).softmax(-1).to(x),
+    "checkpoint": checkpoint,
+}
+LAYERS: dict[str, tuple[Callable[[], nn.Module], Call]] = {
     "gru": (lambda: nn.GRU(D, D, batch_first=True), lambda m, x: m.inner(x)[0]),
     "lstm": (
         lambda: nn.LSTM(D, D, batch_first=True, num_layers=2, dropout=0.3),
@@ -73,23 +91,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[Any, Tensor], Tensor]
     "batch norm": (lambda: nn.BatchNorm1d(D), lambda m, x: m.inner(x.mT).mT),
     "spectral norm": (lambda: NORMS.spectral_norm(nn.Linear(D, D)), lambda m, x: m.inner(x)),
     "orthogonal": (lambda: NORMS.orthogonal(nn.Linear(D, D)), lambda m, x: m.inner(x)),
-    "complex": (nn.Identity, lambda m, x: (x.to(m.phase) * m.phase).imag),
-    **{
-        name: (nn.Identity, call)
-        for name, call in {
-            "plain": lambda m, x: x,
-            "swiglu": lambda m, x: F.silu(x * m.scale) * x,
-            "linear attention": lambda m, x: (x[..., None] * x[:, :, None]).cumsum(1) @ m.scale,
-            "cumulative maximum": lambda m, x: x.cummax(1).values * m.scale,
-            "relu": lambda m, x: F.relu(x) * m.scale,
-            "dropout": lambda m, x: F.dropout(x, 0.4, m.training) * m.scale,
-            "single": lambda m, x: (x.float() * m.scale.float()).softmax(-1).to(x),
-            "checkpoint": lambda m, x: CHECKPOINT(
-                lambda y: F.gelu(y * m.scale), x, use_reentrant=False
-            ),
-        }.items()
-    },
 }
+LAYERS |= {name: (nn.Identity, function) for name, function in FUNCTIONS.items()}
 EMBEDDINGS: dict[str, dict[str, Any]] = {
     "padding": {"padding_idx": 0},
     "max norm": {"max_norm": 1.0},

@@ -38,10 +38,9 @@ class ReferenceKneserNey:
             return 0.5, 1.0, 1.5
         y = of[1] / (of[1] + 2 * of[2])
         d = 1 - 2 * y * of[2] / of[1], 2 - 3 * y * of[3] / of[2], 3 - 4 * y * of[4] / of[3]
-        sound = all(0 < d[i] <= i + 1 for i in range(3))
-        if sound:
-            return d
-        return (0.5, 1.0, 1.5)
+        if not all(0 < d[i] <= i + 1 for i in range(3)):
+            return 0.5, 1.0, 1.5
+        return d
 
     def probability(self, word: int, history: Gram) -> float:
         """P(word | history), the whole sentence so far."""

@@ -117,29 +117,27 @@ def two_parents(model: Any, prefix: Tensor) -> Tensor:
     return prior * (torch.softmax(logits, 2) @ words(model))
 
 
+LAGGED = "lagged_aggregate_markov"
 EQUATIONS: list[tuple[str, Any, dict[str, Any]]] = [
     ("aggregate_markov", aggregate_markov, {}),
-    *(
-        ("lagged_aggregate_markov", lagged_aggregate_markov, {"window": 3, **fields})
-        for fields in ({}, {"pad": "unit"}, {"norm": "rms"}, {"words": "free"}, {"scaled": True})
-    ),
+    (LAGGED, lagged_aggregate_markov, {"window": 3}),
+    (LAGGED, lagged_aggregate_markov, {"window": 3, "pad": "unit"}),
+    (LAGGED, lagged_aggregate_markov, {"window": 3, "norm": "rms"}),
+    (LAGGED, lagged_aggregate_markov, {"window": 3, "words": "free"}),
+    (LAGGED, lagged_aggregate_markov, {"window": 3, "scaled": True}),
     (FACTORIAL, factorial_aggregate_markov, {"groups": 2, "states": 3}),
     ("local_hmm", local_hmm, {}),
     ("bigram_latent_crf", latent_crf, {}),
-    *(("latent_parent_uniform", parents, {"window": w}) for w in (3, None)),
+    ("latent_parent_uniform", parents, {"window": 3}),
+    ("latent_parent_uniform", parents, {"window": None}),
     ("latent_parent_positional", parents, {}),
-    *(("latent_parent_typed", parents, {"types": 2, "arcs": a}) for a in ("shared", "positional")),
+    ("latent_parent_typed", parents, {"types": 2, "arcs": "shared"}),
+    ("latent_parent_typed", parents, {"types": 2, "arcs": "positional"}),
     ("two_parent_aggregate_markov", lambda *args: two_parents(*args).sum((0, 1)), {}),
-    *(
-        (name, equation, {"norm": norm})
-        for name, equation in (
-            ("prototype_rotation_mixture", prototype_rotation_mixture),
-            ("trigram_latent_crf", latent_crf),
-            ("aligned_aggregate_markov", parents),
-        )
-        for norm in Norm
-    ),
 ]
+EQUATIONS += [("prototype_rotation_mixture", prototype_rotation_mixture, {"norm": n}) for n in Norm]
+EQUATIONS += [("trigram_latent_crf", latent_crf, {"norm": n}) for n in Norm]
+EQUATIONS += [("aligned_aggregate_markov", parents, {"norm": n}) for n in Norm]
 
 
 @torch.no_grad()

@@ -88,14 +88,17 @@ def unigram_mixture(model: Any, prefix: Tensor) -> Tensor:
 
 
 EQUATIONS: list[tuple[Any, dict[str, Any]]] = [
-    *((ngram_log_bilinear, {"window": k}) for k in (1, 3)),
-    *((permutation_log_bilinear, {"window": k}) for k in (1, 3)),
+    (ngram_log_bilinear, {"window": 1}),
+    (ngram_log_bilinear, {"window": 3}),
+    (permutation_log_bilinear, {"window": 1}),
+    (permutation_log_bilinear, {"window": 3}),
     (permutation_log_bilinear, {"window": 2, "weights": "uniform"}),
     (log_bilinear_mixture, {"weights": "learned"}),
     (log_bilinear_mixture, {"components": 1, "window": 3}),
     (markov_mlp, {"depth": 0, "window": 3}),
     (markov_mlp, {"depth": 2, "activation": "tanh"}),
-    *((markov_mlp, {"depth": 1, "tied": False, "activation": f}) for f in ("relu", "gelu")),
+    (markov_mlp, {"depth": 1, "tied": False, "activation": "relu"}),
+    (markov_mlp, {"depth": 1, "tied": False, "activation": "gelu"}),
     (multi_transition_bigram, {}),
     (unigram_mixture, {}),
 ]

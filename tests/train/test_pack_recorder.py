@@ -97,7 +97,8 @@ INDICES = torch.tensor([2, 0, 1])
 
 def _replay_on_new_input(work, column=X):
     """Replay a recording on another column; return the result and the expected result."""
-    buffer, out = column.clone(), work(column).clone()
+    buffer = column.clone()
+    out = work(column).clone()
 
     def step():
         out.copy_(work(buffer))
@@ -141,7 +142,7 @@ def _double(x, y):
 
 def _run_double(x):
     y = x.new_empty(x.shape)
-    run_kernel(_double, *as_arrays(x.mT.contiguous().mT, y))
+    run_kernel(_double, *as_arrays([x.mT.contiguous().mT, y]))
     return y + 1
 
 
@@ -163,7 +164,7 @@ def test_other_threads_are_not_recorded():
     buffer, other_buffer = X.clone(), torch.zeros(3, 4)
 
     def step():
-        other = threading.Thread(target=lambda: run_kernel(_double, *as_arrays(X, other_buffer)))
+        other = threading.Thread(target=lambda: run_kernel(_double, *as_arrays([X, other_buffer])))
         other.start()
         other.join()
         buffer.add_(1)

@@ -59,6 +59,7 @@ def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ld
     signature = types.void(transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ldc)
 
     def codegen(context, builder, signature, args):
+        # Fortran takes addresses: a number is put on the stack for the call.
         def on_stack(value):
             slot = cgutils.alloca_once(builder, value.type)
             builder.store(value, slot)
@@ -73,10 +74,12 @@ def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ld
                 letters = (ir.Constant(ir.IntType(8), ord(letter)) for letter in "TN")
                 return on_stack(builder.select(value, *letters))
             if i in sizes:
+                # The library's integers have 32 bits.
                 return on_stack(builder.trunc(value, ir.IntType(32)))
             return on_stack(context.cast(builder, value, kind, number))
 
         pointers = [pointer(i) for i in range(len(args))]
+        # alpha comes after the three sizes; here it is always 1.
         alpha = ir.Constant(context.get_value_type(number), 1.0)
         pointers.insert(5, on_stack(alpha))
         kind = ir.FunctionType(ir.VoidType(), [value.type for value in pointers])
@@ -92,6 +95,7 @@ def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ld
 def product(a, w, out, beta):
     """Out = a w + beta · out."""
     h, g = w.shape
+    # In column order the arrays are transposed: outᵀ = wᵀ aᵀ, hence w comes first.
     _gemm(
         PLAIN,
         PLAIN,

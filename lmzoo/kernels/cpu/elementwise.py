@@ -113,8 +113,10 @@ def _expm1(x):
 @no_type_check
 def _reduce(x) -> Any:
     """Return 2^k and e^r − 1."""
+    # Single precision holds only whole numbers between 2^23 and 2^24: the sum is rounded to one.
     rounding = float32(1.5 * 2**23)
     k = (x * float32(1.44269504) + rounding) - rounding
+    # ln 2 is a difference of two numbers; the first has 9 bits, so that k times it is exact.
     r = (x - k * float32(0.693359375)) + k * float32(2.12194440e-4)
     q = float32(1.9875691500e-4)
     q = q * r + float32(1.3981999507e-3)

@@ -52,13 +52,11 @@ class Sweep(Recurrence):
         assert tokens is not None
         members, rows, steps = tokens.shape
         widths = self.widths(weights, start.shape[-1] // self.vectors)
+        # Time first: what the kernel writes at a step is one block of memory.
         saved = [start.new_empty(steps, members, rows, width) for width in widths]
-        args = (
-            *self._arrays(start, weights),
-            *self.settings(),
-            *as_arrays(*saved),
-        )
-        if not run_kernel(self.kernels[0], *as_arrays(projected, tokens), *args):
+        arguments = as_arrays([projected, tokens]) + self._arguments(start, weights)
+        arguments += as_arrays(saved)
+        if not run_kernel(self.kernels[0], *arguments):
             last = projected.shape[1] - 1
             least = tokens.min()
             most = tokens.max()
@@ -75,38 +73,41 @@ class Sweep(Recurrence):
         rows: tuple[int, int],
     ) -> list[Tensor | None]:
         assert tokens is not None
-        sums = start.new_zeros(len(start), *rows)
+        count, width = rows
+        sums = start.new_zeros(len(start), count, width)
         starts = [part.new_zeros(part.shape) for part in start.chunk(self.vectors, dim=-1)]
-        gradients = [None if w is None else w.new_zeros(w.shape) for w in weights]
-        args = (
-            *self._arrays(start, weights),
-            *self.settings(),
-            *_time_first(*saved),
-        )
-        outputs = *as_arrays(sums, *starts), *_optional(sums, gradients)
-        run_kernel(
-            self.kernels[1],
-            *_time_first(upstream),
-            *as_arrays(tokens),
-            *args,
-            *outputs,
-        )
+        gradients: list[Tensor | None] = []
+        for weight in weights:
+            gradient = None
+            if weight is not None:
+                gradient = weight.new_zeros(weight.shape)
+            gradients.append(gradient)
+        arguments = _time_first([upstream]) + as_arrays([tokens])
+        arguments += self._arguments(start, weights) + _time_first(saved)
+        # The kernel adds to these.
+        arguments += as_arrays([sums]) + as_arrays(starts) + _optional(sums, gradients)
+        run_kernel(self.kernels[1], *arguments)
         return [sums, torch.cat(starts, dim=-1), *gradients]
 
-    def _arrays(self, start: Tensor, weights: Weights) -> list[Any]:
-        return [
-            *as_arrays(*start.chunk(self.vectors, dim=-1)),
-            *_optional(start, weights),
-        ]
+    def _arguments(self, start: Tensor, weights: Weights) -> list[Any]:
+        """Return what both kernels read, in their order."""
+        starts = as_arrays(start.chunk(self.vectors, dim=-1))
+        return starts + _optional(start, weights) + list(self.settings())
 
 
 def _optional(like: Tensor, tensors: Sequence[Tensor | None]) -> list[Any]:
+    """Return arrays, without elements in the place of a tensor that is cut."""
     none = like.new_empty(0, 0, 0)
-    return as_arrays(*(none if tensor is None else tensor for tensor in tensors))
+    present = []
+    for tensor in tensors:
+        if tensor is None:
+            tensor = none
+        present.append(tensor)
+    return as_arrays(present)
 
 
-def _time_first(*tensors: Tensor) -> list[Any]:
-    return as_arrays(*(tensor.movedim(2, 0) for tensor in tensors))
+def _time_first(tensors: Sequence[Tensor]) -> list[Any]:
+    return as_arrays(tensor.movedim(2, 0) for tensor in tensors)
 
 
 @compiled

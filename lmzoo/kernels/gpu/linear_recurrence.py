@@ -91,6 +91,7 @@ def _backward(
     for back in range(T):
         t = T - 1 - back
         at = (1 + COMPLEX) * ((n * T + t) * H + i)
+        # Before the first step is the start: nothing is read from h, where 0 is any valid place.
         before = tl.where(t > 0, at - (1 + COMPLEX) * H, 0)
         d_re = tl.load(g + at, mask=ok, other=0.0) + carried_re
         h_re = tl.load(h + before, mask=ok & (t > 0), other=0.0)

@@ -199,6 +199,7 @@ def _backward(
         at = ((row // H) * T + t) * H + row % H
         s = tl.load(states + at * K * V + i * V + j, mask=own, other=0.0)
         before = tl.load(states + (at - H) * K * V + i * V + j, mask=own & (t > 0), other=0.0)
+        # The stored states begin after the first step.
         before = tl.where(t > 0, before, s_0)
         w = _decay(log_w, at, i, K, EACH)
         read = tl.load(q + at * K + i, mask=is_key, other=0.0)
@@ -211,6 +212,7 @@ def _backward(
             tl.sum(carried * key, axis=0)[None, :],
             mask=is_value,
         )
+        # In the order in which `backward` reads the sums: q, k, log w, p, r.
         to = out + at * K + i
         tl.store(to, tl.sum(s * upstream, axis=1)[:, None], mask=is_key)
         tl.store(to + size, tl.sum(carried * value, axis=1)[:, None], mask=is_key)

@@ -149,6 +149,7 @@ def _add(
         else:
             found = token_at(words, p, k, N, T, SP, SB, ST)
             n = k
+        # Row by row, 1 at the positions of its token: the product sums them.
         chosen = (found[None, :] == word).to(tl.float32)
         ok = (k[:, None] < last) & (i < G)
         rows = tl.load(g + (p * N + n[:, None]) * G + i, mask=ok, other=0.0)

@@ -157,6 +157,7 @@ def _backward(
             mask=ok,
             other=0.0,
         )
+        # Forward again, from the state that was stored.
         steps = ()
         for k in tl.static_range(STEPS):
             row = m * T + kept * STEPS + k
@@ -166,6 +167,7 @@ def _backward(
             b_t = tl.load(b + row * N + n, mask=(n < N) & inside, other=0.0)
             steps = steps + ((s, delta_t, x_t, b_t),)  # noqa: RUF005
             s = _decay(rates, delta_t, SIGNED) * s + b_t * (delta_t * x_t)
+        # Back through the same steps; s is the state after each.
         for k in tl.static_range(STEPS - 1, -1, -1):
             row = m * T + kept * STEPS + k
             inside = kept * STEPS + k < T

@@ -136,10 +136,12 @@ def _forward(
         logits = tl.dot(vectors, tl.trans(rows), input_precision=PRECISION)
         if TOKENS:
             score += tl.sum(tl.where(v[None, :] == word[:, None], logits, 0.0), axis=1)
+        # Words beyond the vocabulary have no probability.
         logits = tl.where(v[None, :] < V, logits, -float("inf"))
         before = top
         top = tl.maximum(top, tl.max(logits, axis=1))
         weights = tl.exp(logits - top[:, None])
+        # What was summed relative to a smaller maximum is made relative to this one.
         scale = tl.exp(before - top)
         total = total * scale + tl.sum(weights, axis=1)
         c = c * scale[:, None] + tl.dot(weights, rows, input_precision=PRECISION)
@@ -191,6 +193,7 @@ def _backward(
         inside = ok[:, None] & (i < E)
         vectors = tl.load(y + at, mask=inside, other=0.0)
         upstream = tl.load(g + p * N + n, mask=ok, other=0.0)
+        # Programs of other words would write the same gradient of y.
         if tl.program_id(0) == 0:
             own_slope = tl.load(slope + at, mask=inside, other=0.0)
             tl.store(dy + at, upstream[:, None] * own_slope, mask=inside)

@@ -538,15 +538,19 @@ RESERVED = (
     "value", "run", "run_id", "status", "state", "step", "seed", "number", "study", "experiment",
     "parent", "loss (last step)", "part1", "metric", "param", "config", "name", "done", "trial_id",
 )  # fmt: skip
+
+
+def one_run_of_mlflow(p: Path, settings: dict[str, Any], metrics: dict[str, Any]) -> None:
+    run = p / "0/r"
+    put(run / "meta.yaml", "run_name: r\nstatus: 3\n")
+    for name, value in settings.items():
+        put(run / "params" / name, str(value))
+    for name, value in metrics.items():
+        put(run / "metrics" / name, f"1 {value} 9")
+
+
 READERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], Any]] = {
-    "MLflow": lambda p, settings, metrics: [
-        put(p / "0/r" / name, str(text))
-        for name, text in (
-            ("meta.yaml", "run_name: r\nstatus: 3\n"),
-            *((f"params/{k}", v) for k, v in settings.items()),
-            *((f"metrics/{k}", f"1 {v} 9") for k, v in metrics.items()),
-        )
-    ],
+    "MLflow": one_run_of_mlflow,
     "Ray Tune": lambda p, settings, metrics: [
         put(p / "r/result.json", json.dumps({"training_iteration": 1, **metrics})),
         put(p / "r/params.json", json.dumps(settings)),

@@ -37,14 +37,21 @@ def after(epochs, seconds, sizes=(1,)):
 
 
 def test_slow_workers_are_distinguished_from_slow_shapes():
-    pace = after(12, lambda worker, shape, size: (4 if worker == "w" else 1) * (1 + (shape == "b")))
+    of_worker = {"w": 4, "x": 1, "y": 1, "z": 1}
+    pace = after(12, lambda worker, shape, size: of_worker[worker] * (2 if shape == "b" else 1))
     assert [pace.slowness(worker) for worker in "wx?"] == pytest.approx([4, 1, 1])
+
+
+def test_a_slow_shape_makes_no_worker_slow():
     pace = after(12, lambda worker, shape, size: 10 if shape == "b" else 1)
     assert [pace.slowness(worker) for worker in "wxyz"] == pytest.approx([1] * 4)
+
+
+def test_a_worker_that_is_alone_with_its_shape_is_half_to_blame():
     alone = Pace()
     alone.add("a", 1, 1.0, worker="x")
     alone.add("b", 1, 4.0, worker="w")
-    assert alone.slowness("w") == pytest.approx(2), "half of it may be the fault of the shape"
+    assert alone.slowness("w") == pytest.approx(2)
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
