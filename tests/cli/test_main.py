@@ -108,7 +108,7 @@ def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused) -> None:
         (("train", "gru", "--set", "recipe.btach=3"), "near: batch"),
         (("train", "gru", "--set", "recipe.learning_rate=3"), "near: lr"),
         (("train", "gru", "--set", "Recipe.lr=3"), "one of the training recipe.lr"),
-        (("train", "gru", "--corpus", "my.txt"), "stream:my.txt"),
+        (("train", "gru", "--corpus", "my.txt"), "no file 'my.txt'"),
         (("train", "gru", "--epochs", "1e23"), "got '1e23'"),
         (("train", "gru", "--seed", str(2**63)), f"got '{2**63}'"),
         (("sample", "run", "--temperature", "1,5"), "got '1,5'"),
