@@ -77,7 +77,10 @@ class PointPlanner:
         self.tune_seed = FIRST_TUNE_SEED + derive_seed(study.seed, point.id) % FIRST_TUNE_SEED
         """Training seed of the tune runs that are not repeated."""
         self.repeats: list[int] = []
-        """0 for each tune run with `tune_seed`, 1 for those with the next seed, and so on."""
+        """0 for each tune run with `tune_seed`, 1 for those with the next seed, and so on.
+
+        The start design and the first suggestion have 0.
+        """
         self.space = point.search_space
         self.design = list[Setting]()
         self.settings: list[Setting] = []
@@ -371,7 +374,9 @@ class PointPlanner:
                 settings[index] = suggested[index] = self._suggest(earlier)
         for index in indices:
             self.settings.append(settings[index])
-            self._plan_tune_run(index, settings[index])
+            # Neighbouring settings share the luck of a seed, so each further one has its own.
+            repeat = max(0, index - len(self.design))
+            self._plan_tune_run(index, settings[index], repeat)
             self._repeat_answer(self.tune_runs[-1])
         refusals = [run.reason for run in self.tune_runs if run.status == "refused"]
         if len(refusals) == len(self.tune_runs) >= len(self.design):

@@ -9,7 +9,8 @@ The points share the start design (`designs.py`) and a fit:
 2. When all points have trained the start design, the sampler, one of Optuna's, suggests the other
    settings. It gets the losses of the fit. If one field is searched and the best setting is the
    first or last one tried, the first suggestion is a setting beyond it. If that field is a choice,
-   its values that were not tried come first.
+   its values that were not tried come first. After the first suggestion each has a training seed of
+   its own: close settings with one seed share its luck, which would look like the response.
 3. When these have ended, some points are measured again: those with the largest expected loss by a
    wrong choice train the chosen setting and its challenger with a new seed, which they share.
    A point whose best setting is the first or last one tried trains one beyond it.
@@ -130,7 +131,9 @@ class SharedTuning:
             challenger = fit.challenger[row]
             runs = list[tuple[Setting, int]]()
             if place < AGAIN * len(fitted) and best != challenger and fit.regret[row]:
-                runs += [(point.settings[best], 1), (point.settings[challenger], 1)]
+                repeat = max(point.repeats) + 1
+                again = (point.settings[best], point.settings[challenger])
+                runs += ((setting, repeat) for setting in again)
             new = beyond(point.space, point.settings, point.settings[best])
             if new:
                 runs.append((new, 0))

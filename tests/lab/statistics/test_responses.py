@@ -78,7 +78,7 @@ def test_further_settings_near_the_best_do_not_hide_that_a_point_differs():
     x = np.append(X, [[1.0]], 0)
     chosen = []
     least = []
-    for seed in range(8):
+    for seed in range(24):
         truth = np.full((12, 6), np.nan)
         truth[:, :5] = parabolas(12, seed, spread=0.05)
         truth[3] = 2 + np.array([0.28, 0.22, 0.16, 0.05, 0.0, 0.04])
@@ -87,7 +87,7 @@ def test_further_settings_near_the_best_do_not_hide_that_a_point_differs():
         best = fit_responses(losses, x, shared=4).best[3]
         chosen.append(truth[3, best] - 2)
         least.append(truth[3, losses[3].argmin()] - 2)
-    assert np.mean(chosen) < 2 * np.mean(least)
+    assert np.mean(chosen) < 3 * np.mean(least)
 
 
 def test_a_slope_is_not_continued_beyond_the_settings_that_all_points_have():
@@ -302,3 +302,20 @@ def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall, tables
     differ = (regrets != lucky).sum()
     assert (regrets > 4 * stated).sum() < points / 4 + 3 * (points * 3 / 16) ** 0.5
     assert (regrets < lucky).sum() > differ / 2 + 3 * (differ / 4) ** 0.5
+
+
+@pytest.mark.parametrize(("count", "most"), [(7, 0.0024), (9, 0.0013)])
+def test_more_settings_make_a_better_choice_and_its_error_is_stated(count, most):
+    x = np.linspace(-1, 1, 2 * count + 1)[1::2, None]
+    added = []
+    stated = []
+    for seed in range(12):
+        rng = np.random.default_rng([seed, count])
+        best = 0.15 + 0.2 * rng.standard_normal((8, 1))
+        truth = 0.12 * (x.T - best) ** 2
+        fit = fit_responses(truth + 0.015 * rng.standard_normal(truth.shape), x)
+        # The least loss is 0, at a setting that nobody tried.
+        added.append(truth[np.arange(8), fit.best])
+        stated.append(fit.tuning_sd)
+    assert np.mean(added) < most
+    assert np.square(added).mean() < 1.6 * np.square(stated).mean()
