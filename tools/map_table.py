@@ -69,7 +69,7 @@ def rank_correlation(one: pl.Series, other: pl.Series) -> str:
     z = math.atanh(min(max(found, -0.999), 0.999))
     reach = 1.96 * math.sqrt(1.06 / (len(one) - 3))
     ends = f"{math.tanh(z - reach):.2f}, {math.tanh(z + reach):.2f}"
-    return f"{found:.2f} [{ends}] over {len(one)} cuts"
+    return f"{found:.2f} [{ends}] over {len(one)} cuts".replace("-", "−")
 
 
 def map_picture(study: Path, ablations: Path) -> str:

@@ -129,7 +129,8 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             if words[0] == "scaling" and "--by" not in words:
                 yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
             if words[0] == "map":
-                yield folder / "map.svg", map_picture(*(folder / name for name in words[1:]))
+                study, ablations = (folder / name for name in words[1:])
+                yield folder / f"map-{study.stem}.svg", map_picture(study, ablations)
         for asked in FIGURE.finditer(text):
             _, paths, options = _parsed(asked["command"])
             options.pop("part", None)

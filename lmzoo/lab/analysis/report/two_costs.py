@@ -66,7 +66,7 @@ def _ends(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
     """Return the ends of an axis, which holds 0 and all intervals."""
     own = [row[each] for row in rows for each in (name, f"{name}_low", f"{name}_high")]
     known = [x for x in own if x is not None]
-    return min(0.0, *known), ROOM * max(*known, 0.0)
+    return ROOM * min(0.0, *known), ROOM * max(0.0, *known)
 
 
 def _place_names(rows: list[dict[str, Any]], margin: float, across: tuple[float, float]) -> None:
