@@ -29,6 +29,7 @@ from lmzoo.base import arguments
 from lmzoo.base.arguments import called, number, path, whole
 from lmzoo.base.config import from_dict
 from lmzoo.base.errors import UserError, near, writing
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.contract import START, LanguageModel, Score
 from lmzoo.data.corpus import Corpus, corpus_config, open_corpus
 from lmzoo.data.sequences import encode_sentence
@@ -72,7 +73,7 @@ class TextModel:
         corpus: Corpus,
         training: Training | None = None,
         *,
-        config: Mapping[str, Any] | None = None,
+        config: Fields | None = None,
         records: Sequence[Record] = (),
     ) -> None:
         """`config` is the config of its run, without which it is not saved."""
@@ -243,7 +244,7 @@ def _show(text: str, *, progress: bool) -> None:
         sys.stderr.flush()
 
 
-def corpus_spec(corpus: Any) -> dict[str, Any]:
+def corpus_spec(corpus: Any) -> FieldsDict:
     """Return the config of a corpus that is given by name, by path, or by name and fields."""
     # A path is unmistakable; a text may be a name.
     if isinstance(corpus, os.PathLike):
@@ -257,9 +258,9 @@ def corpus_spec(corpus: Any) -> dict[str, Any]:
 @guest()
 def build(
     row: str,
-    corpus: str | Path | Mapping[str, Any] | Corpus = "captions",
+    corpus: str | Path | Fields | Corpus = "captions",
     *,
-    recipe: Recipe | dict[str, Any] | None = None,
+    recipe: Recipe | FieldsDict | None = None,
     seed: int = 0,
     data_dir: Path | None = None,
     **fields: Any,

@@ -35,6 +35,7 @@ from lmzoo.base.arguments import called, texts, whole
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.environment import NUMERIC, differences, environment, present
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.search_space import Choice, IntRange, ranges
 from lmzoo.train.recipe import Recipe
 
@@ -46,16 +47,16 @@ SEED = "seed"
 """Names in the config of a trial, next to `model.FIELD` and `recipe.FIELD`."""
 FIXED = (POINT, "recipe.optimiser", "recipe.init", "recipe.parametrisation", "recipe.base_width")
 """Names that decide the weights or the optimiser's state, as all fields of the model do."""
-Train = Callable[[dict[str, Any]], None]
+Train = Callable[[FieldsDict], None]
 LOG = logging.getLogger("lmzoo")
 
 
 @called
 def trainable(
     row: str | Callable[..., Any],
-    corpus: str | Mapping[str, Any] = "captions",
+    corpus: str | Fields = "captions",
     *,
-    points: Mapping[str, Mapping[str, Any]] | None = None,
+    points: Mapping[str, Fields] | None = None,
     epochs: int = 10,
     data_dir: Path | None = None,
     **fields: Any,
@@ -93,7 +94,7 @@ def trainable(
     for shared in by_point.values():
         zoo.config(row, **shared)
 
-    def train(config: dict[str, Any]) -> None:
+    def train(config: FieldsDict) -> None:
         settings = {name: value for name, value in config.items() if name not in (POINT, SEED)}
         # The schedule ends with the last epoch, whenever a scheduler stops the trial.
         recipe = Recipe().with_fields(nest_settings(settings, "recipe")).with_budget(epochs)
@@ -130,7 +131,7 @@ def trainable(
     return train
 
 
-def _fields_by_point(points: Any, fields: Mapping[str, Any]) -> dict[Any, dict[str, Any]]:
+def _fields_by_point(points: Any, fields: Fields) -> dict[Any, FieldsDict]:
     """Return the fields of the model for each point; without points, those of no point."""
     if not points:
         return {None: dict(fields)}
@@ -140,7 +141,7 @@ def _fields_by_point(points: Any, fields: Mapping[str, Any]) -> dict[Any, dict[s
     for own in owners:
         if not isinstance(own, Mapping):
             raise UserError(f"points has {own!r:.60}; give {{'NAME': {{FIELD: VALUE}}}}")
-    found: dict[Any, dict[str, Any]] = {}
+    found: dict[Any, FieldsDict] = {}
     for point, own in points.items():
         settings = {f"model.{name}": value for name, value in own.items()}
         found[point] = zoo.overlay(fields, nest_settings(settings, "model"))
@@ -154,7 +155,7 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
     except TypeError as error:
         raise UserError(f"{name}: {error}; write def {name}(settings, seed, epochs)") from None
 
-    def train(config: dict[str, Any]) -> None:
+    def train(config: FieldsDict) -> None:
         settings = {name: value for name, value in config.items() if name != SEED}
         for record in function(settings, config.get(SEED, 0), epochs):
             if not isinstance(record, Mapping):
@@ -172,7 +173,7 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
     return train
 
 
-def _recorded(names: Sequence[str], *sources: bytes) -> dict[str, Any]:
+def _recorded(names: Sequence[str], *sources: bytes) -> FieldsDict:
     """Return what is recorded of the environment of a trial."""
     found = environment(sources=sources)
     return {name: found[name] for name in names if name in found}
@@ -191,7 +192,7 @@ def _say_changes(results: Sequence[tune.Result]) -> None:
         )
 
 
-def _check_same(donor: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+def _check_same(donor: Fields, own: Fields) -> None:
     """Raise a `UserError` if the training of one config cannot go on with another one."""
     for name in sorted(donor.keys() | own.keys()):
         # The donor's config has passed through JSON, which makes lists of tuples.
@@ -239,21 +240,21 @@ def confirm(
             raise UserError(f"by: no trial has {name!r}; known: {', '.join(trained[0][1])}")
     # The best one of a group is the last to be written.
     trained.sort(key=lambda own: own[0], reverse=mode == "min")
-    best: dict[str, dict[str, Any]] = {}
+    best: dict[str, FieldsDict] = {}
     for _, config in trained:
         best[repr([config.get(name) for name in by])] = config
     # The choice has favoured the seeds of the search, so that none is used again.
     first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)
-    configs: list[dict[str, Any]] = []
+    configs: list[FieldsDict] = []
     for config in best.values():
         configs += ({**config, SEED: first + seed} for seed in range(seeds))
     tuning = tune.TuneConfig(search_alg=Listed(configs), num_samples=len(configs))
     return tune.Tuner(train, tune_config=tuning, run_config=run_config).fit()
 
 
-def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, dict[str, Any]]]:
+def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, FieldsDict]]:
     """Return the loss and the config of each trial that has a loss."""
-    found: list[tuple[float, dict[str, Any]]] = []
+    found: list[tuple[float, FieldsDict]] = []
     for result in grid:
         loss = (result.metrics or {}).get(metric)
         if isinstance(loss, int | float) and not math.isnan(loss):
@@ -266,7 +267,7 @@ def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, dict[str, A
 class Listed(Searcher):
     """Suggests these configs. A branch of a conditional space lacks names that others have."""
 
-    def __init__(self, configs: list[dict[str, Any]]) -> None:
+    def __init__(self, configs: list[FieldsDict]) -> None:
         super().__init__()
         self.left = configs
 
@@ -290,7 +291,7 @@ class Listed(Searcher):
 
 
 @called
-def param_space(row: str, *names: str, **fields: Any) -> dict[str, Any]:
+def param_space(row: str, *names: str, **fields: Any) -> FieldsDict:
     """Return Ray Tune's search space of a row: the ranges that its fields declare.
 
     Args:
@@ -301,13 +302,13 @@ def param_space(row: str, *names: str, **fields: Any) -> dict[str, Any]:
     Raises:
         UserError: A field declares no range.
     """
-    known: dict[str, Any] = {}
+    known: FieldsDict = {}
     for part, own in (("recipe", Recipe), ("model", type(zoo.config(row, **fields)))):
         known |= {f"{part}.{name}": bounds for name, bounds in ranges(own).items()}
     return {name: _domain(known, name) for name in names or ("recipe.lr",)}
 
 
-def _domain(known: Mapping[str, Any], name: str) -> Any:
+def _domain(known: Fields, name: str) -> Any:
     if name not in known:
         raise UserError(f"{name!r} declares no range; known: {', '.join(known)}")
     bounds = known[name]

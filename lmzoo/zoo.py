@@ -21,6 +21,7 @@ from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import allocating, machine_bytes, require_memory
 from lmzoo.base.own_parts import import_installed
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.registry import ROWS, Row
 from lmzoo.contract import MODELS, LanguageModel, Task
 from lmzoo.functional.parameters import initialise
@@ -67,14 +68,14 @@ def config(name: str, **fields: Any) -> Any:
     return MODELS.parse({"name": entry.model, **overlay(preset, fields)})
 
 
-def change(model_config: Any, fields: Mapping[str, Any]) -> Any:
+def change(model_config: Any, fields: Fields) -> Any:
     """Return a model's config with some fields changed; a `UserError` if one is invalid."""
     if not fields:
         return model_config
     return MODELS.parse(overlay(MODELS.dump(model_config), fields))
 
 
-def overlay(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def overlay(base: Fields, over: Fields) -> FieldsDict:
     """Merge the fields `over` into the fields `base`, recursively.
 
     A mapping with another "name" than in `base` is a different part and replaces the old one. The
@@ -123,7 +124,7 @@ class _CountBytes(TorchFunctionMode):
     tensors = 0
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self, func: Any, types: Any, args: Any = (), kwargs: FieldsDict | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         if func in _device_constructors() and isinstance(result, Tensor):

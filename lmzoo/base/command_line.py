@@ -19,6 +19,7 @@ import pydantic
 from lmzoo.base.config import explain
 from lmzoo.base.errors import UserError, describe_error, in_own_code, near
 from lmzoo.base.parts import install_command, missing_parts
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.stops import STOPS
 from lmzoo.base.streams import echo, prepare_streams, printable, stdout_error
 
@@ -175,7 +176,7 @@ def run_command(function: Callable[..., Any]) -> NoReturn:
     run_app(app)
 
 
-def parse_settings(texts: Sequence[str]) -> dict[str, Any]:
+def parse_settings(texts: Sequence[str]) -> FieldsDict:
     """Parse `["model.width=64", "model.norm=l2"]` into a mapping from field path to value.
 
     A value is JSON where it parses as JSON, and text otherwise; `none` is None.
@@ -200,9 +201,9 @@ def setting_text(path: str, value: Any) -> str:
     return f"{path}={value}"
 
 
-def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
+def nest_settings(settings: Fields, section: str) -> FieldsDict:
     """Return the settings below `section` (model, recipe or corpus) as nested mappings."""
-    tree: dict[str, Any] = {}
+    tree: FieldsDict = {}
     # A part comes before its fields.
     for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):
         head, _, rest = path.partition(".")
@@ -226,7 +227,7 @@ def nest_settings(settings: Mapping[str, Any], section: str) -> dict[str, Any]:
     return tree
 
 
-def _fields_of(part: Any, path: str) -> dict[str, Any]:
+def _fields_of(part: Any, path: str) -> FieldsDict:
     """Return the fields of a part, which may be given by its name alone."""
     if isinstance(part, str):
         return {"name": part}

@@ -20,6 +20,7 @@ import pydantic
 from pydantic.dataclasses import dataclass
 
 from lmzoo.base.errors import UserError, near
+from lmzoo.base.plain import Fields, FieldsDict
 
 T = TypeVar("T")
 
@@ -73,12 +74,12 @@ def _refuse_bools(cls: type, data: Any, validate: Any) -> Any:
     return made
 
 
-def to_dict(config: Any) -> dict[str, Any]:
+def to_dict(config: Any) -> FieldsDict:
     """Return the fields as plain JSON types; sets become sorted lists."""
     return _sorted_sets(_adapter(type(config)).dump_python(config, warnings="error"))
 
 
-def add_defaults(config: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def add_defaults(config: Any, fields: Fields) -> FieldsDict:
     """Return a config's plain `fields` with those that `to_dict` leaves out at their defaults."""
     result = dict(fields)
     for field in dataclasses.fields(config):
@@ -91,7 +92,7 @@ def add_defaults(config: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def from_dict(cls: type[T], fields: Mapping[str, Any]) -> T:
+def from_dict(cls: type[T], fields: Fields) -> T:
     """Return the config of type `cls` with these fields.
 
     A `UserError` names a field that is unknown or has an invalid value.

@@ -44,6 +44,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from lmzoo.base.plain import FieldsDict
 from lmzoo.base.version import __version__
 
 # Patterns are texts: to compile them takes a share of `import lmzoo` that few processes need.
@@ -75,7 +76,7 @@ def environment(
     sources: Collection[bytes] = (),
     given: Mapping[str, str] = os.environ,
     place: Place = (),
-) -> dict[str, Any]:
+) -> FieldsDict:
     """Return the environment of this process, or of a command that it starts.
 
     `modules` are those that a program has imported since `begin_study`, and those of which its
@@ -88,7 +89,7 @@ def environment(
             imported.add(module.partition(".")[0])
     for text in sources:
         imported.update(word.decode() for word in _imported(text))
-    found: dict[str, Any] = {
+    found: FieldsDict = {
         **_fixed(Path.cwd()),
         "python": _python(place),
         "cuda": None,
@@ -170,7 +171,7 @@ def apart(points: Mapping[str, Values], reference: str) -> dict[str, str]:
     return found
 
 
-def present(old: Environment) -> dict[str, Any]:
+def present(old: Environment) -> FieldsDict:
     """Return what is known here and now of the things that another process has recorded."""
     place = place_of(old.get("folders", ()))
     names = NUMERIC + tuple(old.get("packages", ()))
@@ -197,7 +198,7 @@ def _python(place: Place) -> str:
 
 
 @functools.cache
-def _fixed(folder: Path) -> dict[str, Any]:
+def _fixed(folder: Path) -> FieldsDict:
     """Return what does not change while the process is in a folder."""
     model, capability = cpu()
     return {

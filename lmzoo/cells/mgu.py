@@ -1,7 +1,6 @@
 """The minimal gated unit (MGU), and its cut of four terms with options, the MGRU."""
 
 import dataclasses
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar
 
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.cells.base import CELLS, Cell, Inputs, OutputAndState, State, Weights, affine
 from lmzoo.cells.cuts import cuts_of, numbered, parse_cuts
 from lmzoo.functional.parameters import DrawnModule
@@ -193,7 +193,7 @@ Switch = StrEnum(
 )
 
 
-def from_numbers(mutations: object) -> dict[str, Any]:
+def from_numbers(mutations: object) -> FieldsDict:
     """Return the config fields for a set of switches; see the table of `MGRU`."""
     chosen = parse_cuts(Switch, mutations)
     on = {number for number, switch in enumerate(Switch) if switch in chosen}
@@ -223,7 +223,7 @@ def from_numbers(mutations: object) -> dict[str, Any]:
     }
 
 
-def canonical_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+def canonical_fields(fields: Fields) -> FieldsDict:
     """Return the one setting for a function; a `UserError` if the state is zero at every step.
 
     Fields may be partial, or `mutations` with switch numbers.

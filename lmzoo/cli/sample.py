@@ -1,7 +1,7 @@
 """`lmzoo sample`: sentences from a trained run, by sampling, greedy decoding or beam search."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from lmzoo import decode
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.streams import echo
 from lmzoo.cli.common import DataDir, open_run
 from lmzoo.contract import END, Score
@@ -53,7 +54,7 @@ def sample(
         raise UserError(f"--beam {beam} finds at most {beam} sentences, fewer than --count {count}")
     trained = open_run(find_run(run, runs), data_dir)
     # Before anything is drawn: it refuses models that cannot generate.
-    begin: dict[str, Any] = {"prefix": encode_prefix(trained, prefix)}
+    begin: FieldsDict = {"prefix": encode_prefix(trained, prefix)}
     room = trained.corpus.task.length
     if length is not None:
         room = length + 1  # with <start>
@@ -71,7 +72,7 @@ def sample(
     # Not the global one: the same seed gives the same sentences.
     generator = torch.Generator().manual_seed(seed)
     draw = {"temperature": temperature, "top": top, "generator": generator}
-    found = list[dict[str, Any]]()
+    found = list[FieldsDict]()
     for origin, sources in inputs:
         begin["sources"] = sources
         if beam is None:
@@ -104,7 +105,7 @@ def _searched(trained: TrainedRun, beam: int, room: int, **options: Any) -> Draw
     return [(each.tokens, each.log_prob) for each in found]
 
 
-def _print(found: Sequence[Mapping[str, Any]]) -> None:
+def _print(found: Sequence[Fields]) -> None:
     # Without a rule, samples that have lines of their own cannot be told apart.
     rule = ""
     if any("\n" in sentence["text"] for sentence in found):

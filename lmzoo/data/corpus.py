@@ -13,7 +13,6 @@ import hashlib
 import re
 import shlex
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -26,6 +25,7 @@ from torch.utils._pytree import tree_map_only
 from lmzoo.base.config import config, to_dict
 from lmzoo.base.errors import UserError
 from lmzoo.base.memory import allocating, require_memory
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.registry import Registry
 from lmzoo.base.streams import said
 from lmzoo.contract import END, UNKNOWN, Task
@@ -313,7 +313,7 @@ def _kind_of(path: Path) -> tuple[str, str]:
     return "stream", "running text: sentences go on over lines, or several share one"
 
 
-def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
+def parse_spec(spec: str | Fields) -> FieldsDict:
     """Convert `NAME`, `NAME:PATH` or a mapping to a mapping that has `name`."""
     if not isinstance(spec, str):
         return dict(spec)
@@ -334,9 +334,7 @@ def parse_spec(spec: str | Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name}
 
 
-def corpus_config(
-    spec: str | Mapping[str, Any], fields: Mapping[str, Any] | None = None
-) -> dict[str, Any]:
+def corpus_config(spec: str | Fields, fields: Fields | None = None) -> FieldsDict:
     """Return the config of a corpus, with these fields.
 
     A `UserError` says that the corpus is unknown or an option invalid.
@@ -345,7 +343,7 @@ def corpus_config(
     return CORPORA.dump(CORPORA.parse(merged))
 
 
-def open_corpus(spec: str | Mapping[str, Any], data_dir: Path | None = None) -> Corpus:
+def open_corpus(spec: str | Fields, data_dir: Path | None = None) -> Corpus:
     """Load the corpus that `spec` names; a field that is not given has its default.
 
     Args:

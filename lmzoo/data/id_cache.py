@@ -10,22 +10,22 @@ import hashlib
 import json
 import os
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import torch
 from jaxtyping import Integer
 from torch import Tensor
 
+from lmzoo.base.plain import Fields
 from lmzoo.data.download import cache_dir
 
 VERSION = 4
 """Part of the key; it changes whenever the ids of a text or the format would."""
 CACHED_FROM = 2**23
 """Bytes of a text from which its ids are cached."""
-Encoded = tuple[Integer[Tensor, "n"], Mapping[str, Any]]
+Encoded = tuple[Integer[Tensor, "n"], Fields]
 """Ids and the facts about them, plain JSON types."""
 BROKEN = (
     OSError,
@@ -39,7 +39,7 @@ BROKEN = (
 """What reading a damaged file raises."""
 
 
-def cached_ids(parts: Mapping[str, Any], encode: Callable[[], Encoded]) -> Encoded:
+def cached_ids(parts: Fields, encode: Callable[[], Encoded]) -> Encoded:
     """Return the ids of the cache, or those of `encode`, which are written to the cache.
 
     `parts` decides the ids: bytes and plain JSON types by name. If the cache cannot be written, the
@@ -78,7 +78,7 @@ def _read(file: Path) -> Encoded | None:
         return None
 
 
-def _write(file: Path, ids: Integer[Tensor, "n"], facts: Mapping[str, Any]) -> bool:
+def _write(file: Path, ids: Integer[Tensor, "n"], facts: Fields) -> bool:
     """Write a file of the cache; return False if the cache cannot be written."""
     text = json.dumps(facts)
     temporary = file.with_suffix(f".{os.getpid()}")

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.base.foreign import check_archive
+from lmzoo.base.plain import FieldsDict
 from lmzoo.lab.store.pack_files import NUMBER, RUN, RUNS, STATE, Array, Buffer, decode, encode
 from lmzoo.lab.store.records import Record
 from lmzoo.lab.store.saved_run import OtherRunError
@@ -52,7 +53,7 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
 
     A thread may call it during the next epoch.
     """
-    matrices: dict[str, Any] = {}
+    matrices: FieldsDict = {}
     numbers: dict[int, int] = {}
     layouts: list[Any] = []
     best: dict[str, list[Any]] = {}
@@ -85,7 +86,7 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
 
 
 def _encode(
-    matrices: dict[str, Any], best: dict[str, list[Any]], metadata: dict[str, Any], number: int
+    matrices: FieldsDict, best: dict[str, list[Any]], metadata: FieldsDict, number: int
 ) -> list[Buffer]:
     stacked = dict(matrices)
     for name, rows in best.items():
@@ -99,13 +100,13 @@ def _encode(
     return encode(arrays, {**texts, NUMBER: json.dumps(number)})
 
 
-def read_rows(data: bytes) -> dict[str, Any]:
+def read_rows(data: bytes) -> FieldsDict:
     """Return the state in a file of the rows of one run, as `Training.dump` gives it.
 
     A `ValueError` says that the file is damaged.
     """
     metadata, arrays = decode(data)
-    state: dict[str, Any] = json.loads(metadata[STATE])
+    state: FieldsDict = json.loads(metadata[STATE])
     layout = json.loads(metadata[LAYOUTS])[state.pop("stack")]
     kinds = {key: _named(key, array, layout) for key, array in arrays.items()}
     names = state.pop("names")

@@ -57,6 +57,7 @@ from torch import Tensor, nn
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import FieldsDict
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.cells.base import Weights
 from lmzoo.contract import LanguageModel, Task
@@ -91,7 +92,7 @@ def roles(model: nn.Module) -> dict[str, str]:
     return found
 
 
-def parameter_groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
+def parameter_groups(recipe: Recipe, model: nn.Module) -> list[FieldsDict]:
     """Return the parameter groups of torch's optimiser; those that decay are first.
 
     Of a group, `scale` is the share of the rate, and `muon` says that Muon updates it; both are
@@ -111,7 +112,7 @@ def parameter_groups(recipe: Recipe, model: nn.Module) -> list[dict[str, Any]]:
     # By the first two only: groups of other shares stay in the order of the model.
     for key in sorted(groups, key=lambda key: key[:2]):
         fixed, adam, scale = key
-        group: dict[str, Any] = {"params": groups[key]}
+        group: FieldsDict = {"params": groups[key]}
         if fixed:
             group["weight_decay"] = 0.0
         if scale != 1:
@@ -218,7 +219,7 @@ NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
 
 
 def make_optimiser(
-    recipe: Recipe, parameters: nn.Module | Sequence[dict[str, Any]]
+    recipe: Recipe, parameters: nn.Module | Sequence[FieldsDict]
 ) -> torch.optim.Optimizer:
     """Return the recipe's optimiser over the parameters of a model, or over given groups."""
     groups: Any = parameters
@@ -264,7 +265,7 @@ def muon_direction(g: Matrices, b: Matrices) -> Tensor:
 def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:
     """Return a subclass with the unwrapped methods; its steps are not differentiable."""
     names = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
-    methods: dict[str, Any] = {}
+    methods: FieldsDict = {}
     for name in names:
         # torch wraps them in its profiler and its compiler, whose import takes seconds.
         methods[name] = inspect.unwrap(getattr(cls, name))

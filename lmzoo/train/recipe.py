@@ -21,7 +21,6 @@ Loshchilov & Hutter 2017 (arXiv:1608.03983); Hu et al. 2024 (arXiv:2404.06395) a
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -30,6 +29,7 @@ from pydantic import Field, field_validator, model_validator
 from lmzoo.base.config import config, from_dict, to_dict
 from lmzoo.base.docstrings import documented
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields
 from lmzoo.base.search_space import Choice, FloatRange
 from lmzoo.functional.parameters import INITIALISERS, initialiser
 from lmzoo.kernels.device import Precision
@@ -172,7 +172,7 @@ class Recipe:
             return self
         return dataclasses.replace(self, schedule_epochs=epochs)
 
-    def with_fields(self, fields: Mapping[str, Any]) -> "Recipe":
+    def with_fields(self, fields: Fields) -> "Recipe":
         """Return the recipe with some fields changed; another schedule drops those of the old."""
         merged = {**to_dict(self), **fields}
         if "schedule" in fields:
@@ -240,6 +240,6 @@ def named_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-def stored_recipe(fields: Mapping[str, Any]) -> Recipe:
+def stored_recipe(fields: Fields) -> Recipe:
     """Return the recipe in the config of a run; runs before 0.4 decayed all parameters."""
     return from_dict(Recipe, {"weight_decay_on": DecayOn.ALL, **fields})

@@ -5,7 +5,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.base.environment import environment
 from lmzoo.base.memory import allocating
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.registry import part_modules
 from lmzoo.contract import MODELS, Task
 from lmzoo.data.corpus import CORPORA, Corpus
@@ -46,8 +47,8 @@ from lmzoo.train.trainer import Training, copies, fit
 
 
 def run_config(
-    model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Mapping[str, Any], seed: int
-) -> dict[str, Any]:
+    model: Any, recipe: Recipe, corpus: Corpus, corpus_config: Fields, seed: int
+) -> FieldsDict:
     """Return the content of `config.json`, the run's identity and the model's facts included.
 
     `model` and `corpus_config` are configs. The seed decides initial weights, data order and noise.
@@ -60,10 +61,10 @@ def identity_config(
     model: Any,
     recipe: Recipe,
     corpus: Corpus,
-    corpus_config: Mapping[str, Any],
+    corpus_config: Fields,
     seed: int,
-    known: tuple[Mapping[str, Any], UserCode] | None = None,
-) -> dict[str, Any]:
+    known: tuple[Fields, UserCode] | None = None,
+) -> FieldsDict:
     """Return the part of the run's config that needs no model to be built.
 
     `known` are the fields of the model and the code of model and corpus, if they are at hand.
@@ -72,7 +73,7 @@ def identity_config(
     if known is None:
         known = (MODELS.dump(model), parts_code(model, corpus_config))
     fields, code = known
-    config: dict[str, Any] = {
+    config: FieldsDict = {
         "schema": SCHEMA,
         "numerics": NUMERICS,
         "model": fields,
@@ -97,7 +98,7 @@ def identity_config(
     return {"run": run_identity(config), **config, ENVIRONMENT: own}
 
 
-def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
+def parts_code(model: Any, corpus_config: Fields) -> UserCode:
     """Return the code of a model and a corpus that is outside the package.
 
     A `UserError` says that a part is defined in no file.
@@ -109,7 +110,7 @@ def parts_code(model: Any, corpus_config: Mapping[str, Any]) -> UserCode:
     return user_code(modules, loaded=True)
 
 
-def model_facts(config: Mapping[str, Any], task: Task, *, known: bool = False) -> dict[str, Any]:
+def model_facts(config: Fields, task: Task, *, known: bool = False) -> FieldsDict:
     """Return facts about the model of a run that hold before training, cached by its config.
 
     Building and auditing it takes about 0.1 s. With `known` {} if they are not computed yet.
@@ -120,10 +121,10 @@ def model_facts(config: Mapping[str, Any], task: Task, *, known: bool = False) -
     return _FACTS.get(key, {})
 
 
-_FACTS: dict[tuple[str, Task], dict[str, Any]] = {}
+_FACTS: dict[tuple[str, Task], FieldsDict] = {}
 
 
-def _compute_facts(model: Any, task: Task) -> dict[str, Any]:
+def _compute_facts(model: Any, task: Task) -> FieldsDict:
     from lmzoo.train.flops import matrix_flops  # torch's flop counter imports Triton
 
     config = MODELS.parse(model)
@@ -147,7 +148,7 @@ class Run(SavedRun):
     def __init__(
         self,
         folder: RunFolder,
-        config: Mapping[str, Any],
+        config: Fields,
         corpus: Corpus,
         *,
         device: torch.device = CPU,
@@ -205,7 +206,7 @@ class Run(SavedRun):
         self._append(event)
         return losses
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> FieldsDict:
         """Return the environment, with what the parts of the user import and name."""
         if not self._own_modules:
             # Without modules of the user's own, the environment of the process is known already.
@@ -223,7 +224,7 @@ class Run(SavedRun):
             self._append({"event": FILES, "epoch": epoch, FILES: read})
         super()._append_end(epoch, status, reason)
 
-    def _new_training(self, config: Mapping[str, Any]) -> Training:
+    def _new_training(self, config: Fields) -> Training:
         recipe = stored_recipe(config["recipe"])
         seed = config["seed"]
         model = build_model(MODELS.parse(config["model"]), self.corpus.task, seed, recipe)

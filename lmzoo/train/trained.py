@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError, user_path
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.contract import MODELS, LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import CONFIG, NUMERICS, USER_CODE, RunFolder
@@ -21,8 +22,8 @@ class TrainedRun:
 
     model: LanguageModel
     corpus: Corpus
-    config: dict[str, Any]
-    state: dict[str, Any]
+    config: FieldsDict
+    state: FieldsDict
     """The last checkpoint, from which its training continues."""
 
     @property
@@ -77,7 +78,7 @@ def load_run(run: Path, data_dir: Path | None = None) -> TrainedRun:
     return TrainedRun(model.eval(), corpus, config, state)
 
 
-def found_from(run: Path, corpus: Mapping[str, Any]) -> dict[str, Any]:
+def found_from(run: Path, corpus: Fields) -> FieldsDict:
     """Return the config of a corpus, whose relative path is found from other folders, too.
 
     The path is relative to the folder in which the run was trained: the working folder, or a
@@ -128,7 +129,7 @@ def read_model_config(folder: RunFolder) -> Any:
     return model
 
 
-def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+def _read_otherwise(stored: Fields, now: Fields) -> str:
     """Return the stored fields that have another value now; lists are cuts of equal functions."""
     changed = []
     # Fields that only one side has were added or removed since, at their default.
@@ -144,7 +145,7 @@ def _read_otherwise(stored: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     return ", ".join(sorted(changed))
 
 
-def _no_weights(run: Path, config: Mapping[str, Any] | None) -> str:
+def _no_weights(run: Path, config: Fields | None) -> str:
     if config is not None:
         return (
             f"{run} has the records of a run, but no weights: they were restored from a file, or "

@@ -23,12 +23,12 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lmzoo import zoo
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.config import to_dict
 from lmzoo.base.errors import UserError, near
+from lmzoo.base.plain import FieldsDict
 from lmzoo.contract import Score
 from lmzoo.data import corpus as corpora
 from lmzoo.data.blocks import Blocks
@@ -44,7 +44,7 @@ from lmzoo.trainables.rows import fields_of, of_rows, resolve_row
 class Data:
     """The corpus of a study; None if no point trains a row of the zoo."""
 
-    fields: dict[str, Any] | None
+    fields: FieldsDict | None
     """Its config."""
     corpus: Corpus | None
     lines: list[str]
@@ -67,7 +67,7 @@ def open_data(study: Study, data_dir: Path | None = None) -> Data:
     return Data(fields, corpus, describe_data(corpus))
 
 
-def corpus_config(study: Study, data_fields: Settings) -> dict[str, Any]:
+def corpus_config(study: Study, data_fields: Settings) -> FieldsDict:
     """Return the config of the study's corpus."""
     fields = nest_settings(of_rows(study, data_fields), "corpus")
     return corpora.corpus_config(study.corpus, fields)

@@ -17,6 +17,7 @@ from lmzoo import zoo
 from lmzoo.base.command_line import SECTIONS, nest_settings
 from lmzoo.base.config import add_defaults, to_dict
 from lmzoo.base.errors import UserError, near
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.registry import part_modules
 from lmzoo.base.search_space import Choice, Range, ranges
 from lmzoo.cells.base import CELLS
@@ -59,7 +60,7 @@ class RowPoint(Trainable):
         cell = MODELS.dump(self.model).get("cell")
         return [display_label(alias, cell) for alias in self.aliases]
 
-    def run_config(self, setting: Settings, seed: int) -> dict[str, Any]:
+    def run_config(self, setting: Settings, seed: int) -> FieldsDict:
         model, recipe = self.with_setting(setting)
         # Computed once: a study has thousands of runs, which differ in the setting.
         known = self._known
@@ -135,7 +136,7 @@ class RowPoint(Trainable):
         return {path: _value_at(self.configs, path) for path in self.search_space}
 
     @property
-    def configs(self) -> dict[str, Any]:
+    def configs(self) -> FieldsDict:
         """The fields of the model and of the recipe, those at their defaults too."""
         # A stored config leaves defaults out, but they can be searched.
         model = add_defaults(self.model, MODELS.dump(self.model))
@@ -265,7 +266,7 @@ def _doubts(point: RowPoint, known: dict[str, RowPoint]) -> Iterator[str]:
         yield f"{point.display_label} computes the same as {other.display_label}"
 
 
-def of_rows(study: Study, settings: Settings) -> dict[str, Any]:
+def of_rows(study: Study, settings: Settings) -> FieldsDict:
     """Return the settings of rows of the zoo: all of them, if no point is a program."""
     if all(point.is_row for point in study.points):
         return dict(settings)
@@ -277,7 +278,7 @@ def of_rows(study: Study, settings: Settings) -> dict[str, Any]:
     return of_sections
 
 
-def _common_model_fields(study: Study, point: Point) -> dict[str, Any]:
+def _common_model_fields(study: Study, point: Point) -> FieldsDict:
     """Return the study's model fields; among other models, a count model gets those it has."""
     common = nest_settings(of_rows(study, study.fields), "model")
     # Among neural models a field such as width is not meant for it.
@@ -355,14 +356,14 @@ def _check_schedule(study: Study, space: Collection[str]) -> None:
         )
 
 
-def _value_at(tree: Mapping[str, Any], path: str) -> Any:
+def _value_at(tree: Fields, path: str) -> Any:
     known = dict(fields_of(tree))
     if path not in known:
         raise UserError(f"no field {path!r} to search{near(path, known)}")
     return known[path]
 
 
-def _remove_field(tree: dict[str, Any], path: str) -> None:
+def _remove_field(tree: FieldsDict, path: str) -> None:
     *parents, leaf = path.split(".")
     for parent in parents:
         tree = _by_number(tree)[parent]
@@ -370,7 +371,7 @@ def _remove_field(tree: dict[str, Any], path: str) -> None:
     tree.pop(leaf, None)
 
 
-def fields_of(fields: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def fields_of(fields: Fields, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield path and value of every field, nested fields too."""
     for key, value in fields.items():
         path = f"{prefix}{key}"

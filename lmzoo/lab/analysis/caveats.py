@@ -19,10 +19,11 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.search_space import FloatRange, near_bound, range_text
 from lmzoo.lab.analysis.formatting import METRIC, join_labels
 from lmzoo.lab.analysis.load import StudyFolder, is_maximized, learning_curves
@@ -199,7 +200,7 @@ def _marks(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
         yield Caveat(f"leaks: {_named(labels)}: not a language model's loss: {reason}")
 
 
-def _edges(study: Mapping[str, Any], marked: pl.DataFrame) -> Iterator[Caveat]:
+def _edges(study: Fields, marked: pl.DataFrame) -> Iterator[Caveat]:
     """Yield which points chose an outermost value, and what to do: a bound has no value beyond."""
     spaces = {point["id"]: point.get("search") or study["search"] for point in study["points"]}
     wider = dict[str, str]()
@@ -234,7 +235,7 @@ def _edge_words(chosen: Sequence[tuple[str, str]]) -> str:
     return f"edge: {where}: the chosen value is the first or last one tried"
 
 
-def _widened(ends: Mapping[str, Any], value: float) -> dict[str, Any]:
+def _widened(ends: Fields, value: float) -> FieldsDict:
     """Return a range that goes on beyond the bound at which a value is."""
     low = ends["low"]
     high = ends["high"]

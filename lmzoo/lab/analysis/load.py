@@ -28,6 +28,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.streams import said
 from lmzoo.lab.analysis.copies import copy_warnings, without_replaced
 from lmzoo.lab.analysis.environments import environment_warnings
@@ -62,7 +63,7 @@ REMEDY = "run the sweep again, which writes it; else delete the folder"
 class StudyFolder(NamedTuple):
     """The content of a study's folder."""
 
-    study: dict[str, Any]
+    study: FieldsDict
     """The content of `study.json`, with the labels of points for people (`named_points`)."""
     runs: pl.LazyFrame
     events: pl.LazyFrame
@@ -92,7 +93,7 @@ def load_study(path: Path) -> StudyFolder:
         return _read(study, stored, path, address)
 
 
-def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) -> StudyFolder:
+def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> StudyFolder:
     runs, events, damaged = _frames(study, stored, path)
     runs = _with_ends(runs, events)
     runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
@@ -119,7 +120,7 @@ def _read(study: dict[str, Any], stored: StoredRuns, path: Path, address: Path) 
 
 
 def _frames(
-    study: dict[str, Any], stored: StoredRuns, path: Path
+    study: FieldsDict, stored: StoredRuns, path: Path
 ) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
     """Return runs, events and what is damaged; the files of `PART` runs are in memory at once."""
     known = [pl.DataFrame(schema=RUN_SCHEMA)]
@@ -127,7 +128,7 @@ def _frames(
     damaged: list[str] = []
     torn = Counter[str]()
     for _ in range(0, stored.total, PART):
-        rows: list[dict[str, Any]] = []
+        rows: list[FieldsDict] = []
         texts: list[tuple[str, bytes]] = []
         for run, config, records in itertools.islice(stored.runs, PART):
             if isinstance(config, dict):
@@ -163,7 +164,7 @@ def _with_ends(runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(environment=both).drop("later")
 
 
-def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], path: Path) -> None:
+def _check_numerics(config: Fields, study: Fields, path: Path) -> None:
     own = config.get("numerics")
     expected = study.get("numerics")
     if own != expected:
@@ -174,19 +175,19 @@ def _check_numerics(config: Mapping[str, Any], study: Mapping[str, Any], path: P
         )
 
 
-def _version_warnings(study: Mapping[str, Any]) -> Iterator[str]:
+def _version_warnings(study: Fields) -> Iterator[str]:
     if study.get("numerics") not in range(1, files.NUMERICS + 1):
         now = f"this version has {files.NUMERICS}: its losses may differ"
         yield f"trained by numerics {study.get('numerics')!r}; {now}"
 
 
-def is_maximized(study: Mapping[str, Any]) -> bool:
+def is_maximized(study: Fields) -> bool:
     """Return whether the highest metric of a study is the best."""
     return (study.get("asked") or {}).get("direction") == "maximize"
 
 
 def _without_other_metrics(
-    runs: pl.DataFrame, events: pl.DataFrame, models: Iterable[Mapping[str, Any]]
+    runs: pl.DataFrame, events: pl.DataFrame, models: Iterable[Fields]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Count runs that never reported the test metric as failed, if others of the study did."""
     names = {model["test_metric"] for model in models if "test_metric" in model}
@@ -215,13 +216,13 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
     return folder._replace(study=study)
 
 
-def _superseded(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFrame) -> list[str]:
+def _superseded(study: Fields, runs: pl.DataFrame, events: pl.DataFrame) -> list[str]:
     """Return the runs that have read other files than those that confirm their point.
 
     The sweep has trained others in their place (`docs/how/files_of_a_run.md`).
     """
     noted = events.select("run", files.FILES).drop_nulls()
-    read = defaultdict[str, dict[str, Any]](dict)
+    read = defaultdict[str, FieldsDict](dict)
     for run, text in noted.iter_rows():
         own = files.parse_json(text.encode())
         if isinstance(own, dict):
@@ -245,7 +246,7 @@ def _superseded(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFra
     return found
 
 
-def _with_warnings(study: dict[str, Any], lines: Iterable[str]) -> dict[str, Any]:
+def _with_warnings(study: FieldsDict, lines: Iterable[str]) -> FieldsDict:
     data = study.get("data") or {}
     warnings = [*data.get("warnings", ()), *lines]
     if not warnings:
@@ -253,7 +254,7 @@ def _with_warnings(study: dict[str, Any], lines: Iterable[str]) -> dict[str, Any
     return {**study, "data": {**data, "warnings": warnings}}
 
 
-def _confirmed(study: Mapping[str, Any], runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def _confirmed(study: Fields, runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
     """Return point, run, seed and test loss of the confirm runs."""
     tests = (
         events.filter(pl.col("event") == "test").group_by("run").agg(loss=pl.col("token").last())
@@ -268,7 +269,7 @@ def status_at(epoch: int) -> pl.Expr:
     return pl.when(later).then(pl.lit("finished")).otherwise("status")
 
 
-def read_study(path: Path) -> dict[str, Any]:
+def read_study(path: Path) -> FieldsDict:
     """Return the content of a study's `study.json`; errors are those of `load_study`."""
     if not path.is_dir():
         raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
@@ -282,7 +283,7 @@ def read_study(path: Path) -> dict[str, Any]:
     return _checked(study, path / files.STUDY)
 
 
-def _checked(study: Any, path: Path) -> dict[str, Any]:
+def _checked(study: Any, path: Path) -> FieldsDict:
     if isinstance(study, dict):
         _check_schema(study, path)
     if not files.is_study(study):
@@ -338,7 +339,7 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[
     return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
-def _run_row(config: Mapping[str, Any]) -> dict[str, Any]:
+def _run_row(config: Fields) -> FieldsDict:
     floor = config["floor"] or {}
     return {
         **{name: config.get(name) for name in RUN_SCHEMA},
@@ -357,7 +358,7 @@ def _text(value: Any) -> str:
     return sys.intern(json.dumps(value))
 
 
-def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
+def _check_schema(content: Fields, path: str | Path) -> None:
     if content.get("schema") not in files.READABLE:
         known = " and ".join(map(str, files.READABLE))
         raise UserError(
@@ -366,7 +367,7 @@ def _check_schema(content: Mapping[str, Any], path: str | Path) -> None:
         )
 
 
-def chosen_runs(study: Mapping[str, Any]) -> pl.DataFrame:
+def chosen_runs(study: Fields) -> pl.DataFrame:
     """Return one row (point, run) for each confirm run of a chosen setting."""
     chosen = study.get("chosen", {})
     pairs = [(point, run) for point, own in chosen.items() for run in own["runs"]]
@@ -376,7 +377,7 @@ def chosen_runs(study: Mapping[str, Any]) -> pl.DataFrame:
 def confirm_runs(
     runs: pl.LazyFrame,
     events: pl.LazyFrame,
-    study: Mapping[str, Any],
+    study: Fields,
     metric: str,
 ) -> tuple[pl.DataFrame, int]:
     """Return the confirm runs, a row (point, facts of the run, loss) each, and the losses' epoch.
@@ -402,7 +403,7 @@ def confirm_runs(
     return confirm.with_columns(loss=loss).collect(), epoch
 
 
-def _test_epoch(study: Mapping[str, Any], tests: pl.DataFrame) -> int:
+def _test_epoch(study: Fields, tests: pl.DataFrame) -> int:
     if tests.is_empty():
         raise UserError(
             f"study {study['name']!r} has no test results yet; run its sweep again until the "
@@ -449,7 +450,7 @@ Range = Mapping[str, Any]
 """`low`, `high` and `log`, or `values`, as in `study.json`."""
 
 
-def distinct_ranges(study: Mapping[str, Any]) -> dict[str, list[Range]]:
+def distinct_ranges(study: Fields) -> dict[str, list[Range]]:
     """Return field -> the different ranges in which points search it."""
     own = [point["search"] for point in study["points"] if "search" in point]
     ranges: dict[str, list[Range]] = {}

@@ -39,14 +39,13 @@ together are right with 95 %. Count models are not compared.
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from lmzoo.base.environment import apart
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.columns import add_values, maximized
 from lmzoo.lab.analysis.environments import of_points
 from lmzoo.lab.analysis.formatting import METRIC, add_sizes, text_sizes
@@ -67,7 +66,7 @@ SCORE_ORDER = ("exact", "bound", "reconstruction", "conditional")
 def rank_points(
     runs: pl.LazyFrame,
     events: pl.LazyFrame,
-    study: Mapping[str, Any],
+    study: Fields,
     *,
     metric: str = "token",
 ) -> pl.DataFrame:
@@ -110,9 +109,7 @@ def with_lost(confirm: pl.DataFrame) -> pl.DataFrame:
     return confirm.drop_nulls("seed")
 
 
-def _point_facts(
-    study: Mapping[str, Any], runs: pl.LazyFrame, confirm: pl.DataFrame
-) -> pl.DataFrame:
+def _point_facts(study: Fields, runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl.DataFrame:
     facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
     facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
     own = runs.collect()
@@ -152,7 +149,7 @@ def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFra
     return runs.group_by("point").agg(pl.col("seconds").mean().round(6)).collect()
 
 
-def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
+def _study_points(study: Fields) -> pl.DataFrame:
     chosen = study["chosen"]
     rows = []
     for point in study["points"]:
@@ -168,7 +165,7 @@ def _study_points(study: Mapping[str, Any]) -> pl.DataFrame:
 
 
 def _add_derived_columns(
-    table: pl.DataFrame, study: Mapping[str, Any], metric: str, own_split: str, epoch: int
+    table: pl.DataFrame, study: Fields, metric: str, own_split: str, epoch: int
 ) -> pl.DataFrame:
     """Add the columns that follow from others, and sort the rows.
 
@@ -212,7 +209,7 @@ def _add_derived_columns(
 
 
 def _with_accuracies(
-    confirm: pl.DataFrame, events: pl.LazyFrame, study: Mapping[str, Any], epoch: int
+    confirm: pl.DataFrame, events: pl.LazyFrame, study: Fields, epoch: int
 ) -> pl.DataFrame:
     """Add the accuracies of runs, and whether they solve their task: null if nothing says when."""
     tests = events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
@@ -270,9 +267,7 @@ BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
 CHANCES = ("probability_worse", "probability_within", "probability_better")
 
 
-def add_statistics(
-    part: pl.DataFrame, runs: pl.DataFrame, study: Mapping[str, Any]
-) -> pl.DataFrame:
+def add_statistics(part: pl.DataFrame, runs: pl.DataFrame, study: Fields) -> pl.DataFrame:
     """Return the points of one table with the columns of their statistics; NaN becomes null.
 
     `runs` has the confirm runs of all points; the loss of a diverged one is infinite.
@@ -296,7 +291,7 @@ def add_statistics(
         at, family=family, silent=silent, tuning_sd=tuning,
         looks=read_looks(study.get("looks"), losses.shape[1]), margin=margin,
     )  # fmt: skip
-    columns: dict[str, Any] = {
+    columns: FieldsDict = {
         "loss": interval.mean, "low": interval.low, "high": interval.high,
         "rank_low": rank_low, "rank_high": rank_high, "rank": order(losses, interval.mean),
         "reference": reference, "untuned": without,
@@ -318,13 +313,13 @@ def add_statistics(
     return part
 
 
-def tuning_sds(part: pl.DataFrame, study: Mapping[str, Any]) -> Array:
+def tuning_sds(part: pl.DataFrame, study: Fields) -> Array:
     """Return what the choice of its setting adds to the loss of each point, (P,)."""
     chosen = study.get("chosen", {})
     return np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]])
 
 
-def verdict_columns(c: Compared) -> dict[str, Any]:
+def verdict_columns(c: Compared) -> FieldsDict:
     """Return the columns of a comparison."""
     verdict = pl.Series([str(word) or None for word in c.verdict], dtype=pl.String)
     return {
@@ -337,18 +332,18 @@ def verdict_columns(c: Compared) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def asked_contrasts(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+def asked_contrasts(part: pl.DataFrame, study: Fields) -> NDArray[np.bool_]:
     """Return the points compared: all but the reference, baselines, leaking and untuned rows."""
     return _honest(part, study) & ~untuned(part, study)
 
 
-def _honest(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+def _honest(part: pl.DataFrame, study: Fields) -> NDArray[np.bool_]:
     leaks = (part["leaks"].fill_null("") != "").to_numpy()
     outside = [*baselines(study), study.get("reference", "")]
     return ~leaks & ~part["point"].is_in(outside).to_numpy()
 
 
-def untuned(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
+def untuned(part: pl.DataFrame, study: Fields) -> NDArray[np.bool_]:
     """Return which points have another architecture than the reference, at one untuned setting."""
     there = part["point"] == study.get("reference", "")
     if not there.any():
@@ -364,7 +359,7 @@ def untuned(part: pl.DataFrame, study: Mapping[str, Any]) -> NDArray[np.bool_]:
     return _honest(part, study) & unfair(names, tuned, int(there.arg_max() or 0))
 
 
-def baselines(study: Mapping[str, Any]) -> list[str]:
+def baselines(study: Fields) -> list[str]:
     """Return the points that the study added as baselines."""
     return [
         point["id"]

@@ -6,14 +6,14 @@ a column with equal cells is a part of the title. A missing number is "—", nev
 The short form fits 80 x 24: what is doubtful, the answer, the points, the next command.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields
 from lmzoo.lab.analysis.after_training import add_after_training
 from lmzoo.lab.analysis.caveats import MARKS, caveats, next_command, shown_address
 from lmzoo.lab.analysis.columns import (
@@ -104,7 +104,7 @@ def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
     return replace(report, brief=_brief(report, folder))
 
 
-def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
+def split_words(study: Fields, row: Fields) -> str:
     """Return where the losses of a row are from: "test at epoch 3"."""
     split = row["split"]
     if row["score"] == METRIC and split != "test" and study["budget"]["samples"] > 1:
@@ -112,7 +112,7 @@ def split_words(study: Mapping[str, Any], row: Mapping[str, Any]) -> str:
     return f"{split} at epoch {row['epoch']}"
 
 
-def unit_words(row: Mapping[str, Any]) -> str:
+def unit_words(row: Fields) -> str:
     """Return the unit of the losses of a row."""
     metric: str = row["metric"]
     return UNITS.get(metric, metric)
@@ -210,7 +210,7 @@ def _digits(part: pl.DataFrame) -> str:
     return "3f"
 
 
-def _range(search_range: Mapping[str, Any]) -> str:
+def _range(search_range: Fields) -> str:
     if "values" in search_range:
         return " or ".join(map(format_value, search_range["values"]))
     ends = f"{format_value(search_range['low'])} to {format_value(search_range['high'])}"

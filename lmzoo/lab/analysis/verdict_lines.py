@@ -1,11 +1,11 @@
 """The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import polars as pl
 
+from lmzoo.base.plain import Fields
 from lmzoo.lab.analysis.formatting import (
     digits_of,
     effect_words,
@@ -36,7 +36,7 @@ MEANINGS: dict[str, str] = WORDS["meanings"]
 """What each verdict says. Further seeds add to it; reruns and added points can withdraw it."""
 
 
-def verdict_text(row: Mapping[str, Any]) -> str:
+def verdict_text(row: Fields) -> str:
     """Return the verdict of a row of a ranking as tables show it; "" if it has none."""
     verdict = row["verdict"]
     if verdict == NEGLIGIBLE and row["sign"]:
@@ -129,7 +129,7 @@ def _margin(frame: pl.DataFrame) -> str:
     return f"{format_number(frame['margin'].item(0), '.3g')} {unit}"
 
 
-def _phrase(row: Mapping[str, Any]) -> str:
+def _phrase(row: Fields) -> str:
     """Return the head of a row's group: its verdict, and what would decide an undecided one."""
     if row["verdict"] != UNDECIDED:
         shown = shown_verdict(row["verdict"], confirmed=row["confirmed"])
@@ -150,7 +150,7 @@ def _listed(texts: Sequence[str]) -> str:
     return f"{named}, and {len(texts) - MOST} more"
 
 
-def _effect(row: Mapping[str, Any]) -> str:
+def _effect(row: Fields) -> str:
     """Return a point with the size of what it costs or gains."""
     ends = [row["difference_low"], row["difference_high"]]
     verb = "gains"
@@ -169,14 +169,14 @@ def _effect(row: Mapping[str, Any]) -> str:
     return f"{row['label']} ({verb} {effect} {effect_words(row['metric'])})"
 
 
-def counted_words(row: Mapping[str, Any]) -> str:
+def counted_words(row: Fields) -> str:
     """Return how many seeds of a row solve its task, or diverge."""
     if row.get("solved") is None:
         return f"{row['confirm_diverged']} of {row['confirm']} seeds diverged"
     return f"solves {row['solved']} of {row['confirm'] - row['missing']} seeds"
 
 
-def _undecided(row: Mapping[str, Any]) -> str:
+def _undecided(row: Fields) -> str:
     more = ""
     if row["seeds_needed"] is not None:
         more = f"; about {row['seeds_needed']} more"
@@ -187,7 +187,7 @@ def _undecided(row: Mapping[str, Any]) -> str:
     return f"{row['label']} ({_range(row['difference_low'], row['difference_high'])}{more})"
 
 
-def _negligible(row: Mapping[str, Any]) -> str:
+def _negligible(row: Fields) -> str:
     return f"{row['label']} ({_range(row['difference_low'], row['difference_high'], least=3)})"
 
 

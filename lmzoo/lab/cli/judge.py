@@ -3,13 +3,14 @@
 import functools
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields
 from lmzoo.base.streams import echo, said
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 
@@ -132,7 +133,7 @@ def _judge_commands(
     return CODES[answer["decision"]]
 
 
-def _parts(answer: Mapping[str, Any]) -> Iterator[str]:
+def _parts(answer: Fields) -> Iterator[str]:
     """Yield the parts of the sentence that says an answer, the decision first."""
     from lmzoo.lab.analysis.verdict_lines import shown_verdict
 
@@ -154,7 +155,7 @@ def _parts(answer: Mapping[str, Any]) -> Iterator[str]:
         yield f"about {answer['seeds_needed']} more seeds would decide it"
 
 
-def _markdown(answer: Mapping[str, Any]) -> str:
+def _markdown(answer: Fields) -> str:
     """Return an answer as the summary of a pull request, with the account of its runs."""
     runs, diverged = sum(answer["seeds"]), sum(answer["diverged"])
     first, *others = _parts(answer)

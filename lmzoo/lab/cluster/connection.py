@@ -31,6 +31,7 @@ from typing import Any
 
 from lmzoo.base.environment import ROOT
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.restored import quiet, variables
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
@@ -116,7 +117,7 @@ CONNECT_SECONDS = 5.0
 LOG = logging.getLogger("lmzoo.lab.sweep")
 
 
-QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
+QUIET: FieldsDict = {"log_to_driver": False, "logging_level": "ERROR"}
 _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 """What `begin` has started and `cluster` has not taken over."""
 _ABANDONED = threading.Event()
@@ -167,7 +168,7 @@ def _own_settings() -> Iterator[None]:
     mode = os.environ.get(AUTH_MODE, "disabled")
     names = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "ENABLE_RAY_CLUSTER"}
     constants = {names.get(name, name) for name, text in VARIABLES.items() if text == "0"}
-    owner: dict[str, Any] = getattr(CONSTANTS, "__dict__", {})
+    owner: FieldsDict = getattr(CONSTANTS, "__dict__", {})
     before = {name: owner[name] for name in constants if name in owner}
     own = VARIABLES
     if not (CONFIG and TOKENS):
@@ -313,7 +314,7 @@ def kill_local_ray() -> None:
     _delete_session()
 
 
-def _start(quiet: Mapping[str, Any]) -> None:
+def _start(quiet: Fields) -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(ray_folder(os.environ)) / "ray")
@@ -415,7 +416,7 @@ def check_temporary_folder(environ: Mapping[str, str]) -> None:
         )
 
 
-def _join(quiet: Mapping[str, Any]) -> None:
+def _join(quiet: Fields) -> None:
     """Join the cluster, of which this machine must be a node."""
     host, _, port = ADDRESS.rpartition(":")
     if "://" in ADDRESS:

@@ -5,12 +5,13 @@ run has none.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import polars as pl
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.judging.directions import better
 from lmzoo.lab.judging.texts import SHOWN, STEPS, some
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 IDENTITY = ("variant", "key")
 """What tells runs apart; the key is a seed, or what else tells the runs of a variant apart."""
-ROWS: dict[str, Any] = {
+ROWS: FieldsDict = {
     "row": pl.Int64,
     "run": pl.Int64,
     **dict.fromkeys((*IDENTITY, "name"), pl.String),
@@ -45,8 +46,8 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
         by = IDENTITY
     else:
         by = IDENTITY[:1]
-    moved: dict[tuple[int, str | None], Mapping[str, Any]] = {}
-    whole: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    moved: dict[tuple[int, str | None], Fields] = {}
+    whole: dict[tuple[str, ...], list[FieldsDict]] = {}
     # In the order of their beginnings, so that a part finds what it continues.
     for part in spans.sort("start", "run", "name").to_dicts():
         known = whole.setdefault(tuple(part[name] for name in by), [])
@@ -68,7 +69,7 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
     return rows.with_columns(pl.DataFrame(new, {name: ROWS[name] for name in names}))
 
 
-def _goes_on(run: Mapping[str, Any], start: float) -> bool:
+def _goes_on(run: Fields, start: float) -> bool:
     """Return whether a step is the next one of a run, within one and a half of its strides."""
     stride = (run["end"] - run["start"]) / max(1, run["steps"] - 1) or 1
     return run["end"] < start <= run["end"] + 1.5 * stride
@@ -100,7 +101,7 @@ def picked_rows(
     return best
 
 
-def _shown(run: Mapping[str, Any], key: str) -> str:
+def _shown(run: Fields, key: str) -> str:
     return f"variant {run['variant']!r}, {key} {run['key']}"
 
 

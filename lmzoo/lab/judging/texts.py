@@ -23,6 +23,7 @@ import polars as pl
 import yaml
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.printed import json_value
 from lmzoo.lab.store.records import LARGEST
 
@@ -65,7 +66,7 @@ class Source:
     """Rows of a large history that are in no number but that of the rows."""
 
 
-def source_of(rows: Iterable[Mapping[str, Mapping[str, Any]]], **more: Any) -> Source:
+def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
     """Return the source of rows that are given in parts; the first part is ours.
 
     A name that an earlier part has, in any row, is shown with its part: `param.value`.
@@ -91,7 +92,7 @@ def source_of(rows: Iterable[Mapping[str, Mapping[str, Any]]], **more: Any) -> S
 PARTS = KNOWN_NAMES["kinds"]
 
 
-def frame_of(rows: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+def frame_of(rows: Iterable[Fields]) -> pl.DataFrame:
     """Return a frame of rows, all as texts: null is one, and what a row lacks is missing."""
     flat = [flat_row(row) for row in rows]
     missing = object()
@@ -113,7 +114,7 @@ def _cell(value: Any, texts: Container[str]) -> str:
     return label
 
 
-def flat_row(row: Mapping[str, Any], prefix: str = "") -> Row:
+def flat_row(row: Fields, prefix: str = "") -> Row:
     """Return a row with nested names joined by dots."""
     if not isinstance(row, Mapping):
         raise UserError("the results are no objects; give one for each run")
@@ -364,7 +365,7 @@ NAME = "\0name"
 """Of an object among others; the object itself is under `RUN`."""
 
 
-def objects_of(value: Any) -> Sequence[Mapping[str, Any]]:
+def objects_of(value: Any) -> Sequence[Fields]:
     """Return the objects of one of the forms in which programs write a list of runs."""
     if not isinstance(value, Mapping):
         if isinstance(value, list):
@@ -387,7 +388,7 @@ def objects_of(value: Any) -> Sequence[Mapping[str, Any]]:
     return _inner_objects(value)
 
 
-def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+def _inner_objects(value: Fields) -> Sequence[Fields]:
     """Return the objects of a mapping without lists: metrics, columns or runs by their names.
 
     The splits of the data are one run.
@@ -412,7 +413,7 @@ def _inner_objects(value: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     return [{NAME: name, RUN: own} for name, own in inside.items()]
 
 
-def _series(metrics: Mapping[str, Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:
     """Return a row for each step of metrics that have steps of their own."""
     steps = dict.fromkeys(step for own in metrics.values() for step in own["steps"])
     known = {k: dict(zip(own["steps"], own["values"], strict=True)) for k, own in metrics.items()}
@@ -448,7 +449,7 @@ def json_lines(text: str) -> list[Row]:
     return rows
 
 
-def objects(text: str) -> Iterator[dict[str, Any]]:
+def objects(text: str) -> Iterator[FieldsDict]:
     """Yield the objects of lines that are JSON."""
     for line in text.split("\n"):
         with contextlib.suppress(ValueError, RecursionError):
@@ -457,7 +458,7 @@ def objects(text: str) -> Iterator[dict[str, Any]]:
                 yield value
 
 
-def loose_object(text: str, place: int) -> tuple[dict[str, Any], str]:
+def loose_object(text: str, place: int) -> tuple[FieldsDict, str]:
     """Return the object around a place that is no line of JSON, and what it is; else {} and ""."""
     for begin in (found.start() for found in re.finditer(r"\{", text[:place])):
         with contextlib.suppress(ValueError, RecursionError):

@@ -8,11 +8,11 @@ stored records can use it.
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from lmzoo.base.docstrings import cut_names, equations_left
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import FORBIDDEN, RESERVED
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.streams import printable
 
 NUMBERS = re.compile(r"(?P<before>(?:cut |mgu |mgru )?)(?P<numbers>\d+(?:,\d+)*)")
@@ -33,7 +33,7 @@ SCORE_KINDS = {
 """Kind of score -> its words."""
 
 
-def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
+def display_label(label: str, cell: Fields | str | None) -> str:
     """Return a point's label with the names of its switches: "cut carry (6) + write (7)".
 
     A label without the numbers of switches is returned as it is. `cell` is the stored config of the
@@ -52,7 +52,7 @@ def display_label(label: str, cell: Mapping[str, Any] | str | None) -> str:
     return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
 
 
-def architecture(model: Mapping[str, Any]) -> str:
+def architecture(model: Fields) -> str:
     """Return the names of a model's stored config and of its cells: "recurrent_lm block gru"."""
     layers = model.get("layers")  # a list of layers, or the number of a decoder's
     parts = [model.get("cell") or model.get("inner"), *(layers if isinstance(layers, list) else ())]
@@ -60,7 +60,7 @@ def architecture(model: Mapping[str, Any]) -> str:
     return " ".join([model.get("name", ""), *inside])
 
 
-def curves_name(config: Mapping[str, Any]) -> str:
+def curves_name(config: Fields) -> str:
     """Return the name of a run in TensorBoard: `POINT · seed SEED · RUN` or `POINT · tune · RUN`.
 
     RUN is the start of its name.
@@ -88,10 +88,10 @@ def file_name(label: str) -> str:
 
 
 def named_points(
-    study: Mapping[str, Any],
-    models: Mapping[str, Mapping[str, Any]],
+    study: Fields,
+    models: Mapping[str, Fields],
     folders: Collection[Path] = (),
-) -> dict[str, Any]:
+) -> FieldsDict:
     """Return the content of `study.json` with labels, aliases and equations for people.
 
     Each point keeps its label and aliases of the file as `stored_labels`. Its `equations` say what
@@ -115,7 +115,7 @@ def named_points(
     return {**study, "points": points}
 
 
-def find_point(points: Sequence[Mapping[str, Any]], text: str) -> Mapping[str, Any]:
+def find_point(points: Sequence[Fields], text: str) -> Fields:
     """Return the point of `named_points` with this label, alias, cut name or number; or raise."""
     wanted = _plain(text)
     for spellings in (_labels, _short_names):
@@ -137,7 +137,7 @@ def short_names(label: str) -> set[str]:
     return {names, numbers, f"cut {names}", f"cut {numbers}", label.removeprefix("cut ")}
 
 
-def _switched(config: Mapping[str, Any], before: str) -> bool:
+def _switched(config: Fields, before: str) -> bool:
     """Return whether the cell has a switch on; without this, "mgu 4" may be a width."""
     if before == "cut ":
         return True
@@ -145,12 +145,12 @@ def _switched(config: Mapping[str, Any], before: str) -> bool:
     return bool(config.get("cuts")) or options != DEFAULTS
 
 
-def _labels(point: Mapping[str, Any]) -> Iterable[str]:
+def _labels(point: Fields) -> Iterable[str]:
     stored = point.get("stored_labels", ())
     return (point["label"], *point.get("aliases", ()), *stored, point["id"])
 
 
-def _short_names(point: Mapping[str, Any]) -> Iterable[str]:
+def _short_names(point: Fields) -> Iterable[str]:
     labels = (point["label"], *point.get("aliases", ()))
     return (name for label in labels for name in short_names(label))
 

@@ -29,9 +29,10 @@ import struct
 import time
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lmzoo.base.foreign import all_below
+from lmzoo.base.plain import FieldsDict
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.archive import archives
 from lmzoo.lab.store.local import Store
@@ -55,7 +56,7 @@ class Array(NamedTuple):
 def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[Buffer]:
     """Return the pieces of a file."""
     checksums = {name: zlib.crc32(array.data) for name, array in arrays.items()}
-    header: dict[str, Any] = {METADATA: {**metadata, CHECKSUMS: json.dumps(checksums)}}
+    header: FieldsDict = {METADATA: {**metadata, CHECKSUMS: json.dumps(checksums)}}
     begin = 0
     for name, array in arrays.items():
         end = begin + len(array.data)
@@ -190,9 +191,9 @@ def unpack(store: Store, worker: str) -> None:
     _delete(pack)
 
 
-def _states(pack: Store) -> dict[str, tuple[dict[str, Any], Sequence[Buffer]]]:
+def _states(pack: Store) -> dict[str, tuple[FieldsDict, Sequence[Buffer]]]:
     """Return the state and the rows of each run from the last file that is whole."""
-    found = dict[int, dict[str, Any]]()
+    found = dict[int, FieldsDict]()
     for name in ROWS:
         if (data := pack.read(name)) is not None:
             with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
@@ -202,7 +203,7 @@ def _states(pack: Store) -> dict[str, tuple[dict[str, Any], Sequence[Buffer]]]:
 
 
 def _give(
-    folder: RunFolder, records: Sequence[Record], state: dict[str, Any], rows: Sequence[Buffer]
+    folder: RunFolder, records: Sequence[Record], state: FieldsDict, rows: Sequence[Buffer]
 ) -> None:
     """Write what a folder lacks. A run that has left the pack has a newer state there."""
     known = {(record["event"], record["epoch"]) for record in folder.records()}

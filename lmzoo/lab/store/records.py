@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.store.address import S3_SCHEME, open_store
 from lmzoo.lab.store.local import Store, is_owned
 from lmzoo.lab.store.whole import STATUSES as STATUSES
@@ -90,7 +91,7 @@ OTHERS = (USER_CODE, BOARD, TRACKING, TUNE)
 """Folders in the folder of a study that are no runs."""
 
 
-def run_identity(run: Mapping[str, Any]) -> str:
+def run_identity(run: Fields) -> str:
     """Return the identity of a run, 12 digits: a hash of `IDENTITY_FIELDS` and the user's code.
 
     The path of a text does not count: the fingerprint has its content.
@@ -106,7 +107,7 @@ def run_identity(run: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def with_seeds(config: Mapping[str, Any], seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
+def with_seeds(config: Fields, seeds: Sequence[int]) -> Iterator[FieldsDict]:
     """Yield the config of each run that differs in the seed only."""
     for seed in seeds:
         run = {**config, "seed": seed}
@@ -162,7 +163,7 @@ class RunFolder:
         self.store = open_store(address)
         self.path = self.store.path
 
-    def create(self, config: Mapping[str, Any], *, new: bool = False) -> None:
+    def create(self, config: Fields, *, new: bool = False) -> None:
         """Write the config, unless the folder has a readable one.
 
         `new`: the store has no such folder, so nothing is read; a `UserError` if that is wrong.
@@ -177,13 +178,13 @@ class RunFolder:
         elif self.config is None:
             self.store.write(CONFIG, json_bytes(dict(config)))
 
-    def append(self, *records: Mapping[str, Any]) -> None:
+    def append(self, *records: Fields) -> None:
         """Append events together and flush them to disk; non-finite numbers become null."""
         run = self.path.name
         timed = ({"time": now(), **r} if r["event"] == "end" else r for r in records)
         self.store.append(RECORDS, "\n".join(record_line({**r, "run": run}) for r in timed))
 
-    def start_over(self, config: Mapping[str, Any] | None = None) -> None:
+    def start_over(self, config: Fields | None = None) -> None:
         """Empty the records, which are damaged or old, and delete the checkpoints."""
         if config is not None:
             self.store.write(CONFIG, json_bytes(dict(config)))
@@ -199,7 +200,7 @@ class RunFolder:
         self.store.delete(CHECKPOINT, PREVIOUS)
 
     @property
-    def config(self) -> dict[str, Any] | None:
+    def config(self) -> FieldsDict | None:
         """The config, or None if it is missing or damaged."""
         config = parse_json(self.store.read(CONFIG))
         return config if isinstance(config, dict) else None
@@ -214,7 +215,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def record_line(record: Mapping[str, Any]) -> str:
+def record_line(record: Fields) -> str:
     """Return an event, or another object, as a line; non-finite numbers become null."""
     values = {k: replace_non_finite(v) for k, v in record.items()}
     return sealed(json.dumps(values, allow_nan=False))

@@ -12,12 +12,13 @@ be closed. A run in a pack writes into its folder when it leaves (`pack_files.py
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
 from lmzoo.base.environment import environment
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.store.records import (
     CHECKPOINT,
     ENVIRONMENT,
@@ -42,7 +43,7 @@ class SavedRun(ABC):
     def __init__(
         self,
         folder: RunFolder,
-        config: Mapping[str, Any],
+        config: Fields,
         *,
         patience: float = 0.0,
         lock: bool = True,
@@ -92,7 +93,7 @@ class SavedRun(ABC):
         """Test the run at its current epoch, and append a `test` event."""
 
     @abstractmethod
-    def _new_training(self, config: Mapping[str, Any]) -> Any:
+    def _new_training(self, config: Fields) -> Any:
         """Return a training that begins."""
 
     @abstractmethod
@@ -168,7 +169,7 @@ class SavedRun(ABC):
         self._collected, self._in_pack = [], 0
         self._submit(self.folder.start_over)
 
-    def _open(self, config: Mapping[str, Any], *, new: bool) -> None:
+    def _open(self, config: Fields, *, new: bool) -> None:
         if not new:
             self.folder.store.take_over(RECORDS)
         config = {**config, ENVIRONMENT: environment()}
@@ -182,7 +183,7 @@ class SavedRun(ABC):
         if not new:
             self._resume(config)
 
-    def _resume(self, config: Mapping[str, Any]) -> None:
+    def _resume(self, config: Fields) -> None:
         """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
         errors, records = [], []
         for name in (CHECKPOINT, PREVIOUS):
@@ -212,7 +213,7 @@ class SavedRun(ABC):
         if self.has_every_epoch and not needed <= known:
             raise OtherRunError("the records of earlier epochs are lost")
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> FieldsDict:
         """Return what is recorded of the process that has trained the run."""
         return environment()
 

@@ -26,12 +26,12 @@ import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from lmzoo.base import own_parts as plugins
 from lmzoo.base.environment import begin_study
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import all_below, below, checked, read_regular
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.store.loaded_code import check_loaded
 from lmzoo.lab.store.local import Store, temporary_folder
 from lmzoo.lab.store.opened import noted
@@ -64,7 +64,7 @@ class UserCode:
         return files_hash(self.files)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> FieldsDict:
         """What the config of a run says about its code."""
         return {"hash": self.hash, "modules": dict(self.modules)}
 
@@ -89,7 +89,7 @@ def user_code(modules: Iterable[str], *, loaded: bool = False) -> UserCode:
     return code
 
 
-def load(facts: Mapping[str, Any], copies: Path, *, own: bool = False) -> None:
+def load(facts: Fields, copies: Path, *, own: bool = False) -> None:
     """Import the modules of a run, and log a warning if their source has changed since.
 
     `facts` are `user_code` of the run's config, and `copies` is the folder with the copies of the
@@ -134,7 +134,7 @@ def load(facts: Mapping[str, Any], copies: Path, *, own: bool = False) -> None:
         plugins.import_from(root, name)
 
 
-def _plain_modules(facts: Mapping[str, Any]) -> dict[str, str]:
+def _plain_modules(facts: Fields) -> dict[str, str]:
     """Return module and folder of each; a `UserError` if the config has anything else there."""
     modules = facts.get("modules") if isinstance(facts, Mapping) else None
     if not isinstance(modules, Mapping) or not re.fullmatch("[0-9a-f]{12}", str(facts.get("hash"))):

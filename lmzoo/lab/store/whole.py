@@ -5,12 +5,13 @@ Other fields are allowed: later versions add some.
 
 import csv
 import functools
-from collections.abc import Mapping
 from importlib.resources import files
 from typing import Annotated, Any
 
 import pydantic
 from pydantic import Field, FiniteFloat, create_model
+
+from lmzoo.base.plain import Fields, FieldsDict
 
 STATUSES = ("finished", "pruned", "diverged", "failed")
 NEEDED = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
@@ -40,13 +41,13 @@ def read_fields(of: str) -> dict[str, str]:
         return {row["name"]: row["type"] for row in csv.DictReader(file) if row["of"] == of}
 
 
-TYPES: dict[str, Any] = {"text": str, "number": float, "whole": Count}
+TYPES: FieldsDict = {"text": str, "number": float, "whole": Count}
 
 
 @functools.cache
 def _event() -> type[Event]:
     """Return the event with its optional fields; made late, for `import lmzoo`."""
-    optional: dict[str, Any] = {}
+    optional: FieldsDict = {}
     for name, kind in read_fields("event").items():
         if kind in TYPES:
             optional[name] = (TYPES[kind] | None, None)
@@ -75,8 +76,8 @@ class Config(Whole):
     fingerprint: str
     leaks: str
     point: Identified
-    model: dict[str, Any]
-    setting: dict[str, Any]
+    model: FieldsDict
+    setting: FieldsDict
     seed: Count
     corpus: Any
     floor: Floor | None
@@ -107,9 +108,9 @@ class Study(Whole):
     name: str
     question: str
     budget: dict[str, FiniteFloat]
-    search: dict[str, Any]
+    search: FieldsDict
     points: list[Point]
-    asked: dict[str, Any] = {}
+    asked: FieldsDict = {}
     chosen: dict[str, Chosen] = {}
     margin: FiniteFloat = 0.0
     looks: list[FiniteFloat | list[FiniteFloat]] | None = None
@@ -121,7 +122,7 @@ class Setting(Whole):
 
     point: str
     index: int
-    setting: dict[str, Any]
+    setting: FieldsDict
 
 
 def fits(kind: type[Whole], value: Any) -> bool:
@@ -147,7 +148,7 @@ def is_config(value: Any, run: str = "") -> bool:
     return fits(Config, value) and value["run"] == (run or value["run"])
 
 
-def is_study(value: Mapping[str, Any]) -> bool:
+def is_study(value: Fields) -> bool:
     """Return whether a parsed file is that of a study."""
     if not fits(Study, value) or "epochs" not in value["budget"]:
         return False

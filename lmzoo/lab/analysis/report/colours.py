@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.render import filled
 from lmzoo.lab.analysis.verdict_lines import shown_verdict
 
 FOLDER = Path(__file__).parent
-CONFIGS: dict[str, Any] = json.loads((FOLDER / "charts.json").read_text("utf-8"))
+CONFIGS: FieldsDict = json.loads((FOLDER / "charts.json").read_text("utf-8"))
 """What each chart has, and Vega's configs: `page` of a picture and `paper` of a figure."""
 REFERENCE = "reference"
 BASELINE = "baseline"
@@ -65,7 +66,7 @@ def short_label(label: str) -> str:
     return PATH_NAME.sub("", label.replace(" (", "\xa0("))
 
 
-def label_rows(notes: Mapping[str, str]) -> dict[str, Any]:
+def label_rows(notes: Mapping[str, str]) -> FieldsDict:
     """Return the names, the text and the heights of rows: one for each label, a note below it."""
     texts = []
     heights = []
@@ -97,9 +98,9 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     return limit
 
 
-def scale_of(values: pl.Series) -> dict[str, Any]:
+def scale_of(values: pl.Series) -> FieldsDict:
     """Return a scale that holds these values and not 0."""
-    scale: dict[str, Any] = {"zero": False}
+    scale: FieldsDict = {"zero": False}
     low: Any = values.min()
     if low == values.max():
         # Vega rounds the label of an axis that has a single value: 1.5 would stand at "2".
@@ -108,14 +109,14 @@ def scale_of(values: pl.Series) -> dict[str, Any]:
     return scale
 
 
-def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> dict[str, Any]:
+def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> FieldsDict:
     """Return the specification of Vega-Lite of a template, filled in, as wide as its page."""
     content = json.loads(filled(FOLDER / f"{form}.json", height=HEIGHT, **values))
     heading = {"text": title, "subtitle": [*notes], "anchor": "start"}
     return {**CONFIGS["base"], **content, "title": heading}
 
 
-def by_verdict(kind: str, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def by_verdict(kind: str, rows: Sequence[Fields]) -> FieldsDict:
     """Return the encoding of the groups of rows by their colour, shape or fill, with a legend."""
     groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
     return {
@@ -137,7 +138,7 @@ class Hues(NamedTuple):
     groups: Mapping[str, str]
     """Label -> verdict, `reference` or `baseline`, in the order of the ranking."""
 
-    def rows(self, frame: pl.DataFrame) -> list[dict[str, Any]]:
+    def rows(self, frame: pl.DataFrame) -> list[FieldsDict]:
         """Return the rows of a frame with the column `label`; the column `group` is added."""
         group = pl.col("label").replace_strict(self.groups, default=BASELINE)
         return frame.with_columns(group=group).to_dicts()
@@ -160,7 +161,7 @@ class Hues(NamedTuple):
         return min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
 
 
-def group_of(row: Mapping[str, Any]) -> str:
+def group_of(row: Fields) -> str:
     """Return the group of a row of a ranking."""
     if row["reference"]:
         return REFERENCE

@@ -8,6 +8,7 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.base.plain import FieldsDict
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.frames import run_frame
 from lmzoo.lab.analysis.load import (
@@ -54,7 +55,7 @@ TOP = {
 """The legend of verdicts above curves that have names."""
 
 
-def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
+def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> FieldsDict:
     """Return file stem -> chart, for every curve that the study has data for."""
     hues = hues_of(ranked)
     unit = ranked["metric"].item(0)
@@ -65,7 +66,7 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     what = unit
     if unit in UNITS:
         what = UNITS[metric]
-    charts: dict[str, Any] = {}
+    charts: FieldsDict = {}
     learning = learning_curves(folder, metric)
     if learning.height:
         charts["curves"] = learning_chart(learning, hues, what)
@@ -150,7 +151,7 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     )  # fmt: skip
 
 
-def _names(frame: pl.DataFrame, hues: Hues, low: float, high: float) -> list[dict[str, Any]]:
+def _names(frame: pl.DataFrame, hues: Hues, low: float, high: float) -> list[FieldsDict]:
     """Return the names of curves for their ends, moved apart where curves end together."""
     gap = (high - low) * LINE / HEIGHT
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()

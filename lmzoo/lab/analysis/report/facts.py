@@ -5,12 +5,12 @@ alike, so giving all of them runs the same study.
 """
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
+from lmzoo.base.plain import Fields
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.environments import begun_in, commits_of
 from lmzoo.lab.analysis.load import StudyFolder
@@ -29,7 +29,7 @@ def cost_line(folder: StudyFolder) -> str:
     return f"Spent: {runs:,} runs, {duration(seconds)} of training in sum. Repeat: {command}"
 
 
-def _script(study: Mapping[str, Any]) -> list[str]:
+def _script(study: Fields) -> list[str]:
     return study.get("script") or ["python", f"sweeps/{study['name']}.py"]
 
 
@@ -64,7 +64,7 @@ def recipe_section(path: Path, folder: StudyFolder) -> str:
     return body + code_block(f"{install}\n{DATA}\n{commands}")
 
 
-def portable(path: Path, study: Mapping[str, Any]) -> Path:
+def portable(path: Path, study: Fields) -> Path:
     """Return where the commands write: a bucket, or a folder of the reader's own."""
     if S3_SCHEME.match(str(path)):
         return path
@@ -72,7 +72,7 @@ def portable(path: Path, study: Mapping[str, Any]) -> Path:
     return Path("runs") / (f"{study['name']}-{corpus}" if corpus else path.stem)
 
 
-def sweep_command(study: Mapping[str, Any], points: Collection[str] = ()) -> list[str]:
+def sweep_command(study: Fields, points: Collection[str] = ()) -> list[str]:
     """Return the sweep with all its options, for these points or for all that were trained."""
     chosen = points or study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]

@@ -16,6 +16,7 @@ import polars as pl
 import vl_convert
 
 from lmzoo.base.errors import UserError, near, writing
+from lmzoo.base.plain import FieldsDict
 from lmzoo.base.streams import echo, printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -126,7 +127,7 @@ def _inches(width: str) -> float:
     return inches
 
 
-def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
+def figures(folder: StudyFolder, ranked: pl.DataFrame) -> FieldsDict:
     """Return name -> chart: forest, curves, tuning of each field, after-training."""
     charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
     for name, chart in curve_charts(folder, ranked).items():
@@ -139,7 +140,7 @@ def figures(folder: StudyFolder, ranked: pl.DataFrame) -> dict[str, Any]:
     return charts
 
 
-def _printed(spec: dict[str, Any], inches: float) -> dict[str, Any]:
+def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
     """Return a specification for paper: its width, its colours and its legends."""
     width = round(INCH * inches)
     spec |= {"width": width, "config": CONFIGS["paper"]}

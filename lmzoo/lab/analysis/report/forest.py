@@ -4,13 +4,14 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
 import polars as pl
 import vl_convert
 
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.formatting import effect_words, format_number
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
@@ -31,13 +32,13 @@ from lmzoo.lab.statistics.compared import UNDECIDED
 
 PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
 """Pixels, and letters of a line of notes."""
-PICTURE: dict[str, Any] = CONFIGS["page"]
+PICTURE: FieldsDict = CONFIGS["page"]
 """Vega's config of a picture; `page.js` has that of a page."""
 BASELINES = 1.25
 """Baselines do not widen the axis by more than this."""
 
 
-def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
+def forest_rows(part: pl.DataFrame) -> list[FieldsDict]:
     """Return what the plot of one table shows of each point, in plot order.
 
     `difference`, `low` and `high` are the numbers of the ranking; `at`, `from` and `to` are those
@@ -52,7 +53,7 @@ def forest_rows(part: pl.DataFrame) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (order.index(row["group"]), row["difference"] or 0.0))
 
 
-def _row(row: Mapping[str, Any]) -> dict[str, Any]:
+def _row(row: Fields) -> FieldsDict:
     difference = 0.0 if row["reference"] else row["difference"]
     low, high = row["difference_low"], row["difference_high"]
     thin = thin_to = None
@@ -72,7 +73,7 @@ def _row(row: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _limit(rows: Sequence[Mapping[str, Any]], margin: float) -> float:
+def _limit(rows: Sequence[Fields], margin: float) -> float:
     """Return the end of the axis on both sides: no single point makes all others one dot."""
     ends = [[row[name] for name in ("difference", "low", "high")] for row in rows]
     reach = [max((abs(end) for end in own if end is not None), default=0.0) for own in ends]
@@ -84,7 +85,7 @@ def _limit(rows: Sequence[Mapping[str, Any]], margin: float) -> float:
     return max([limit, *(x for x in others if x <= BASELINES * limit)])
 
 
-def _place(row: dict[str, Any], limit: float) -> None:
+def _place(row: FieldsDict, limit: float) -> None:
     """Add where a row is on an axis that ends at the limit, and what does not fit there."""
     names = {"at": "difference", "from": "low", "to": "high"}
     known = {place: row[name] for place, name in names.items() if row[name] is not None}
@@ -174,7 +175,7 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
     return picture(spec, config)
 
 
-def picture(spec: dict[str, Any], config: dict[str, Any] = PICTURE) -> str:
+def picture(spec: FieldsDict, config: FieldsDict = PICTURE) -> str:
     """Return a chart's specification as SVG, which follows the reader's setting, light or dark."""
     svg = vl_convert.vegalite_to_svg({**spec, "config": config})
     css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
