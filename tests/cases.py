@@ -1,12 +1,20 @@
-"""Tables of cases: `[[name]]` of a TOML file, one test each."""
+"""Tables of cases in TOML files: one test for each row of a table."""
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+HERE = Path(__file__).parent
 
-def cases(file: Path, name: str) -> pytest.MarkDecorator:
-    """Return the mark that runs a test with each `case` of a table."""
-    rows = tomllib.loads(file.read_text())[name]
-    return pytest.mark.parametrize("case", rows, ids=range(len(rows)))
+
+def rows(file: str, table: str) -> list[Any]:
+    """Return the rows of a table of a file below `tests`."""
+    return tomllib.loads((HERE / file).read_text("utf-8"))[table]
+
+
+def cases(file: str, table: str, columns: str = "case") -> pytest.MarkDecorator:
+    """Return the mark that runs a test with each row of a table; a row may have columns."""
+    found = rows(file, table)
+    return pytest.mark.parametrize(columns, found, ids=range(len(found)))

@@ -9,6 +9,7 @@ import pytest
 
 from lmzoo import __version__
 from lmzoo.cli.main import COMMANDS, PANELS
+from tests.cases import rows
 
 ROOT = Path(__file__).parents[2]
 MODULES_AFTER_HELP = """
@@ -96,29 +97,7 @@ def test_an_import_changes_nothing_in_the_process(others, own) -> None:
 
 
 def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused) -> None:
-    for words, hint in (
-        (("traim",), "near: train"),
-        (("RANK", "x"), "near: rank"),
-        (("describe", "lstmlm"), "near: lstm_lm"),
-        (("train", "LSTM"), "lstm_lm"),
-        (("train", "gru", "--epoch", "1"), "near: --epochs"),
-        (("train", "gru", "--lr", "0.1"), "--set recipe.lr=VALUE"),
-        (("train", "gru", "--batch-size", "3"), "--set recipe.batch_size=VALUE"),
-        (("train", "gru", "--set", "width=64"), "model.width"),
-        (("train", "gru", "--set", "recipe.btach=3"), "near: batch"),
-        (("train", "gru", "--set", "recipe.learning_rate=3"), "near: lr"),
-        (("train", "gru", "--set", "Recipe.lr=3"), "one of the training recipe.lr"),
-        (("train", "gru", "--corpus", "my.txt"), "no file 'my.txt'"),
-        (("train", "gru", "--epochs", "1e23"), "got '1e23'"),
-        (("train", "gru", "--seed", str(2**63)), f"got '{2**63}'"),
-        (("sample", "run", "--temperature", "1,5"), "got '1,5'"),
-        (("train",), "Missing argument"),
-        (("describe", "DLM99"), "no row of the zoo 'DLM99'"),
-        (("train", "DLM47", "--set", "model.cell.mutations=[12]"), "no switch 12"),
-        (("train", "DLM46", "--set", "recipe.lr=-1"), "lr"),
-        (("train", "DLM46", "--corpus", "text:/no/file"), "/no/file"),
-        (("sample", "/no/run"), "/no/run"),
-    ):
+    for words, hint in rows("cli/cases.toml", "refused"):
         assert hint in refused(*words), words
 
 

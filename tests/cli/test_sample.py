@@ -9,6 +9,7 @@ import torch
 
 from lmzoo.cli.sample import encode_source
 from lmzoo.train.trained import load_run
+from tests.cases import rows
 from tests.cli.run_lmzoo import run_lmzoo
 
 WHO = {"man": 3, "dog": 2, "cat": 1}
@@ -90,18 +91,7 @@ def test_sentences_begin_with_the_prefix(sample) -> None:
 
 
 def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs) -> None:
-    for arguments, message in (
-        (["gru", "--beam", "0"], "--beam"),
-        (["gru", "--temperature", "0"], "--temperature"),
-        (["gru", "--beam", "2", "--greedy"], "exclude one another"),
-        (["gru", "--greedy", "--top", "3"], "exclude one another"),
-        (["gru", "--beam", "2", "--count", "3"], "fewer than --count 3"),
-        (["gru", "--count", "99999999999"], "--count 99999999999 does not fit into memory"),
-        (["gru", "--prefix", "a zebra"], "'zebra' is not in the vocabulary"),
-        (["gru", "--prefix", "a man runs a man"], "--prefix has 5 tokens"),
-        (["DLM23"], "train one with `lmzoo train DLM23`"),
-        (["backward_lm"], "does not score from left to right"),
-    ):
+    for arguments, message in rows("cli/cases.toml", "no_sample"):
         assert message in refused("sample", *arguments, "--runs", runs)
 
 

@@ -19,6 +19,7 @@ from lmzoo.data.corpus import corpus_config, describe_data, open_corpus
 from lmzoo.data.files import Reading, read_bytes
 from lmzoo.data.splits import deal
 from lmzoo.data.vocabulary import RESERVED, SPECIALS
+from tests.cases import cases
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
@@ -231,19 +232,7 @@ def test_fasta_records_may_span_several_lines(path):
     assert (first.name, first.unit) == ("fasta", "residue")
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        (">a\n1 ACD\n", ("line 2", "'1'")),
-        (">a\nACD>x\nACD\n", ("line 2", "'>'", "glued")),
-        (">a\nACD\nACD ;note\n", ("line 3", "';'")),
-        (">a\nACDé\n", ("line 2", "é")),
-        ("MKV\n>a\nMKV\n", ("line 1", "'MKV'")),
-        ("\nMKV\n", ("line 2", "'MKV'")),
-        (">a\nMKV\n>b\n\n>c\nMKV\n", ("line 3", "'>b'", "no residues")),
-        (">a\nMKV\n>b\n", ("line 3", "'>b'", "no residues")),
-    ],
-)
+@cases("data/cases.toml", "fasta", "text, parts")
 def test_an_invalid_fasta_line_is_located(path, text, parts):
     with raises_user_error(path, *parts):
         load(path, text, name="fasta")

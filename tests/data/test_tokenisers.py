@@ -16,6 +16,7 @@ from lmzoo.data.corpus import open_corpus
 from lmzoo.data.text_facts import TextSize
 from lmzoo.data.tokenisers import VOCABULARIES, cut_stretches
 from lmzoo.data.user_files import StreamFileConfig
+from tests.cases import cases
 from tests.tiny import quick
 from tests.user_errors import raises_user_error
 
@@ -209,15 +210,7 @@ def test_a_missing_package_says_what_to_install(file, monkeypatch):
     open_corpus(spec(file, "word"))
 
 
-@pytest.mark.parametrize(
-    ("fields", "parts"),
-    [
-        ({"unit": "byte", "vocab": 300}, ("vocab=300", "byte")),
-        ({"unit": "bpe", "vocab": 300, "min_count": 2}, ("min_count=2", "bpe")),
-        ({"unit": "syllable"}, ("unit", "syllable")),
-        ({"unit": "char", "stride": 9}, ("stride=9", "block=8")),
-    ],
-)
+@cases("data/cases.toml", "excluded", "fields, parts")
 def test_fields_that_exclude_each_other_are_refused(fields, parts):
     with raises_user_error(*parts):
         open_corpus(spec("text.txt", **fields))

@@ -11,6 +11,7 @@ import pytest
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.study.search import PRUNERS
 from lmzoo.trainables.resolve import open_data, resolve
+from tests.cases import cases
 from tests.docs.pages import ROOT
 
 RESULTS = ROOT / "docs/results"
@@ -65,18 +66,6 @@ def test_the_page_has_every_decided_row_once():
     assert ATLAS.select("study", "point").is_unique().all()
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "said"),
-    [
-        (["worse", "worse (size open)", "worse"], "carries"),
-        (["negligible", "negligible"], "carries"),
-        (["negligible", "worse (size open)"], "unknown"),
-        (["negligible", "worse"], "changes"),
-        (["negligible (worse)", "better (size open)"], "changes"),
-        (["better (size open)", "undecided (+3 seeds)", "worse (size open)"], "changes"),
-        (["undecided", "undecided"], "unknown"),
-        (["worse", "undecided (more tuning)"], "unknown"),
-    ],
-)
+@cases("docs/cases.toml", "carries", "verdicts, said")
 def test_a_verdict_changes_only_if_two_exclude_each_other(verdicts, said):
     assert TOOL["carries"](verdicts) == said

@@ -10,6 +10,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.laws.tiny import assert_close
+from tests.cases import rows
 from tests.cells.support import subsets
 
 ATTENTION = {10, 11}
@@ -33,20 +34,7 @@ OTHER_CONFIGS: list[dict[str, Any]] = [
     ),
     *({"name": "rnn", "activation": act} for act in ("tanh", "sigmoid", "relu", "identity")),
 ]
-
-EXAMPLES: list[dict[str, Any]] = [
-    {"name": "mgu"},
-    {"name": "mgu", "cuts": [7]},
-    {"name": "mgru", "mutations": [4, 6, 9]},
-    {"name": "gru"},
-    {"name": "gru", "reset": "before"},
-    {"name": "lstm"},
-    {"name": "lstm_peephole", "peephole": "diagonal", "gate_recurrence": True, "cuts": [0, 3]},
-    {"name": "lstm_peephole", "peephole": "diagonal", "cuts": [4, 5]},
-    {"name": "gru", "cuts": [2, 9]},
-    {"name": "janet"},
-    {"name": "rnn"},
-]
+EXAMPLES: list[dict[str, Any]] = rows("kernels/cases.toml", "examples")
 
 
 @cache

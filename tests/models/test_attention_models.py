@@ -16,6 +16,7 @@ from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.laws.tiny import assert_close, log_prob
 from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.blocks.test_attention_block import as_layer, randomise_norms
+from tests.cases import cases, rows
 from tests.cells.test_layers import PARTS
 from tests.cells.test_layers import by_hand as attended
 from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, lag_dependence, small
@@ -221,36 +222,10 @@ def test_scores_equal_the_pytorch_transformer(place):
 
 
 WIDE = {"width": 8, "spread": 0.3}
-MODERN = {**SIZES, "layers": 1}
-LIMITED: list[tuple[str, dict[str, Any], int]] = [
-    ("gated_convolution", {"layers": 1, "window": 1}, 1),
-    ("gated_convolution", {"layers": 1, "window": 2}, 2),
-    ("gated_convolution", {"layers": 1, "window": 3}, 3),
-    ("gated_convolution", {"layers": 2, "window": 2}, 3),
-    ("local_attention", {"layers": 1, "window": 1, **WIDE}, 1),
-    ("local_attention", {"layers": 1, "window": 2, **WIDE}, 2),
-    ("local_attention", {"layers": 1, "window": 3, **WIDE}, 3),
-    ("local_attention", {"layers": 2, "window": 2, **WIDE}, 3),
-    ("modern_decoder", {**MODERN, "cuts": ["convolution"]}, 2),
-    ("set_transformer_causal", {"points": 0}, 3),
-    ("set_transformer_causal", {"points": 1}, 3),
-    ("set_transformer_causal", {"points": 3}, 3),
-]
+LIMITED: list[tuple[str, dict[str, Any], int]] = rows("models/cases.toml", "reach")
 """Row, fields, and how many tokens back the prediction reads."""
 # Hard attention ignores tokens that no head selects.
 LIMITED += [(name, WIDE, 3) for name in DECODERS if name != "hard_attention"]
-
-ORDERED: list[tuple[str, dict[str, Any], bool]] = [
-    ("transformer_decoder", {"layers": 1, "width": 8, "positions": "none"}, False),
-    ("transformer_decoder", {"layers": 1, "width": 8, "positions": "add"}, True),
-    ("transformer_decoder", {"layers": 1, "width": 8, "positions": "concat"}, True),
-    ("transformer_decoder", {"layers": 1, "width": 8, "positions": "learned"}, True),
-    ("set_transformer_causal", {"layers": 1, "points": 0, "positions": "none"}, False),
-    ("set_transformer_causal", {"layers": 1, "points": 2, "positions": "none"}, False),
-    ("modern_decoder", {**MODERN, "cuts": ["convolution", "window"]}, True),
-    ("modern_decoder", {**MODERN, "cuts": ["convolution", "window", "rotation"]}, False),
-]
-"""Row, fields, and whether the order of the tokens before the last matters."""
 
 
 @pytest.mark.parametrize(("name", "fields", "reach"), LIMITED, ids=str)
@@ -258,7 +233,7 @@ def test_a_prediction_depends_on_the_tokens_within_reach(name, fields, reach):
     assert lag_dependence(small(name, **fields)) == [back <= reach for back in (1, 2, 3)]
 
 
-@pytest.mark.parametrize(("name", "fields", "matters"), ORDERED, ids=str)
+@cases("models/cases.toml", "ordered", "name, fields, matters")
 def test_the_order_of_earlier_tokens_matters_if_positions_are_known(name, fields, matters):
     model = small(name, **fields).eval()
     prefix = every_sequence(model.task)[0][:, : LENGTH - 1]

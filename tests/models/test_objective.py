@@ -16,6 +16,7 @@ from lmzoo.functional.token_scores import scored_mask
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from lmzoo.models.objective import contrastive_objective, mask_tokens
 from lmzoo.models.span_corruption import corrupt, sample_spans, sample_spans_around, span_targets
+from tests.cases import cases
 from tests.models.equivalence import small
 from tests.tiny import CLOSE, FINE, batch, every_sequence, tiny
 
@@ -177,16 +178,7 @@ def pairs(n: int, window: int) -> list[tuple[int, list[int]]]:
     return [(t, [j for j in js if j != t]) for t, js in contexts]
 
 
-@pytest.mark.parametrize(
-    ("name", "fields"),
-    [
-        ("word2vec_skipgram", {"window": 1}),
-        ("word2vec_skipgram", {"window": 4, "negatives": 3, "l2": 0.1}),
-        ("word2vec_cbow", {"window": 2}),
-        ("word2vec_cbow", {"window": 3, "mean": True, "negatives": 2}),
-        ("word2vec_cbow", {"window": 2, "l2": 0.1, "max_norm": 0.7}),
-    ],
-)
+@cases("models/cases.toml", "objectives", "name, fields")
 def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
     model = vectors(name, **fields)
     tokens, lengths = batch(model.task)

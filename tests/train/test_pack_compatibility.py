@@ -2,13 +2,13 @@
 
 import dataclasses
 
-import pytest
 import torch
 
 from lmzoo import zoo
 from lmzoo.contract import Task
 from lmzoo.train.pack_compatibility import pack_key, packing_pays, reason_not_packable, uncut_config
 from lmzoo.train.recipe import Recipe
+from tests.cases import cases
 from tests.tiny import tiny
 from tests.toy_model import Bigram
 
@@ -85,18 +85,7 @@ def test_a_model_with_frozen_parameters_cannot_be_packed():
     assert "frozen" in reason_not_packable(model)
 
 
-@pytest.mark.parametrize(
-    ("row", "vocab", "width", "length", "pays"),
-    [
-        ("DLM46", 251, 32, 20, True),  # the main sweep
-        ("DLM46", 200, 256, 100, False),  # activations are too large
-        ("DLM46", 14450, 16, 20, True),
-        ("DLM46", 14450, 48, 20, False),  # the embedding table is too large
-        ("gla", 100, 32, 20, True),
-        ("gla", 100, 64, 100, False),  # matrix states pay up to a smaller size
-        ("gru", 100, 64, 100, True),
-    ],
-)
+@cases("train/cases.toml", "paying", "row, vocab, width, length, pays")
 def test_packing_pays_where_it_was_measured_to_be_faster(row, vocab, width, length, pays):
     task = Task(vocab=vocab, length=length)
     assert packing_pays(zoo.config(row, width=width), RECIPE, task) is pays

@@ -11,6 +11,7 @@ from lmzoo.train import pack_trainer as packed_trainer
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import fit
+from tests.cases import cases
 from tests.train.members import member
 
 RECIPE_KINDS = [
@@ -94,14 +95,7 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
     assert_trainings_equal(healthy, _train_alone(member(corpus, 1), corpus, 3))
 
 
-@pytest.mark.parametrize(
-    ("name", "field", "cuts"),
-    [
-        ("mgu", "cuts", ([], [0], [1], [2], [3], [4], [5], [7], [3, 2, 4, 5], [0, 2, 4, 5])),
-        ("mgru", "mutations", ([], [0], [1], [3], [0, 1])),
-        ("mgru", "mutations", ([4], [0, 4])),
-    ],
-)
+@cases("train/cases.toml", "packs", "name, field, cuts")
 def test_members_with_cuts_equal_runs_alone(corpus, name, field, cuts):
     assert_packing_changes_nothing(corpus, [{"cell": {"name": name, field: own}} for own in cuts])
 

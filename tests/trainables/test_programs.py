@@ -38,7 +38,6 @@ from tests.toy_study import sentences as sentences
 from tests.toy_study import toy_study
 from tests.trainables import own_programs
 
-CASES = Path(__file__).with_name("cases.toml")
 SCRIPT = f"{sys.executable} {Path(own_programs.__file__)} {{lr}} {{seed}}"
 SPACE = {"lr": FloatRange(0.01, 0.9, log=True)}
 ROUNDING = 1e-5
@@ -268,7 +267,7 @@ def test_a_command_that_writes_for_tensorboard(tmp_path):
     assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
 
 
-@cases(CASES, "reports")
+@cases("trainables/cases.toml", "reports")
 def test_the_last_report_of_a_command_counts_or_it_says_why(case, tmp_path):
     """Also if its line has no end."""
     text = "exit('no such file x.bin')"

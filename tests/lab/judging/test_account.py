@@ -24,10 +24,8 @@ from tests.lab.judging.test_sources import RUNS, said, table
 STEPS = [(v, s, k, x + 2 - k) for v, s, x in RUNS for k in (1, 2)]
 HEAD = "variant,seed,step,loss"
 
-CASES = Path(__file__).with_name("cases.toml")
 
-
-@cases(CASES, "refused")
+@cases("lab/judging/cases.toml", "refused")
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(case, tmp_path):
     with pytest.raises(UserError) as error:
         said(case["content"], tmp_path)
@@ -35,7 +33,7 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(case, tmp_path):
     assert "\n" not in str(error.value)
 
 
-@cases(CASES, "said")
+@cases("lab/judging/cases.toml", "said")
 def test_what_is_guessed_or_left_out_is_said(case, tmp_path: Path) -> None:
     assert case["says"] in said(case["content"], tmp_path, **case.get("question", {}))
 
@@ -149,7 +147,7 @@ def test_the_account_adds_up_or_the_table_is_refused(data: Any) -> None:
             assert all(math.isfinite(x) for x in report.frame["mean"].drop_nulls())
 
 
-@cases(CASES, "scanned")
+@cases("lab/judging/cases.toml", "scanned")
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
 def test_a_scanned_table_has_the_account_of_one_that_is_read(case, kind, tmp_path, monkeypatch):
     path = tmp_path / "r.csv"

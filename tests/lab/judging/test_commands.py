@@ -17,7 +17,6 @@ from lmzoo.lab.judging.commands import RUN_KEYS, Arm, Metric, Results, judge_com
 from lmzoo.lab.store.opened import SEEN
 from tests.cases import cases
 
-CASES = Path(__file__).with_name("commands.toml")
 TRAIN = """
 import json, pathlib, random, sys
 effect, seed = float(sys.argv[1]), int(sys.argv[2])
@@ -45,17 +44,7 @@ def call(lmzoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return judge
 
 
-@pytest.mark.parametrize(
-    ("effect", "options", "code", "word"),
-    [
-        (-0.3, (), 0, "keep"),
-        (0.3, (), 1, "discard"),
-        (-0.3, ("--higher-is-better",), 1, "discard"),
-        (0.0001, ("--margin", "0.2"), 1, "discard"),
-        (0.0001, ("--max-seeds", "2"), 3, "undecided"),
-        (-0.3, ("--budget", "0"), 3, "undecided"),
-    ],
-)
+@cases("lab/judging/commands.toml", "decisions", "effect, options, code, word")
 def test_the_decision_is_the_exit_code(call, effect, options, code, word) -> None:
     found, out, _ = call(effect, *options)
     assert (found, out.split(":")[0]) == (code, word)
@@ -130,7 +119,7 @@ def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
     assert (code, "base, seed 1: train.py has changed" in err) == (2, True)
 
 
-@cases(CASES, "noted")
+@cases("lab/judging/commands.toml", "noted")
 def test_what_else_is_read_is_said(case) -> None:
     said: list[str] = []
     value = Metric(**case["metric"]).read(case["out"], "", said.append)
@@ -138,7 +127,7 @@ def test_what_else_is_read_is_said(case) -> None:
     assert case["says"] in said[0]
 
 
-@cases(CASES, "printed")
+@cases("lab/judging/commands.toml", "printed")
 def test_the_last_value_that_a_command_prints_counts(case, tmp_path) -> None:
     expected = case["expected"]
     (tmp_path / "out").write_bytes(case["out"].encode())
@@ -150,7 +139,7 @@ def test_the_last_value_that_a_command_prints_counts(case, tmp_path) -> None:
         assert arm.run(1) == pytest.approx(expected, nan_ok=True)
 
 
-@cases(CASES, "bad")
+@cases("lab/judging/commands.toml", "bad")
 def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")

@@ -26,7 +26,6 @@ from lmzoo.lab.judging.texts import frame_of
 from lmzoo.lab.judging.verdicts import judgement
 from tests.cases import cases
 
-CASES = Path(__file__).with_name("cases.toml")
 RUNS = [
     (variant, seed, round(loss + 0.01 * seed + 0.001 * (seed % 2), 4))
     for variant, loss in (("base", 1.9), ("cand", 1.8))
@@ -279,7 +278,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
 }  # fmt: skip
 
 
-@cases(CASES, "forms")
+@cases("lab/judging/cases.toml", "forms")
 def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path: Path) -> None:
     found = said(case["content"], tmp_path, case["name"])
     assert "1 better\n" in found
@@ -308,7 +307,7 @@ def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path: Path) -> 
     assert "says otherwise: all_results.json has 9, 1.9 counts (base-s0)\n" in found
 
 
-@cases(CASES, "states")
+@cases("lab/judging/cases.toml", "states")
 def test_a_run_counts_only_in_a_known_good_state(case, tmp_path):
     found = said(changed(case["column"], case["bad"], case["good"]), tmp_path)
     assert f"8 rows read: 6 counted, 1 {case['says']}, 1 without a pair" in found
@@ -338,7 +337,7 @@ def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
     assert "8 counted" in found
 
 
-@cases(CASES, "unreadable")
+@cases("lab/judging/cases.toml", "unreadable")
 def test_a_file_that_cannot_be_read_is_one_line(case, tmp_path):
     name = case["name"]
     if "content" in case:
@@ -479,7 +478,7 @@ def test_a_parameter_of_epochs_orders_no_trials(tmp_path: Path) -> None:
     assert "6 rows read: 6 counted" in heading(tmp_path / "o", by="arm", metric="value")
 
 
-@cases(CASES, "files")
+@cases("lab/judging/cases.toml", "files")
 def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
     found = read_results(put(tmp_path / case["name"], case["content"])).frame
     assert json.dumps(found.to_dict(as_series=False)) == case["columns"]

@@ -17,7 +17,6 @@ from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.verdicts import judgement
 from tests.cases import cases
 
-CASES = Path(__file__).with_name("cases.toml")
 EXAMPLE = Path("docs/assets/judge/results.csv")
 ROWS = pl.read_csv(EXAMPLE).to_dicts()
 OPTIONS: dict[str, Any] = {"by": "variant", "seed": "seed", "metric": "loss", "margin": 0.02}
@@ -94,7 +93,7 @@ def test_numbers_of_any_size_have_two_digits(scale: float) -> None:
     ]
 
 
-@cases(CASES, "bad")
+@cases("lab/judging/cases.toml", "bad")
 def test_bad_input_is_one_line(case, tmp_path: Path) -> None:
     file = tmp_path / "r.csv"
     file.write_text(case["content"])

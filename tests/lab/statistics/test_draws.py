@@ -13,23 +13,15 @@ from lmzoo.lab.statistics.draws import (
     independent,
 )
 from lmzoo.lab.statistics.power import planned_seeds
+from tests.cases import cases
 
 NAN = float("nan")
 INF = float("inf")
 
 
-@pytest.mark.parametrize(
-    ("losses", "seeds", "pairs"),
-    [
-        ([[1.1, 1.2, 1.3], [2.1, 2.2, 2.3]], [], []),
-        ([[1.1, 1.1, 1.3, 1.3], [2.1, 2.2, 2.3, 2.1]], [0], []),
-        ([[1.1, 1.2, 1.3], [1.2, 1.1, 2.3]], [], [(0, 1)]),
-        ([[1.1, 1.2, 1.3, 1.4], [1.1, 2.2, 2.3, 2.4]], [], []),
-        ([[1.1, NAN], [NAN, 1.1], [INF, INF]], [], []),
-    ],
-)
+@cases("lab/statistics/cases.toml", "equal_draws", "losses, seeds, pairs")
 def test_equal_draws_are_found(losses, seeds, pairs) -> None:
-    assert equal_draws(losses) == (seeds, pairs)
+    assert equal_draws(losses) == (seeds, [tuple(pair) for pair in pairs])
 
 
 THIRD = 1 / 3.0000001

@@ -20,6 +20,7 @@ from lmzoo.lab.statistics.compared import (
     Look,
     compared,
 )
+from tests.cases import cases
 
 NOISE = np.array([0.004, -0.001, 0.013, -0.007, 0.002, -0.011])
 """Of six differences, in nats; they sum to 0."""
@@ -146,21 +147,7 @@ def test_seeds_needed_are_the_least_that_suffice(mean, margin, options):
     assert found.needs_tuning[1] == (not enough and known > 0)
 
 
-@pytest.mark.parametrize(
-    ("lost", "runs", "of_reference", "its_runs", "word"),
-    [
-        (4, 4, 0, 4, WORSE),
-        (3, 3, 0, 3, UNDECIDED),
-        (0, 4, 4, 4, BETTER),
-        (6, 7, 1, 7, WORSE),
-        (5, 6, 1, 6, UNDECIDED),
-        (1, 5, 0, 5, UNDECIDED),
-        (2, 4, 2, 4, NEGLIGIBLE),  # the other runs are equal
-        (1, 7, 1, 4, NEGLIGIBLE),
-        (1, 4, 1, 7, UNDECIDED),  # equal, but it diverges more often
-        (0, 5, 2, 2, BETTER),
-    ],
-)
+@cases("lab/statistics/cases.toml", "diverged", "lost, runs, of_reference, its_runs, word")
 def test_diverged_runs_are_compared_by_fishers_exact_test(lost, runs, of_reference, its_runs, word):
     seeds = np.arange(7)
     x = np.where(seeds < np.array([[its_runs], [runs]]), 1.0, np.nan)

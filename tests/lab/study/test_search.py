@@ -16,6 +16,7 @@ from lmzoo import Point, Study
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.lab.study.search import SAMPLERS, Asha, Result, Search, make_pruner, make_sampler, rungs
+from tests.cases import cases
 
 SPACE = {
     "recipe.lr": FloatRange(1e-3, 1e-1, log=True),
@@ -127,23 +128,11 @@ def curves(losses: list[float]) -> list[dict[int, float]]:
     return [{1: loss} for loss in losses]
 
 
-@pytest.mark.parametrize(
-    ("grace", "reduction", "epochs", "expected"),
-    [
-        (2, 3, 20, (2, 6, 18)),
-        (2, 3, 18, (2, 6)),
-        (4, 2, 3, ()),
-        (0, 2, 1, ()),
-        (0, 2, 2, (1,)),
-        (0, 2, 10, (5,)),
-        (0, 2, 12, (6,)),
-        (0, 2, 60, (30,)),
-    ],
-)
+@cases("lab/study/cases.toml", "rungs", "grace, reduction, epochs, expected")
 def test_rungs_are_geometric_and_below_the_budget(grace, reduction, epochs, expected):
     """By default a run may stop at half of its epochs."""
     study = dataclasses.replace(PRUNED, grace=grace, reduction=reduction, epochs=epochs)
-    assert rungs(study) == expected
+    assert list(rungs(study)) == expected
 
 
 @given(LOSSES, st.integers(2, 4))

@@ -17,6 +17,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.parameter_budget import count_parameters
 from lmzoo.trainables.resolve import corpus_config, resolve, select_labels
+from tests.cases import rows
 
 SCRIPTS = sorted(Path(__file__).parents[3].joinpath("sweeps").glob("[!_]*.py"))
 STUDIES = {
@@ -127,28 +128,7 @@ def test_the_reference_is_a_label_an_alias_a_cut_or_a_baseline(study, run):
 
 
 INVALID = [
-    (["--points", "wild typ"], "no point 'wild typ'; near: wild type"),
-    (["--points", "cut 4,cut 3,2,4"], "no point 'cut 3'; near: cut 4, cut 2,7, cut 3,2,4,5"),
-    (["--points", "xyz"], "no point 'xyz'; known: "),
-    (["--points", "unigram count"], "leaves out the reference 'wild type'"),
-    (["--parameters", "-1"], "greater than or equal to 0"),
-    (["--parameters", "9000"], "model.width=4 contradicts the budget of 9,000 parameters"),
-    (["--corpus", "captoins"], "no corpus 'captoins'; near: captions"),
-    (["--corpus", "text:/no/such/file"], "/no/such/file"),
-    (["--set", "model.width"], "'model.width' is not FIELD=VALUE"),
-    (["--set", "model.width=0"], "got 0"),
-    (["--set", "recipe.lr=1e400"], "finite"),
-    (["--set", "corpus.length=1e9"], "of memory"),
-    (["--search-space", "recipe.lr=5:1"], "'5:1': the first number must be the lower"),
-    (["--search-space", "recipe.lr"], "is not FIELD=LOW:HIGH"),
-    (["--search-space", "recipe.speed=1:2"], "no field 'recipe.speed'"),
-    (["--search-space", "recipe.lr=1e-3:inf"], "finite"),
-    (["--search-space", "recipe.lr=-1:1"], "greater than 0, got -1"),
-    (["--search-space", "model.width=4:1000000"], "of memory"),
-    (["--epohcs", "3"], "--epohcs"),
-    (["--samples", "1000000000"], "runs; lower samples or seeds"),
-    (["--margin", "inf"], "'--margin': Input should be less than"),
-    (["--cpus-per-trial", "inf"], "not a finite number"),
+    *rows("lab/sweep/cases.toml", "invalid"),
     (["--out", "a\udcff"], "is not UTF-8, which Ray needs"),
 ]
 
