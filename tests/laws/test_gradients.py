@@ -17,6 +17,7 @@ from lmzoo.functional import (
 )
 from lmzoo.kernels import scan
 from lmzoo.laws.audit import audit
+from tests.cases import cases
 
 V = 11
 D = 8
@@ -164,20 +165,6 @@ def test_a_gradient_that_is_an_estimate_is_named(row: str) -> None:
     assert found.notes[0].startswith("the gradient is an estimate on purpose: ")
 
 
-PLANTED = [
-    (kind, fault, at)
-    for kind, faults in {
-        "gru": (("16 times", "x"), ("by the batch", "y")),
-        "lstm": (("only of long ones", "x"), ("one entry", "w")),
-        "attention": (("without the last", "y"), ("a hundredth", "x")),
-        "transformer": (("16 times", "w"), ("shifted", "y")),
-        "conv": (("sign", "w"),),
-        "layer norm": (("no gradient", "w"), ("one entry", "x")),
-        "orthogonal": (("a hundredth", "w"), ("by the batch", "x")),
-        "batch norm": (("only of long ones", "y"),),
-    }.items()
-    for fault, at in faults
-]
 KERNELS: list[tuple[str, Any, str]] = [
     ("gru", scan._Scan, "16 times"),
     ("gru", tied_softmax._TiedSoftmax, "by the batch"),
@@ -187,7 +174,7 @@ KERNELS: list[tuple[str, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "fault", "at"), PLANTED)
+@cases("laws/cases.toml", "planted", "kind, fault, at")
 def test_a_planted_fault_of_a_foreign_layer_is_found(kind: str, fault: str, at: str) -> None:
     found = faults_of(Layer(kind, FAULTS[fault], at))
     assert found

@@ -30,6 +30,7 @@ from lmzoo.trainables.resolve import (
 )
 from lmzoo.trainables.rows import check_points
 from sweeps import gru_factorial
+from tests.cases import cases
 from tests.factorial import MGU, mgu
 from tests.lab.sweep.local_sweep import sweep
 from tests.toy_study import corpus as corpus
@@ -67,12 +68,6 @@ def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus,
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"points": (Point("x", "DLM99"),)}, "no row of the zoo 'DLM99'"),
-        ({"points": (Point("x", "DLM46", {"cell.cuts": [9]}),)}, "no cut 9"),
-        ({"points": (Point("x", "DLM46", {"cell.cuts": [6, 7]}),)}, "h = 0 at every step"),
-        ({"points": (Point("x", "DLM46", {"widht": 3}),)}, "no field 'widht'"),
-        ({"points": (Point("x", "DLM46", {"model.width": 3}),)}, "its model; write 'width'"),
-        ({"points": (Point("x", "DLM46", {"recipe.lr": 1}),)}, "'recipe.lr': .*; set it for all"),
         ({"fields": {"width": 3}}, "field 'width' does not start with"),
         ({"search": {"recipe.batch": None}}, "no search range is known for 'recipe.batch'"),
         ({"search": {"recipe.speed": FloatRange(0.0, 1.0)}}, "no field 'recipe.speed'"),
@@ -87,6 +82,14 @@ def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus,
 def test_an_invalid_study_is_refused_in_one_line(study, corpus, corpus_fields, change, message):
     with pytest.raises(UserError, match=message) as caught:
         resolve(dataclasses.replace(study, **change), corpus, corpus_fields)
+    assert "\n" not in str(caught.value)
+
+
+@cases("trainables/cases.toml", "wrong_points", "row, fields, message")
+def test_a_wrong_point_is_refused_in_one_line(study, corpus, corpus_fields, row, fields, message):
+    wrong = dataclasses.replace(study, points=(Point("x", row, fields),))
+    with pytest.raises(UserError, match=message) as caught:
+        resolve(wrong, corpus, corpus_fields)
     assert "\n" not in str(caught.value)
 
 
