@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
+from tests.cases import cases
 from tests.models.equivalence import assert_equation, small
 from tests.test_contract import CASES
 from tests.tiny import CLOSE, batch, every_sequence, tiny
@@ -87,37 +88,24 @@ def unigram_mixture(model: Any, prefix: Tensor) -> Tensor:
     return sum((weight * softmax(model, v) for weight, v in parts), torch.zeros(()))
 
 
-EQUATIONS: list[tuple[Any, dict[str, Any]]] = [
-    (ngram_log_bilinear, {"window": 1}),
-    (ngram_log_bilinear, {"window": 3}),
-    (permutation_log_bilinear, {"window": 1}),
-    (permutation_log_bilinear, {"window": 3}),
-    (permutation_log_bilinear, {"window": 2, "weights": "uniform"}),
-    (log_bilinear_mixture, {"weights": "learned"}),
-    (log_bilinear_mixture, {"components": 1, "window": 3}),
-    (markov_mlp, {"depth": 0, "window": 3}),
-    (markov_mlp, {"depth": 2, "activation": "tanh"}),
-    (markov_mlp, {"depth": 1, "tied": False, "activation": "relu"}),
-    (markov_mlp, {"depth": 1, "tied": False, "activation": "gelu"}),
-    (multi_transition_bigram, {}),
-    (unigram_mixture, {}),
-]
-BIGRAMS = [{}, {"weights": "uniform"}, {"unigram": "free"}]
+EQUATIONS = (
+    ngram_log_bilinear,
+    permutation_log_bilinear,
+    log_bilinear_mixture,
+    markov_mlp,
+    multi_transition_bigram,
+    unigram_mixture,
+)
+BY_NAME = {equation.__name__: equation for equation in EQUATIONS}
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(
-    ("name", "equation", "fields"),
-    [
-        *((equation.__name__, equation, fields) for equation, fields in EQUATIONS),
-        *(("interpolated_bigram", multi_transition_bigram, fields) for fields in BIGRAMS),
-    ],
-)
+@cases("models/cases.toml", "equations", "name, equation, fields")
 def test_distributions_equal_the_equation(name, equation, fields):
     model: Any = small(name, **fields)
     if getattr(model, "free", None) is not None:
         model.free.normal_()  # it starts at 0
-    assert_equation(model, equation)
+    assert_equation(model, BY_NAME[equation])
 
 
 def test_permutations_have_names():
