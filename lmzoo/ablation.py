@@ -12,12 +12,12 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from lmzoo.base.arguments import called, path, whole
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.contract import MODELS
 from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.device import best_device
@@ -58,7 +58,7 @@ class _Point:
     folder: Path
     label: str
     runs: Sequence[str]
-    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    others: Mapping[str, Fields] = field(default_factory=dict)
     """Label -> config of its model."""
     left_out: list[str] = field(default_factory=list)
     """Runs without a model, and why."""
@@ -248,7 +248,7 @@ def _measure(
     _show("")
 
 
-def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> dict[str, Any]:
+def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> FieldsDict:
     """Return a loss, or without one the reason, and the model that has it."""
     # Not every part has a mean, or another value.
     why = cut.missing.get(way, "")

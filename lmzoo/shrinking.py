@@ -14,7 +14,6 @@ Schuirmann 1987, for the two tests.
 """
 
 import itertools
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from lmzoo.api import run_study
 from lmzoo.base.arguments import called
 from lmzoo.base.command_line import nest_settings
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
@@ -42,7 +42,7 @@ def shrink(
     row: str,
     corpus: str | Path = "captions",
     *,
-    fields: Mapping[str, Any] | None = None,
+    fields: Fields | None = None,
     out: Path | str = "runs",
     data_dir: Path | None = None,
     workers: int = 0,

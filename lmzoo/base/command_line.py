@@ -19,7 +19,7 @@ import pydantic
 from lmzoo.base.config import explain
 from lmzoo.base.errors import UserError, describe_error, in_own_code, near
 from lmzoo.base.parts import install_command, missing_parts
-from lmzoo.base.plain import Fields, FieldsDict
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.stops import STOPS
 from lmzoo.base.streams import echo, prepare_streams, printable, stdout_error
 
@@ -55,7 +55,7 @@ OF_THE_MACHINE = {
 """Errors that are not a fault of the program."""
 
 
-def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
+def run_app(app: Callable[..., Any], needs: Texts = ()) -> NoReturn:
     """Run a typer app and exit; `needs` are the parts of the installation that it uses.
 
     The exit code is 0 on success, 2 after invalid input, an error in the user's code or if stdout
@@ -81,7 +81,7 @@ def run_app(app: Callable[..., Any], needs: tuple[str, ...] = ()) -> NoReturn:
             raise SystemExit(code) from None
 
 
-def _run_app(app: Callable[..., Any], needs: tuple[str, ...]) -> NoReturn:
+def _run_app(app: Callable[..., Any], needs: Texts) -> NoReturn:
     # Skip the collection of all objects at exit, which takes 0.2 to 0.4 s.
     atexit.register(gc.freeze)
     try:

@@ -7,3 +7,4 @@ Fields = Mapping[str, Any]
 """Names and their values, which are only read."""
 FieldsDict = dict[str, Any]
 """Names and their values, of which the owner may change some."""
+Texts = tuple[str, ...]

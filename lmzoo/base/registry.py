@@ -24,6 +24,7 @@ from pydantic_core import core_schema
 
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError, near
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 
 T = TypeVar("T")
 PARTS: dict[type, Any] = {}
@@ -119,7 +120,7 @@ class Registry(Generic[T]):
         kind = type(part_config)
         return next(name for name, part in self._parts.items() if part.Config is kind)  # type: ignore[attr-defined]
 
-    def dump(self, part_config: Any) -> dict[str, Any]:
+    def dump(self, part_config: Any) -> FieldsDict:
         """Return `{"name": ..., fields}`, the inverse of `parse`."""
         return {"name": self.name_of(part_config), **to_dict(part_config)}
 
@@ -181,20 +182,20 @@ class Row:
     summary: str
     document: str = ""
     """The source documents that contain it ("S0", "S0, S3"; see docs/sources.md), or ""."""
-    aliases: tuple[str, ...] = ()
+    aliases: Texts = ()
     """Its names in the source documents ("DLM46"), accepted wherever a row name is."""
     score: str = ""
     """The `contract.Score` of the model; "" for a row without a model."""
     model: str | None = None
     """Name of the registered model, or None."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
     """Config fields that differ from the model's defaults."""
 
 
 ROWS: Registry[Row] = Registry("row of the zoo")
 
 
-def preset(name: str, *, model: str, fields: Mapping[str, Any], **rest: Any) -> Row:
+def preset(name: str, *, model: str, fields: Fields, **rest: Any) -> Row:
     """Register a row: `model` with `fields` set.
 
     `rest` holds the fields of `Row` in which it differs from the row of its model.

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 
 from lmzoo.base.arguments import constructed, scalar
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 
 
 @constructed
@@ -163,14 +164,14 @@ def parse_range(text: str) -> Range:
         raise UserError(f"search range {text!r}: {reason}") from None
 
 
-def range_json(bounds: Range) -> dict[str, Any]:
+def range_json(bounds: Range) -> FieldsDict:
     """Return a range as plain data."""
     if isinstance(bounds, Choice):
         return {"values": list(bounds.values)}
     return {"low": bounds.low, "high": bounds.high, "log": bounds.log}
 
 
-def range_text(path: str, bounds: Mapping[str, Any]) -> str:
+def range_text(path: str, bounds: Fields) -> str:
     """Return the option with which `changed_search` gives a field this range, as plain data."""
     if "values" in bounds:
         values = ",".join(map(str, bounds["values"]))
@@ -183,7 +184,7 @@ def range_text(path: str, bounds: Mapping[str, Any]) -> str:
     return text
 
 
-def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> dict[str, Any]:
+def changed_search(search: Mapping[str, Range | None], options: Iterable[str]) -> FieldsDict:
     """Return the searched fields, changed by options such as `recipe.lr=1e-4:1e-1:log`.
 
     A `UserError` says that an option is not a field and a range, a choice or `off`.

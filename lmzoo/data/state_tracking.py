@@ -40,6 +40,7 @@ from pydantic import Field, field_validator
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Texts
 from lmzoo.data.corpus import CORPORA
 from lmzoo.data.tasks import BLANK, GeneratedTask, Scored, Symbols, TaskConfig
 
@@ -58,13 +59,13 @@ class AnswerTask(GeneratedTask):
     """A string and one answer; a subclass draws strings and answers all their prefixes."""
 
     Config = LengthConfig
-    letters: ClassVar[tuple[str, ...]]
+    letters: ClassVar[Texts]
     """Names of the symbols of strings and answers; the sign `=` comes after them."""
     step = 1
     """Lengths of strings are 1, 1 + step, ..."""
 
     @property
-    def symbols(self) -> tuple[str, ...]:
+    def symbols(self) -> Texts:
         return (*self.letters, "=")
 
     @abstractmethod
@@ -136,7 +137,7 @@ class ModularArithmetic(AnswerTask):
             return operators
 
     @property
-    def letters(self) -> tuple[str, ...]:  # type: ignore[override]
+    def letters(self) -> Texts:  # type: ignore[override]
         numbers = map(str, range(self.config.modulus))
         return (*numbers, *self.config.operators)
 
@@ -211,7 +212,7 @@ class _WordProblem(AnswerTask):
         return elements(len(self.generators[0]))
 
     @property
-    def letters(self) -> tuple[str, ...]:  # type: ignore[override]
+    def letters(self) -> Texts:  # type: ignore[override]
         names = []
         for p in self.group:
             names.append("".join(str(1 + i) for i in p))

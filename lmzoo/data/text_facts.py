@@ -26,10 +26,11 @@ Mikolov et al. 2012 (bits per character); Gao et al. 2020 (arXiv:2101.00027; bit
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.printed import counted
 
 
@@ -100,7 +101,7 @@ class TextFacts:
     """Share of the test sequences, or of the characters of a stream, that `seen` is."""
     blank: int = 0
     """Blank lines, which are left out."""
-    notes: tuple[str, ...] = ()
+    notes: Texts = ()
     """What was converted, removed or is unusual."""
     splits: tuple[int, int, int] = (0, 0, 0)
     """Sequences that train, validate and test; lines of a stream."""
@@ -120,7 +121,7 @@ class TextFacts:
     """Share of the test tokens that are `<unk>`; in pairs, that of the side with more."""
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "TextFacts":
+    def from_json(cls, fields: Fields) -> "TextFacts":
         """Return the facts from their fields as plain JSON types."""
         # JSON has lists only.
         whole = dict(fields)
@@ -128,7 +129,7 @@ class TextFacts:
             whole[name] = tuple(fields[name])
         return cls(**whole)
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> FieldsDict:
         """Return the fields, and the warnings as `warnings`."""
         return {**dataclasses.asdict(self), "warnings": self.warnings}
 

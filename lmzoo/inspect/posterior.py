@@ -27,11 +27,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Texts
 from lmzoo.contract import LanguageModel
 from lmzoo.kernels.guest import evaluating
 
 
-def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tuple[str, ...]:
+def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> Texts:
     """Return the names of the `count` values of the model's latent, for the tokens s_0, s_1, .."""
     # Latents that point at a token have its position as their value.
     if "parent" in model.latent or "source" in model.latent:
@@ -54,7 +55,7 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> tupl
     return (first, *others)
 
 
-def number_tokens(tokens: Sequence[str], start: int = 0) -> tuple[str, ...]:
+def number_tokens(tokens: Sequence[str], start: int = 0) -> Texts:
     """Prefix tokens with their positions, so that equal tokens have different names."""
     return tuple(f"{i} {token}" for i, token in enumerate(tokens, start))
 
@@ -65,8 +66,8 @@ class Posterior:
 
     latent: str
     """What the latent is, such as `component`."""
-    values: tuple[str, ...]
-    tokens: tuple[str, ...]
+    values: Texts
+    tokens: Texts
     probability: Float[Tensor, "K n"]
 
 
@@ -78,7 +79,7 @@ class Prior:
     """
 
     latent: str
-    values: tuple[str, ...]
+    values: Texts
     probability: Float[Tensor, "N K n"]
 
 
@@ -147,9 +148,9 @@ class AttentionMaps:
 
     axes: tuple[str, str]
     """Names of the last two axes of `weight`."""
-    looking: tuple[str, ...]
+    looking: Texts
     """Tokens of axis i."""
-    looked_at: tuple[str, ...]
+    looked_at: Texts
     """Tokens of axis j."""
     weight: Float[Tensor, "layers heads i j"]
 
@@ -185,9 +186,9 @@ def attention_maps(
 class Boundaries:
     """Boundaries of one sentence."""
 
-    layers: tuple[str, ...]
+    layers: Texts
     """Names of the layers that have a detector, lowest first."""
-    tokens: tuple[str, ...]
+    tokens: Texts
     """The tokens that are read."""
     ended: Float[Tensor, "layers n"]
 

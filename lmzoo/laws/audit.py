@@ -22,6 +22,7 @@ from lmzoo import zoo
 from lmzoo.base.arguments import called, whole
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, Texts
 from lmzoo.contract import MODELS, LanguageModel, Score, Task
 from lmzoo.functional.normalise import Norm
 from lmzoo.laws import gradients as backward
@@ -52,13 +53,13 @@ class Audit:
     deviations: dict[str, float | None]
     length: int
     tolerance: float
-    notes: tuple[str, ...] = ()
+    notes: Texts = ()
     gradients: Mapping[str, float] = field(default_factory=dict)
     """Case -> largest deviation of the backward pass, in units of what is tolerated."""
-    wrong_gradients: tuple[str, ...] = ()
+    wrong_gradients: Texts = ()
 
     @property
-    def faults(self) -> tuple[str, ...]:
+    def faults(self) -> Texts:
         """A message for each deviation above the tolerance; empty for a valid model."""
         found = []
         for name, value in self.deviations.items():
@@ -217,7 +218,7 @@ def _attributes(part: Any) -> list[tuple[str, Any]]:
     return list(getattr(part, "__dict__", {}).items())
 
 
-def _audit_gradients(found: Audit, module: nn.Module, losses: Mapping[str, Any]) -> None:
+def _audit_gradients(found: Audit, module: nn.Module, losses: Fields) -> None:
     parameters, fixed = backward.trained_parameters(module)
     if not parameters:
         found.notes += ("no parameter is trained: it has no gradient",)

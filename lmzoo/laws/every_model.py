@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.contract import START, UNKNOWN, LanguageModel
 from lmzoo.laws.probes import disturbed, obey
 from lmzoo.laws.tiny import (
@@ -249,7 +250,7 @@ def _same(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
     return all(weight.equal(others[name]) for name, weight in weights.items())
 
 
-def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def _field_paths(fields: Fields) -> Iterator[Texts]:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             for rest in _field_paths(value):
@@ -258,7 +259,7 @@ def _field_paths(fields: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield (key,)
 
 
-def _replaced(fields: Mapping[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def _replaced(fields: Fields, path: Texts, value: Any) -> FieldsDict:
     key = path[0]
     rest = path[1:]
     if rest:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel
 from lmzoo.data.batches import epoch_batches, iter_batches
@@ -128,7 +129,7 @@ class Training:
         return found
 
     @property
-    def _groups(self) -> list[dict[str, Any]]:
+    def _groups(self) -> list[FieldsDict]:
         if self.optimiser is None:
             return []
         return self.optimiser.param_groups
@@ -237,7 +238,7 @@ def copies(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in weights.items()}
 
 
-def numbered(groups: Sequence[Mapping[str, Any]], count: int) -> list[dict[str, Any]]:
+def numbered(groups: Sequence[Fields], count: int) -> list[FieldsDict]:
     """Return groups of `progress` with the numbers of their parameters, as torch writes them.
 
     Groups of earlier versions have no sizes: there is one, of all `count` parameters.

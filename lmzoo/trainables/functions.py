@@ -26,6 +26,7 @@ import torch
 
 from lmzoo.base.environment import environment
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.restored import restore_variables
 from lmzoo.base.seeds import derive_seed
 from lmzoo.lab.store.opened import Files, noted, own_log, read_log, variables
@@ -88,7 +89,7 @@ def function_code(function: Callable[..., Any]) -> UserCode:
     return user_code({function.__module__}, loaded=True)
 
 
-def function_facts(function: Callable[..., Any]) -> dict[str, Any]:
+def function_facts(function: Callable[..., Any]) -> FieldsDict:
     """Return what names the function; its code is a part of the run's identity of its own."""
     code = function_code(function)
     module = next(iter(code.modules), function.__module__)  # the name of a script, not __main__
@@ -135,7 +136,7 @@ class FunctionRun(ProgramRun):
                 words = f"sys.exit({error.code!r})"
             raise RuntimeError(f"it ended with {words}").with_traceback(error.__traceback__)  # noqa: B904
 
-    def _reported(self, function: Any, given: Mapping[str, Any]) -> Iterator[Report]:
+    def _reported(self, function: Any, given: Fields) -> Iterator[Report]:
         arguments = {name: value for name, value in given.items() if _takes(function, name)}
         result = function(**arguments)
         # A function that returns (loss, model) looks like (report, state).
@@ -193,7 +194,7 @@ class FunctionRun(ProgramRun):
                     self._changed[name] = text
             restore_variables(self._given)
 
-    def environment(self) -> dict[str, Any]:
+    def environment(self) -> FieldsDict:
         module, _, _ = self.config["model"]["function"].partition(":")
         files = user_code({module}).files.values()
         return environment(sys.modules, files, self._given)

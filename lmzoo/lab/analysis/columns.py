@@ -22,6 +22,7 @@ from typing import Any
 
 import polars as pl
 
+from lmzoo.base.plain import Texts
 from lmzoo.lab.analysis.formatting import (
     MISSING,
     SIZE_OF,
@@ -53,9 +54,9 @@ class Column:
     cell: str | Callable[[Row, str], str] = ""
     """Format of the number, or function of the row and the table's digits, as "3f", "2e". A format
     names them `{digits}`. With `ends`, the cell is "mean ±half"."""
-    tables: tuple[str, ...] = ()
+    tables: Texts = ()
     """The text tables that show the column."""
-    ends: tuple[str, ...] = ()
+    ends: Texts = ()
     """Names of the low and the high end of its interval, columns of the same unit."""
     legend: str = ""
     """What it means; `{names}` are filled by the table."""
@@ -153,7 +154,7 @@ def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
     return table.with_columns(higher_is_better=True, **turned)
 
 
-def _own_names(column: Column) -> tuple[str, ...]:
+def _own_names(column: Column) -> Texts:
     return column.name, *column.ends
 
 

@@ -28,7 +28,7 @@ import numpy as np
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import Fields, FieldsDict
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.streams import said
 from lmzoo.lab.analysis.copies import copy_warnings, without_replaced
 from lmzoo.lab.analysis.environments import environment_warnings
@@ -67,7 +67,7 @@ class StudyFolder(NamedTuple):
     """The content of `study.json`, with the labels of points for people (`named_points`)."""
     runs: pl.LazyFrame
     events: pl.LazyFrame
-    damaged: tuple[str, ...]
+    damaged: Texts
     """What is left out: configs that are missing or damaged, lines that are not valid records."""
     path: Path
     """The folder, or the Parquet file; for a study in a bucket, a local copy of it."""

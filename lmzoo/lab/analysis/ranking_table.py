@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import Fields
+from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.after_training import add_after_training
 from lmzoo.lab.analysis.caveats import MARKS, caveats, next_command, shown_address
 from lmzoo.lab.analysis.columns import (
@@ -132,9 +132,7 @@ def _results(part: pl.DataFrame) -> TextTable:
     return text_table(title, part.to_dicts(), result_columns(part, "results"), _digits(part))
 
 
-def _heading(
-    folder: StudyFolder, frame: pl.DataFrame, tables: Sequence[TextTable]
-) -> tuple[str, ...]:
+def _heading(folder: StudyFolder, frame: pl.DataFrame, tables: Sequence[TextTable]) -> Texts:
     study = folder.study
     row = frame.row(0, named=True)
     budget = study["budget"]
@@ -182,7 +180,7 @@ def account_of(folder: StudyFolder) -> dict[str, int]:
     return {"runs": len(statuses), **counts, "not ended": statuses.null_count()}
 
 
-def _legend(frame: pl.DataFrame) -> tuple[str, ...]:
+def _legend(frame: pl.DataFrame) -> Texts:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += accuracy_lines(frame)

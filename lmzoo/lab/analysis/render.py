@@ -31,6 +31,7 @@ from rich.text import Text
 
 from lmzoo.base.environment import code_version
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Texts
 from lmzoo.base.streams import CONTROL, printable
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.analysis.words import WORDS
@@ -45,7 +46,7 @@ class TextTable:
     """A table of strings."""
 
     title: str
-    header: tuple[str, ...]
+    header: Texts
     rows: Sequence[Sequence[str]]
     text_columns: frozenset[str] = frozenset()
     """Columns of text: aligned left, and wrapped where space is short. Others hold numbers."""
@@ -60,17 +61,17 @@ class TextTable:
 class Report:
     """What a command says, made once. Every form prints it; none turns, filters or words it."""
 
-    heading: tuple[str, ...]
+    heading: Texts
     """What the tables hold, in words."""
     tables: tuple[TextTable, ...]
-    legend: tuple[str, ...]
+    legend: Texts
     frame: pl.DataFrame
     json_columns: frozenset[str] = field(default=frozenset())
     """Columns of the frame whose strings are JSON."""
     question: str = ""
     answer: str = ""
     """The verdicts in one sentence."""
-    warnings: tuple[str, ...] = ()
+    warnings: Texts = ()
     """What makes numbers doubtful, the gravest first."""
     grave: int = 0
     """The warnings that stand before the answer, because all numbers are doubtful."""
@@ -86,18 +87,18 @@ class Report:
     """Whether a line says what computed the numbers; JSON and CSV always do."""
 
     @property
-    def lead(self) -> tuple[str, ...]:
+    def lead(self) -> Texts:
         """The gravest warnings and the answer."""
         return tuple(filter(None, (*self.warnings[: self.grave], self.answer)))
 
     @property
-    def opening(self) -> tuple[str, ...]:
+    def opening(self) -> Texts:
         """All lines before the tables."""
         lines = (self.question, *self.lead, *self.warnings[self.grave :], *self.heading)
         return tuple(filter(None, lines))
 
     @property
-    def closing(self) -> tuple[str, ...]:
+    def closing(self) -> Texts:
         """All lines after the tables."""
         lines = [*self.legend]
         if self.account:

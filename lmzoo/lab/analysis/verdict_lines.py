@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from lmzoo.base.plain import Fields
+from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.formatting import (
     digits_of,
     effect_words,
@@ -69,7 +69,7 @@ def words(frame: pl.DataFrame) -> str:
     return "; ".join(said)
 
 
-def verdict_lines(frame: pl.DataFrame) -> tuple[str, ...]:
+def verdict_lines(frame: pl.DataFrame) -> Texts:
     """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
     return tuple(f"{head}: {_listed(points)}" for _, head, points in _groups(frame))
 

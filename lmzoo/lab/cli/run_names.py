@@ -8,14 +8,14 @@ STUDY is a folder, or the name, or its beginning, of a study in the folder of th
 label, a cut by name or number, or a point's id.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import checked
+from lmzoo.base.plain import Fields
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.address import S3_SCHEME
 from lmzoo.lab.store.archive import read_config, restore_run
@@ -58,7 +58,7 @@ def _best_seed(study: Path, text: str) -> Path:
         content = files.read_json(study / files.STUDY)
     if not isinstance(content, dict):
         raise UserError(f"{study} is not the folder of a study, so it has no weights of a point")
-    chosen: Mapping[str, Any] = content["chosen"]
+    chosen: Fields = content["chosen"]
     models = {}
     for point, choice in chosen.items():
         configs = (read_config(study, run) for run in checked(choice["runs"]))

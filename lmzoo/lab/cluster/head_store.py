@@ -17,6 +17,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import FieldsDict, Texts
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.local import Content, Lock, Store, joined, temporary_folder
 from lmzoo.lab.store.records import NONCE, WORKER_LOCK
@@ -52,9 +53,7 @@ class StoreServer:
         if lock:
             lock.close()
 
-    def call(
-        self, owner: str, folders: tuple[str, ...], method: str, *values: Any, **options: Any
-    ) -> Any:
+    def call(self, owner: str, folders: Texts, method: str, *values: Any, **options: Any) -> Any:
         """Return what a method of the store, or of a folder in it, returns; it needs a lock."""
         store = self._stores.get(owner) or self._taken_again(owner)
         if store is None:
@@ -100,7 +99,7 @@ class HeadStore(Store):
         self._server = server
         self._address = address
         self._owner = owner
-        self._names: tuple[str, ...] = ()
+        self._names: Texts = ()
         if parent:
             super().__init__(parent.path, parent)
         else:
@@ -141,7 +140,7 @@ class HeadStore(Store):
 def start_server(store: Store) -> Any:
     """Start the server on this machine and return its handle."""
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    options: dict[str, Any] = {"num_cpus": 0, "max_concurrency": CALLS, "scheduling_strategy": here}
+    options: FieldsDict = {"num_cpus": 0, "max_concurrency": CALLS, "scheduling_strategy": here}
     options |= {"max_restarts": -1, "max_task_retries": -1}
     return ray.remote(StoreServer).options(**options).remote(store.address)
 

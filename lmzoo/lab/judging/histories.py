@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import Fields, FieldsDict
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.lab.judging.directions import better
 from lmzoo.lab.judging.texts import SHOWN, STEPS, some
 
@@ -47,7 +47,7 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
     else:
         by = IDENTITY[:1]
     moved: dict[tuple[int, str | None], Fields] = {}
-    whole: dict[tuple[str, ...], list[FieldsDict]] = {}
+    whole: dict[Texts, list[FieldsDict]] = {}
     # In the order of their beginnings, so that a part finds what it continues.
     for part in spans.sort("start", "run", "name").to_dicts():
         known = whole.setdefault(tuple(part[name] for name in by), [])

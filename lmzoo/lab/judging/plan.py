@@ -16,6 +16,7 @@ import polars as pl
 
 from lmzoo.base.arguments import called, number, whole
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import FieldsDict, Texts
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.caveats import longer_training, longer_words
 from lmzoo.lab.analysis.columns import Column, text_table
@@ -55,7 +56,7 @@ class Pilot(NamedTuple):
     """Of one run of each point, (P,); NaN if it is not known."""
     account: Mapping[str, int] = MappingProxyType({})
     """What became of the rows of results."""
-    notes: tuple[str, ...] = ()
+    notes: Texts = ()
     """What is doubtful about them."""
     unit: float = 1.0
     """By which the losses are divided."""
@@ -88,7 +89,7 @@ def pilot_of_study(path: Path) -> Pilot:
     paired = pairs_pay(losses, np.full(len(losses), at), asked)
     seconds = part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     training = longer_training(folder)
-    notes: tuple[str, ...] = ()
+    notes: Texts = ()
     if training.epochs > folder.study["budget"]["epochs"]:
         notes = (longer_words(folder, training, frame),)
     labels = part["label"].to_list()
@@ -141,7 +142,7 @@ def plan(
     by: str | Sequence[str] | None = None,
     metric: str | None = None,
     **columns: Any,
-) -> dict[str, Any]:
+) -> FieldsDict:
     """Return how many seeds show a difference of a given size, and what they cost.
 
     Args:

@@ -1,9 +1,9 @@
 """What the workers and the driver of a sweep send each other. Imports neither torch nor Ray."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from lmzoo.base.plain import Fields
 from lmzoo.lab.store.records import Record
 
 Report = tuple[str, Record]
@@ -67,7 +67,7 @@ class Exchange:
 class Job:
     """What a worker needs to open a run."""
 
-    config: Mapping[str, Any]
+    config: Fields
     budget: int
     """Epochs."""
     epoch: int

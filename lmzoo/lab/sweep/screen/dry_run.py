@@ -3,12 +3,12 @@
 import json
 import os
 import shlex
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console as RichConsole
 
 from lmzoo.base.errors import UserError, describe_error
+from lmzoo.base.plain import Fields
 from lmzoo.base.printed import duration
 from lmzoo.base.streams import echo
 from lmzoo.lab.study.planner import Planner
@@ -68,7 +68,7 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     out.print(f"{time_left}, {slots} runs at a time, in {store}")
 
 
-def _row_line(row: Mapping[str, Any]) -> str:
+def _row_line(row: Fields) -> str:
     """Return `  GRU ≡ other label: 5 runs, at most 50 epochs of 0.20 s; parameters 2,304`."""
     label = row["point"]
     if row["aliases"]:
