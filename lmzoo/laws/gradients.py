@@ -44,6 +44,8 @@ PACKED = ("cu_seqlens", "offsets")
 """Names of arguments for the boundaries of sequences in one row."""
 
 Loss = Callable[[], Tensor]
+Named = Mapping[str, Tensor]
+"""Tensors by the names of their parameters."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int = 
 
 
 def compare_gradients(
-    parameters: Mapping[str, Tensor], losses: Mapping[str, Loss], fixed: Mapping[str, Tensor]
+    parameters: Named, losses: Mapping[str, Loss], fixed: Named
 ) -> tuple[dict[str, float], list[str]]:
     """Return the largest relative deviation of each case, and its faults.
 
@@ -120,7 +122,7 @@ def compare_gradients(
     return deviations, faults
 
 
-def _gradients(parameters: Mapping[str, Tensor], loss: Loss) -> dict[str, Tensor]:
+def _gradients(parameters: Named, loss: Loss) -> dict[str, Tensor]:
     own = list(parameters.values())
     with torch.enable_grad():
         gradients = torch.autograd.grad(loss(), own, allow_unused=True)
@@ -138,9 +140,7 @@ def _real(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _directions(
-    gradients: Mapping[str, Tensor], fixed: Mapping[str, Tensor], seed: int
-) -> dict[str, Tensor]:
+def _directions(gradients: Named, fixed: Named, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
     largest = max(float(gradient.norm()) for gradient in gradients.values())
     if not largest:
@@ -162,10 +162,10 @@ def _directions(
 
 
 def _deviation(
-    parameters: Mapping[str, Tensor],
+    parameters: Named,
     loss: Loss,
-    gradients: Mapping[str, Tensor],
-    directions: Mapping[str, Tensor],
+    gradients: Named,
+    directions: Named,
 ) -> tuple[float, float, float]:
     """Return the deviation in units of what is tolerated, the derivative and the quotient."""
 

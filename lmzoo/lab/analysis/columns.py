@@ -38,6 +38,8 @@ from lmzoo.lab.analysis.verdict_lines import shown_verdict, verdict_text
 
 Row = Mapping[str, Any]
 """A row of a frame."""
+Cell = Callable[[Row, str], str]
+"""Text of a row of a table, and its digits."""
 
 
 NATS = "nats"
@@ -51,7 +53,7 @@ class Column:
     unit: str = ""
     heading: str = ""
     """In text tables; a column without one is in CSV and JSON only."""
-    cell: str | Callable[[Row, str], str] = ""
+    cell: str | Cell = ""
     """Format of the number, or function of the row and the table's digits, as "3f", "2e". A format
     names them `{digits}`. With `ends`, the cell is "mean ±half"."""
     tables: Texts = ()
@@ -249,7 +251,7 @@ def _with_seeds(row: Row, _: str) -> str:
     return verdict_text(row)
 
 
-def _judged(cell: Callable[[Row, str], str], otherwise: str = "") -> Callable[[Row, str], str]:
+def _judged(cell: Cell, otherwise: str = "") -> Cell:
     """Return a cell that only variants which are compared have."""
 
     def text(row: Row, digits: str) -> str:
@@ -264,7 +266,7 @@ def _p(row: Row, _: str) -> str:
     return format_p(row["p"])
 
 
-CELLS: dict[str, Callable[[Row, str], str]] = {
+CELLS: dict[str, Cell] = {
     "rank": _rank,
     "label": lambda row, _: row["label"],
     "label ≡": lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),

@@ -72,6 +72,9 @@ ANSI = re.compile(
 TRACEBACK = re.compile(r"^Traceback \(most .*\n(?:[ \t].*\n)*(.*)", re.MULTILINE)
 NAME_IT = r"name --metric KEY of a JSON line, or --pattern 'loss: (\S+)'"
 
+Say = Callable[[str], None]
+"""Is told what a reader should know."""
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -83,7 +86,7 @@ class Metric:
     """A regular expression; the first group of its last match counts."""
     higher_is_better: bool = False
 
-    def read(self, out: str, err: str, say: Callable[[str], None] = lambda _: None) -> float:
+    def read(self, out: str, err: str, say: Say = lambda _: None) -> float:
         """Return the metric, not finite if the run diverged; a `UserError` if it is no number.
 
         `say` is told what else than a line of JSON, or which longer word, was read.
@@ -139,7 +142,7 @@ class Arm:
         """Return the files that the last run has read."""
         return read_log(self.log, self.folder)
 
-    def run(self, seed: int, say: Callable[[str], None] = lambda _: None) -> float:
+    def run(self, seed: int, say: Say = lambda _: None) -> float:
         """Run the command with a seed and return its metric; say that it printed a traceback.
 
         A `UserError` has the last line of its stderr, or says that it printed no metric, or that
@@ -158,7 +161,7 @@ class Arm:
         check_files(self.files, read, self.folder)
         check_environment(self.command, self.environment())
 
-    def _run(self, seed: int, say: Callable[[str], None]) -> float:
+    def _run(self, seed: int, say: Say) -> float:
         command = with_hook(self.command.replace(SEED, str(seed)))
         self.log.unlink(missing_ok=True)
         own = {"LMZOO_SEED": str(seed), **variables(self.log)}
@@ -194,7 +197,7 @@ def _printed(file: IO[bytes]) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _matched(pattern: str, printed: str, say: Callable[[str], None]) -> str:
+def _matched(pattern: str, printed: str, say: Say) -> str:
     """Return the first group of the last match of the pattern, as it was printed."""
     finds = re.compile(pattern, re.MULTILINE).finditer
     found = [*finds(printed), *finds(with_digits(printed))]  # \\d+ matches no nan
@@ -209,7 +212,7 @@ def _matched(pattern: str, printed: str, say: Callable[[str], None]) -> str:
     return printed[start:end]
 
 
-def _named(name: str, out: str, say: Callable[[str], None]) -> Any:
+def _named(name: str, out: str, say: Say) -> Any:
     """Return the value of the key in the last object that has it."""
     rows = [flat_row(row) for row in objects(out)]
     values = [row[name] for row in rows if name in row]
@@ -238,7 +241,7 @@ RUN_KEYS = frozenset({"arm", "name", "command", "seed", "value", "seconds", "env
 class Results:
     """The runs in a folder: arm and seed -> metric."""
 
-    def __init__(self, folder: Path, say: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(self, folder: Path, say: Say = lambda _: None) -> None:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is no folder; choose another --out")
         self.store = Store(folder)
@@ -273,7 +276,7 @@ class Results:
         self.store.append(RUNS, record_line(row))
         self.values[arm.identity, seed] = value
 
-    def of_now(self, arm: Arm, say: Callable[[str], None]) -> Arm:
+    def of_now(self, arm: Arm, say: Say) -> Arm:
         """Return the arm with what its runs have read, and depended on, as it is now.
 
         So base and candidate are measured in one environment.
@@ -318,7 +321,7 @@ def judge_commands(
     margin: float = 0.0,
     max_seeds: int = 24,
     minutes: float = math.inf,
-    say: Callable[[str], None] = lambda _: None,
+    say: Say = lambda _: None,
 ) -> dict[str, Any]:
     """Run both commands until the decision is clear; return it as a dictionary.
 

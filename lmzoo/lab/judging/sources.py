@@ -33,6 +33,7 @@ from lmzoo.lab.judging.texts import (
     STATE,
     STEPS,
     Row,
+    RunParts,
     Source,
     decoded,
     frame_of,
@@ -262,7 +263,7 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
     # The same names in each file are parts of its run, such as the splits of the data.
     is_run = len(names) == 1 and len(kept) > 1
     states = _tune_states(root)
-    rows: list[dict[str, Row]] = []
+    rows: list[RunParts] = []
     for file, (source, config) in found.items():
         split = splits.get(file, "")
         folder = file.with_suffix("")
@@ -315,7 +316,7 @@ def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
     return {}
 
 
-def _without_results(files: Sequence[Path], root: Path) -> Iterator[dict[str, Row]]:
+def _without_results(files: Sequence[Path], root: Path) -> Iterator[RunParts]:
     """Yield the runs that ended before they wrote a result: they have settings alone."""
     known = {folder for file in files for folder in file.parents}
     for mark in RUN_MARKS:

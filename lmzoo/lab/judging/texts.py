@@ -28,6 +28,8 @@ from lmzoo.base.printed import json_value
 from lmzoo.lab.store.records import LARGEST
 
 Row = dict[str, Any]
+RunParts = dict[str, Row]
+"""Part of a run, such as its settings -> names and values; "" is our own part."""
 KNOWN_NAMES = tomllib.loads(Path(__file__).with_name("names.toml").read_text("utf-8"))
 RUN = "run"
 STATE = "\0state"
@@ -157,7 +159,7 @@ def read_yaml(text: str) -> Any:
     return yaml.load(text, _Settings)
 
 
-def place_of(place: Path, root: Path) -> dict[str, Row]:
+def place_of(place: Path, root: Path) -> RunParts:
     """Return what a path below a folder says: `run`, `part1`, ..., and `seed=1` as a seed."""
     parts = [p for p in place.relative_to(root).parts if not re.fullmatch(CHECKPOINT, p)]
     row: Row = {RUN: "/".join(parts) or root.name}

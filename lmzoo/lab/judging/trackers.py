@@ -23,6 +23,7 @@ from lmzoo.lab.judging.texts import (
     RUN,
     TORN,
     Row,
+    RunParts,
     Source,
     flat_row,
     number,
@@ -50,7 +51,7 @@ def read_database(file: Path) -> Source:
         except sqlite3.OperationalError as error:  # a journal of a writer that was killed
             raise UserError(f"{error}: open it once with the program that wrote it") from None
         if {"runs", "latest_metrics", "params"} <= tables:
-            runs: dict[str, dict[str, Row]] = {}
+            runs: dict[str, RunParts] = {}
             for query in MLFLOW["queries"]:
                 for run, part, column, value in db.execute(query):
                     runs.setdefault(run, {}).setdefault(part, {})[column] = value
@@ -95,7 +96,7 @@ def _optuna(opened: Any) -> Source:
 def _trials(studies: Sequence[Any]) -> Source:
     """Return the trials of studies, each value by its number and by the name of its metric."""
     higher: dict[str, bool | None] = {}
-    rows: list[dict[str, Row]] = []
+    rows: list[RunParts] = []
     for study in studies:
         trials = study.get_trials(deepcopy=False)
         named = study.metric_names or ()
@@ -138,7 +139,7 @@ REFERENCE = r"\$\{([\w./-]+)\}"
 """A reference to another setting, as OmegaConf and Hydra write it."""
 
 
-def read_mlflow_run(folder: Path) -> tuple[str, dict[str, Row]]:
+def read_mlflow_run(folder: Path) -> tuple[str, RunParts]:
     """Return when a run of MLflow's folders began, "" if that is not known, and its parts.
 
     The last value of each metric counts, as MLflow has it.
@@ -152,7 +153,7 @@ def read_mlflow_run(folder: Path) -> tuple[str, dict[str, Row]]:
     stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
     if ".trash" in folder.parts or "deleted" in stages:
         run["lifecycle_stage"] = "deleted"
-    row: dict[str, Row] = {"": run, "metric": {}, "param": {}, "tag": {}}
+    row: RunParts = {"": run, "metric": {}, "param": {}, "tag": {}}
     for kind, own in row.items():
         if not kind:  # our own part
             continue
@@ -182,7 +183,7 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
-    rows: dict[str, dict[str, Row]] = {}
+    rows: dict[str, RunParts] = {}
     higher: dict[str, bool | None] = {}
     for file in files:
         ours = place_of(file.parent, root)[""] | {"state": "running"}
@@ -235,11 +236,9 @@ def _wandb_records(content: bytes) -> Iterator[bytes]:
             parts = b""
 
 
-def read_boards(
-    folders: Sequence[Path], root: Path, settings: Sequence[str]
-) -> list[dict[str, Row]]:
+def read_boards(folders: Sequence[Path], root: Path, settings: Sequence[str]) -> list[RunParts]:
     """Return a row per folder of event files; a sub-run of `add_hparams` is part of its run."""
-    rows: dict[Path, dict[str, Row]] = {}
+    rows: dict[Path, RunParts] = {}
     for folder in folders:
         above = folder.parent
         run = above if above in rows and re.fullmatch(r"\d+\.\d+", folder.name) else folder
@@ -252,7 +251,7 @@ def read_boards(
     return list(rows.values())
 
 
-def _board_run(folder: Path) -> dict[str, Row]:
+def _board_run(folder: Path) -> RunParts:
     """Return the settings and the scalars of a folder: those of the largest step."""
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import plugin_data_pb2
