@@ -64,7 +64,8 @@ ROOT = Path(__file__).parents[2]
 """The clone, or site-packages if the package is installed."""
 COMMIT = "LMZOO_COMMIT"
 """Environment variable with the commit, for copies of a clone that have no history."""
-SECONDS = 10.0
+SECONDS = 60.0
+"""Git may take this long: on a starved machine ten were too few, and records had no commit."""
 Environment = Mapping[str, Any]
 Place = tuple[Any, ...]
 """The second of a look at versions, and the folders of packages, without any `sys.path`; (): what
