@@ -195,20 +195,22 @@ def main(
     only: Annotated[str, typer.Option(help="Words of the cases; all by default.")] = "",
     rules: Annotated[str, typer.Option(help="Words of the rules; all by default.")] = "",
 ) -> None:
-    """Simulate, print the table and write it."""
+    """Simulate, print each row as it is done, and write the table."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     paths = files or sorted(CURVES.glob("*.ndjson.gz"))
     loaded = {path.name.split(".")[0].rsplit("_", 1)[-1]: load(path) for path in paths}
     head = "case | rule | studies | regret | 95 % | changed point | rms | stated | runs | worse"
     text = f"| {head} |\n|---|---|{'---:|' * 8}\n"
+    typer.echo(text, nl=False)
     for case, (parts, changed) in cases(loaded).items():
         for name, rule in RULES.items():
             if only in case and rules in name:
                 cells = measure(parts, changed, rule, range(first, first + studies))
-                text += f"| {case} | {name} | {studies} | {' | '.join(cells)} |\n"
+                line = f"| {case} | {name} | {studies} | {' | '.join(cells)} |\n"
+                typer.echo(line, nl=False)
+                text += line
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(text)
-    typer.echo(text)
 
 
 def load(path: Path) -> Recorded:

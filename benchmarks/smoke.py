@@ -27,6 +27,7 @@ APART = {
 }
 """Scripts with a process of their own, because they change how Triton and torch run."""
 SMALL = {
+    "choice": "--samples 5 --studies 1 --only flat --out OUT/choice.md",
     "cluster": "--only '8 offered' --device gpu --tiny",
     "driver": "OUT/store --points 2 --samples 2 --seeds 2",
     "fuse": "--rounds 1 --rows DLM46 --out OUT/fuse.json",
@@ -37,7 +38,7 @@ SMALL = {
     "repeats": "--help",  # it needs stores of whole sweeps
     "rivals": "--help",  # it needs JAX
     "rows": "--rounds 1 --row lstm_lm",
-    "search": "--studies 2 --only cells --rules fit --out OUT/search.md",
+    "search": "--studies 2 --only cliff --rules grid --out OUT/search.md",
     "solved": "--tables 1 --seeds 3",
     "transformer_toy": "--steps 1 --tests 1 --layers 1 --only pre-LN",
     "verdicts": "--studies 1 --points 6 --conditions equal --seeds 3",
