@@ -49,7 +49,8 @@ MODERN = (
     *("rg_lru", "min_gru", "lru"),
 )
 """The cells of the pages on modern cells."""
-LONGER = {"gla": "--epochs 40 --samples 8 --until-decided --max-seeds 32"}
+UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
+LONGER = {"gla": UNTIL_DECIDED, "rg_lru": UNTIL_DECIDED}
 """Cell -> options of a study that was recorded again, until its contrasts were decided."""
 
 OTHERS = {
