@@ -59,8 +59,8 @@ def test_results_that_cannot_be_compared_are_one_line():
         tune.confirm(results(({"seed": 0}, 1.0)), print, metric="loss")
     with pytest.raises(UserError, match="neither min nor max"):
         tune.confirm(results(), print, mode="least")
-    with pytest.raises(UserError, match="by: no trial has 'pont'; known: seed"):
-        tune.confirm(results(({"seed": 0}, 1.0)), print, by=["pont"])
+    with pytest.raises(UserError, match="by: no trial has 'pointless'; known: seed"):
+        tune.confirm(results(({"seed": 0}, 1.0)), print, by=["pointless"])
 
 
 def test_a_function_or_a_point_that_cannot_be_trained_is_one_line():
