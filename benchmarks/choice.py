@@ -30,7 +30,8 @@ from lmzoo.base.command_line import run_command
 Array = NDArray[np.float64]
 POINTS = 8
 EPOCHS = 10
-LOW, HIGH = 0.01, 0.1
+LOW = 0.01
+HIGH = 0.1
 PLACES = np.linspace(-1.3, 1.3, 261)
 """x of the noise: −1 and 1 are the bounds of the range."""
 SHARED = 0.3
@@ -128,7 +129,9 @@ def row(name: str, spread: float, samples: int, studies: int) -> str:
     response = RESPONSES[name]
     fine = np.linspace(-1, 1, 4001)
     least = [response(point, fine).min() for point in range(POINTS)]
-    regrets, stated, runs = list[Array](), list[Array](), list[float]()
+    regrets = list[Array]()
+    stated = list[Array]()
+    runs = list[float]()
     key = (POINTS, EPOCHS, float(Trainings.rates[0]), float(Trainings.rates[-1]))
     study, resolved = search._study(*key)
     search._STUDIES[key] = dataclasses.replace(study, samples=samples), resolved

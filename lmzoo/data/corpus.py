@@ -285,7 +285,9 @@ FEWEST_LINES = 20
 
 def _kind_of(path: Path) -> tuple[str, str]:
     """Return the kind of corpus that a file looks like, and the reason."""
-    opened = gzip.open if path.suffix == ".gz" else open
+    opened: Any = open
+    if path.suffix == ".gz":
+        opened = gzip.open
     with opened(path, "rb") as file:
         # The start of a file shows its kind.
         content = file.read(LOOKED_AT)
