@@ -89,13 +89,15 @@ class Trainings:
         )
         epoch = np.arange(1, EPOCHS + 1)
         # Low rates learn slowly.
-        return last + (0.6 + 0.5 * max(0.0, -x)) * (1 / epoch - 1 / EPOCHS)
+        slow = 0.6 + 0.5 * max(0.0, -x)
+        return last + slow * (1 / epoch - 1 / EPOCHS)
 
 
 def _noise_root() -> Array:
     distance = PLACES[:, None] - PLACES
     near = NEAR * np.exp(-0.5 * (distance / REACH) ** 2)
-    return np.linalg.cholesky(SHARED + near + (1 - SHARED - NEAR) * np.eye(len(PLACES)))
+    of_places = SHARED + near + (1 - SHARED - NEAR) * np.eye(len(PLACES))
+    return np.asarray(np.linalg.cholesky(of_places), np.float64)
 
 
 ROOT = _noise_root()
