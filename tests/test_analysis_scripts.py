@@ -118,7 +118,7 @@ def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch) -> None:
     script("report").main(GRU, tmp_path / "gru.html")
     assert (pages, (tmp_path / "gru.html").read_text()) == ([(GRU,)], "page")
     runs = pl.read_csv(tmp_path / "gru.csv", infer_schema_length=None)
-    assert runs.height == 129
+    assert runs.height == 133
     assert "recipe.lr" in runs.columns
 
 
@@ -140,5 +140,5 @@ def test_a_script_prints_a_table(capsys, monkeypatch) -> None:
     with pytest.raises(SystemExit) as stop:
         run_command(script("rank").main)
     printed = capsys.readouterr().out
-    assert (stop.value.code, printed.count("negligible")) == (0, 4)
+    assert (stop.value.code, printed.count("negligible")) == (0, 7)
     assert "cut gate_bias (2) + input_to_candidate (3) + state_to_candidate (4)" in printed
