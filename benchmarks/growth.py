@@ -1,4 +1,4 @@
-"""Measure how time and memory of each command grow with the number of runs, beside rivals.
+"""Measure how time and memory of each command grow with the number of runs, and those of rivals.
 
     python benchmarks/growth.py
     python benchmarks/growth.py --runs 1000 --runs 10000 --runs 100000 --folder /tmp/growth

@@ -23,7 +23,7 @@ class Tracker(NamedTuple):
     name: str
     write: Callable[[Path, Sequence[Loss]], None]
     judged: tuple[str, ...]
-    """What `lmzoo judge` is asked, after the path."""
+    """Arguments of `lmzoo judge` after the path."""
     package: str
     rival: str
     script: str

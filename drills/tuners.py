@@ -257,7 +257,7 @@ class Tuners:
 
         os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
         results = self.fit("reporter", run={"progress_reporter": Lines(), "verbose": 1}, samples=1)
-        return f"{told(results)}; it was asked {Lines.count} times"
+        return f"{told(results)}; Tune called it {Lines.count} times"
 
     def function(self) -> str:
         train = lmzoo.tune.trainable(plain, epochs=EPOCHS)

@@ -75,8 +75,10 @@ def format_ends(low: float, high: float, form: str) -> list[str]:
     if low * high <= 0:
         return ends
     nothing = format_number(0.0, form)
-    exact = [format_number(end, ".1g") for end in (low, high)]
-    return [own if text == nothing else text for text, own in zip(ends, exact, strict=True)]
+    for place, end in enumerate((low, high)):
+        if ends[place] == nothing:
+            ends[place] = format_number(end, ".1g")
+    return ends
 
 
 def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:

@@ -142,7 +142,7 @@ def _point_facts(study: Fields, runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl
 
 def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
     epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
-    # A run that diverged early was cheap, and has no loss beside which its time could stand.
+    # A run that diverged early was cheap, and has no loss to compare its time with.
     counted = confirm.filter(pl.col("loss").is_finite())
     runs = counted.lazy().select("point", "run").join(epochs, on="run")
     # Rounded, because sums of parts have no order.

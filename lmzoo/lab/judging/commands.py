@@ -73,7 +73,7 @@ TRACEBACK = re.compile(r"^Traceback \(most .*\n(?:[ \t].*\n)*(.*)", re.MULTILINE
 NAME_IT = r"name --metric KEY of a JSON line, or --pattern 'loss: (\S+)'"
 
 Say = Callable[[str], None]
-"""Is told what a reader should know."""
+"""Prints what a reader should know."""
 
 
 @dataclass(frozen=True)

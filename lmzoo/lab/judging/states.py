@@ -59,7 +59,7 @@ def _reasons(
     name = column.name
     texts = [text or "" for text in plain(column.unique(maintain_order=True))]
     words = [text.lower() for text in texts]
-    if name in KNOWN_NAMES["runs"]:  # a file beside those of seeds may hold their mean
+    if name in KNOWN_NAMES["runs"]:  # a file among those of seeds may hold their mean
         words = [word.rpartition("/")[2] for word in words]
     given = {*filter(None, words)}
     rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES - CHOICES]

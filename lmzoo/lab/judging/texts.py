@@ -326,7 +326,7 @@ def _in_threes(column: Sequence[Any], mark: str) -> bool | None:
 
 
 def _has_hundreds(column: Sequence[Any]) -> bool:
-    """Return whether a number has three digits and no mark, as 948 beside 1.005."""
+    """Return whether a number has three digits and no mark, as 948 in a column with 1.005."""
     return any(re.fullmatch(r"\s*\d{3}\s*", cell or "") for cell in column)
 
 

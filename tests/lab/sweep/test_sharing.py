@@ -66,7 +66,8 @@ def test_runs_are_kept_for_workers_that_come_and_not_for_ever():
 
 
 def test_workers_that_did_not_come_are_not_waited_for_in_the_next_stage():
-    sharing, workers = many_shapes(1, 8), {"a": WorkerState()}
+    sharing = many_shapes(1, 8)
+    workers = {"a": WorkerState()}
     assert take(sharing, workers, "a", live=4) == 2
     sharing.division(workers, 4, PATIENCE + 1)
     sharing.division(workers, 1, PATIENCE + 2)  # the end of a stage needs no other worker
