@@ -38,7 +38,7 @@ def after(epochs, seconds, sizes=(1,)):
 
 def test_slow_workers_are_distinguished_from_slow_shapes():
     of_worker = {"w": 4, "x": 1, "y": 1, "z": 1}
-    of_shape = {"a": 1, "b": 2}
+    of_shape = {"a": 1, "b": 2, "c": 1}
     pace = after(12, lambda worker, shape, size: of_worker[worker] * of_shape[shape])
     assert [pace.slowness(worker) for worker in "wx?"] == pytest.approx([4, 1, 1])
 
