@@ -38,7 +38,7 @@ def load_weights(
         block = tl.load(weight + at, mask=(i < H) & (j < H), other=0.0)
         if PRECISION == "bf16":
             block = block.to(tl.bfloat16)
-        blocks = blocks + (block,)  # noqa: RUF005
+        blocks = blocks + (block,)
     return blocks
 
 

@@ -165,7 +165,7 @@ def _backward(
             delta_t = tl.load(delta + row * D + d, mask=(d < D) & inside, other=0.0)
             x_t = tl.load(x + row * D + d, mask=(d < D) & inside, other=0.0)
             b_t = tl.load(b + row * N + n, mask=(n < N) & inside, other=0.0)
-            steps = steps + ((s, delta_t, x_t, b_t),)  # noqa: RUF005
+            steps = steps + ((s, delta_t, x_t, b_t),)
             s = _decay(rates, delta_t, SIGNED) * s + b_t * (delta_t * x_t)
         # Back through the same steps; s is the state after each.
         for k in tl.static_range(STEPS - 1, -1, -1):
