@@ -33,7 +33,7 @@ def table(capsys, *words: str) -> dict[str, dict]:
     return {row["label"]: row for row in rows}
 
 
-def test_the_ranking_has_the_means_and_differences_of_the_command(capsys) -> None:
+def test_the_ranking_has_the_means_and_differences_of_the_command(capsys):
     own, rows = script("rank").ranking(GRU), table(capsys, "rank", GRU)
     assert own["label"].to_list() == list(rows)
     for row in own.to_dicts():
@@ -44,7 +44,7 @@ def test_the_ranking_has_the_means_and_differences_of_the_command(capsys) -> Non
         assert row["difference"] == command["difference"]
 
 
-def test_a_comparison_is_paired_by_seed(capsys) -> None:
+def test_a_comparison_is_paired_by_seed(capsys):
     wide = GRU.replace("gru_ablation", "gru_ablation_64")  # all points have the same seeds
     compare, rows = script("compare"), table(capsys, "rank", wide)
     pairs = compare.pairs(wide, "cut carry (6)")
@@ -54,7 +54,7 @@ def test_a_comparison_is_paired_by_seed(capsys) -> None:
     assert other["difference"].mean() == pytest.approx(between)
 
 
-def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path) -> None:
+def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path):
     curves = script("curves")
     last = curves.losses(GRU).filter(pl.col("label") == "wild type", pl.col("epoch") == 10)
     losses = script("curves").lmzoo.runs(GRU).filter("reference", "chosen")["valid"].sort()
@@ -63,7 +63,7 @@ def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path) -> None:
     assert "vega" in (tmp_path / "curves.html").read_text()
 
 
-def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(tmp_path) -> None:
+def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(tmp_path):
     paths = []
     for name, shift, seeds in (("first", 0.0, 3), ("second", 0.5, 3), ("third", 0.5, 1)):
         toy = ToyStudy(tmp_path / name)
@@ -79,7 +79,7 @@ def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(tmp_path) ->
     assert (row["pairs"], row["half"]) == (1, None)
 
 
-def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path) -> None:
+def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path):
     toy, random = ToyStudy(tmp_path / "toy"), np.random.default_rng(0)
     losses = 3 + random.normal(size=(4, 4))
     for own, cuts in zip(losses, ([], ["write"], ["carry"], ["write", "carry"]), strict=True):
@@ -101,7 +101,7 @@ def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path) ->
         script("epistasis").effects(SIZES)
 
 
-def test_sizes_and_gains(capsys) -> None:
+def test_sizes_and_gains(capsys):
     own = script("scaling").sizes(SIZES).filter(pl.col("architecture") == "gru")
     rows = [row for name, row in table(capsys, "rank", SIZES).items() if name.startswith("gru E=")]
     rows.sort(key=lambda row: row["parameters"])
@@ -110,7 +110,7 @@ def test_sizes_and_gains(capsys) -> None:
     assert own["gain"].to_list()[0] is None
 
 
-def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch) -> None:
+def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch):
     pages: list[tuple] = []
     monkeypatch.setattr(
         "lmzoo.lab.analysis.report.render_report", lambda *own, **_: pages.append(own) or "page"
@@ -122,7 +122,7 @@ def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch) -> None:
     assert "recipe.lr" in runs.columns
 
 
-def test_every_script_is_short_and_fails_in_one_line(capsys, monkeypatch) -> None:
+def test_every_script_is_short_and_fails_in_one_line(capsys, monkeypatch):
     assert {"compare", "curves", "epistasis", "rank", "report"} <= set(SCRIPTS)
     for name in SCRIPTS:
         lines = (ROOT / "analysis" / f"{name}.py").read_text().splitlines()
@@ -135,7 +135,7 @@ def test_every_script_is_short_and_fails_in_one_line(capsys, monkeypatch) -> Non
         assert (stop.value.code, capsys.readouterr().err.count("\n")) == (2, 1), name
 
 
-def test_a_script_prints_a_table(capsys, monkeypatch) -> None:
+def test_a_script_prints_a_table(capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["rank.py", GRU])
     with pytest.raises(SystemExit) as stop:
         run_command(script("rank").main)

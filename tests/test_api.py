@@ -28,7 +28,7 @@ def model(sentences: Path) -> lmzoo.TextModel:
     return model
 
 
-def test_fit_continues_and_keeps_the_best_weights(sentences: Path) -> None:
+def test_fit_continues_and_keeps_the_best_weights(sentences):
     one, two = (new(sentences, seed=3) for _ in range(2))
     records = [*one.fit(epochs=1), *one.fit(epochs=1)]
     again = two.fit(epochs=2)
@@ -37,20 +37,20 @@ def test_fit_continues_and_keeps_the_best_weights(sentences: Path) -> None:
     assert lmzoo.build("DLM46", one.corpus, **SIZES).test().token != one.test().token
 
 
-def test_the_scores_of_all_sentences_of_a_length_sum_to_less_than_one(model) -> None:
+def test_the_scores_of_all_sentences_of_a_length_sum_to_less_than_one(model):
     words = model.corpus.vocabulary.tokens[4:]
     total = sum(math.exp(model.score(f"{a} {b}")) for a, b in itertools.product(words, words))
     assert 0 < total < 1
 
 
-def test_a_score_is_the_log_probability_of_the_sentence_and_its_end(model) -> None:
+def test_a_score_is_the_log_probability_of_the_sentence_and_its_end(model):
     corpus = model.corpus
     row = int((corpus.test.lengths == corpus.test.lengths.min()).nonzero()[0, 0])
     text = corpus.vocabulary.decode(corpus.test.tokens[row].tolist())
     assert model.score(text) == pytest.approx(-float(model.test().nll[row]), abs=1e-5)
 
 
-def test_an_unknown_word_is_unk_or_an_error(model, tmp_path: Path) -> None:
+def test_an_unknown_word_is_unk_or_an_error(model, tmp_path):
     with pytest.raises(lmzoo.UserError, match=r"'parks' is not in the vocabulary .* near: park"):
         model.score("a man parks")
     lines = tmp_path / "rare.txt"
@@ -63,7 +63,7 @@ def test_an_unknown_word_is_unk_or_an_error(model, tmp_path: Path) -> None:
     assert lengths.tolist() == [5]
 
 
-def test_samples_are_texts_of_the_vocabulary(model) -> None:
+def test_samples_are_texts_of_the_vocabulary(model):
     first, again, other = (model.sample(4, seed=seed) for seed in (1, 1, 2))
     assert first == again != other
     assert len(first) == 4
@@ -71,7 +71,7 @@ def test_samples_are_texts_of_the_vocabulary(model) -> None:
     assert len(set(model.sample(3, temperature=0))) == 1
 
 
-def test_a_row_without_probabilities_is_refused(sentences: Path) -> None:
+def test_a_row_without_probabilities_is_refused(sentences):
     corpus = open_corpus({"name": "text", "path": str(sentences), "length": 10})
     model = lmzoo.build("masked_lm", corpus)  # its audit takes a second for a length of 60
     for call in (lambda: model.score("a man"), model.sample):
@@ -79,7 +79,7 @@ def test_a_row_without_probabilities_is_refused(sentences: Path) -> None:
             call()
 
 
-def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tmp_path) -> None:
+def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences, tmp_path):
     whole, part = new(sentences), new(sentences)
     whole.fit(epochs=3)
     with pytest.raises(lmzoo.UserError, match="not trained; call fit"):
@@ -105,7 +105,7 @@ def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences: Path, tm
         given.save(tmp_path / "x")
 
 
-def test_an_epoch_is_yielded_before_the_next_one_is_trained(sentences: Path) -> None:
+def test_an_epoch_is_yielded_before_the_next_one_is_trained(sentences):
     model = new(sentences)
     stream = model.stream(epochs=3)
     assert next(stream)["epoch"] == 1
@@ -116,7 +116,7 @@ def test_an_epoch_is_yielded_before_the_next_one_is_trained(sentences: Path) -> 
     assert model.test().token == best.test().token
 
 
-def test_progress_is_one_line_with_the_loss(sentences: Path, capsys) -> None:
+def test_progress_is_one_line_with_the_loss(sentences, capsys):
     records = new(sentences).fit(epochs=2, progress=True)
     assert new(sentences).fit(epochs=1)  # stderr is no terminal
     shown = capsys.readouterr().err
@@ -124,12 +124,12 @@ def test_progress_is_one_line_with_the_loss(sentences: Path, capsys) -> None:
     assert f"epoch 2 of 2: validation loss {records[-1]['valid_token']:.4f}, 0 s left" in shown
 
 
-def test_an_unknown_field_of_a_study_is_one_line() -> None:
+def test_an_unknown_field_of_a_study_is_one_line():
     with pytest.raises(lmzoo.UserError, match="no field 'sead'"):
         lmzoo.run_study(lmzoo.Study(name="x", question="?", points=()), sead=3)
 
 
-def test_what_python_prints_fits_a_line(model) -> None:
+def test_what_python_prints_fits_a_line(model):
     assert repr(model).startswith("mutable_mgu_mixture on text: ")
     point = lmzoo.Point("a", "DLM46")
     study = lmzoo.Study(name="x", question="Why?", points=(point,))
@@ -138,7 +138,7 @@ def test_what_python_prints_fits_a_line(model) -> None:
     assert "reference 'a'" in repr(study)
 
 
-def test_an_exported_program_gives_the_scores_of_the_model(tmp_path: Path) -> None:
+def test_an_exported_program_gives_the_scores_of_the_model(tmp_path):
     model = lmzoo.build("gru", "captions", width=4)
     file = model.export(tmp_path / "model.pt2")
     files = {"vocabulary.json": ""}
@@ -152,7 +152,7 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path: Path) -> No
     assert total == pytest.approx(model.score(text), rel=1e-5)
 
 
-def test_a_model_that_cannot_be_exported_is_one_line(tmp_path: Path, monkeypatch) -> None:
+def test_a_model_that_cannot_be_exported_is_one_line(tmp_path, monkeypatch):
     def broken(*_: object) -> None:
         raise KeyError("of the\ngraph")
 

@@ -83,38 +83,38 @@ def model(sentences: Path) -> lmzoo.TextModel:
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n in MODEL_CALLS for v in MODEL_CALLS[n]])
-def test_a_wrong_value_of_a_model_is_a_line(model, name, value) -> None:
+def test_a_wrong_value_of_a_model_is_a_line(model, name, value):
     with pytest.raises(lmzoo.UserError) as error:
         getattr(model, name)(value)
     assert error.value._render_traceback_() == [f"UserError: {error.value}"]
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n in CALLS for v in CALLS[n]])
-def test_a_wrong_value_is_a_line(name, value) -> None:
+def test_a_wrong_value_is_a_line(name, value):
     with pytest.raises(lmzoo.UserError):
         getattr(lmzoo, name)(value)
 
 
 @pytest.mark.parametrize(("name", "fields"), [(n, f) for n in PARTS for f in PARTS[n]])
-def test_a_wrong_named_value_is_a_line(name, fields) -> None:
+def test_a_wrong_named_value_is_a_line(name, fields):
     with pytest.raises(lmzoo.UserError) as error:
         operator.attrgetter(name)(lmzoo)(**fields)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_a_wrong_name_suggests_the_near_one(name) -> None:
+def test_a_wrong_name_suggests_the_near_one(name):
     with pytest.raises(lmzoo.UserError, match=r"; near: |; known: "):
         getattr(lmzoo, name)(**NAMED[name])
 
 
 @pytest.mark.parametrize("value", [None, 3, pl.Series([1.0]), pd.Series([1.0]), np.ones(3)])
-def test_results_that_are_no_table_are_refused(value) -> None:
+def test_results_that_are_no_table_are_refused(value):
     with pytest.raises(lmzoo.UserError, match="give a frame, columns, rows or a path"):
         lmzoo.judge(value, by="v", metric="loss")
 
 
-def test_a_lazy_frame_and_an_index_are_read() -> None:
+def test_a_lazy_frame_and_an_index_are_read():
     rows = {"v": ["a", "a", "b", "b"], "seed": [0, 1, 0, 1], "loss": [1.0, 1.1, 2.0, 2.1]}
     wanted = lmzoo.judge(rows, by="v", metric="loss")
     for form in (pl.LazyFrame(rows), pd.DataFrame(rows).set_index(["v", "seed"])):
@@ -122,7 +122,7 @@ def test_a_lazy_frame_and_an_index_are_read() -> None:
 
 
 @pytest.mark.parametrize("seed", [np.int64(3), np.float32(3), torch.tensor(3), 3.0])
-def test_scalars_are_the_numbers_that_they_are(model, seed) -> None:
+def test_scalars_are_the_numbers_that_they_are(model, seed):
     first, second = (lmzoo.build("DLM46", model.corpus, seed=s, width=4) for s in (seed, 3))
     for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
         assert one.equal(other)
@@ -130,13 +130,13 @@ def test_scalars_are_the_numbers_that_they_are(model, seed) -> None:
     assert lmzoo.FloatRange(seed, 4) == lmzoo.FloatRange(3, 4)
 
 
-def test_values_compare_and_hash(model) -> None:
+def test_values_compare_and_hash(model):
     point = lmzoo.Point("a", "DLM46", {"width": 4})
     assert len({point, lmzoo.Point("a", "DLM46", {"width": 4})}) == 1
     assert model.test() == model.test()
 
 
-def test_a_module_is_called_like_any_other(model) -> None:
+def test_a_module_is_called_like_any_other(model):
     part = model.corpus.test
     batch = part.tokens[:2], part.lengths[:2]
     called = torch.func.functional_call(model.module, dict(model.module.named_parameters()), batch)
@@ -144,12 +144,12 @@ def test_a_module_is_called_like_any_other(model) -> None:
 
 
 @pytest.mark.slow
-def test_a_module_with_kernels_is_compiled(model) -> None:
+def test_a_module_with_kernels_is_compiled(model):
     batch = model.corpus.test.tokens[:2], model.corpus.test.lengths[:2]
     compiled = torch.compile(model.module, backend="aot_eager")
     torch.testing.assert_close(compiled(*batch), model.module(*batch))
 
 
-def test_a_misplaced_argument_is_a_line(model) -> None:
+def test_a_misplaced_argument_is_a_line(model):
     with pytest.raises(lmzoo.UserError, match=r"^build: too many positional .*; write build\("):
         lmzoo.build("DLM46", model.corpus, lmzoo.Recipe())  # type: ignore[misc]

@@ -102,7 +102,7 @@ def parameter(case: Case, laws: list[Law], group: str = "", known: bool = False)
 
 
 @pytest.mark.parametrize(("case", "laws"), list(groups()))
-def test_every_model_obeys_every_law(case: Case, laws: list[Law]) -> None:
+def test_every_model_obeys_every_law(case, laws):
     name, fields = case
     failed = {}
     for law in laws:
@@ -114,7 +114,7 @@ def test_every_model_obeys_every_law(case: Case, laws: list[Law]) -> None:
     assert failed == {}
 
 
-def test_a_start_alone_has_no_score() -> None:
+def test_a_start_alone_has_no_score():
     for name in one_row_per_model():
         model = tiny(name)
         tokens, lengths = batch(model.task)
@@ -123,7 +123,7 @@ def test_a_start_alone_has_no_score() -> None:
         assert not model.objective(*alone, *default_source(model, len(tokens))).any(), name
 
 
-def test_a_norm_over_all_times_is_a_leak_that_is_reported() -> None:
+def test_a_norm_over_all_times_is_a_leak_that_is_reported():
     reported = []
     for name in row_names():
         with contextlib.suppress(UserError):  # the row has no such field, or refuses this value
@@ -137,7 +137,7 @@ def test_a_norm_over_all_times_is_a_leak_that_is_reported() -> None:
     assert len(reported) > 10
 
 
-def test_initial_weights_match_the_pins() -> None:
+def test_initial_weights_match_the_pins():
     """A pin: the number of parameters, and the loss of the initial weights (seed 0)."""
     pins = json.loads(PINS.read_text())
     measured = {}

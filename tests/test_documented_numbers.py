@@ -28,14 +28,14 @@ def runs_of(study: Study, folder: Path) -> int:
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_runs_of_make_sweep(page: str, tmp_path: Path) -> None:
+def test_the_runs_of_make_sweep(page, tmp_path):
     text = (ROOT / page).read_text()
     runs = runs_of(runpy.run_path(str(ROOT / "sweeps/gru_ablation.py"))["STUDY"], tmp_path)
     numbers = re.findall(r"`make sweep` trains ([\d,]+)", text)
     assert [*map(int, numbers)] == [runs]
 
 
-def test_the_runs_of_the_first_tutorial(tmp_path: Path) -> None:
+def test_the_runs_of_the_first_tutorial(tmp_path):
     page = ROOT / "docs/tutorials/first_ablation.md"
     (tmp_path / "memory.py").write_text(next(b.code for b in blocks(page) if b.title))
     runs = runs_of(runpy.run_path(str(tmp_path / "memory.py"))["STUDY"], tmp_path)
@@ -43,12 +43,12 @@ def test_the_runs_of_the_first_tutorial(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["docs/how/sweep.md", "docs/tutorials/cluster.md"])
-def test_the_runs_that_start_together(page: str) -> None:
+def test_the_runs_that_start_together(page):
     said = re.findall(r"⌈(\d+) / points⌉|about (\d+) tune runs", (ROOT / page).read_text())
     assert {"".join(numbers) for numbers in said} == {str(PARALLEL_RUNS)}
 
 
-def test_the_lowest_versions_are_the_bounds() -> None:
+def test_the_lowest_versions_are_the_bounds():
     """`make lowest` tests what `pyproject.toml` allows."""
     text = tomllib.loads((ROOT / "pyproject.toml").read_text())
     project, extras = text["project"], text["project"]["optional-dependencies"]
@@ -72,7 +72,7 @@ def named_files(path: Path) -> set[str]:
     return {name.rpartition("/")[2] for name in re.findall(r"`([a-z_/\d]+\.py)`", text)}
 
 
-def test_the_files_that_pages_and_docstrings_name_exist() -> None:
+def test_the_files_that_pages_and_docstrings_name_exist():
     names = {
         p.name for top in ("lmzoo", "tests", "benchmarks") for p in ROOT.glob(f"{top}/**/*.py")
     }
@@ -83,7 +83,7 @@ def test_the_files_that_pages_and_docstrings_name_exist() -> None:
             assert not {f for f in named_files(path) if not (ROOT / f).exists()} - names, path
 
 
-def test_the_studies_of_the_results_pages_are_there() -> None:
+def test_the_studies_of_the_results_pages_are_there():
     published = runpy.run_path(str(ROOT / "tools/published_studies.py"))["STUDIES"]
     for script, corpus, *_ in published.values():
         assert corpus.partition(":")[0] in CORPORA

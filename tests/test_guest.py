@@ -48,7 +48,7 @@ def expected(sentences: Path, tmp_path_factory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_a_number_does_not_depend_on_the_process(state, sentences, expected, tmp_path) -> None:
+def test_a_number_does_not_depend_on_the_process(state, sentences, expected, tmp_path):
     with STATES[state]():
         before = observed()
         found = numbers(sentences, tmp_path)
@@ -57,7 +57,7 @@ def test_a_number_does_not_depend_on_the_process(state, sentences, expected, tmp
     assert after == before
 
 
-def test_two_threads_do_not_change_each_other(sentences: Path) -> None:
+def test_two_threads_do_not_change_each_other(sentences):
     def train(seed: int) -> None:
         model = build(sentences, seed)
         found.setdefault(seed, []).append([record["valid_token"] for record in model.fit(3)])
@@ -73,7 +73,7 @@ def test_two_threads_do_not_change_each_other(sentences: Path) -> None:
     assert all(losses == found[seed][0] for seed in found for losses in found[seed])
 
 
-def test_each_submodule_has_its_own_mode_again() -> None:
+def test_each_submodule_has_its_own_mode_again():
     module = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1)).train()
     module[1].eval()
     with evaluating(module):

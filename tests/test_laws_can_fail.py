@@ -23,12 +23,12 @@ def violated(cls: type[Bigram]) -> list[Law]:
 @pytest.mark.parametrize(
     ("cls", "law"), [(cls, law) for cls in (Bigram, SourceBigram) for law in laws_for(cls)]
 )
-def test_a_correct_model_obeys_every_law(cls: type[Bigram], law: Law) -> None:
+def test_a_correct_model_obeys_every_law(cls, law):
     law(toy(cls))
 
 
 @pytest.mark.parametrize("cls", FAULTS)
-def test_a_fault_is_detected_by_the_laws_that_it_names(cls: type[Bigram]) -> None:
+def test_a_fault_is_detected_by_the_laws_that_it_names(cls):
     named = violated(cls)
     assert len(named) == str(cls.__doc__).count("`law_")
     for law in named:
@@ -36,12 +36,12 @@ def test_a_fault_is_detected_by_the_laws_that_it_names(cls: type[Bigram]) -> Non
             law(toy(cls))
 
 
-def test_every_law_has_a_fault_that_violates_it() -> None:
+def test_every_law_has_a_fault_that_violates_it():
     found = {law for fault in FAULTS for law in violated(fault)}
     assert found == {*laws_for(Bigram), *laws_for(SourceBigram)}
 
 
-def test_an_unconditional_model_ignores_sources() -> None:
+def test_an_unconditional_model_ignores_sources():
     model = Bigram(Bigram.Config(), Task(vocab=3, length=4))
     tokens = torch.ones(2, 4, dtype=torch.int64)
     lengths = torch.full((2,), 4)
@@ -51,7 +51,7 @@ def test_an_unconditional_model_ignores_sources() -> None:
     assert model.conditioning_inputs((tokens,)) == ()
 
 
-def test_density_laws_apply_to_causal_densities_only() -> None:
+def test_density_laws_apply_to_causal_densities_only():
     class Reconstruction(Bigram):
         score = Score.RECONSTRUCTION
 
@@ -89,18 +89,18 @@ class ScoresEveryPosition(Bigram):
 
 
 @pytest.mark.parametrize("law", laws_of(objectives))
-def test_a_correct_objective_obeys_its_laws(law: Law) -> None:
+def test_a_correct_objective_obeys_its_laws(law):
     law(toy(ScaledObjective))
 
 
-def test_a_faulty_objective_is_detected() -> None:
+def test_a_faulty_objective_is_detected():
     with pytest.raises(AssertionError, match="take the loss from"):
         objectives.law_training_raises_the_objective(toy(ReversedObjective))
     with pytest.raises(AssertionError, match="unscored"):
         objectives.law_objective_is_zero_where_unscored(toy(ScoresEveryPosition))
 
 
-def test_objective_laws_apply_to_models_with_an_objective_only() -> None:
+def test_objective_laws_apply_to_models_with_an_objective_only():
     class OnlyAnObjective(ScaledObjective):
         score = Score.OBJECTIVE
 

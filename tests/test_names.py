@@ -37,7 +37,7 @@ def unknown_names(source: str) -> set[str]:
     return used - own - KNOWN
 
 
-def test_all_names_are_known() -> None:
+def test_all_names_are_known():
     files = [*ROOT.glob("lmzoo/**/*.py"), *ROOT.glob("tests/**/*.py")]
     found = {f.name: unknown_names(f.read_text()) for f in files if "starter" not in f.parts}
     assert len(found) > 300

@@ -34,7 +34,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.mark.timeout(900)
 @pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "plain"])
-def test_the_numbers_are_those_of_a_usual_process(kind, plain, tmp_path: Path) -> None:
+def test_the_numbers_are_those_of_a_usual_process(kind, plain, tmp_path):
     for own, usual in zip(numbers(kind, tmp_path / "own"), plain, strict=True):
         # Of a study, packs are those that workers happened to form, so sums have another order.
         assert own.pop("ranking") == pytest.approx(usual["ranking"], rel=TIE)

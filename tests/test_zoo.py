@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,13 +20,13 @@ trees = st.dictionaries(st.sampled_from(["a", "b", "c"]), plain, max_size=3)
 
 @quick
 @given(trees)
-def test_overlaying_nothing_or_the_same_fields_changes_nothing(base: dict) -> None:
+def test_overlaying_nothing_or_the_same_fields_changes_nothing(base):
     assert zoo.overlay(base, {}) == base == zoo.overlay(base, base)
 
 
 @quick
 @given(trees, trees)
-def test_overlaid_fields_replace_those_of_the_base(base: dict, over: dict) -> None:
+def test_overlaid_fields_replace_those_of_the_base(base, over):
     once = zoo.overlay(base, over)
     assert zoo.overlay(once, over) == once
     for key, value in {**base, **over}.items():
@@ -36,7 +34,7 @@ def test_overlaid_fields_replace_those_of_the_base(base: dict, over: dict) -> No
             assert once[key] == value
 
 
-def test_a_part_with_another_name_replaces_the_old_part() -> None:
+def test_a_part_with_another_name_replaces_the_old_part():
     base = {"cell": {"name": "mgu", "cuts": [0]}, "width": 4}
     assert zoo.overlay(base, {"cell": {"cuts": [1]}})["cell"] == {"name": "mgu", "cuts": [1]}
     assert zoo.overlay(base, {"cell": {"name": "gru"}})["cell"] == {"name": "gru"}
@@ -45,7 +43,7 @@ def test_a_part_with_another_name_replaces_the_old_part() -> None:
     assert named["cell"] == {"name": "mgu", "cuts": [1]}
 
 
-def test_rows_are_found_by_name_and_by_alias() -> None:
+def test_rows_are_found_by_name_and_by_alias():
     for name in zoo.names():
         row = zoo.row(name)
         assert row.name == name
@@ -53,7 +51,7 @@ def test_rows_are_found_by_name_and_by_alias() -> None:
     assert zoo.row("dlm46") is zoo.row("mutable_mgu_mixture")
 
 
-def test_every_row_has_a_description_and_is_its_model_with_fields_set() -> None:
+def test_every_row_has_a_description_and_is_its_model_with_fields_set():
     for row in map(zoo.row, zoo.names()):
         assert row.summary.endswith("."), row.name
         assert "\n" not in row.summary, row.name
@@ -63,14 +61,14 @@ def test_every_row_has_a_description_and_is_its_model_with_fields_set() -> None:
             assert zoo.config(row.name) == zoo.config(row.model, **row.fields), row.name
 
 
-def test_fields_override_those_of_the_preset_and_of_its_parts() -> None:
+def test_fields_override_those_of_the_preset_and_of_its_parts():
     config = zoo.config("DLM23", width=8, cell={"name": "mgu", "cuts": [4]}, norm="l2")
     assert (config.width, config.cell, config.norm) == (8, MGU.Config(cuts=[4]), Norm.L2)
     assert config.emission == VectorEmission.Config()  # from the preset
     assert zoo.config("DLM46", cell={"cuts": "0,2"}).cell == MGU.Config(cuts=[0, 2])
 
 
-def test_mutation_numbers_override_the_fields_of_a_cell() -> None:
+def test_mutation_numbers_override_the_fields_of_a_cell():
     for cell in ({"mutations": [4, 6]}, {"name": "mgru", "mutations": "4,6"}):
         assert zoo.config("DLM47", cell=cell).cell == MGRU.Config(mutations=[4, 6])
 
@@ -84,6 +82,6 @@ def test_mutation_numbers_override_the_fields_of_a_cell() -> None:
         ({"kernel": 3}, "kernel"),
     ],
 )
-def test_an_invalid_field_is_an_error(fields: dict[str, Any], message: str) -> None:
+def test_an_invalid_field_is_an_error(fields, message):
     with pytest.raises(UserError, match=message):
         zoo.config("DLM46", **fields)

@@ -14,7 +14,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.memory import gc_disabled
 
 
-def test_garbage_collection_is_disabled_during_imports() -> None:
+def test_garbage_collection_is_disabled_during_imports():
     with gc_disabled():
         assert not gc.isenabled()
     assert gc.isenabled()
@@ -23,7 +23,7 @@ def test_garbage_collection_is_disabled_during_imports() -> None:
     assert gc.isenabled()
 
 
-def test_a_part_and_its_fields_are_set_in_any_order() -> None:
+def test_a_part_and_its_fields_are_set_in_any_order():
     texts = ("model.cell=block", "model.cell.inner=mgu", "model.cell.inner.cuts=[4]")
     cell = {"name": "block", "inner": {"name": "mgu", "cuts": [4]}}
     for order in itertools.permutations(texts):
@@ -37,7 +37,7 @@ def test_a_part_and_its_fields_are_set_in_any_order() -> None:
         nest_settings({"model.width.x": 1, "model.width": 4}, "model")
 
 
-def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
+def test_an_error_after_a_stop_is_a_stop(capsys):
     def stopped(**_: object) -> None:
         with contextlib.suppress(KeyboardInterrupt):  # as a callback of a C library does
             signal.raise_signal(signal.SIGTERM)
@@ -49,7 +49,7 @@ def test_an_error_after_a_stop_is_a_stop(capsys) -> None:
     assert capsys.readouterr().err == "stopped; RuntimeError: no compiled object yet\n"
 
 
-def test_an_error_that_is_not_foreseen_is_one_line_and_no_answer(capsys, monkeypatch) -> None:
+def test_an_error_that_is_not_foreseen_is_one_line_and_no_answer(capsys, monkeypatch):
     own = (lambda **_: __import__("no_such_module"), lambda **_: {}["a key\nof two lines"])
     for fails, code in ((partial(json.loads, "{}"), 70), (own[0], 2), (own[1], 2)):
         with pytest.raises(SystemExit) as stop:

@@ -63,25 +63,25 @@ carts = st.builds(
 
 @quick
 @given(carts)
-def test_a_config_is_unchanged_by_a_json_round_trip(cart: Cart) -> None:
+def test_a_config_is_unchanged_by_a_json_round_trip(cart):
     assert from_dict(Cart, json.loads(json.dumps(to_dict(cart), allow_nan=False))) == cart
 
 
 @cases("base/cases.toml", "wrong_fields", "fields, message")
-def test_an_error_is_one_line_with_field_and_value(fields: dict, message: str) -> None:
+def test_an_error_is_one_line_with_field_and_value(fields, message):
     with pytest.raises(UserError, match=message) as caught:
         from_dict(Cart, fields)
     assert "\n" not in str(caught.value)
 
 
-def test_a_config_is_keyword_only_and_frozen() -> None:
+def test_a_config_is_keyword_only_and_frozen():
     with pytest.raises(UserError):
         Axle.Config(frozenset())  # type: ignore[misc]
     with pytest.raises(dataclasses.FrozenInstanceError):
         Cart().width = 3  # type: ignore[misc]
 
 
-def test_none_is_the_member_none_of_an_enum() -> None:
+def test_none_is_the_member_none_of_an_enum():
     """A command line reads `--set model.norm=none` as None."""
 
     class Norm(OptionalName):

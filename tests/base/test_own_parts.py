@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from lmzoo.cells.base import CELLS
 from tests.own_part_files import own_parts as own_parts
 
 
-def test_a_file_is_imported_with_the_modules_next_to_it(own_parts: Path) -> None:
+def test_a_file_is_imported_with_the_modules_next_to_it(own_parts):
     module = plugins.import_source(own_parts / "own_mingru.py")
     assert CELLS["own_mingru"] is module.MinGRU
     assert plugins.import_source(own_parts / "own_mingru.py") is module
@@ -20,7 +19,7 @@ def test_a_file_is_imported_with_the_modules_next_to_it(own_parts: Path) -> None
     assert (study.name, plugins.importing()) == ("own", False), "it does not run"
 
 
-def test_a_package_is_imported_from_its_folder_or_a_file_of_it(own_parts: Path) -> None:
+def test_a_package_is_imported_from_its_folder_or_a_file_of_it(own_parts):
     package = own_parts / "own_cells"
     package.mkdir()
     (package / "__init__.py").write_text("from own_cells import gated\n")
@@ -31,7 +30,7 @@ def test_a_package_is_imported_from_its_folder_or_a_file_of_it(own_parts: Path) 
     assert CELLS["own_mingru"] is module.MinGRU
 
 
-def test_entry_points_of_installed_packages_are_imported(own_parts: Path, monkeypatch) -> None:
+def test_entry_points_of_installed_packages_are_imported(own_parts, monkeypatch):
     facts = own_parts / "own_cells-1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: own-cells\nVersion: 1.0\n")
@@ -41,7 +40,7 @@ def test_entry_points_of_installed_packages_are_imported(own_parts: Path, monkey
     assert "own_mingru" in CELLS
 
 
-def test_the_environment_names_plugins(own_parts: Path, monkeypatch) -> None:
+def test_the_environment_names_plugins(own_parts, monkeypatch):
     files = [str(own_parts / name) for name in ("own_gate.py", "own_mingru.py")]
     monkeypatch.setenv(plugins.VARIABLE, os.pathsep.join(files))
     plugins.import_installed()
@@ -63,9 +62,7 @@ def test_the_environment_names_plugins(own_parts: Path, monkeypatch) -> None:
         ),
     ],
 )
-def test_what_cannot_be_imported_is_one_line(
-    name: str, source: str | None, message: str, own_parts: Path
-) -> None:
+def test_what_cannot_be_imported_is_one_line(name, source, message, own_parts):
     spec = own_parts / name if name.endswith(".py") else name
     if source is not None:
         (own_parts / name).write_text(source)

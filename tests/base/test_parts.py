@@ -14,7 +14,7 @@ from lmzoo.base.command_line import run_app
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_missing_package_is_one_line_with_all_parts_of_the_command(monkeypatch, capsys) -> None:
+def test_a_missing_package_is_one_line_with_all_parts_of_the_command(monkeypatch, capsys):
     for module in ("altair", "torch"):
         monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(SystemExit) as stop:
@@ -25,12 +25,12 @@ def test_a_missing_package_is_one_line_with_all_parts_of_the_command(monkeypatch
     assert error.endswith("[zoo,figures]'\n")  # the sweeps are there
 
 
-def test_the_command_names_the_distribution_outside_of_a_clone(monkeypatch, tmp_path) -> None:
+def test_the_command_names_the_distribution_outside_of_a_clone(monkeypatch, tmp_path):
     monkeypatch.setattr(parts, "__file__", str(tmp_path / "lmzoo/base/parts.py"))
     assert parts.install_command(["zoo"]) == "pip install 'lmzoo-ablations[zoo]'"
 
 
-def test_the_extras_bring_the_modules() -> None:
+def test_the_extras_bring_the_modules():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dists = {"vl_convert": "vl-convert-python"}
     for extra, modules in parts.PARTS.items():
@@ -38,7 +38,7 @@ def test_the_extras_bring_the_modules() -> None:
         assert {dists.get(module, module) for module in modules} <= {*brought}
 
 
-def test_the_laboratory_needs_no_package_but_those_of_the_base(tmp_path) -> None:
+def test_the_laboratory_needs_no_package_but_those_of_the_base(tmp_path):
     """Judging, planning, ranking and reporting need no torch, Ray, Optuna and other extras."""
     records = ROOT / "docs/results/records/gru_ablation-captions.parquet"
     modules = [module for own in parts.PARTS.values() for module in own]

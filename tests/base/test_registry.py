@@ -1,6 +1,5 @@
 import sys
 from abc import ABC, abstractmethod
-from pathlib import Path
 
 import pytest
 
@@ -28,7 +27,7 @@ def tools() -> Registry:
     return registry
 
 
-def test_a_name_and_a_config_belong_to_one_part(tools: Registry) -> None:
+def test_a_name_and_a_config_belong_to_one_part(tools):
     with pytest.raises(UserError, match=r"'hammer' is registered already, by .*Hammer; choose"):
         tools.add("hammer", object())
 
@@ -39,7 +38,7 @@ def test_a_name_and_a_config_belong_to_one_part(tools: Registry) -> None:
         tools.add("mallet", Mallet)
 
 
-def test_a_class_that_is_defined_again_replaces_the_old_one(tools: Registry) -> None:
+def test_a_class_that_is_defined_again_replaces_the_old_one(tools):
     def define() -> type:
         @tools("saw")
         class Saw:
@@ -59,13 +58,13 @@ def test_a_class_that_is_defined_again_replaces_the_old_one(tools: Registry) -> 
     ("name", "message"),
     [("hamer", "no tool 'hamer'; near: hammer"), ("xyz", "no tool 'xyz'; known: hammer, pliers")],
 )
-def test_an_unknown_name_suggests_similar_names(tools: Registry, name: str, message: str) -> None:
+def test_an_unknown_name_suggests_similar_names(tools, name, message):
     with pytest.raises(UserError) as caught:
         tools[name]
     assert str(caught.value) == message
 
 
-def test_parse_accepts_a_name_a_mapping_or_a_config_and_dump_is_its_inverse(tools) -> None:
+def test_parse_accepts_a_name_a_mapping_or_a_config_and_dump_is_its_inverse(tools):
     hammer = tools["hammer"].Config
     assert tools.parse("hammer") == hammer()
     assert tools.parse({"name": "hammer", "weight": 3}) == hammer(weight=3)
@@ -76,9 +75,7 @@ def test_parse_accepts_a_name_a_mapping_or_a_config_and_dump_is_its_inverse(tool
         assert tools.dump(tools.parse(dumped)) == dumped
 
 
-def test_discover_imports_every_module_below_a_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_discover_imports_every_module_below_a_package(tmp_path, monkeypatch):
     nested = tmp_path / "shed" / "shelf"
     nested.mkdir(parents=True)
     for folder in (nested.parent, nested):
@@ -91,7 +88,7 @@ def test_discover_imports_every_module_below_a_package(
         monkeypatch.delitem(sys.modules, name)
 
 
-def test_a_part_that_lacks_a_method_or_its_config_is_refused_where_it_is_defined(tools) -> None:
+def test_a_part_that_lacks_a_method_or_its_config_is_refused_where_it_is_defined(tools):
     class Saw(ABC):
         @abstractmethod
         def cut(self) -> None: ...

@@ -17,7 +17,7 @@ NUMBERS = st.integers() | st.floats(-1e9, 1e9)
 
 @quick
 @given(NUMBERS, NUMBERS, st.booleans())
-def test_two_bounds_give_a_range(low: float, high: float, log: bool) -> None:  # noqa: FBT001
+def test_two_bounds_give_a_range(low, high, log):  # noqa: FBT001
     kind = IntRange if isinstance(low, int) and isinstance(high, int) else FloatRange
     text = f"{low!r}:{high!r}" + ":log" * log
     if low < high and (low > 0 or not log):
@@ -27,20 +27,20 @@ def test_two_bounds_give_a_range(low: float, high: float, log: bool) -> None:  #
             parse_range(text)
 
 
-def test_commas_give_a_choice_of_typed_values() -> None:
+def test_commas_give_a_choice_of_typed_values():
     assert parse_range("8,1e-2,rms,true,False,none") == Choice((8, 0.01, "rms", True, False, None))
 
 
 @pytest.mark.parametrize(
     "text", ["", "8", "8:", ":8", "a:b", "1:2:lin", "1:2:log:3", "2:1", "nan:1", "0:8:log"]
 )
-def test_an_invalid_range_is_an_error_with_the_text(text: str) -> None:
+def test_an_invalid_range_is_an_error_with_the_text(text):
     with pytest.raises(UserError, match=r"low:high|lower one|above 0") as caught:
         parse_range(text)
     assert repr(text) in str(caught.value)
 
 
-def test_ranges_returns_the_ranges_of_annotated_fields() -> None:
+def test_ranges_returns_the_ranges_of_annotated_fields():
     @config
     class Config:
         width: Annotated[int, IntRange(8, 64, log=True)] = 8
@@ -55,7 +55,7 @@ def test_ranges_returns_the_ranges_of_annotated_fields() -> None:
     }
 
 
-def test_every_bound_of_a_search_range_is_a_valid_value() -> None:
+def test_every_bound_of_a_search_range_is_a_valid_value():
     for cls in (model.Config for model in MODELS.values()):
         for field, range_ in ranges(cls).items():
             choice = isinstance(range_, Choice)
@@ -65,7 +65,7 @@ def test_every_bound_of_a_search_range_is_a_valid_value() -> None:
 
 @quick
 @given(st.floats(0, 1), st.booleans())
-def test_near_bound_means_within_two_percent_of_the_range(share: float, log: bool) -> None:  # noqa: FBT001
+def test_near_bound_means_within_two_percent_of_the_range(share, log):  # noqa: FBT001
     range_ = FloatRange(1e-4, 1e-1, log=log)
     value = 10 ** (-4 + 3 * share) if log else 1e-4 + share * (1e-1 - 1e-4)
     distance = min(share, 1 - share)

@@ -1,7 +1,5 @@
 """The files that a shell command names."""
 
-from pathlib import Path
-
 import pytest
 
 from lmzoo.base.shell import named_files, noticed
@@ -23,7 +21,7 @@ FORMS = {
 
 
 @pytest.mark.parametrize("command", FORMS)
-def test_files_are_found_in_usual_forms(command, tmp_path: Path, monkeypatch) -> None:
+def test_files_are_found_in_usual_forms(command, tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     for name in ("train.py", "sub/train.py", "cfg.yaml", "args.txt"):
         (tmp_path / name).touch()
@@ -43,5 +41,5 @@ def test_files_are_found_in_usual_forms(command, tmp_path: Path, monkeypatch) ->
         ("Rscript fit.R", True, True),
     ],
 )
-def test_what_is_not_noticed_is_said(command, noted, said) -> None:
+def test_what_is_not_noticed_is_said(command, noted, said):
     assert bool(noticed(command, ["t.py"], noted=noted)) == said

@@ -33,7 +33,7 @@ def same(left: Cell, right: Cell, seed: int) -> None:
 
 @given(seed=SEEDS)
 @quick
-def test_min_gru_with_tanh_is_the_minimal_gated_unit(seed: int) -> None:
+def test_min_gru_with_tanh_is_the_minimal_gated_unit(seed):
     """Without state_to_candidate (4); and with its path h → z put back, without that cut of z."""
     names = {"xz": "xf", "bz": "bf", "xh": "xh", "bh": "bh"}
     for restored, cuts in ((False, [1, 4]), (True, [4])):
@@ -43,7 +43,7 @@ def test_min_gru_with_tanh_is_the_minimal_gated_unit(seed: int) -> None:
         same(cell, mgu, seed)
 
 
-def test_a_candidate_of_zeros_needs_a_state_that_is_carried() -> None:
+def test_a_candidate_of_zeros_needs_a_state_that_is_carried():
     zero = {"name": "min_gru", "candidate": "tanh", "cuts": [2, 3]}
     assert CELLS.parse({**zero, "cuts": [2, 3, 5]}) == CELLS.parse(zero), "z_t ⊙ 0 = 0"
     with pytest.raises(UserError, match="leave h = 0 at every step"):
@@ -52,7 +52,7 @@ def test_a_candidate_of_zeros_needs_a_state_that_is_carried() -> None:
 
 @given(seed=SEEDS)
 @quick
-def test_min_lstm_with_tied_gates_is_the_min_gru(seed: int) -> None:
+def test_min_lstm_with_tied_gates_is_the_min_gru(seed):
     """i = 1 − f by the cut write_gate, or by opposite weights under the normaliser."""
     gru = make("min_gru", seed=seed)
     tied = make("min_lstm", cuts=["write_gate"])
@@ -66,9 +66,7 @@ def test_min_lstm_with_tied_gates_is_the_min_gru(seed: int) -> None:
 
 @given(seed=SEEDS, low=st.floats(0, 0.8))
 @quick
-def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(
-    seed: int, low: float
-) -> None:
+def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(seed, low):
     for cuts in ([], ["exponential"]):
         cell = make("lru", width=50, r_min=low, r_max=0.95, max_phase=0.3, cuts=cuts, seed=seed)
         eigenvalues = cell.eigenvalues()
@@ -80,7 +78,7 @@ def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(
 
 @given(seed=SEEDS)
 @quick
-def test_rg_lru_without_gates_is_the_real_lru(seed: int) -> None:
+def test_rg_lru_without_gates_is_the_real_lru(seed):
     """Without skip, with B = C = 1 in the real part and γ = √(1 − λ²)."""
     griffin = make("rg_lru", cuts=["recurrence_gate", "input_gate"], seed=seed)
     lru = make("lru", cuts=["phase", "skip"], seed=seed)
@@ -100,7 +98,7 @@ def test_rg_lru_without_gates_is_the_real_lru(seed: int) -> None:
 
 @given(seed=SEEDS)
 @quick
-def test_slstm_without_exponential_and_normaliser_is_the_lstm(seed: int) -> None:
+def test_slstm_without_exponential_and_normaliser_is_the_lstm(seed):
     lstm = make("lstm", seed=seed)
     cell = make("slstm", cuts=["exponential", "normaliser", "convolution", "norm"], heads=1)
     with torch.no_grad():
@@ -114,7 +112,7 @@ def test_slstm_without_exponential_and_normaliser_is_the_lstm(seed: int) -> None
     assert_close(cell.scan(x, start), lstm.scan(x, both), FINE, "outputs")
 
 
-def test_slstm_does_not_overflow_on_long_sequences_of_large_inputs() -> None:
+def test_slstm_does_not_overflow_on_long_sequences_of_large_inputs():
     for cuts in ([], ["normaliser"], ["forget_gate"], ["forget_gate", "normaliser"]):
         cell = make("slstm", cuts=cuts, length=128).float()
         x, start = inputs(cell)
@@ -124,7 +122,7 @@ def test_slstm_does_not_overflow_on_long_sequences_of_large_inputs() -> None:
 
 @given(seed=SEEDS)
 @quick
-def test_hgrn2_with_one_unit_per_head_and_no_query_is_the_min_gru(seed: int) -> None:
+def test_hgrn2_with_one_unit_per_head_and_no_query_is_the_min_gru(seed):
     gru = make("min_gru", candidate="linear", cuts=["gate_bias", "candidate_bias"], seed=seed)
     cell = make("hgrn2", heads=3, cuts=["lower_bound", "query", "norm"])
     with torch.no_grad():

@@ -1,5 +1,3 @@
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -30,7 +28,7 @@ LOOPS = ("slstm", "hm_lstm", "gated_feedback", "grid_lstm", "mgru")
 
 
 @pytest.mark.parametrize("law", laws.UNCUT_LAWS, ids=lambda law: law.__name__)
-def test_every_cell_obeys_every_law(cell: Cell, law: laws.CellLaw) -> None:
+def test_every_cell_obeys_every_law(cell, law):
     disturb(cell)
     if law is laws.law_half_precision_lasts and cell.name in LOOPS:
         pytest.skip("slow")
@@ -39,11 +37,11 @@ def test_every_cell_obeys_every_law(cell: Cell, law: laws.CellLaw) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LOOPS)
-def test_half_precision_lasts_in_slow_cells(name: str) -> None:
+def test_half_precision_lasts_in_slow_cells(name):
     laws.law_half_precision_lasts(make(name))
 
 
-def test_the_law_sees_positions_in_half_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_law_sees_positions_in_half_precision(monkeypatch):
     rotate = gla.rotate
 
     def rounded(x: Tensor, t: Tensor, last: float) -> Tensor:
@@ -54,7 +52,7 @@ def test_the_law_sees_positions_in_half_precision(monkeypatch: pytest.MonkeyPatc
         laws.law_half_precision_lasts(make("retention"))
 
 
-def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell: Cell) -> None:
+def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell):
     """In float32, for which there are kernels."""
     disturb(cell)
     x, start = (part.float() for part in laws.inputs(cell.double()))
@@ -78,7 +76,7 @@ WITH_CUTS = [{"name": name} for name in CELLS if laws.option_sets(CELLS[name].Co
 
 @pytest.mark.parametrize("most", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("config", WITH_CUTS, ids=lambda part: "-".join(map(str, part.values())))
-def test_one_function_has_one_config(config: dict[str, Any], most: int) -> None:
+def test_one_function_has_one_config(config, most):
     laws.law_equal_functions_have_equal_configs(make(**config, width=8), most)
 
 
@@ -108,11 +106,11 @@ class UnusedWeights(RGLRU):
         (UnusedWeights, r"cuts root \(6\), carry \(7\): w.wa has no effect"),
     ],
 )
-def test_the_law_sees_two_configs_and_unused_weights(kind: Any, found: str) -> None:
+def test_the_law_sees_two_configs_and_unused_weights(kind, found):
     with pytest.raises(AssertionError, match=found):
         laws.law_equal_functions_have_equal_configs(kind(kind.Config(), 3, 4), most=3)
 
 
 @pytest.mark.parametrize("name", ["rwkv7", "mlstm"])
-def test_a_head_may_have_one_channel(name: str) -> None:
+def test_a_head_may_have_one_channel(name):
     laws.law_blocks_with_carried_state_equal_one_scan(make(name, width=2, heads=8))

@@ -1,7 +1,5 @@
 """Gated cells: torch's layers, the cuts of the GRU and of the MGU, variants of the LSTM."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -29,7 +27,7 @@ from tests.tiny import FINE
 
 
 @pytest.mark.parametrize("name", [*LIBRARY, "relu"])
-def test_outputs_equal_those_of_torch(name: str) -> None:
+def test_outputs_equal_those_of_torch(name):
     relu = name == "relu"
     cell = make("rnn" if relu else name, 5, 6, **({"activation": "relu"} if relu else {}))
     theirs = torch_layers(cell, **({"nonlinearity": "relu"} if relu else {}))
@@ -40,7 +38,7 @@ def test_outputs_equal_those_of_torch(name: str) -> None:
 
 
 @pytest.mark.parametrize("width", [2, 7, 40])
-def test_spectral_scales_w_hh_to_radius_one(width: int) -> None:
+def test_spectral_scales_w_hh_to_radius_one(width):
     cell = make("rnn", width=width, spectral=True)
     plain = make("rnn", width=width)
     assert abs(spectral_radius(cell.w.weight_hh.detach()) - 1) < 1e-5
@@ -56,7 +54,7 @@ SETS = [[], *([cut] for cut in Cut), [0, 4, 7], [0, 3, 6], [2, 5, 8], [9, 10], [
 
 @pytest.mark.parametrize("reset", ["after", "before", "input"])
 @pytest.mark.parametrize("cuts", SETS, ids=str)
-def test_cuts_compute_their_equations(cuts: list[Cut | int], reset: str) -> None:
+def test_cuts_compute_their_equations(cuts, reset):
     """The full cell's weights, with zeros where a path is cut."""
     cell = make("gru", reset=reset, cuts=cuts)
     full = make("gru").w
@@ -96,7 +94,7 @@ def test_cuts_compute_their_equations(cuts: list[Cut | int], reset: str) -> None
     assert_close(outputs(cell), torch.stack(ys, 1).detach(), FINE, "outputs")
 
 
-def test_which_gate_writes_is_no_choice_and_a_state_of_zeros_is_refused() -> None:
+def test_which_gate_writes_is_no_choice_and_a_state_of_zeros_is_refused():
     assert CELLS.parse({"name": "gru", "update": "z_writes"}) == CELLS.parse("gru")
     with pytest.raises(UserError, match="leave h = 0 at every step"):
         CELLS.parse({"name": "gru", "cuts": [6, 7, 8, 10]})
@@ -139,38 +137,32 @@ def expected() -> Tensor:
         return mgu(w, bits(8), *inputs(wild))
 
 
-def test_every_set_of_cuts_computes_its_equation(
-    cells: list[Cell | None], expected: Tensor
-) -> None:
+def test_every_set_of_cuts_computes_its_equation(cells, expected):
     for cell, states, cuts in zip(cells, expected, SUBSETS, strict=True):
         if cell is not None:
             assert_close(outputs(cell), states, FINE, f"outputs of {cuts}")
 
 
-def test_exactly_the_72_sets_with_zero_state_are_errors(
-    cells: list[Cell | None], expected: Tensor
-) -> None:
+def test_exactly_the_72_sets_with_zero_state_are_errors(cells, expected):
     zero = (expected.abs().amax((1, 2, 3)) == 0).tolist()
     assert [cell is None for cell in cells] == zero
     assert sum(zero) == 72
 
 
-def test_configs_are_equal_exactly_if_functions_are_equal(
-    cells: list[Cell | None], expected: Tensor
-) -> None:
+def test_configs_are_equal_exactly_if_functions_are_equal(cells, expected):
     reading = [i for i, cell in enumerate(cells) if cell is not None and not cell.input_blind]
     configs = [cells[i].config for i in reading]
     assert groups(expected[reading]) == [configs.index(config) for config in configs]
     assert (len(reading), len(set(configs))) == (124, 92)
 
 
-def test_cuts_are_given_by_name_number_or_text() -> None:
+def test_cuts_are_given_by_name_number_or_text():
     named = MGU.Config(cuts=["input_to_gate", "gate_bias"])
     assert named == MGU.Config(cuts=[0, 2]) == MGU.Config(cuts="0,2") == MGU.Config(cuts="2;0")
 
 
 @pytest.mark.parametrize("value", [[8], "reset", -1])
-def test_an_unknown_cut_is_an_error_that_lists_the_known_ones(value: object) -> None:
+def test_an_unknown_cut_is_an_error_that_lists_the_known_ones(value):
     with pytest.raises(ValueError, match=r"no cut .*; known: input_to_gate \(0\), "):
         MGU.Config(cuts=value)
 
@@ -183,7 +175,7 @@ def rows(weight: Tensor) -> dict[str, Tensor]:
     return dict(zip(GATES, weight.chunk(4), strict=True))
 
 
-def test_forget_bias_sets_the_sum_of_both_biases_and_nothing_else() -> None:
+def test_forget_bias_sets_the_sum_of_both_biases_and_nothing_else():
     cell = make("lstm", forget_bias=2.5)
     full = make("lstm")
     bias = rows(cell.w.bias_ih + cell.w.bias_hh)
@@ -194,7 +186,7 @@ def test_forget_bias_sets_the_sum_of_both_biases_and_nothing_else() -> None:
                 assert_close(rows(weight)[gate], rows(full.w.get_parameter(name))[gate], 0, name)
 
 
-def test_a_forget_bias_without_a_forget_gate_is_an_error() -> None:
+def test_a_forget_bias_without_a_forget_gate_is_an_error():
     with pytest.raises(UserError, match=r"forget_bias=1\.0 needs a forget gate, but forget=none"):
         CELLS.parse({"name": "lstm", "forget": "none", "forget_bias": 1.0})
 
@@ -212,9 +204,7 @@ KINDS = [{"peephole": "full"}, {}, {"gate_recurrence": True}]
 
 @pytest.mark.parametrize("fields", KINDS, ids=str)
 @pytest.mark.parametrize("cuts", VARIANTS, ids=str)
-def test_peepholes_and_the_variants_of_greff_compute_their_equations(
-    cuts: list[PeepholeCut | int], fields: dict[str, Any]
-) -> None:
+def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, fields):
     cell = make("lstm_peephole", cuts=cuts, **{"peephole": "diagonal", **fields})
     cut = cell.config.cuts
     w = cell.w
@@ -262,13 +252,13 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(
         assert_close(trace(cell, x, start)[0][:, t].detach(), h.detach(), FINE, f"h at {t}")
 
 
-def test_coupled_gates_need_both_gates() -> None:
+def test_coupled_gates_need_both_gates():
     with pytest.raises(UserError, match=r"coupled \(5\) is f = 1 − i, which needs both gates"):
         CELLS.parse({"name": "lstm_peephole", "cuts": [0, 5]})
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.5])
-def test_janet_computes_its_equation(beta: float) -> None:
+def test_janet_computes_its_equation(beta):
     cell = make("janet", beta=beta)
     w = cell.w
     x, start = inputs(cell)
@@ -281,7 +271,7 @@ def test_janet_computes_its_equation(beta: float) -> None:
     assert_close(outputs(cell), torch.stack(states, 1).detach(), FINE, "outputs")
 
 
-def test_janet_starts_with_the_chrono_initialisation() -> None:
+def test_janet_starts_with_the_chrono_initialisation():
     f, g = make("janet", width=400, length=60).w.bias.exp().chunk(2)
     assert (g == 1).all()
     assert f.min() >= 1

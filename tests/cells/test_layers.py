@@ -28,7 +28,7 @@ from tests.tiny import FINE, tiny
 
 
 @pytest.mark.parametrize("inner", ["lstm", "hm_lstm", "grid_lstm"])
-def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner: str) -> None:
+def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner):
     cell = make("block", inner=inner, cuts=[cut.value for cut in BlockCut])
     x, start = inputs(cell)
     expected = cell.inner.scan(x, start) @ cell.w.out.T
@@ -40,7 +40,7 @@ def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner: str) -> None:
     [("a,c,d", []), ("a", ["convolution", "norm"]), ("c,d", ["residual", "output_gate"])],
     ids=str,
 )
-def test_canon_layers_in_scan_steps_and_laws(canon: str, cuts: list[str]) -> None:
+def test_canon_layers_in_scan_steps_and_laws(canon, cuts):
     fields = {"inner": "gru", "canon": canon, "cuts": cuts}
     cell = make("block", width=5, length=6, **fields)
     agree(cell, 3, 6)
@@ -62,7 +62,7 @@ MEMORY = {"mamba": "x", "mamba2": "xbc", "mamba3": "xbc", "mlstm": "u"}
 
 
 @pytest.mark.parametrize("inner", [*MEMORY, "gla", "deltaproduct"])
-def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner: str) -> None:
+def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner):
     """The projections, before a convolution of the cell's own; gates and decays stay."""
     fields = {"inner": inner, "cuts": ["convolution"]}
     cell: Any = make("block", width=8, length=6, canon="b", **fields)
@@ -81,13 +81,13 @@ def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner: str) -> N
     assert_close(plain.scan(x, start), cell.scan(x, start), FINE, "outputs")
 
 
-def test_canon_b_needs_queries_keys_and_values() -> None:
+def test_canon_b_needs_queries_keys_and_values():
     for inner in ("min_gru", "rwkv7"):
         with pytest.raises(UserError, match=f"canon=b needs .* {inner} does not; drop b"):
             make("block", inner=inner, canon="b")
 
 
-def test_canon_and_cuts_of_its_part_exclude_each_other() -> None:
+def test_canon_and_cuts_of_its_part_exclude_each_other():
     with pytest.raises(UserError, match="canon=c is in the feed-forward part, which is cut"):
         make("block", canon="c,a", cuts=["feed_forward"])
 
@@ -116,7 +116,7 @@ def reference(cell: Any, x: torch.Tensor, start: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("canon", ["", "a", "c", "d", "a,c,d"])
-def test_it_computes_its_equation(canon: str) -> None:
+def test_it_computes_its_equation(canon):
     cell: Cell = make("block", inner="gru", canon=canon)
     with torch.no_grad():
         for weight in (cell.w.norm, cell.w.forward_norm):
@@ -128,7 +128,7 @@ LAYERS = [{"name": "gla", "heads": 2}, "attention", {"name": "block", "inner": "
 
 
 @pytest.mark.parametrize("fields", [{"residual": False}, {"residual": True}], ids=str)
-def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields: dict[str, bool]) -> None:
+def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields):
     stack = make("hybrid", width=4, length=5, layers=LAYERS, **fields)
     residual = fields["residual"]
     assert isinstance(stack, Hybrid)
@@ -159,20 +159,20 @@ def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields: dict[str,
         ("[gla, gla, attention, gla]", ["gla", "gla", "attention", "gla"]),
     ],
 )
-def test_a_pattern_is_a_list(text: str, names: list[str]) -> None:
+def test_a_pattern_is_a_list(text, names):
     config = CELLS.parse({"name": "hybrid", "layers": text})
     assert [CELLS.name_of(layer) for layer in config.layers] == names
     assert config == CELLS.parse({"name": "hybrid", "layers": names})
     assert CELLS.parse(CELLS.dump(config)) == config
 
 
-def test_no_layer_and_an_unknown_layer_are_refused() -> None:
+def test_no_layer_and_an_unknown_layer_are_refused():
     for layers, words in (("", "layers are a list"), ("gla, atention", "no cell 'atention'")):
         with pytest.raises(UserError, match=words):
             CELLS.parse({"name": "hybrid", "layers": layers})
 
 
-def test_a_layer_has_settings_cuts_equations_and_labels_of_its_own() -> None:
+def test_a_layer_has_settings_cuts_equations_and_labels_of_its_own():
     plain = zoo.config("recurrent_lm", cell={"name": "hybrid", "layers": "gla, attention, mgu"})
     cut = zoo.change(plain, {"cell": {"layers": {"3": {"cuts": ["write"]}}}})
     assert cut == zoo.change(plain, {"cell": {"layers": {"3": {"cuts": [7]}}}}) != plain
@@ -187,7 +187,7 @@ def test_a_layer_has_settings_cuts_equations_and_labels_of_its_own() -> None:
         zoo.change(plain, {"cell": {"layers": {"4": {"cuts": [7]}}}})
 
 
-def test_a_setting_of_a_layer_is_searched(tmp_path) -> None:
+def test_a_setting_of_a_layer_is_searched(tmp_path):
     (tmp_path / "text.txt").write_text("a man runs\na dog sits\n" * 40)
     path = "model.cell.layers.3.inner.heads"
     study = Study(
@@ -206,14 +206,14 @@ def test_a_setting_of_a_layer_is_searched(tmp_path) -> None:
         resolve(wrong, data.corpus, data.fields)
 
 
-def test_a_layer_without_an_initial_state_learns_none() -> None:
+def test_a_layer_without_an_initial_state_learns_none():
     with pytest.raises(UserError, match="attention has no initial state to learn"):
         tiny("recurrent_lm", cell="attention", starts=2)
     with pytest.raises(UserError, match="have no common zero"):
         tiny("recurrent_lm", cell={"name": "hybrid", "layers": "gla, mgu"}, start="zeros")
 
 
-def test_a_cut_of_a_layer_is_a_number_in_a_pack() -> None:
+def test_a_cut_of_a_layer_is_a_number_in_a_pack():
     layers = [{"name": "mgu", "cuts": []}, "attention"]
     whole = zoo.config("recurrent_lm", width=4, cell={"name": "hybrid", "layers": layers})
     cut = zoo.change(whole, {"cell": {"layers": {"1": {"cuts": ["state_to_gate"]}}}})
@@ -283,7 +283,7 @@ def attention(length: int = 6, **fields) -> AttentionCell:
 
 @pytest.mark.parametrize("window", [0, 3])
 @pytest.mark.parametrize("memory", [[], *PARTS], ids=str)
-def test_the_outputs_are_those_of_the_equations(memory: list[str], window: int) -> None:
+def test_the_outputs_are_those_of_the_equations(memory, window):
     cell = attention(memory=memory, window=window)
     x, start = inputs(cell)
     with torch.no_grad():
@@ -293,7 +293,7 @@ def test_the_outputs_are_those_of_the_equations(memory: list[str], window: int) 
         law(attention(length=4, memory=memory, window=window))
 
 
-def test_wrong_parts_are_refused() -> None:
+def test_wrong_parts_are_refused():
     with pytest.raises(UserError, match="stick_breaking has no softmax for forget, sinks"):
         CELLS.parse({"name": "attention", "memory": [0, 1, 2]})
     with pytest.raises(UserError, match="has no initial state to learn"):

@@ -53,7 +53,7 @@ def by_head(x: Tensor, weight: Tensor, count: int = 2) -> Tensor:
     return nn.functional.linear(x, weight).unflatten(-1, (count, -1)).transpose(1, 2)
 
 
-def test_gla_and_retention_without_decay_are_linear_attention() -> None:
+def test_gla_and_retention_without_decay_are_linear_attention():
     gla = built("gla", cuts=["decay", "gate", "norm"], expand_k=1.0)
     cuts = ["decay", "gate", "norm", "rotation"]
     retention = share(built("retention", cuts=cuts, expand_v=1), gla)
@@ -65,7 +65,7 @@ def test_gla_and_retention_without_decay_are_linear_attention() -> None:
     assert_close(scan(retention), expected, FINE, "linear attention")
 
 
-def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
+def test_mamba3_without_its_three_ideas_is_mamba2():
     """Without trapezoid, rotation, biases and norms of B and C (Lahoti et al. 2026, table 1)."""
     cell = built("mamba3", cuts=["trapezoid", "rotation", "bias", "norm", "decay"])
     other = built("mamba2", cuts=["convolution", "norm", "decay"])
@@ -78,7 +78,7 @@ def test_mamba3_without_its_three_ideas_is_mamba2() -> None:
     assert_close(cell.scan(x, start), other.output(o, other_z, update), FINE, "outputs")
 
 
-def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> None:
+def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence():
     """S_t = f_t S_{t-1} + (1 − f_t) (S_{t-1} + k_t v_tᵀ): no decay, writes of 1 − f_t."""
     cell = built("m2rnn", cuts=["tanh", "transition"])
     x, start = pair(cell)
@@ -92,7 +92,7 @@ def test_m2rnn_without_tanh_and_transition_is_a_gated_linear_recurrence() -> Non
         assert_close(cell.scan(x, start), cell.output(o, z, u), FINE, "outputs")
 
 
-def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
+def test_mamba2_is_retention_with_a_decay_that_reads_the_token():
     """Its state space duality: attention with decays exp(−A Σ Δ) between positions."""
     cell = built("mamba2", cuts=["convolution", "skip", "gate", "norm"], states=4)
     (x, _) = pair(cell)
@@ -109,7 +109,7 @@ def test_mamba2_is_retention_with_a_decay_that_reads_the_token() -> None:
     assert_close(scan(cell), expected, FINE, "attention form")
 
 
-def test_mamba_without_selection_is_a_convolution() -> None:
+def test_mamba_without_selection_is_a_convolution():
     """A linear time-invariant system: y = Σ_s kernel_{t−s} x_s, kernel_d = Σ_n C_n a_n^d Δ B_n."""
     cell = built("mamba", cuts=["delta", "b", "c", "convolution", "gate"])
     (x, _) = pair(cell)
@@ -123,7 +123,7 @@ def test_mamba_without_selection_is_a_convolution() -> None:
     assert_close(scan(cell), (y + w.skip * u) @ w.out.T, FINE, "convolution")
 
 
-def test_rwkv7_without_removal_is_gated_linear_attention() -> None:
+def test_rwkv7_without_removal_is_gated_linear_attention():
     cuts = ["removal", "token_shift", "rate", "bonus", "gate", "norm"]
     cell = built("rwkv7", heads=1, cuts=cuts)
     (x, _) = pair(cell)
@@ -137,7 +137,7 @@ def test_rwkv7_without_removal_is_gated_linear_attention() -> None:
     assert_close(scan(cell), torch.tril(scores) @ v @ w.out.T, FINE, "gated linear attention")
 
 
-def test_rwkv7_with_a_rate_of_beta_is_deltanet() -> None:
+def test_rwkv7_with_a_rate_of_beta_is_deltanet():
     """Without decay, with ξ = 1 and a = 1 it erases and writes under the same unit key."""
     cuts = ["decay", "rate", "removal_key", "token_shift", "bonus", "gate", "norm"]
     cell = built("rwkv7", cuts=cuts)
@@ -168,7 +168,7 @@ CASES: list[dict[str, Any]] = [
 
 @torch.no_grad()
 @pytest.mark.parametrize("fields", CASES, ids=str)
-def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> None:
+def test_cuts_and_options_compute_their_equations(fields):
     cell = make(**fields, width=12, length=11)
     disturb(cell)
     x = torch.randn(11, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -177,7 +177,7 @@ def test_cuts_and_options_compute_their_equations(fields: dict[str, Any]) -> Non
     assert_close(cell.scan(x[None], start)[0], expected, FINE, "outputs")
 
 
-def test_comba_starts_at_its_published_values() -> None:
+def test_comba_starts_at_its_published_values():
     w = make("comba", width=16).w
     assert (w.bias_b == 1).all()
     assert (w.skip == 1).all()

@@ -96,9 +96,7 @@ def run(config: Any, weights_: dict[str, Tensor]) -> Tensor:
     return outputs(cell)
 
 
-def test_every_pattern_computes_its_equation(
-    configs: list[Any], expected: tuple[Tensor, Tensor]
-) -> None:
+def test_every_pattern_computes_its_equation(configs, expected):
     all_weights = weights()
     results = {config: run(config, all_weights) for config in set(configs) - {None}}
     for config, states, mutations in zip(configs, expected[0], PATTERNS, strict=True):
@@ -106,23 +104,19 @@ def test_every_pattern_computes_its_equation(
             assert_close(results[config], states, FINE, f"outputs of {mutations}")
 
 
-def test_exactly_the_patterns_with_zero_state_are_errors(
-    configs: list[Any], expected: tuple[Tensor, Tensor]
-) -> None:
+def test_exactly_the_patterns_with_zero_state_are_errors(configs, expected):
     zero = expected[1].abs().amax((1, 2, 3)) == 0
     assert [config is None for config in configs] == zero.tolist()
 
 
-def test_configs_are_equal_exactly_if_functions_are_equal(
-    configs: list[Any], expected: tuple[Tensor, Tensor], blind: list[bool]
-) -> None:
+def test_configs_are_equal_exactly_if_functions_are_equal(configs, expected, blind):
     reading = [i for i, is_blind in enumerate(blind) if not is_blind]
     named = [configs[i] for i in reading]
     assert groups(expected[0][reading]) == [named.index(config) for config in named]
     assert (len(reading), len(set(named))) == (1024, 148)
 
 
-def test_numbers_and_names_give_equal_configs() -> None:
+def test_numbers_and_names_give_equal_configs():
     assert MGRU.Config(mutations=[4, 6]) == MGRU.Config(
         squash=Squash.SIGMOID, gate=Gate.CENTRED, output=Output.CENTRED
     )
@@ -132,7 +126,7 @@ def test_numbers_and_names_give_equal_configs() -> None:
 
 
 @pytest.mark.parametrize("length", [4, 6])
-def test_unused_entries_of_the_prior_get_no_gradient(length: int) -> None:
+def test_unused_entries_of_the_prior_get_no_gradient(length):
     carry = PriorCarry(WIDTH, length, prior=True)
     outputs = torch.randn(2, length - 1, WIDTH)
     state = torch.randn(2, WIDTH)

@@ -21,7 +21,7 @@ def weights(cell: Cell) -> dict[str, Tensor]:
     return {name.removeprefix("w."): w.detach() for name, w in cell.named_parameters()}
 
 
-def test_every_form_has_draws() -> None:
+def test_every_form_has_draws():
     assert set(FORMS) == set(DRAWS)
 
 
@@ -29,9 +29,7 @@ def test_every_form_has_draws() -> None:
 @pytest.mark.parametrize("name", FORMS)
 @settings(max_examples=8)
 @given(seed=st.integers(0, 2**20), width=st.sampled_from([8, 16, 24]))
-def test_outputs_are_those_of_the_reference_code(
-    name: str, *, disturbed: bool, seed: int, width: int
-) -> None:
+def test_outputs_are_those_of_the_reference_code(name, *, disturbed, seed, width):
     """From the start state of a model, with the initial weights and with others."""
     cell = make(name, width, T, seed)
     if disturbed:
@@ -170,13 +168,13 @@ DRAWS: dict[str, dict[str, Draw]] = {
 @pytest.mark.parametrize("name", DRAWS)
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**20))
-def test_initial_weights_are_those_of_the_reference_code(name: str, seed: int) -> None:
+def test_initial_weights_are_those_of_the_reference_code(name, seed):
     for weight, drawn in weights(make(name, E, T, seed)).items():
         usual = COMMON.get(weight) or within(drawn.shape[-1] ** -0.5)
         assert DRAWS[name].get(weight, usual)(drawn), f"{weight}: sd {drawn.std()}"
 
 
-def test_beta_max_without_beta_is_the_same_config() -> None:
+def test_beta_max_without_beta_is_the_same_config():
     for name in ("deltanet", "gated_deltanet"):
         one, two = (CELLS.parse({"name": name, "cuts": ["beta"], "beta_max": m}) for m in (1, 2))
         assert one == two

@@ -43,7 +43,7 @@ def agree(cell: Cell, count: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_cut(name: str) -> None:
+def test_every_cut(name):
     cells = variants(name)
     assert len(cells) > 3
     for cell in cells:
@@ -52,7 +52,7 @@ def test_every_cut(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("count", "length"), [(97, 1), (7, 19)])
-def test_odd_sizes(name: str, count: int, length: int) -> None:
+def test_odd_sizes(name, count, length):
     """Heads that do not divide the width are rounded up."""
     fields = {field.name for field in dataclasses.fields(CELLS[name].Config)}
     heads = {}
@@ -63,7 +63,7 @@ def test_odd_sizes(name: str, count: int, length: int) -> None:
 
 
 @pytest.mark.parametrize("name", [*DIAGONAL, "deltaproduct", "gla", "mamba", "rwkv7"])
-def test_long_sequences_of_large_inputs_are_finite_in_single_precision(name: str) -> None:
+def test_long_sequences_of_large_inputs_are_finite_in_single_precision(name):
     """Gates saturate at 0 and 1."""
     cell = make(name, width=8, length=512, cuts=sorted(SERIAL.get(name, set()))).float()
     x, start = data(cell, 2, 512)
@@ -72,7 +72,7 @@ def test_long_sequences_of_large_inputs_are_finite_in_single_precision(name: str
 
 
 @pytest.mark.parametrize("name", SERIAL)
-def test_a_cell_that_reads_its_state_has_no_parallel_scan(name: str) -> None:
+def test_a_cell_that_reads_its_state_has_no_parallel_scan(name):
     for left in SERIAL[name]:
         cell = make(name, cuts=sorted(SERIAL[name] - {left}))
         assert cell.fast_scan(*data(cell)) is None

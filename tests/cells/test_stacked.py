@@ -27,7 +27,7 @@ def states(
 
 
 @pytest.mark.parametrize("slope", [1.0, 4.0])
-def test_hm_lstm_computes_its_equation_in_every_case(slope: float) -> None:
+def test_hm_lstm_computes_its_equation_in_every_case(slope):
     cell = make("hm_lstm", depth=3, length=12, slope=slope)
     with torch.no_grad():
         for w in cell.layers[:-1]:
@@ -74,7 +74,7 @@ def test_hm_lstm_computes_its_equation_in_every_case(slope: float) -> None:
     assert cases == {(0, "flush"), (0, "update"), *middle, (2, "update"), (2, "copy")}
 
 
-def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid() -> None:
+def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid():
     s = torch.tensor([-3.0, -0.6, -0.1, 0.1, 0.6, 3.0], dtype=torch.float64, requires_grad=True)
     for slope in (1.0, 5.0):
         z = make("hm_lstm", slope=slope)._boundary(s)
@@ -87,7 +87,7 @@ def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid() -> None:
 ANNEALED = {"name": "hm_lstm", "anneal": 4}
 
 
-def test_the_slope_grows_linearly_to_five() -> None:
+def test_the_slope_grows_linearly_to_five():
     cell = make("hm_lstm", anneal=4).train()
     x, start = inputs(cell)
     slopes = []
@@ -100,7 +100,7 @@ def test_the_slope_grows_linearly_to_five() -> None:
     assert float(from_three.slope) == 3.5
 
 
-def test_only_training_scans_change_the_slope() -> None:
+def test_only_training_scans_change_the_slope():
     cell = make("hm_lstm", anneal=4)
     x, start = inputs(cell)
     cell.eval().scan(x, start)
@@ -112,19 +112,19 @@ def test_only_training_scans_change_the_slope() -> None:
     assert "scans" in cell.state_dict()  # so that a resumed training goes on
 
 
-def test_runs_with_an_annealed_slope_are_not_packed() -> None:
+def test_runs_with_an_annealed_slope_are_not_packed():
     assert "running statistics" in reason_not_packable(tiny("hm_lstm", cell=ANNEALED))
     assert reason_not_packable(tiny("hm_lstm")) == ""
 
 
-def test_a_slope_that_cannot_grow_is_an_error() -> None:
+def test_a_slope_that_cannot_grow_is_an_error():
     with pytest.raises(UserError, match="slope=5 cannot grow to 5 in anneal=3"):
         CELLS.parse({"name": "hm_lstm", "slope": 5.0, "anneal": 3})
     assert zoo.build(zoo.config("hm_lstm", cell=ANNEALED), Task(vocab=5, length=4)).cell.scans == 0
 
 
 @pytest.mark.parametrize("unit", GATES)
-def test_gated_feedback_computes_its_equation(unit: str) -> None:
+def test_gated_feedback_computes_its_equation(unit):
     cell = make("gated_feedback", unit=unit, depth=2)
     w = cell.w
     (x, start) = inputs(cell)
@@ -187,9 +187,7 @@ def grid_outputs(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
 @pytest.mark.parametrize("along", Along)
 @pytest.mark.parametrize("squash", Squash)
 @pytest.mark.parametrize(("tied", "priority"), [(False, False), (True, False), (False, True)])
-def test_a_grid_computes_its_equation(
-    along: Along, squash: Squash, *, tied: bool, priority: bool
-) -> None:
+def test_a_grid_computes_its_equation(along, squash, *, tied, priority):
     cell = make("grid_lstm", depth=3, along=along, squash=squash, tied=tied, priority=priority)
     x, start = inputs(cell)
     expected = torch.stack([grid_outputs(cell, *pair) for pair in zip(x, start, strict=True)])

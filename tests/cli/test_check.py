@@ -1,7 +1,5 @@
 """`lmzoo check`: the laws on a file of the user."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.docs.pages import ROOT, blocks
@@ -9,7 +7,7 @@ from tests.own_part_files import CELL
 from tests.own_part_files import own_parts as own_parts
 
 
-def test_an_own_cell_obeys_the_laws(own_parts: Path, lmzoo) -> None:
+def test_an_own_cell_obeys_the_laws(own_parts, lmzoo):
     code, out, err = lmzoo("check", own_parts / "own_mingru.py")
     *lines, last = out.splitlines()
     assert (code, err, last) == (0, "", f"{len(lines)} laws, 0 do not hold")
@@ -29,7 +27,7 @@ def test_an_own_cell_obeys_the_laws(own_parts: Path, lmzoo) -> None:
          ", gated=False in recurrent_lm: every parameter learns: cell.w.gate"),
     ],
 )  # fmt: skip
-def test_a_faulty_cell_is_detected(correct, fault, law, own_parts: Path, lmzoo) -> None:
+def test_a_faulty_cell_is_detected(correct, fault, law, own_parts, lmzoo):
     cell = CELL.replace(correct, fault)
     if "gated" in fault:
         cell = cell.replace("cuts: Cuts", "gated: bool = True\n        cuts: Cuts")
@@ -40,7 +38,7 @@ def test_a_faulty_cell_is_detected(correct, fault, law, own_parts: Path, lmzoo) 
     assert "holds" not in out.replace("not hold", "")
 
 
-def test_an_own_model_obeys_the_laws(own_parts: Path, lmzoo) -> None:
+def test_an_own_model_obeys_the_laws(own_parts, lmzoo):
     page = ROOT / "docs/tutorials/own_parts.md"
     model = next(block.code for block in blocks(page) if block.title == "bigram.py")
     (own_parts / "own_part.py").write_text(model)
@@ -49,6 +47,6 @@ def test_an_own_model_obeys_the_laws(own_parts: Path, lmzoo) -> None:
     assert "holds  model tutorial_bigram: advance equals next log prob" in out.splitlines()
 
 
-def test_a_file_without_parts_is_one_line(own_parts: Path, refused) -> None:
+def test_a_file_without_parts_is_one_line(own_parts, refused):
     for name in ("own_gate.py", "missing.py"):
         assert refused("check", own_parts / name)

@@ -54,14 +54,14 @@ def entries() -> Iterator[tuple[str, str, str, str]]:
             yield f"DLM{number}" if number else "", name, documents, kind
 
 
-def test_the_checklist_is_complete() -> None:
+def test_the_checklist_is_complete():
     ids = {row_id for row_id, *_ in entries() if row_id}
     missing = {36, 37, 38, 39, 42, 48, 49}  # numbers that S0 does not use
     assert ids == {f"DLM{n}" for n in range(1, 57) if n not in missing}
     assert len([*entries()]) == 104
 
 
-def test_every_entry_is_listed(lmzoo) -> None:
+def test_every_entry_is_listed(lmzoo):
     listed = {row["name"]: row for row in json.loads(lmzoo("list", "--json")[1])}
     wrong = []
     for row_id, name, documents, score in entries():

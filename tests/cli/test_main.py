@@ -23,7 +23,7 @@ finally:
 """
 
 
-def test_help_imports_neither_torch_nor_ray() -> None:
+def test_help_imports_neither_torch_nor_ray():
     for arguments in (["rank", "--help"], ["--help"]):
         script = MODULES_AFTER_HELP.format(argv=["lmzoo", *arguments])
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -31,7 +31,7 @@ def test_help_imports_neither_torch_nor_ray() -> None:
         assert done.stdout.splitlines()[-1] == "imported:"
 
 
-def test_help_lists_every_subcommand_in_its_panel(lmzoo) -> None:
+def test_help_lists_every_subcommand_in_its_panel(lmzoo):
     code, out, _ = lmzoo("--help")
     assert code == 0
     panels = re.findall(r"─ ([\w ]+) ─+╮\n(.*?)╰", out, re.DOTALL)
@@ -43,7 +43,7 @@ def test_help_lists_every_subcommand_in_its_panel(lmzoo) -> None:
     assert cut == []  # every summary fits its line
 
 
-def test_the_version_is_that_of_the_package(lmzoo) -> None:
+def test_the_version_is_that_of_the_package(lmzoo):
     assert lmzoo("--version") == (0, f"lmzoo {__version__}\n", "")
 
 
@@ -59,7 +59,7 @@ lmzoo.main()
 """
 
 
-def test_an_interrupt_while_a_study_imports_is_one_line() -> None:
+def test_an_interrupt_while_a_study_imports_is_one_line():
     words = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr) == (130, "stopped\n")
@@ -90,18 +90,18 @@ print([(old, new) for old, new in zip(before, state()) if old != new])
         ),
     ],
 )
-def test_an_import_changes_nothing_in_the_process(others, own) -> None:
+def test_an_import_changes_nothing_in_the_process(others, own):
     words = [sys.executable, "-c", UNCHANGED.format(others=others, own=own)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused) -> None:
+def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused):
     for words, hint in rows("cli/cases.toml", "refused"):
         assert hint in refused(*words), words
 
 
-def test_a_study_shows_all_its_options() -> None:
+def test_a_study_shows_all_its_options():
     done = subprocess.run(
         [sys.executable, "sweeps/gru_ablation.py", "--help"],
         capture_output=True, text=True, cwd=ROOT, check=True,

@@ -47,7 +47,7 @@ def parse_beam(line: str) -> tuple[float, str]:
     return float(number), text
 
 
-def test_a_vae_draws_its_latent_for_each_sentence(sample, runs) -> None:
+def test_a_vae_draws_its_latent_for_each_sentence(sample, runs):
     code, out, err = sample("gru_vae", "--count", 20)
     assert (code, "error" in err) == (0, False)
     assert len(out) == 20
@@ -60,7 +60,7 @@ def test_a_vae_draws_its_latent_for_each_sentence(sample, runs) -> None:
     assert set(test["report"]) >= {"KL", "active units", "bound of 64 samples"}
 
 
-def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> None:
+def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs):
     code, out, _ = sample("gru", "--beam", 9)
     assert code == 0
     beams = [parse_beam(line) for line in out]
@@ -75,7 +75,7 @@ def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs) -> 
     assert math.exp(number) == pytest.approx(1 / 4, abs=0.08)
 
 
-def test_one_beam_low_temperature_and_top_1_are_greedy(sample) -> None:
+def test_one_beam_low_temperature_and_top_1_are_greedy(sample):
     _, (best,), _ = sample("gru", "--beam", 1)
     assert sample("gru", "--greedy")[:2] == (0, [parse_beam(best)[1]])
     for options in (["--temperature", 0.01], ["--top", 1]):
@@ -83,14 +83,14 @@ def test_one_beam_low_temperature_and_top_1_are_greedy(sample) -> None:
         assert (code, out) == (0, [parse_beam(best)[1]] * 3)
 
 
-def test_sentences_begin_with_the_prefix(sample) -> None:
+def test_sentences_begin_with_the_prefix(sample):
     for options in (["--beam", 2], ["--greedy"], ["--temperature", 0.8]):
         code, out, _ = sample("gru", *options, "--prefix", "a dog")
         assert code == 0
         assert all("a dog " in line for line in out)
 
 
-def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs) -> None:
+def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs):
     for arguments, message in rows("cli/cases.toml", "no_sample"):
         assert message in refused("sample", *arguments, "--runs", runs)
 
@@ -112,13 +112,13 @@ def translators(tmp_path_factory):
     return {name: str(next((out / name).iterdir())) for name in ("seq2seq", "gru")}
 
 
-def test_the_source_is_translated(lmzoo, translators) -> None:
+def test_the_source_is_translated(lmzoo, translators):
     for source, target in (("eins", "one"), ("drei", "three"), ("vier vier", "four four")):
         code, out, _ = lmzoo("sample", translators["seq2seq"], "--greedy", "--source", source)
         assert (code, out) == (0, target + "\n")
 
 
-def test_a_source_is_encoded_as_in_the_corpus(translators) -> None:
+def test_a_source_is_encoded_as_in_the_corpus(translators):
     trained = load_run(Path(translators["seq2seq"]))
     tokens, lengths = trained.corpus.valid.sources
     for row, length in zip(tokens[:8], lengths[:8].tolist(), strict=True):
@@ -128,7 +128,7 @@ def test_a_source_is_encoded_as_in_the_corpus(translators) -> None:
         assert count.tolist() == [length]
 
 
-def test_one_source_can_have_several_answers(lmzoo, translators) -> None:
+def test_one_source_can_have_several_answers(lmzoo, translators):
     code, out, _ = lmzoo("sample", translators["seq2seq"], "--source", "zwei", "--beam", "3")
     beams = [line.split(maxsplit=1) for line in out.splitlines()]
     assert (code, len(beams)) == (0, 3)
@@ -143,7 +143,7 @@ def test_one_source_can_have_several_answers(lmzoo, translators) -> None:
     assert (code, out.count("→")) == (0, 2)
 
 
-def test_an_invalid_source_gives_one_line(refused, translators) -> None:
+def test_an_invalid_source_gives_one_line(refused, translators):
     long = "--source has 4 tokens; the limit of the sources of pairs is 3"
     for name, source, message in (
         ("seq2seq", "eins sieben", "'sieben' is not in the vocabulary of the sources of pairs"),

@@ -91,7 +91,7 @@ def test_the_weights_of_another_run_are_refused_in_one_line(refused, runs, tmp_p
     assert "belongs to run" in refused("score", copy, "a man runs")
 
 
-def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path) -> None:
+def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path):
     """On stderr, once for each text, so that results can be piped."""
     text = tmp_path / "text.txt"
     text.write_text("a man runs\na dog sits on the mat\ntwo men run\n" * 20)

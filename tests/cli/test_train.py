@@ -26,7 +26,7 @@ def options(tmp_path):
     return [*corpus, "--out", tmp_path / "runs", "--epochs", 1]
 
 
-def test_only_densities_have_a_perplexity() -> None:
+def test_only_densities_have_a_perplexity():
     # Two tokens with probability ½ each, and two with ⅛.
     test_losses = compute_losses(
         torch.tensor([2.0, 6.0]).double() * math.log(2), torch.tensor([2, 2])
@@ -42,13 +42,13 @@ def test_only_densities_have_a_perplexity() -> None:
     assert describe_score(leaking, test_losses) == "no perplexity: the model reads later tokens"
 
 
-def test_the_last_line_describes_the_score(lmzoo, options) -> None:
+def test_the_last_line_describes_the_score(lmzoo, options):
     code, out, _ = lmzoo("train", "word2vec_cbow", *options, "--set", "model.width=4")
     assert (code, "the training objective" in " ".join(out.split())) == (0, True)
     assert not re.search(r"perplexity \d", out)
 
 
-def test_a_long_epoch_says_how_far_it_is(lmzoo, options, monkeypatch) -> None:
+def test_a_long_epoch_says_how_far_it_is(lmzoo, options, monkeypatch):
     states = []
     seen = []
     add_record = Training.add_record
@@ -69,7 +69,7 @@ def test_a_long_epoch_says_how_far_it_is(lmzoo, options, monkeypatch) -> None:
     assert seen == [" 0.750 of 1 epochs"]
 
 
-def test_nce_reports_its_normaliser() -> None:
+def test_nce_reports_its_normaliser():
     model = tiny("nce").double()
     tokens, lengths = batch(model.task)
     with torch.no_grad():

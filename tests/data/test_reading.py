@@ -507,7 +507,7 @@ def test_a_gzip_file_that_unpacks_to_more_than_the_memory_is_refused(tmp_path, m
         (b"C++ 1+1=2 A+B-C x~{a} R&D; well-known", ""),
     ],
 )  # fmt: skip
-def test_what_looks_like_text_and_is_not_is_said(content, found, tmp_path) -> None:
+def test_what_looks_like_text_and_is_not_is_said(content, found, tmp_path):
     (tmp_path / "a.txt").write_bytes(content)
     reading = Reading()
     read_bytes(tmp_path / "a.txt", reading)

@@ -34,7 +34,7 @@ def run_page() -> Iterator[Run]:
         for page in TUTORIALS
     ],
 )
-def test_the_code_of_a_tutorial_runs(page: Path, run_page: Run, tmp_path: Path) -> None:
+def test_the_code_of_a_tutorial_runs(page, run_page, tmp_path):
     assert any(True for _ in blocks(page))
     printed = run_page(page, tmp_path)
     if page.name == "first_ablation.md":
@@ -44,9 +44,7 @@ def test_the_code_of_a_tutorial_runs(page: Path, run_page: Run, tmp_path: Path) 
 
 
 @ONE_PROCESS
-def test_the_first_python_block_of_the_readme_runs_and_a_failing_block_is_named(
-    run_page: Run, tmp_path: Path
-) -> None:
+def test_the_first_python_block_of_the_readme_runs_and_a_failing_block_is_named(run_page, tmp_path):
     first = next(block for block in blocks(ROOT / "README.md") if block.kind == "python")
     page = tmp_path / "page.md"
     page.write_text(f"```python\n{first.code}```\n\n```sh\nfalse\ntrue\n```\n")
@@ -67,7 +65,7 @@ def without_numbers(text: str) -> list[str]:
     return re.sub(r"-?\d+\.\d+", "#", text).splitlines()
 
 
-def test_the_notebook_has_its_outputs_and_names_no_folder_of_a_machine() -> None:
+def test_the_notebook_has_its_outputs_and_names_no_folder_of_a_machine():
     text = (ROOT / "docs/notebooks/first_steps.ipynb").read_text()
     cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
     silent = [cell["source"] for cell in cells if not cell["outputs"]]
@@ -78,7 +76,7 @@ def test_the_notebook_has_its_outputs_and_names_no_folder_of_a_machine() -> None
 
 
 @ONE_PROCESS
-def test_the_cells_of_the_notebook_run_in_order(run_page: Run, tmp_path: Path) -> None:
+def test_the_cells_of_the_notebook_run_in_order(run_page, tmp_path):
     cells = json.loads((ROOT / "docs/notebooks/first_steps.ipynb").read_text())["cells"]
     source = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(source) >= 6
@@ -94,9 +92,7 @@ def test_the_cells_of_the_notebook_run_in_order(run_page: Run, tmp_path: Path) -
     assert (tmp_path / "runs/carry-captions/study.json").exists()
 
 
-def test_the_block_of_the_page_about_texts_is_what_is_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_block_of_the_page_about_texts_is_what_is_printed(tmp_path, monkeypatch, capsys):
     page = ROOT / "docs/how/text.md"
     monkeypatch.chdir(tmp_path)
     exec(next(block.code for block in blocks(page) if block.kind == "python"))
@@ -104,12 +100,12 @@ def test_the_block_of_the_page_about_texts_is_what_is_printed(
     assert f"```\n{capsys.readouterr().out}```" in page.read_text()
 
 
-def test_the_readme_is_short() -> None:
+def test_the_readme_is_short():
     text = (ROOT / "README.md").read_text()
     assert (len(text.splitlines()) <= 100, len(text.split()) <= 700) == (True, True)
 
 
-def test_every_row_has_a_recorded_audit_that_it_passes() -> None:
+def test_every_row_has_a_recorded_audit_that_it_passes():
     recorded = json.loads((ROOT / "docs/results/audits.json").read_text())
     passes = {one["name"]: not one["faults"] for one in recorded if not one["variant"]}
     rows = {name for name in zoo.names() if zoo.row(name).model is not None}

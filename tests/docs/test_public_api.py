@@ -34,7 +34,7 @@ SHOWN = [
 HEAVY = {"torch", "ray", "optuna", "polars", "numpy", "typer", "rich"}
 
 
-def test_public_names_exist() -> None:
+def test_public_names_exist():
     missing = {
         f"{module}.{name}"
         for module, names in PUBLIC.items()
@@ -44,7 +44,7 @@ def test_public_names_exist() -> None:
     assert missing == set()
 
 
-def test_the_names_of_the_front_door_are_those_of_the_page_and_of_the_docstring() -> None:
+def test_the_names_of_the_front_door_are_those_of_the_page_and_of_the_docstring():
     names = sorted(lmzoo.__all__)
     assert names == sorted(PUBLIC["lmzoo"])
     shown = set(re.findall(r"lmzoo\.(\w+)", lmzoo.__doc__ or ""))
@@ -55,13 +55,13 @@ def test_the_names_of_the_front_door_are_those_of_the_page_and_of_the_docstring(
         _ = lmzoo.ranks  # type: ignore[attr-defined]
 
 
-def test_importing_the_front_door_imports_nothing_heavy() -> None:
+def test_importing_the_front_door_imports_nothing_heavy():
     code = "import sys, lmzoo; lmzoo.Study; print(*sorted(set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert HEAVY & set(done.stdout.split()) == set()
 
 
-def test_what_tutorials_studies_and_scripts_import_is_public() -> None:
+def test_what_tutorials_studies_and_scripts_import_is_public():
     used = defaultdict(set)
     for path in SHOWN:
         text = path.read_text()
@@ -75,7 +75,7 @@ def test_what_tutorials_studies_and_scripts_import_is_public() -> None:
     assert {module: names for module, names in private.items() if names} == {}
 
 
-def test_every_folder_is_on_the_page_of_layers() -> None:
+def test_every_folder_is_on_the_page_of_layers():
     page = (ROOT / "docs/how/layers.md").read_text()
     folders = {path.parent.name for path in (ROOT / "lmzoo").glob("*/__init__.py")}
     assert folders == set(re.findall(r"^\| `lmzoo\.(\w+)` \|", page, re.M)) - {"zoo", "decode"}
@@ -88,7 +88,7 @@ RESULTS = "".join(f"{v},{s},{1 + i + s / 100}\n" for i, v in enumerate("ab") for
 
 
 @pytest.mark.parametrize("module", ["lmzoo", "lmzoo.api"])
-def test_the_examples_of_a_docstring_run(module, tmp_path, monkeypatch, undisturbed) -> None:
+def test_the_examples_of_a_docstring_run(module, tmp_path, monkeypatch, undisturbed):
     whole = importlib.import_module("lmzoo.data.captions")
     drawn = whole.sample_captions
     few = lambda seed, split, count: drawn(seed, split, count // 40)  # noqa: E731
@@ -111,7 +111,7 @@ def test_the_examples_of_a_docstring_run(module, tmp_path, monkeypatch, undistur
             exec(code, names)
 
 
-def test_help_says_what_each_field_means() -> None:
+def test_help_says_what_each_field_means():
     classes = [getattr(lmzoo, name) for name in lmzoo.__all__]
     described = [own for own in classes if dataclasses.is_dataclass(own)]
     assert len(described) == 7

@@ -54,7 +54,7 @@ def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.ray
 @pytest.mark.timeout(1800)
 @pytest.mark.xdist_group("ray")
-def test_all_commands_work_in_order_in_one_folder(tmp_path: Path) -> None:
+def test_all_commands_work_in_order_in_one_folder(tmp_path):
     for name in ("sweeps", "Makefile", "pyproject.toml", "constraints.txt"):
         (tmp_path / name).symlink_to(ROOT / name)
     for name, text in FILES.items():
@@ -86,7 +86,7 @@ def test_all_commands_work_in_order_in_one_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command", sorted({c for c in commands() if "lmzoo " in c or "sweeps/" in c})
 )
-def test_the_options_of_a_command_exist(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_options_of_a_command_exist(command, monkeypatch):
     """A command line is parsed before `--help` is obeyed."""
     words = [*shlex.split(command), "--help"]
     if words[0] == "lmzoo":
@@ -99,5 +99,5 @@ def test_the_options_of_a_command_exist(command: str, monkeypatch: pytest.Monkey
     assert stop.value.code == 0
 
 
-def test_an_option_that_does_not_exist_is_seen() -> None:
+def test_an_option_that_does_not_exist_is_seen():
     assert run_lmzoo("list", "--families", "x", "--help") == 2

@@ -98,7 +98,7 @@ def trains(module: nn.Module, name: str, read=lambda output: output) -> None:
     ("row", "cell", "seen"),
     [("DLM46", "mgu", ("input", "state", "gate", "candidate")), ("gru", "gru", ("input", "state"))],
 )
-def test_every_cut_of_a_weight_that_the_zoo_names_is_found(row, cell, seen) -> None:
+def test_every_cut_of_a_weight_that_the_zoo_names_is_found(row, cell, seen):
     """Others are terms without a module, or parts of a bias; the GRU stacks three gates."""
     whole = Scored(row).eval()
     outputs = [cut_copy(whole, cut.name)(TOKENS) for cut in cuts(whole, TOKENS)]
@@ -121,7 +121,7 @@ LAYER = ("zero {}.self_attn", "zero {}.linear1", "zero {}.linear2", "identity {}
     ],
     ids=["layers", "heads", "LSTM", "GRU"],
 )
-def test_a_module_has_its_parts_and_trains_without_each(module: Own, expected: set[str]) -> None:
+def test_a_module_has_its_parts_and_trains_without_each(module, expected):
     found = spellings(module)
     assert expected <= found
     assert not any("linear1.weight[" in name for name in found)
@@ -130,7 +130,7 @@ def test_a_module_has_its_parts_and_trains_without_each(module: Own, expected: s
             trains(module, cut.name)
 
 
-def test_what_changes_nothing_or_is_the_same_function_is_listed_once() -> None:
+def test_what_changes_nothing_or_is_the_same_function_is_listed_once():
     own = Own(call=lambda m, x: m.none(m.b(m.layer(x)) + x), none=nn.Identity(), b=nn.Linear(8, 8))
     own.unused = nn.Linear(8, 8)
     found = cuts(own, TOKENS)
@@ -141,7 +141,7 @@ def test_what_changes_nothing_or_is_the_same_function_is_listed_once() -> None:
     assert not cut_copy(tied(), "hold readout.weight").embedding.weight.any(), "its second name"
 
 
-def test_cuts_on_which_a_module_fails_or_learns_nothing_are_left_out() -> None:
+def test_cuts_on_which_a_module_fails_or_learns_nothing_are_left_out():
     def refuses(module: Any, x: torch.Tensor) -> torch.Tensor:
         assert bool(x.any()), "no inputs"
         return x
@@ -158,7 +158,7 @@ def test_cuts_on_which_a_module_fails_or_learns_nothing_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("kind", ["GPT2", "Llama"])
-def test_a_model_of_transformers(kind: str) -> None:
+def test_a_model_of_transformers(kind):
     transformers = pytest.importorskip("transformers")
     sizes = dict(vocab_size=V, hidden_size=8, num_hidden_layers=2, num_attention_heads=2)
     if kind == "Llama":
@@ -193,7 +193,7 @@ class Overwrites(nn.Module):
         return x.mul_(x.detach().sigmoid())
 
 
-def test_the_identity_of_a_module_that_overwrites_its_input() -> None:
+def test_the_identity_of_a_module_that_overwrites_its_input():
     for layer in (nn.ReLU(inplace=True), Overwrites()):
         module = Own(layer, lambda m, x: m.layer(x + 1) + x)
         assert "identity layer" in spellings(module)
@@ -240,7 +240,7 @@ def normed(*args: Any, **options: Any) -> nn.Module:
         (Named, "identity layer"),
     ],
 )
-def test_modules_of_others_have_right_cuts(made: Any, name: str) -> None:
+def test_modules_of_others_have_right_cuts(made, name):
     module, before = made(), torch.get_rng_state()
     found = spellings(module)
     assert name in found
@@ -277,7 +277,7 @@ WRITES: Any = (loaded, functools.partial(loaded, assign=True), vector, emptied, 
 
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("part", ["", "[2/4]"])
-def test_what_is_held_is_zero_whatever_writes_it(write: Any, part: str) -> None:
+def test_what_is_held_is_zero_whatever_writes_it(write, part):
     pretrained = recurrent()
     name = f"hold layer.weight_hh_l0{part}"
     right = cut_copy(pretrained, name)(TOKENS)
@@ -289,7 +289,7 @@ def test_what_is_held_is_zero_whatever_writes_it(write: Any, part: str) -> None:
     assert name in module.lmzoo_cuts[0]
 
 
-def test_a_cut_of_compiled_code_that_ran_already_acts() -> None:
+def test_a_cut_of_compiled_code_that_ran_already_acts():
     module = torch.compile(Own(), backend="eager")
     module(TOKENS)
     apply_cut(module, "zero _orig_mod.layer")
@@ -314,7 +314,7 @@ CALLS: list[int] = []
         (lambda: Own().requires_grad_(False), "no parameter that is trained"),  # noqa: FBT003
     ],
 )
-def test_a_module_without_one_answer_is_refused_in_one_line(made: Any, message: str) -> None:
+def test_a_module_without_one_answer_is_refused_in_one_line(made, message):
     with pytest.raises(UserError, match=message) as error:
         cuts(made(), TOKENS)
     assert "\n" not in str(error.value)
@@ -333,6 +333,6 @@ def test_a_module_without_one_answer_is_refused_in_one_line(made: Any, message: 
     ],
 )
 @pytest.mark.filterwarnings("ignore")
-def test_a_cut_that_is_not_there_is_one_line(module: Own, name: str, message: str) -> None:
+def test_a_cut_that_is_not_there_is_one_line(module, name, message):
     with pytest.raises(UserError, match=message):
         cut_copy(module, name)(TOKENS)

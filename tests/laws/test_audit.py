@@ -34,7 +34,7 @@ def audit_toy(cls: type[Bigram]) -> Audit:
     return measure(model_subject(disturbed(toy(cls))))
 
 
-def test_a_valid_model_passes() -> None:
+def test_a_valid_model_passes():
     found = audit_toy(Bigram)
     assert found.faults == ()
     assert {name for name, value in found.deviations.items() if value is None} == {"again", "total"}
@@ -49,7 +49,7 @@ def test_a_valid_model_passes() -> None:
         (faults.DecodesFromFirstToken, "steps"),
     ],
 )
-def test_each_fault_is_detected_by_its_probe(cls: type[Bigram], probe: str) -> None:
+def test_each_fault_is_detected_by_its_probe(cls, probe):
     found = audit_toy(cls)
     deviation = found.deviations[probe]
     assert deviation is not None
@@ -59,7 +59,7 @@ def test_each_fault_is_detected_by_its_probe(cls: type[Bigram], probe: str) -> N
 
 @pytest.mark.parametrize("chunk", [4, 16, 64, 256])
 @pytest.mark.parametrize("leak", ["mean", "last", "own"])
-def test_a_chunk_that_leaks_is_detected_at_the_length_of_its_use(chunk: int, leak: str) -> None:
+def test_a_chunk_that_leaks_is_detected_at_the_length_of_its_use(chunk, leak):
     """Each complete chunk of inputs gives a summary to all its positions, or to its last."""
 
     class ReadsItsChunk(Bigram):
@@ -84,7 +84,7 @@ def test_a_chunk_that_leaks_is_detected_at_the_length_of_its_use(chunk: int, lea
     assert not found(chunk).faults  # no chunk is complete
 
 
-def test_nan_scores_are_a_fault() -> None:
+def test_nan_scores_are_a_fault():
     class Nan(Bigram):
         def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
             return self.table(tokens[:, :-1]) * torch.nan
@@ -92,7 +92,7 @@ def test_nan_scores_are_a_fault() -> None:
     assert audit_toy(Nan).deviations["itself"] == torch.inf
 
 
-def test_the_total_of_a_model_that_is_not_causal() -> None:
+def test_the_total_of_a_model_that_is_not_causal():
     class Unnormalised(faults.ScoresWithoutSoftmax):
         causal = False
 
@@ -100,7 +100,7 @@ def test_the_total_of_a_model_that_is_not_causal() -> None:
     assert Probes(model_subject(disturbed(toy(Unnormalised)))).total() > 1e-3
 
 
-def test_a_part_of_a_sum_must_not_exceed_one() -> None:
+def test_a_part_of_a_sum_must_not_exceed_one():
     """Of a large vocabulary, a sample of tokens is summed."""
 
     def normalised(tokens: Tensor, *_: Tensor, **mode: int) -> Tensor:
@@ -120,7 +120,7 @@ def sampled(names: Iterable[str], always: Collection[str]) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", sampled(row_names(), one_row_per_model()))
-def test_every_row_passes(name: str) -> None:
+def test_every_row_passes(name):
     result = audit(zoo.config(name), length=20)
     assert result.faults == ()
     is_density = zoo.row(name).score in (Score.EXACT, Score.CONDITIONAL)
@@ -139,13 +139,13 @@ OTHERS = {n for n in row_names() if with_published_norm(zoo.config(n)) is not No
 @pytest.mark.parametrize(
     "name", sampled(sorted(LEAKING | OTHERS), LEAKING | {*one_row_per_model()})
 )
-def test_every_published_leak_is_detected_and_declared(name: str) -> None:
+def test_every_published_leak_is_detected_and_declared(name):
     leaking = with_published_norm(zoo.config(name))
     assert leaking is not None
     assert audit(leaking).faults
     assert zoo.build(leaking, TASK).leaks
 
 
-def test_a_model_that_ignores_its_inputs_cannot_leak() -> None:
+def test_a_model_that_ignores_its_inputs_cannot_leak():
     blind = zoo.config("DLM46", norm="time_std", cell={"cuts": [0, 3]})
     assert audit(blind).faults == ()

@@ -137,7 +137,7 @@ def faults_of(model: nn.Module) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("kind", [*LAYERS, *EMBEDDINGS])
-def test_a_right_module_has_no_fault(kind: str) -> None:
+def test_a_right_module_has_no_fault(kind):
     assert faults_of(Layer(kind)) == ()
 
 
@@ -148,7 +148,7 @@ def test_a_right_module_has_no_fault(kind: str) -> None:
         ("set_transformer_causal", 9),  # a kink within 1e-7
     ],
 )
-def test_our_kernels_have_no_fault(row: str, length: int) -> None:
+def test_our_kernels_have_no_fault(row, length):
     width = {"width": 8}
     if length < T:
         width = {}
@@ -158,7 +158,7 @@ def test_our_kernels_have_no_fault(row: str, length: int) -> None:
 
 
 @pytest.mark.parametrize("row", ["hard_attention", "hm_lstm", "gru_ternary_vae"])
-def test_a_gradient_that_is_an_estimate_is_named(row: str) -> None:
+def test_a_gradient_that_is_an_estimate_is_named(row):
     found = audit(zoo.config(row, width=8), length=9, gradients=True)
     assert found.faults == ()
     assert max(found.gradients.values()) > 1
@@ -175,7 +175,7 @@ KERNELS: list[tuple[str, Any, str]] = [
 
 
 @cases("laws/cases.toml", "planted", "kind, fault, at")
-def test_a_planted_fault_of_a_foreign_layer_is_found(kind: str, fault: str, at: str) -> None:
+def test_a_planted_fault_of_a_foreign_layer_is_found(kind, fault, at):
     found = faults_of(Layer(kind, FAULTS[fault], at))
     assert found
     assert found[0].startswith("gradient: the backward pass of ")
@@ -200,14 +200,12 @@ def planted(function: Any, fault: Fault) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(("row", "function", "fault"), KERNELS)
-def test_a_planted_fault_of_a_kernel_is_found(
-    row: str, function: Any, fault: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_planted_fault_of_a_kernel_is_found(row, function, fault, monkeypatch):
     monkeypatch.setattr(function, "backward", staticmethod(planted(function, FAULTS[fault])))
     assert audit(zoo.config(row, width=8), length=18, gradients=True).wrong_gradients
 
 
-def test_sequences_in_one_row_and_lengths_are_compared() -> None:
+def test_sequences_in_one_row_and_lengths_are_compared():
     class Packed(Layer):
         """Sums over each sequence; with a fault, over the whole row in the backward pass."""
 
@@ -242,7 +240,7 @@ def test_sequences_in_one_row_and_lengths_are_compared() -> None:
     assert "different lengths" in faults_of(Ragged("gru", FAULTS["a hundredth"], "y"))[0]
 
 
-def test_a_model_without_trained_weights_has_no_gradient() -> None:
+def test_a_model_without_trained_weights_has_no_gradient():
     found = audit("ngram_count", length=9, gradients=True)
     assert (found.faults, found.gradients) == ((), {})
     assert found.notes == ("no parameter is trained: it has no gradient",)

@@ -65,14 +65,14 @@ def check_row(name: str, laws: Iterable[Law], fields: dict[str, Any]) -> None:
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("name", [*CELLS])
-def test_a_cell_obeys_the_laws_at_each_option(name: str) -> None:
+def test_a_cell_obeys_the_laws_at_each_option(name):
     one, both = part_cases(CELLS, name)
     assert faults([*one, *some(both, PAIRS)], check_cell) == {}
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("name", one_row_per_model())
-def test_a_row_obeys_the_laws_at_each_option(name: str) -> None:
+def test_a_row_obeys_the_laws_at_each_option(name):
     one, both = row_cases(name)
     assert faults(one, partial(check_row, name, OF_A_ROW)) == {}
     assert faults(some(both, 1), partial(check_row, name, ALL_OF_A_ROW)) == {}
@@ -80,7 +80,7 @@ def test_a_row_obeys_the_laws_at_each_option(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CELLS])
-def test_a_cell_obeys_the_laws_at_each_pair_of_options(name: str) -> None:
+def test_a_cell_obeys_the_laws_at_each_pair_of_options(name):
     one, both = part_cases(CELLS, name)
     assert faults(both, check_cell) == {}
     for _, config in one:
@@ -89,13 +89,13 @@ def test_a_cell_obeys_the_laws_at_each_pair_of_options(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", zoo.names())
-def test_a_row_obeys_the_laws_at_each_pair_of_options(name: str) -> None:
+def test_a_row_obeys_the_laws_at_each_pair_of_options(name):
     if zoo.row(name).model:
         one, both = row_cases(name)
         assert faults([*one, *both], partial(check_row, name, ALL_OF_A_ROW)) == {}
 
 
-def test_each_value_is_a_case() -> None:
+def test_each_value_is_a_case():
     fields: list[dict[str, Any]] = [config for _, config in part_cases(CELLS, "kda")[0]]
     assert {"name": "kda", "expand_v": 2} in fields
     assert {"name": "kda", "cuts": ["vector"]} in fields

@@ -4,7 +4,6 @@ import importlib.util
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -114,7 +113,7 @@ RIGHT: dict[str, Call] = {
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", RIGHT)
-def test_a_normalised_causal_model_passes(kind: str) -> None:
+def test_a_normalised_causal_model_passes(kind):
     model = RIGHT[kind]()
     found = lmzoo.audit(model, V, 20)
     assert (found.faults, found.notes) == ((), ())
@@ -136,7 +135,7 @@ def test_a_normalised_causal_model_passes(kind: str) -> None:
         (counts(always=True), "again"),
     ],
 )
-def test_a_fault_is_detected_by_its_probe(model: Call, probe: str) -> None:
+def test_a_fault_is_detected_by_its_probe(model, probe):
     found = lmzoo.audit(model, V)
     deviation: Any = found.deviations[probe]
     assert deviation > found.tolerance
@@ -150,14 +149,14 @@ def test_a_fault_is_detected_by_its_probe(model: Call, probe: str) -> None:
         (Normalised(nn.RReLU()), "not compared in training: its tokens decide how many random"),
     ],
 )
-def test_a_model_that_draws_random_numbers_is_named(model: Call, note: str) -> None:
+def test_a_model_that_draws_random_numbers_is_named(model, note):
     found = lmzoo.audit(model, V, 20)
     assert found.deviations["future"] == 0 or "evaluation" in note
     assert found.notes[0].startswith(note)
     assert (found.deviations["steps"] is None) == ("evaluation" in note)
 
 
-def test_the_weights_of_the_model_stay() -> None:
+def test_the_weights_of_the_model_stay():
     model = Net()
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
     assert lmzoo.audit(model, V, logits=True).faults == ()
@@ -165,7 +164,7 @@ def test_the_weights_of_the_model_stay() -> None:
     assert model.training
 
 
-def test_rows_and_models_of_the_zoo_are_subjects() -> None:
+def test_rows_and_models_of_the_zoo_are_subjects():
     built = lmzoo.build("rnn_lm", "iid", width=4)
     assert lmzoo.audit(built, length=9) == lmzoo.audit(built.module, length=9)
     for model in ("rnn_lm", built, lmzoo.zoo.config("ngram_count")):
@@ -189,7 +188,7 @@ def test_rows_and_models_of_the_zoo_are_subjects() -> None:
         (lambda tokens: uniform(tokens) * math.nan, V, "the model returns NaN"),
     ],
 )
-def test_a_wrong_model_is_an_error_of_one_line(model: Any, vocab: int | None, message: str) -> None:
+def test_a_wrong_model_is_an_error_of_one_line(model, vocab, message):
     with pytest.raises(UserError) as caught:
         lmzoo.audit(model, vocab)
     assert message in str(caught.value)
@@ -210,7 +209,7 @@ text = "gru"
 """
 
 
-def test_the_command_audits_a_file(tmp_path: Path, monkeypatch: Any, lmzoo: Any) -> None:
+def test_the_command_audits_a_file(tmp_path, monkeypatch, lmzoo):
     file = tmp_path / "audited_file.py"
     file.write_text(FILE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -241,7 +240,7 @@ def test_the_command_audits_a_file(tmp_path: Path, monkeypatch: Any, lmzoo: Any)
 @pytest.mark.skipif(
     importlib.util.find_spec("transformers") is None, reason="transformers is not installed"
 )
-def test_models_of_transformers_pass(tmp_path: Path, lmzoo: Any) -> None:
+def test_models_of_transformers_pass(tmp_path, lmzoo):
     import transformers  # pyright: ignore[reportMissingImports]
 
     sizes = {"vocab_size": V, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
@@ -255,7 +254,7 @@ def test_models_of_transformers_pass(tmp_path: Path, lmzoo: Any) -> None:
 
 
 @pytest.mark.parametrize("place", [70, 129, 200, 257, 297])
-def test_a_leak_beyond_the_usual_chunks_is_found(place: int) -> None:
+def test_a_leak_beyond_the_usual_chunks_is_found(place):
     def reads_later(_: Any, x: Tensor) -> Tensor:
         y = x.clone()
         y[:, place : place + 1] += x[:, place + 1 : place + 2].sum(1, keepdim=True)

@@ -3,5 +3,5 @@
 from tools.options import PAGE, page
 
 
-def test_the_page_lists_the_cases() -> None:
+def test_the_page_lists_the_cases():
     assert PAGE.read_text("utf-8") == page(), "python tools/options.py writes it"

@@ -15,7 +15,7 @@ def curve(
     return np.exp(logs[:, None] + common + noise * rng.standard_normal((len(SIZES), 4)))
 
 
-def test_a_power_law_without_noise_is_found_exactly() -> None:
+def test_a_power_law_without_noise_is_found_exactly():
     rng = np.random.default_rng(0)
     noisy = curve(0.1, 2.0, rng, noise=1e-9)
     [law] = fit_power_laws([SIZES], [noisy], [np.zeros(4)])
@@ -23,7 +23,7 @@ def test_a_power_law_without_noise_is_found_exactly() -> None:
     assert law.band(1e4)[0] == pytest.approx(np.exp(2.0) * 1e4**-0.1)
 
 
-def test_intervals_hold_the_truth_in_95_percent_of_studies() -> None:
+def test_intervals_hold_the_truth_in_95_percent_of_studies():
     rng = np.random.default_rng(1)
     held = {"exponent": 0, "band": 0, "ratio": 0}
     studies = 150

@@ -13,7 +13,7 @@ def best_rates(name: str) -> dict[str, str]:
     return {row[0]: row[-1] for row in table.rows}
 
 
-def test_the_best_rate_carries_with_mup_and_falls_without() -> None:
+def test_the_best_rate_carries_with_mup_and_falls_without():
     assert set(best_rates("widths_mup").values()) == {"0.07536"}
     found = best_rates("widths_standard")
     for cell, factor in {"tanh": 7.5, "GRU": 2.5, "minGRU": 2.5}.items():

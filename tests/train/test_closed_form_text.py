@@ -59,7 +59,7 @@ def reference_loss(order: int, part: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("chunk", [7, 2**16])
 @pytest.mark.parametrize("order", [1, 2, 4])
-def test_losses_are_those_of_one_sequence(order, chunk, monkeypatch) -> None:
+def test_losses_are_those_of_one_sequence(order, chunk, monkeypatch):
     monkeypatch.setattr(closed_form, "CHUNK", chunk)
     closed_form._ESTIMATES.clear()
     data = corpus()
@@ -72,13 +72,13 @@ def test_losses_are_those_of_one_sequence(order, chunk, monkeypatch) -> None:
     assert trained(order, other)[1]["valid_token"] == pytest.approx(record["valid_token"])
 
 
-def test_blocks_without_the_option_have_edges() -> None:
+def test_blocks_without_the_option_have_edges():
     assert trained(4, corpus(), stream=False)[1]["valid_token"] != pytest.approx(
         reference_loss(4, PARTS[1]), rel=1e-3
     )
 
 
-def test_the_order_is_that_of_the_least_validation_loss() -> None:
+def test_the_order_is_that_of_the_least_validation_loss():
     losses = {order: reference_loss(order, PARTS[1]) for order in range(1, MAX_ORDER + 1)}
     best = min(losses, key=losses.__getitem__)
     assert 1 < best < MAX_ORDER, "the text decides"
@@ -96,12 +96,12 @@ def test_the_order_is_that_of_the_least_validation_loss() -> None:
     assert torch.equal(again.log_prob(tokens, lengths), expected)
 
 
-def test_the_order_of_other_smoothing_is_not_chosen() -> None:
+def test_the_order_of_other_smoothing_is_not_chosen():
     with pytest.raises(UserError, match="order=0 chooses the order of kneser_ney"):
         zoo.config("ngram_count", order=0, smoothing="add_alpha")
 
 
-def test_tables_of_a_text_have_a_bigram_and_the_best_order() -> None:
+def test_tables_of_a_text_have_a_bigram_and_the_best_order():
     point = Point("gru", "gru")
     fields = [each.fields for each in baselines([point], corpus())]
     assert fields == [

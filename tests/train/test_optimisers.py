@@ -3,7 +3,6 @@
 import copy
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -62,7 +61,7 @@ def change(row: str, width: int, recipe: Recipe) -> float:
 
 @pytest.mark.parametrize("row", ROWS)
 @pytest.mark.parametrize("optimiser", ["adam", "muon"])
-def test_the_change_of_the_logits_does_not_grow_with_the_width(row: str, optimiser: str) -> None:
+def test_the_change_of_the_logits_does_not_grow_with_the_width(row, optimiser):
     recipes = [
         Recipe(optimiser=optimiser, lr=2e-3, clip=None, parametrisation=kind)
         for kind in ("mup", "standard")
@@ -73,7 +72,7 @@ def test_the_change_of_the_logits_does_not_grow_with_the_width(row: str, optimis
     assert standard[-1] > 2 * standard[0], standard
 
 
-def test_the_factors_of_a_model() -> None:
+def test_the_factors_of_a_model():
     recipe = Recipe(parametrisation="mup", base_width=16)
     model = zoo.build(zoo.config("modern_decoder", width=64), TASK)
     factors = rate_factors(recipe, model)
@@ -84,7 +83,7 @@ def test_the_factors_of_a_model() -> None:
     assert factors["blocks.0.down.weight"] == pytest.approx(units[1] / units[0])
 
 
-def test_a_pack_scores_with_the_scale_of_its_members_and_a_base_is_standard() -> None:
+def test_a_pack_scores_with_the_scale_of_its_members_and_a_base_is_standard():
     config = zoo.config("gru", width=32)
     wide = build_model(config, TASK, 0, Recipe(parametrisation="mup", base_width=8))
     assert wide.output_scale == template_model(wide).output_scale == 1 / 4
@@ -97,7 +96,7 @@ def test_a_pack_scores_with_the_scale_of_its_members_and_a_base_is_standard() ->
     torch.testing.assert_close(table, torch.full_like(table, 2.0))
 
 
-def test_a_loaded_run_scores_as_the_run_did(tmp_path) -> None:
+def test_a_loaded_run_scores_as_the_run_did(tmp_path):
     (tmp_path / "text.txt").write_text("a man runs\na dog sits\n" * 40)
     recipe = {"parametrisation": "mup", "base_width": 8, "batch": 16}
     model = lmzoo.build("gru", f"text:{tmp_path / 'text.txt'}", recipe=recipe, width=16)
@@ -108,14 +107,14 @@ def test_a_loaded_run_scores_as_the_run_did(tmp_path) -> None:
     assert again.test().token == model.test().token
 
 
-def test_models_without_a_tied_width_are_refused() -> None:
+def test_models_without_a_tied_width_are_refused():
     recipe = Recipe(parametrisation="mup")
     for row, words in (("DLM46", "emission=vector"), ("hmm", "no recurrent"), ("gpt", "spread")):
         with pytest.raises(UserError, match=words):
             build_model(zoo.config(row), TASK, 0, recipe)
 
 
-def test_counts_have_no_width_to_follow() -> None:
+def test_counts_have_no_width_to_follow():
     recipe = Recipe(parametrisation="mup")
     counts = build_model(zoo.config("ngram_count"), TASK, 0, recipe)
     assert rate_factors(recipe, counts) == {}
@@ -206,7 +205,7 @@ def torch_optimiser(name: Optimiser, parameters: list[torch.nn.Parameter]) -> to
 
 
 @pytest.mark.parametrize("name", [name for name in Optimiser if name is not Optimiser.MUON])
-def test_steps_equal_those_of_torch(name: Optimiser) -> None:
+def test_steps_equal_those_of_torch(name):
     actual, expected = new_parameters(), new_parameters()
     lr = 0.01 if name is Optimiser.SGD else 0.1
     recipe = Recipe(optimiser=name, lr=lr, weight_decay=0.1, beta2=0.95)
@@ -228,7 +227,7 @@ def test_steps_equal_those_of_torch(name: Optimiser) -> None:
     assert not torch.equal(actual[0], new_parameters()[0])
 
 
-def test_no_training_imports_the_compiler(tmp_path: Path) -> None:
+def test_no_training_imports_the_compiler(tmp_path):
     """Neither a new run, nor one that is resumed, a replayed pack, or counting parameters."""
     text = tmp_path / "text.txt"
     text.write_text("a man runs\na dog sits\n" * 40)
@@ -279,14 +278,14 @@ def polynomial(x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (3, 5), (4, 4), (2, 3, 6, 4)])
-def test_newton_schulz_acts_on_the_singular_values(shape: tuple[int, ...]) -> None:
+def test_newton_schulz_acts_on_the_singular_values(shape):
     x = torch.randn(shape, dtype=torch.float64)
     expected = torch.stack([polynomial(m) for m in x.view(-1, *shape[-2:])]).view(shape)
     assert_close(orthogonalise(x), expected, FINE, "O(x)")
     assert orthogonalise(torch.zeros(3, 2)).equal(torch.zeros(3, 2))
 
 
-def test_steps_are_those_of_the_equations() -> None:
+def test_steps_are_those_of_the_equations():
     model = tiny("gru", vocab=5).double()
     own, factors = roles(model), rate_factors(RECIPE, model)
     weights = {name: p.detach().clone() for name, p in model.named_parameters()}
@@ -313,7 +312,7 @@ def test_steps_are_those_of_the_equations() -> None:
             assert_close(p, weights[name], FINE, f"{name} after step {n}")
 
 
-def test_the_roles_of_parameters() -> None:
+def test_the_roles_of_parameters():
     model = zoo.build(zoo.config("mamba", tied=False, width=8), Task(vocab=5, length=4))
     found = roles(model)
     assert {name for name, role in found.items() if role == TABLES} == {
@@ -340,7 +339,7 @@ def test_the_roles_of_parameters() -> None:
         ({"rate_others": 0.0}, "rate_others"),
     ],
 )
-def test_what_a_group_cannot_have_is_refused(fields: dict, words: str) -> None:
+def test_what_a_group_cannot_have_is_refused(fields, words):
     with pytest.raises(UserError, match=words) as caught:
         from_dict(Recipe, fields)
     assert "\n" not in str(caught.value)

@@ -84,7 +84,7 @@ print(faults - before)
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="no mallopt")
-def test_freed_blocks_are_reused() -> None:
+def test_freed_blocks_are_reused():
     """Counts page faults."""
     command = [sys.executable, "-c", SCRIPT]
     kept, freed = (int(subprocess.check_output([*command, *own])) for own in (["retain"], []))

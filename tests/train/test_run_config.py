@@ -109,7 +109,7 @@ def test_git_runs_once_per_process(monkeypatch):
     assert calls == [versions.ROOT, Path.cwd()]
 
 
-def test_the_products_of_an_lstm_are_those_of_its_equations() -> None:
+def test_the_products_of_an_lstm_are_those_of_its_equations():
     """Four gates read x and h, and a tied softmax has V logits."""
     vocab, width = 30, 8
     task = Task(vocab=vocab, length=12, ends=True)
@@ -118,7 +118,7 @@ def test_the_products_of_an_lstm_are_those_of_its_equations() -> None:
 
 
 @pytest.mark.parametrize(("row", "grows"), [("gru", False), ("transformer_decoder", True)])
-def test_attention_costs_more_at_a_greater_length_and_a_finite_state_does_not(row, grows) -> None:
+def test_attention_costs_more_at_a_greater_length_and_a_finite_state_does_not(row, grows):
     tasks = [Task(vocab=30, length=length, ends=True) for length in (25, 60)]
     short, long = (matrix_flops(zoo.build(zoo.config(row, width=8), own), own) for own in tasks)
     assert (short < long) is grows

@@ -158,21 +158,21 @@ def assert_same_direction(actual: Tensor, expected: Tensor) -> None:
     assert cosine.item() == pytest.approx(1, abs=1e-10)
 
 
-def test_clipping_keeps_the_direction(corpus: Corpus) -> None:
+def test_clipping_keeps_the_direction(corpus):
     before, after = step_gradients(corpus, None)[0], step_gradients(corpus, BELOW)[0]
     assert before.norm() > 2 * BELOW
     assert after.norm().item() == pytest.approx(BELOW, rel=1e-3)
     assert_same_direction(after, before)
 
 
-def test_a_threshold_that_is_never_reached_changes_no_bit(corpus: Corpus) -> None:
+def test_a_threshold_that_is_never_reached_changes_no_bit(corpus):
     unclipped, clipped = step_gradients(corpus, None), step_gradients(corpus, ABOVE)
     assert len(unclipped) > 2
     assert max(gradient.norm() for gradient in unclipped) < ABOVE
     assert all(a.equal(b) for a, b in zip(unclipped, clipped, strict=True))
 
 
-def test_each_number_is_clipped_by_its_value_before_the_norm(corpus: Corpus) -> None:
+def test_each_number_is_clipped_by_its_value_before_the_norm(corpus):
     """In the first step, because the later ones start from other weights."""
     before, most = step_gradients(corpus, None)[0], 0.01
     after = step_gradients(corpus, None, most)[0]

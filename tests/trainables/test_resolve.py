@@ -141,7 +141,7 @@ ROWS = (Point("LSTM", "DLM26"), Point("GRU", "DLM44"))
 WHOLE = (Point("MGRU", "DLM47"), Point("cut", "DLM47", {"cell": {"name": "mgru", "mutations": 4}}))
 
 
-def test_a_setting_that_replaces_what_points_compare_is_refused() -> None:
+def test_a_setting_that_replaces_what_points_compare_is_refused():
     sizes = (Point("E=8", "DLM46", {"width": 8}), Point("E=16", "DLM46"))
     for points, path, label in [
         (CUTS, "model.cell", "'cut 4'"),
@@ -154,7 +154,7 @@ def test_a_setting_that_replaces_what_points_compare_is_refused() -> None:
             check_settings(Study(name="toy", question="?", points=points), {path: 1})
 
 
-def test_other_settings_are_accepted() -> None:
+def test_other_settings_are_accepted():
     cuts = ("model.width", "model.norm", "recipe.lr", "corpus.cell", "model.cellar")
     for points, paths in (
         (CUTS, cuts),
@@ -231,13 +231,13 @@ BUDGET = 5000
 
 
 @pytest.mark.parametrize("name", ["rnn_lm", "chain_slot_ngram", "transformer_decoder"])
-def test_the_width_is_the_largest_within_the_budget(name: str) -> None:
+def test_the_width_is_the_largest_within_the_budget(name):
     fitted = fit_width(zoo.config(name), TASK, BUDGET)
     wider = zoo.config(name, width=fitted.width + 1)  # type: ignore[attr-defined]
     assert count_parameters(fitted, TASK) <= BUDGET < count_parameters(wider, TASK)
 
 
-def test_the_width_of_a_wrapped_model_is_fitted_and_one_without_a_width_is_unchanged() -> None:
+def test_the_width_of_a_wrapped_model_is_fitted_and_one_without_a_width_is_unchanged():
     fitted = fit_width(zoo.config("backward_lm"), TASK, BUDGET)
     wider = zoo.config("backward_lm", reader={"width": fitted.reader.width + 1})  # type: ignore[attr-defined]
     assert count_parameters(fitted, TASK) <= BUDGET < count_parameters(wider, TASK)
@@ -245,14 +245,14 @@ def test_the_width_of_a_wrapped_model_is_fitted_and_one_without_a_width_is_uncha
         assert fit_width(zoo.config(name), TASK, 10) == zoo.config(name)
 
 
-def test_a_budget_that_no_width_has_is_refused() -> None:
+def test_a_budget_that_no_width_has_is_refused():
     with pytest.raises(UserError, match="recurrent_lm has more than 50 parameters at width 2"):
         fit_width(zoo.config("rnn_lm"), TASK, 50)
     with pytest.raises(UserError, match="recurrent_lm has less than 1,000,000,000,000 parameters"):
         fit_width(zoo.config("rnn_lm"), TASK, 10**12)
 
 
-def test_the_name_of_a_store_is_readable_short_and_of_one_file() -> None:
+def test_the_name_of_a_store_is_readable_short_and_of_one_file():
     assert store_name("toy", {"name": "captions", "split": "a"}, "012345") == "toy-captions"
     slugs = {
         "data/My Sentences.txt.gz": "my_sentences",
@@ -265,7 +265,7 @@ def test_the_name_of_a_store_is_readable_short_and_of_one_file() -> None:
         assert name.split("-") == ["toy", "text", *([slug] if slug else []), "012345"]
 
 
-def test_a_text_has_one_store_whatever_its_path_is(tmp_path) -> None:
+def test_a_text_has_one_store_whatever_its_path_is(tmp_path):
     def store(path: str, fingerprint: str = "0123456789", study: str = "toy") -> Path:
         return store_folder(tmp_path, study, {"name": "text", "path": path}, fingerprint)
 
