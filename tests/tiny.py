@@ -1,12 +1,14 @@
 """Tiny models and their data (`lmzoo/laws/tiny.py`)."""
 
 from hypothesis import settings
+from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.laws.tiny import CLOSE as CLOSE
 from lmzoo.laws.tiny import FINE as FINE
 from lmzoo.laws.tiny import SAME as SAME
 from lmzoo.laws.tiny import TINY_SIZES as TINY_SIZES
+from lmzoo.laws.tiny import assert_close as assert_close
 from lmzoo.laws.tiny import batch as batch
 from lmzoo.laws.tiny import default_source as default_source
 from lmzoo.laws.tiny import every_sequence as every_sequence
@@ -34,3 +36,13 @@ def one_row_per_model() -> list[str]:
         else:
             rows[model] = rows.get(model, name)
     return list(rows.values())
+
+
+def assert_equal_double(actual: Tensor, expected: Tensor) -> None:
+    """Assert that both are equal up to the rounding of double precision."""
+    assert_close(actual, expected, FINE, "value")
+
+
+def assert_equal_single(actual: Tensor, expected: Tensor) -> None:
+    """Assert that both are equal up to the rounding of single precision."""
+    assert_close(actual, expected, CLOSE, "value")

@@ -17,7 +17,7 @@ NUMBERS = st.integers() | st.floats(-1e9, 1e9)
 
 @quick
 @given(NUMBERS, NUMBERS, st.booleans())
-def test_two_bounds_give_a_range(low, high, log):  # noqa: FBT001
+def test_two_bounds_give_a_range(low, high, log):
     kind = IntRange if isinstance(low, int) and isinstance(high, int) else FloatRange
     text = f"{low!r}:{high!r}" + ":log" * log
     if low < high and (low > 0 or not log):
@@ -65,7 +65,7 @@ def test_every_bound_of_a_search_range_is_a_valid_value():
 
 @quick
 @given(st.floats(0, 1), st.booleans())
-def test_near_bound_means_within_two_percent_of_the_range(share, log):  # noqa: FBT001
+def test_near_bound_means_within_two_percent_of_the_range(share, log):
     range_ = FloatRange(1e-4, 1e-1, log=log)
     value = 10 ** (-4 + 3 * share) if log else 1e-4 + share * (1e-1 - 1e-4)
     distance = min(share, 1 - share)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from lmzoo.blocks.attention import Attention
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.laws.tiny import assert_close
-from tests.tiny import CLOSE
+from tests.tiny import CLOSE, assert_equal_single
 
 T = 5
 E = 8
@@ -49,8 +49,8 @@ def test_it_equals_torchs_module_with_the_same_weights(heads, masked):
     expected, weights = as_torch(ours)(
         x, memory, memory, attn_mask=attn_mask, average_attn_weights=False
     )
-    assert_close(ours(x, memory, mask), expected, CLOSE, "output")
-    assert_close(ours.logits(x, memory, mask).softmax(-1), weights, CLOSE, "weights")
+    assert_equal_single(ours(x, memory, mask), expected)
+    assert_equal_single(ours.logits(x, memory, mask).softmax(-1), weights)
 
 
 @torch.no_grad()
@@ -76,7 +76,7 @@ def test_the_norm_of_a_normalised_vector_has_no_effect(normed, part, changes):
     after = rescale(attention(normed=normed), part, 7.0)(x, memory)
     assert bool((after - before).abs().max() > 1e-3) is changes
     if not changes:
-        assert_close(after, before, CLOSE, "output")
+        assert_equal_single(after, before)
 
 
 def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
@@ -88,11 +88,11 @@ def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
     values = ours.value(x).unflatten(-1, (4, -1)).transpose(1, 2)
     best = values.gather(2, logits.argmax(-1, keepdim=True).expand_as(values))
     output = ours(x, x, mask)
-    assert_close(output, best.transpose(1, 2).flatten(2), CLOSE, "hard attention")
+    assert_equal_single(output, best.transpose(1, 2).flatten(2))
     weight = ours.query.weight
     mean = (logits.softmax(-1) @ values).sum()
     expected = torch.autograd.grad(mean, weight, retain_graph=True)[0]
-    assert_close(torch.autograd.grad(output.sum(), weight)[0], expected, CLOSE, "gradient")
+    assert_equal_single(torch.autograd.grad(output.sum(), weight)[0], expected)
 
 
 @pytest.mark.parametrize("pick", ["mean", "argmax"])
@@ -108,7 +108,7 @@ def test_dropout_acts_on_the_weights_in_training_only(pick):
     is_kept, is_nothing = ((output - y).abs().amax(-1) < CLOSE for y in (kept, nothing))
     assert (is_kept ^ is_nothing).all()
     assert 60 < is_kept.sum() < 140
-    assert_close(ours.eval()(x, memory), ours.output(ours.value(memory)), CLOSE, "in evaluation")
+    assert_equal_single(ours.eval()(x, memory), ours.output(ours.value(memory)))
 
 
 def test_the_width_need_not_be_divisible_by_the_heads():

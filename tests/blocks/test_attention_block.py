@@ -12,7 +12,7 @@ from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.laws.tiny import assert_close
 from lmzoo.models.set_transformer_causal import InducedAttention
 from tests.blocks.test_attention import E, T, as_torch, inputs
-from tests.tiny import CLOSE
+from tests.tiny import CLOSE, assert_equal_single
 
 MEMORY = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]], dtype=torch.bool)
 """Which of three vectors of a memory each sequence has."""
@@ -62,12 +62,12 @@ def test_layers_equal_torchs(norm_position, activation):
     mask = causal_mask(T)
     ours = block(norm_position=norm_position, activation=activation)
     expected = as_layer(ours, activation)(x, src_mask=~mask)
-    assert_close(ours(x, mask=mask), expected, CLOSE, "layer")
+    assert_equal_single(ours(x, mask=mask), expected)
     ours = block(CrossBlock, norm_position=norm_position, activation=activation)
     theirs = as_layer(ours, activation)
     expected = theirs(x, memory, tgt_mask=~mask, memory_key_padding_mask=~MEMORY)
     actual = ours(x, memory, MEMORY[:, None].expand(-1, T, -1))
-    assert_close(actual, expected, CLOSE, "layer of a decoder")
+    assert_equal_single(actual, expected)
 
 
 def test_a_memory_is_not_normalised():
@@ -76,7 +76,7 @@ def test_a_memory_is_not_normalised():
     memory = inputs(3, 2, E, seed=2)
     h = x + ours.attention(ours.attention_norm(x), memory)
     expected = h + ours.feed_forward(ours.feed_forward_norm(h))
-    assert_close(ours(x, memory), expected, CLOSE, "layer with a memory")
+    assert_equal_single(ours(x, memory), expected)
 
 
 def test_dropout_does_not_act_on_the_residual():

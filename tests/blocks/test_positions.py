@@ -8,7 +8,7 @@ import torch
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
 from lmzoo.laws.tiny import assert_close
-from tests.tiny import CLOSE, FINE
+from tests.tiny import FINE, assert_equal_single
 
 T = 6
 E = 8
@@ -35,7 +35,7 @@ def test_sinusoids_follow_the_published_formula(width):
 
 def test_added_positions_scale_the_vectors_by_sqrt_width():
     expected = E**0.5 * X + sinusoids(T, E).float()
-    assert_close(encoding(Positions.ADD)(X), expected, CLOSE, "sum")
+    assert_equal_single(encoding(Positions.ADD)(X), expected)
 
 
 def test_concat_with_identity_weights_equals_add():
@@ -45,7 +45,7 @@ def test_concat_with_identity_weights_equals_add():
     concat.fold.load_state_dict(
         {"weight": torch.cat([identity, identity], dim=1), "bias": torch.zeros(E)}
     )
-    assert_close(concat(X), encoding(Positions.ADD)(X), CLOSE, "folded")
+    assert_equal_single(concat(X), encoding(Positions.ADD)(X))
 
 
 def test_learned_positions_are_one_vector_per_position():

@@ -9,7 +9,7 @@ from lmzoo.blocks.unique import embed_unique, unique_rows
 from lmzoo.contract import LanguageModel
 from lmzoo.laws.tiny import assert_close, log_prob, loss
 from lmzoo.train.pack_recorder import _is_integer_index
-from tests.tiny import CLOSE, batch, tiny
+from tests.tiny import CLOSE, assert_equal_single, batch, tiny
 
 VOCAB = 30
 WAITS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
@@ -76,7 +76,7 @@ def test_a_repeated_batch_has_the_same_scores_and_gradients(name):
     tokens, lengths = batch(model.task)
     expected = log_prob(model, tokens, lengths).repeat(10, 1)
     scores = log_prob(model, tokens.repeat(10, 1), lengths.repeat(10))
-    assert_close(scores, expected, CLOSE, "scores")
+    assert_equal_single(scores, expected)
     single = gradients(model, 1)
     repeated = gradients(model, 10)
     for parameter, gradient in single.items():

@@ -1,7 +1,8 @@
 """The forward passes of the reference codes, step by step, from the weights of a cell.
 
 Each function follows the layers of the code that the cell's docstring names: its convolutions,
-norms, scales and start states. Inputs are (T, E), weights are those of `cell.w` by name.
+norms, scales and start states. Inputs are (T, E), weights are those of `cell.w` by name. The
+letters are those of the equation in the cell's docstring; n counts heads.
 """
 
 import math
@@ -13,10 +14,17 @@ from torch import Tensor, nn
 
 from lmzoo.cells.base import Cell
 
-W = dict[str, Tensor]
-Form = Callable[[Cell, W, Tensor], Tensor]
-FORMS: dict[str, Form] = {}
 F = nn.functional
+
+
+class Named(dict):
+    """The weights of a cell by name, read as `w.q` or as `w["q"]`."""
+
+    __getattr__ = dict.__getitem__
+
+
+Form = Callable[[Cell, Named, Tensor], Tensor]
+FORMS: dict[str, Form] = {}
 
 
 def form(function: Form) -> Form:
@@ -26,8 +34,10 @@ def form(function: Form) -> Form:
 
 def conv(x: Tensor, taps: Tensor, bias: Tensor | None = None) -> Tensor:
     """A causal depthwise convolution as torch has it, and SiLU."""
-    padded = F.pad(x.T[None], (taps.shape[1] - 1, 0))
-    return F.silu(F.conv1d(padded, taps[:, None], bias, groups=len(taps))[0].T)
+    channels, width = taps.shape
+    padded = F.pad(x.T[None], (width - 1, 0))
+    mixed = F.conv1d(padded, taps[:, None], bias, groups=channels)
+    return F.silu(mixed[0].T)
 
 
 def rms(x: Tensor, scales: Tensor | None = None) -> Tensor:
@@ -38,51 +48,56 @@ def heads(x: Tensor, n: int) -> Tensor:
     return x.view(len(x), n, -1)
 
 
-def decays(w: W, logits: Tensor) -> Tensor:
-    rate = w["log_rate"].exp()
-    delta = F.softplus(logits + w["bias_alpha"])
-    return torch.exp(-rate.repeat_interleave(delta.shape[-1] // len(rate)) * delta)
+def outer(k: Tensor, v: Tensor) -> Tensor:
+    """Return k vᵀ of every head, (n, K, V)."""
+    return k[..., :, None] * v[..., None, :]
 
 
-def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
+def read(state: Tensor, q: Tensor) -> Tensor:
+    """Return q S of every head, (n, V)."""
+    return torch.einsum("nkv,nk->nv", state, q)
+
+
+def decays(w: Named, logits: Tensor) -> Tensor:
+    """Return exp(−rate Δ); a head has one rate for all of its channels."""
+    rate = w.log_rate.exp()
+    delta = F.softplus(logits + w.bias_alpha)
+    channels = delta.shape[-1] // len(rate)
+    return torch.exp(-rate.repeat_interleave(channels) * delta)
+
+
+SWISH = ("gated_deltanet", "deltaproduct")
+"""Cells with the delta rule whose output gate is SiLU; that of the others is a sigmoid."""
+DELTA = ("deltanet", *SWISH, "kda", "comba")
+
+
+def delta_rule(cell: Any, w: Named, x: Tensor) -> Tensor:
     """The cells with the delta rule, and their cuts; α decays before the first step of a token.
 
     The feedback of Comba reads the state before, as `naive_chunk_comba` and both kernels of
     flash-linear-attention do.
     """
     n = cell.heads
-    c = cell.config
+    cuts = cell.config.cuts
     steps = cell.substeps
     size = len(x)
-    mixed = x @ torch.cat([w["q"], w["k"], w["v"]]).T
-    if "conv" in w:
-        mixed = conv(mixed, w["conv"])
-    else:
-        mixed = F.silu(mixed)
-    q, k, v = mixed.split([len(w[name]) for name in "qkv"], dim=1)
-    q = heads(q, n)
-    k = k.view(size, steps, n, -1)
-    v = v.view(size, steps, n, -1)
+    q, k, v = delta_projections(cell, w, x)
     strength = x.new_ones(n)
     if "bias_b" in w:
-        strength = torch.sigmoid(w["bias_b"])
+        strength = torch.sigmoid(w.bias_b)
     if "skip" in w:
-        q = q - (w["skip"] * strength)[:, None] * k[:, 0]
-    if "unit" not in c.cuts:
-        q, k = (u / torch.sqrt(u.pow(2).sum(-1, keepdim=True) + 1e-6) for u in (q, k))
+        skip = w.skip * strength
+        q = q - skip[:, None] * k[:, 0]
+    if "unit" not in cuts:
+        q = unit(q)
+        k = unit(k)
     feedback = strength
-    if getattr(c, "unit_feedback", False):
+    if getattr(cell.config, "unit_feedback", False):
         feedback = x.new_ones(n)
-    alpha = x.new_ones(size, n, 1)
-    if "alpha" in w:
-        logits = x @ w["alpha"].T
-        if "up_alpha" in w:
-            logits = logits @ w["up_alpha"].T
-        alpha = decays(w, logits).view(size, n, -1)
+    alpha = delta_decays(cell, w, x)
+    rates = x.new_ones(())
     if "beta" in w:
-        rates = torch.sigmoid(x @ w["beta"].T) * c.beta_max
-    else:
-        rates = x.new_ones(())
+        rates = torch.sigmoid(x @ w.beta.T) * cell.config.beta_max
     beta = rates.expand(size, steps * n).view(size, steps, n)
     state = x.new_zeros(n, cell.keys, cell.values)
     outputs = []
@@ -90,237 +105,316 @@ def delta_rule(cell: Any, w: W, x: Tensor) -> Tensor:
         before = state
         state = alpha[t][..., None] * state
         for i in range(steps):
-            read = state
-            if cell.name == "comba" and "splr" not in c.cuts:
-                read = before
-            known = torch.einsum("nkv,nk->nv", read, feedback[:, None] * k[t, i])
-            if "delta" in c.cuts:
+            remembered = state
+            if cell.name == "comba" and "splr" not in cuts:
+                remembered = before
+            known = read(remembered, feedback[:, None] * k[t, i])
+            if "delta" in cuts:
                 known = 0
             error = beta[t, i][:, None] * (v[t, i] - known)
-            state = state + torch.einsum("nk,nv->nkv", k[t, i], error)
-        outputs.append(torch.einsum("nkv,nk->nv", state, q[t] * cell.keys**-0.5))
-    o = torch.stack(outputs)
-    o = (rms(o, w["norm"]) if "norm" in w else o).flatten(1)
-    if "gate" in w:
-        gate = x @ w["gate"].T
-        if "up_gate" in w:
-            gate = gate @ w["up_gate"].T + w["bias_gate"]
-        o = o * (F.silu(gate) if cell.name in SWISH else torch.sigmoid(gate))
-    return o @ w["out"].T
+            state = state + outer(k[t, i], error)
+        query = q[t] * cell.keys**-0.5
+        outputs.append(read(state, query))
+    return delta_output(cell, w, x, torch.stack(outputs))
 
 
-SWISH = ("gated_deltanet", "deltaproduct")
-DELTA = ("deltanet", *SWISH, "kda", "comba")
 FORMS |= dict.fromkeys(DELTA, delta_rule)
+
+
+def delta_projections(cell: Any, w: Named, x: Tensor) -> list[Tensor]:
+    """Return queries (T, n, K), and keys and values of every step, (T, steps, n, ..)."""
+    mixed = x @ torch.cat([w.q, w.k, w.v]).T
+    if "conv" in w:
+        mixed = conv(mixed, w.conv)
+    else:
+        mixed = F.silu(mixed)
+    q, k, v = mixed.split([len(w.q), len(w.k), len(w.v)], dim=1)
+    shape = (len(x), cell.substeps, cell.heads, -1)
+    return [heads(q, cell.heads), k.view(shape), v.view(shape)]
+
+
+def delta_decays(cell: Any, w: Named, x: Tensor) -> Tensor:
+    if "alpha" not in w:
+        return x.new_ones(len(x), cell.heads, 1)
+    logits = x @ w.alpha.T
+    if "up_alpha" in w:
+        logits = logits @ w.up_alpha.T
+    return heads(decays(w, logits), cell.heads)
+
+
+def delta_output(cell: Any, w: Named, x: Tensor, o: Tensor) -> Tensor:
+    """Return the norm, the output gate and the last matrix of what was read."""
+    if "norm" in w:
+        o = rms(o, w.norm)
+    o = o.flatten(1)
+    if "gate" in w:
+        gate = x @ w.gate.T
+        if "up_gate" in w:
+            gate = gate @ w.up_gate.T + w.bias_gate
+        activation = torch.sigmoid
+        if cell.name in SWISH:
+            activation = F.silu
+        o = o * activation(gate)
+    return o @ w.out.T
+
+
+def unit(u: Tensor) -> Tensor:
+    squares = u.square().sum(-1, keepdim=True)
+    return u / torch.sqrt(squares + 1e-6)
 
 
 def sums_of_pairs(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
     """Return q_t S_t / √K of S_t = Diag(decay_t) S_{t-1} + k_t v_tᵀ, for heads (T, n, K)."""
+    scale = q.shape[-1] ** -0.5
     state = 0
     outputs = []
     for t in range(len(q)):
-        state = decay[t][..., None] * state + k[t][..., None] * v[t][:, None]
-        outputs.append((q[t][..., None] * state).sum(1) * q.shape[-1] ** -0.5)
+        state = decay[t][..., None] * state + outer(k[t], v[t])
+        outputs.append(read(state, q[t]) * scale)
     return torch.stack(outputs)
 
 
 @form
-def gla(cell: Any, w: W, x: Tensor) -> Tensor:
-    q, k, v = (heads(x @ w[name].T, cell.heads) for name in "qkv")
-    decay = F.logsigmoid(x @ w["low"].T @ w["alpha"].T + w["bias_alpha"]) / 16
-    decay = heads(decay.exp(), cell.heads)
-    o = rms(sums_of_pairs(q, k, v, decay), w["norm"]).flatten(1)
-    return (o * F.silu(x @ w["gate"].T)) @ w["out"].T
+def gla(cell: Any, w: Named, x: Tensor) -> Tensor:
+    n = cell.heads
+    q = heads(x @ w.q.T, n)
+    k = heads(x @ w.k.T, n)
+    v = heads(x @ w.v.T, n)
+    low_rank = x @ w.low.T @ w.alpha.T
+    log_decay = F.logsigmoid(low_rank + w.bias_alpha) / 16
+    decay = heads(log_decay.exp(), n)
+    summed = sums_of_pairs(q, k, v, decay)
+    o = rms(summed, w.norm).flatten(1)
+    gate = F.silu(x @ w.gate.T)
+    return (o * gate) @ w.out.T
 
 
 @form
-def retention(cell: Any, w: W, x: Tensor) -> Tensor:
+def retention(cell: Any, w: Named, x: Tensor) -> Tensor:
     """The parallel form, with the mask of torchscale; its divisors cancel in the norm."""
     n = cell.heads
     k_dim = cell.keys
     steps = torch.arange(len(x), dtype=x.dtype)
-    angle = 1 / 10000 ** torch.linspace(0, 1, k_dim // 2, dtype=x.dtype)
-    sin, cos = (f(steps[:, None] * angle)[:, None] for f in (torch.sin, torch.cos))
+    exponents = torch.linspace(0, 1, k_dim // 2, dtype=x.dtype)
+    angles = steps[:, None] / 10000**exponents
+    sin = angles.sin()[:, None]
+    cos = angles.cos()[:, None]
 
     def shifted(u: Tensor) -> Tensor:
-        a, b = heads(u, n).chunk(2, dim=-1)  # torchscale has the pairs side by side
+        # torchscale has the pairs side by side
+        a, b = heads(u, n).chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1)
 
-    q = shifted(x @ w["q"].T)
-    k = shifted(x @ w["k"].T * k_dim**-0.5)
-    v = heads(x @ w["v"].T, n)
+    q = shifted(x @ w.q.T)
+    k = shifted(x @ w.k.T * k_dim**-0.5)
+    v = heads(x @ w.v.T, n)
     gamma = 1 - 2.0 ** (-5 - torch.arange(n, dtype=x.dtype))
     lag = steps[:, None] - steps
-    mask = torch.where(lag >= 0, gamma[:, None, None] ** lag.clamp_min(0), 0.0)
+    decay = gamma[:, None, None] ** lag.clamp_min(0)
+    mask = torch.where(lag >= 0, decay, 0.0)
     o = torch.einsum("tnk,snk,nts,snv->tnv", q, k, mask, v)
-    return (F.silu(x @ w["gate"].T) * rms(o).flatten(1)) @ w["out"].T
+    gate = F.silu(x @ w.gate.T)
+    return (gate * rms(o).flatten(1)) @ w.out.T
 
 
 @form
-def mamba(cell: Any, w: W, u: Tensor) -> Tensor:
-    x = conv(u @ w["x"].T, w["conv"], w["bias_conv"])
-    delta = F.softplus(x @ w["low_delta"].T @ w["delta"].T + w["bias_delta"])
-    b = x @ w["b"].T
-    c = x @ w["c"].T
-    a = -w["log_rate"].exp().view(cell.keys, -1).T
+def mamba(cell: Any, w: Named, u: Tensor) -> Tensor:
+    x = conv(u @ w.x.T, w.conv, w.bias_conv)
+    low_rank = x @ w.low_delta.T @ w.delta.T
+    delta = F.softplus(low_rank + w.bias_delta)
+    b = x @ w.b.T
+    c = x @ w.c.T
+    a = -w.log_rate.exp().view(cell.keys, -1).T
     state = 0
     outputs = []
     for t in range(len(x)):
-        state = torch.exp(delta[t][:, None] * a) * state + (delta[t] * x[t])[:, None] * b[t]
-        outputs.append(state @ c[t] + w["skip"] * x[t])
-    return (torch.stack(outputs) * F.silu(u @ w["gate"].T)) @ w["out"].T
+        decay = torch.exp(delta[t][:, None] * a)
+        state = decay * state + outer(delta[t] * x[t], b[t])
+        outputs.append(state @ c[t] + w.skip * x[t])
+    gate = F.silu(u @ w.gate.T)
+    return (torch.stack(outputs) * gate) @ w.out.T
 
 
 @form
-def mamba2(cell: Any, w: W, u: Tensor) -> Tensor:
+def mamba2(cell: Any, w: Named, u: Tensor) -> Tensor:
     n = cell.heads
     states = cell.keys
-    mixed = conv(u @ torch.cat([w["x"], w["b"], w["c"]]).T, w["conv"], w["bias_conv"])
-    x, b, c = mixed.split([len(w["x"]), states, states], dim=1)
-    delta = F.softplus(u @ w["delta"].T + w["bias_delta"])
+    projected = u @ torch.cat([w.x, w.b, w.c]).T
+    mixed = conv(projected, w.conv, w.bias_conv)
+    x, b, c = mixed.split([len(w.x), states, states], dim=1)
+    delta = F.softplus(u @ w.delta.T + w.bias_delta)
+    decay = torch.exp(-w.log_rate.exp() * delta)
     x = heads(x, n)
     state = 0
     outputs = []
     for t in range(len(u)):
-        decay = torch.exp(-w["log_rate"].exp() * delta[t])
         written = torch.einsum("n,np,s->nps", delta[t], x[t], b[t])
-        state = decay[:, None, None] * state + written
-        outputs.append(state @ c[t] + w["skip"][:, None] * x[t])
-    gated = torch.stack(outputs).flatten(1) * F.silu(u @ w["gate"].T)
-    return rms(gated, w["norm"]) @ w["out"].T
+        state = decay[t][:, None, None] * state + written
+        outputs.append(state @ c[t] + w.skip[:, None] * x[t])
+    gate = F.silu(u @ w.gate.T)
+    gated = torch.stack(outputs).flatten(1) * gate
+    return rms(gated, w.norm) @ w.out.T
 
 
 @form
-def mamba3(cell: Any, w: W, u: Tensor) -> Tensor:
+def mamba3(cell: Any, w: Named, u: Tensor) -> Tensor:
     """In the frame that turns with the state: S itself is turned back by each angle."""
     n = cell.heads
     states = cell.keys
-    x = heads(u @ w["x"].T, n)
-    delta = F.softplus(u @ w["delta"].T + w["bias_delta"])
-    rate = F.softplus(u @ w["rate"].T).clamp_min(1e-4)
-    new = torch.sigmoid(u @ w["trap"].T)
-    b = rms(u @ w["b"].T, w["norm_b"])[:, None] + w["bias_b"]
-    c = rms(u @ w["c"].T, w["norm_c"])[:, None] + w["bias_c"]
-    angle = math.pi * delta[..., None] * torch.tanh(u @ w["angle"].T)[:, None]
+    x = heads(u @ w.x.T, n)
+    delta = F.softplus(u @ w.delta.T + w.bias_delta)
+    rate = F.softplus(u @ w.rate.T).clamp_min(1e-4)
+    decay = torch.exp(-rate * delta)
+    new = torch.sigmoid(u @ w.trap.T)
+    b = rms(u @ w.b.T, w.norm_b)[:, None] + w.bias_b
+    c = rms(u @ w.c.T, w.norm_c)[:, None] + w.bias_c
+    turn = torch.tanh(u @ w.angle.T)[:, None]
+    angle = math.pi * delta[..., None] * turn
     state = u.new_zeros(n, states, cell.values)
     outputs = []
     for t in range(len(u)):
+        # The trapezoid adds a share of the token before, which decays and turns with the state.
         if t:
             left = (1 - new[t]) * delta[t]
-            state = state + torch.einsum("n,nk,nv->nkv", left, b[t - 1], x[t - 1])
-        pairs = state[:, : states // 2].mT.unflatten(-1, (-1, 2)).contiguous()
-        pairs = torch.view_as_complex(pairs)
-        pairs = torch.view_as_real(pairs * torch.exp(-1j * angle[t][:, None]))
-        state = torch.cat([pairs.flatten(-2).mT, state[:, states // 2 :]], dim=1)
-        state = torch.exp(-rate[t] * delta[t])[:, None, None] * state
-        state = state + torch.einsum("n,nk,nv->nkv", new[t] * delta[t], b[t], x[t])
-        outputs.append(torch.einsum("nkv,nk->nv", state, c[t]) + w["skip"][:, None] * x[t])
-    return (torch.stack(outputs).flatten(1) * F.silu(u @ w["gate"].T)) @ w["out"].T
+            state = state + left[:, None, None] * outer(b[t - 1], x[t - 1])
+        state = decay[t][:, None, None] * turned_back(state, angle[t])
+        right = new[t] * delta[t]
+        state = state + right[:, None, None] * outer(b[t], x[t])
+        outputs.append(read(state, c[t]) + w.skip[:, None] * x[t])
+    gate = F.silu(u @ w.gate.T)
+    return (torch.stack(outputs).flatten(1) * gate) @ w.out.T
+
+
+def turned_back(state: Tensor, angle: Tensor) -> Tensor:
+    """Turn pairs of the first half of the states (n, K, V) by −angle."""
+    turning, resting = state.chunk(2, dim=1)
+    pairs = turning.mT.unflatten(-1, (-1, 2)).contiguous()
+    turn = torch.exp(-1j * angle[:, None])
+    turned = torch.view_as_real(torch.view_as_complex(pairs) * turn)
+    return torch.cat([turned.flatten(-2).mT, resting], dim=1)
 
 
 @form
-def m2rnn(cell: Any, w: W, x: Tensor) -> Tensor:
+def m2rnn(cell: Any, w: Named, x: Tensor) -> Tensor:
     n = cell.heads
     size = cell.config.keys
-    mixed = conv(x @ torch.cat([w["q"], w["k"], w["v"]]).T, w["conv"])
-    q, k, v = mixed.split([size, size, len(w["v"])], dim=1)
-    f = torch.exp(-w["log_rate"].exp() * F.softplus(x @ w["f"].T + w["bias_f"]))
+    projected = x @ torch.cat([w.q, w.k, w.v]).T
+    mixed = conv(projected, w.conv)
+    q, k, v = mixed.split([size, size, len(w.v)], dim=1)
+    delta = F.softplus(x @ w.f.T + w.bias_f)
+    f = torch.exp(-w.log_rate.exp() * delta)
     state = x.new_zeros(n, size, cell.values)
     outputs = []
     for t in range(len(x)):
-        new = torch.einsum("nkv,nvu->nku", state, w["mix"])
-        new = torch.tanh(new + torch.einsum("k,nv->nkv", k[t], v[t].view(n, -1)))
+        mixed_state = torch.einsum("nkv,nvu->nku", state, w.mix)
+        written = torch.einsum("k,nv->nkv", k[t], v[t].view(n, -1))
+        new = torch.tanh(mixed_state + written)
         state = torch.lerp(new, state, f[t][:, None, None])
-        outputs.append((q[t] @ state).flatten() + w["skip"] * v[t])
-    return rms(torch.stack(outputs) * F.silu(x @ w["gate"].T), w["norm"]) @ w["out"].T
+        outputs.append((q[t] @ state).flatten() + w.skip * v[t])
+    gate = F.silu(x @ w.gate.T)
+    return rms(torch.stack(outputs) * gate, w.norm) @ w.out.T
 
 
 @form
-def rwkv7(cell: Any, w: W, x: Tensor) -> Tensor:
+def rwkv7(cell: Any, w: Named, x: Tensor) -> Tensor:
     n = cell.heads
-    mu = w["mu"].view(6, -1)
-    shifted = F.pad(x, (0, 0, 1, -1)) - x
-    xr, xw, xk, xv, xa, xg = (x + shifted * mu[i] for i in range(6))
-    r = xr @ w["r"].T
-    k = xk @ w["k"].T
-    v = xv @ w["v"].T
-    log_w = -math.exp(-0.5) * torch.sigmoid(torch.tanh(xw @ w["w1"].T) @ w["w2"].T + w["bias_w"])
-    a = torch.sigmoid(xa @ w["a1"].T @ w["a2"].T + w["bias_a"])
-    g = torch.sigmoid(xg @ w["g1"].T) @ w["g2"].T
-    kk = F.normalize(heads(k * w["xi"], n), dim=-1)
-    k = k + k * (a - 1) * w["alpha"]
-    r, k, v, a, decay = (heads(u, n) for u in (r, k, v, a, log_w.exp()))
+    before = F.pad(x, (0, 0, 1, -1))
+    xr, xw, xk, xv, xa, xg = (x + (before - x) * mu for mu in w.mu.view(6, -1))
+    v = heads(xv @ w.v.T, n)
+    r = heads(xr @ w.r.T, n)
+    decay_logits = torch.tanh(xw @ w.w1.T) @ w.w2.T + w.bias_w
+    log_decay = -math.exp(-0.5) * torch.sigmoid(decay_logits)
+    decay = heads(log_decay.exp(), n)
+    rate = torch.sigmoid(xa @ w.a1.T @ w.a2.T + w.bias_a)
+    gate = torch.sigmoid(xg @ w.g1.T) @ w.g2.T
+    key = xk @ w.k.T
+    removal_key = F.normalize(heads(key * w.xi, n), dim=-1)
+    k = heads(key + key * (rate - 1) * w.alpha, n)
+    a = heads(rate, n)
     state = x.new_zeros(n, cell.keys, cell.keys)
     outputs = []
     for t in range(len(x)):
-        removed = torch.einsum("nkv,nk->nv", state, -kk[t])
-        state = decay[t][..., None] * state + (kk[t] * a[t])[..., None] * removed[:, None]
-        state = state + k[t][..., None] * v[t][:, None]
-        outputs.append((r[t][..., None] * state).sum(1))
-    o = F.group_norm(
-        torch.stack(outputs).flatten(1), n, w["norm"], w["bias_norm"], cell.keys * 1e-5
-    )
-    bonus = (r * k * heads(w["rho"][None], n)).sum(-1, keepdim=True) * v
-    return ((o + bonus.flatten(1)) * g) @ w["out"].T
+        removed = read(state, -removal_key[t])
+        state = decay[t][..., None] * state
+        state = state + outer(removal_key[t] * a[t], removed)
+        state = state + outer(k[t], v[t])
+        outputs.append(read(state, r[t]))
+    flat = torch.stack(outputs).flatten(1)
+    o = F.group_norm(flat, n, w.norm, w.bias_norm, eps=cell.keys * 1e-5)
+    match = r * k * heads(w.rho[None], n)
+    bonus = match.sum(-1, keepdim=True) * v
+    return ((o + bonus.flatten(1)) * gate) @ w.out.T
 
 
 @form
-def hgrn2(cell: Any, w: W, x: Tensor) -> Tensor:
+def hgrn2(cell: Any, w: Named, x: Tensor) -> Tensor:
     n = cell.config.heads
-    bound = torch.sigmoid(w["bound"])
-    g = torch.logaddexp(bound.log(), torch.log1p(-bound) + F.logsigmoid(x @ w["xf"]))
-    q = heads(F.silu(x @ w["xq"]), n)
-    k = heads(1 - g.exp(), n)
-    v = heads(x @ w["xv"], n)
-    o = sums_of_pairs(q, k, v, decay=heads(g.exp(), n))
-    return rms(o.flatten(1), w["norm"]) @ w["out"]
+    bound = torch.sigmoid(w.bound)
+    above = torch.log1p(-bound) + F.logsigmoid(x @ w.xf)
+    decay = torch.logaddexp(bound.log(), above).exp()
+    q = heads(F.silu(x @ w.xq), n)
+    k = heads(1 - decay, n)
+    v = heads(x @ w.xv, n)
+    o = sums_of_pairs(q, k, v, heads(decay, n))
+    return rms(o.flatten(1), w.norm) @ w.out
 
 
 @form
-def mlstm(cell: Any, w: W, x: Tensor) -> Tensor:
+def mlstm(cell: Any, w: Named, x: Tensor) -> Tensor:
     """The parallel form of `parallel_stabilized_simple`, without its ε."""
     n = cell.heads
     steps = len(x)
-    u = x @ w["u"].T
-    a = conv(u, w["conv"], w["bias_conv"])
+    u = x @ w.u.T
+    a = conv(u, w.conv, w.bias_conv)
 
-    def headwise(v: Tensor, blocks: Tensor) -> Tensor:
-        return torch.einsum("thd,hod->tho", v.view(steps, len(blocks), -1), blocks).flatten(1)
+    def blockwise(v: Tensor, blocks: Tensor) -> Tensor:
+        parts = heads(v, len(blocks))
+        return torch.einsum("thd,hod->tho", parts, blocks).flatten(1)
 
-    q = headwise(a, w["q"])
-    k = headwise(a, w["k"])
-    v = headwise(u, w["v"])
-    read = torch.cat([q, k, v], dim=1)
-    log_i = (read @ w["i"].T + w["bias_i"]).T
-    log_f = F.logsigmoid(read @ w["f"].T + w["bias_f"]).T.cumsum(1)
+    q = blockwise(a, w.q)
+    k = blockwise(a, w.k)
+    v = blockwise(u, w.v)
+    qkv = torch.cat([q, k, v], dim=1)
+    log_i = (qkv @ w.i.T + w.bias_i).T
+    log_f = F.logsigmoid(qkv @ w.f.T + w.bias_f).T.cumsum(1)
     later = torch.ones(steps, steps, dtype=torch.bool).triu(1)
-    d = (log_f[:, :, None] - log_f[:, None] + log_i[:, None]).masked_fill(later, -torch.inf)
+    log_decay = log_f[:, :, None] - log_f[:, None]
+    d = (log_decay + log_i[:, None]).masked_fill(later, -torch.inf)
     top = d.amax(-1, keepdim=True)
     q, k, v = (heads(part, n).transpose(0, 1) for part in (q, k, v))
-    c = q @ (k.mT / math.sqrt(k.shape[-1])) * (d - top).exp()
-    h = (c / torch.maximum(c.sum(-1, keepdim=True).abs(), (-top).exp())) @ v
-    h = F.group_norm(h.transpose(0, 1).flatten(1), n, w["norm"], eps=1e-5)
-    return ((h + w["skip"] * a) * F.silu(x @ w["o"].T)) @ w["out"].T
+    scores = q @ k.mT / math.sqrt(k.shape[-1])
+    c = scores * (d - top).exp()
+    total = c.sum(-1, keepdim=True).abs()
+    h = (c / torch.maximum(total, (-top).exp())) @ v
+    flat = h.transpose(0, 1).flatten(1)
+    normed = F.group_norm(flat, n, w.norm, eps=1e-5)
+    gate = F.silu(x @ w.o.T)
+    return ((normed + w.skip * a) * gate) @ w.out.T
 
 
 @form
-def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
+def slstm(cell: Any, w: Named, x: Tensor) -> Tensor:
     n = cell.heads
 
-    def headwise(v: Tensor, blocks: Tensor) -> Tensor:
+    def headwise(v: Tensor, kind: str, gate: str) -> Tensor:
+        blocks = w[kind + gate]
         if blocks.dim() != 3:
             blocks = blocks[None]
-        return torch.einsum("...hd,hdo->...ho", v.unflatten(-1, (n, -1)), blocks).flatten(-2)
+        parts = v.unflatten(-1, (n, -1))
+        return torch.einsum("...hd,hdo->...ho", parts, blocks).flatten(-2)
 
-    a = conv(x, w["conv"], w["bias_conv"])
-    inputs = {gate: headwise(a if gate in "if" else x, w[f"x{gate}"]) for gate in "ifzo"}
+    a = conv(x, w.conv, w.bias_conv)
+    sources = {"i": a, "f": a, "z": x, "o": x}
+    inputs = {gate: headwise(source, "x", gate) for gate, source in sources.items()}
+
+    def logit(gate: str, t: int, y: Tensor) -> Tensor:
+        total = inputs[gate][t] + headwise(y, "h", gate)
+        return total + w.get(f"b{gate}", 0)
+
     y = c = normaliser = m = torch.zeros_like(x[0])
     outputs = []
     for t in range(len(x)):
-        i, f, z, o = (
-            inputs[gate][t] + headwise(y, w[f"h{gate}"]) + w.get(f"b{gate}", torch.zeros(()))
-            for gate in "ifzo"
-        )
+        i, f, z, o = (logit(gate, t, y) for gate in "ifzo")
         forgotten = m + F.logsigmoid(f)
         m = i
         if t != 0:
@@ -331,49 +425,58 @@ def slstm(cell: Any, w: W, x: Tensor) -> Tensor:
         normaliser = kept * normaliser + written
         y = torch.sigmoid(o) * c / normaliser
         outputs.append(y)
-    return F.group_norm(torch.stack(outputs), n, w["norm"], eps=1e-5)
+    return F.group_norm(torch.stack(outputs), n, w.norm, eps=1e-5)
 
 
 @form
-def rg_lru(cell: Any, w: W, x: Tensor) -> Tensor:
-    r = torch.sigmoid(x @ w["wa"] + w["ba"])
-    i = torch.sigmoid(x @ w["wx"] + w["bx"])
-    log_a = -8 * r * F.softplus(w["decay"])
+def rg_lru(cell: Any, w: Named, x: Tensor) -> Tensor:
+    r = torch.sigmoid(x @ w.wa + w.ba)
+    i = torch.sigmoid(x @ w.wx + w.bx)
+    log_a = -8 * r * F.softplus(w.decay)
     multiplier = torch.sqrt(1 - torch.exp(2 * log_a))
     multiplier[0] = 1  # `reset` at position 0
+    written = x * i * multiplier
     h = torch.zeros_like(x[0])
     outputs = []
     for t in range(len(x)):
-        h = torch.exp(log_a[t]) * h + x[t] * i[t] * multiplier[t]
+        h = torch.exp(log_a[t]) * h + written[t]
         outputs.append(h)
     return torch.stack(outputs)
 
 
 def in_logarithms(gate: Tensor, hidden: Tensor) -> Tensor:
     """Return h_t = σ(−gate_t) h_{t-1} + σ(gate_t) g_t, by `heinsen_associative_scan_log`."""
-    log_g = torch.where(hidden >= 0, (F.relu(hidden) + 0.5).log(), -F.softplus(-hidden))
-    total = (-F.softplus(gate)).cumsum(0)
-    return (total + (-F.softplus(-gate) + log_g - total).logcumsumexp(0)).exp()
+    positive = (F.relu(hidden) + 0.5).log()
+    log_g = torch.where(hidden >= 0, positive, -F.softplus(-hidden))
+    log_write = -F.softplus(-gate)
+    log_keep = (-F.softplus(gate)).cumsum(0)
+    log_sum = (log_write + log_g - log_keep).logcumsumexp(0)
+    return (log_keep + log_sum).exp()
 
 
 @form
-def min_gru(cell: Any, w: W, x: Tensor) -> Tensor:
-    return in_logarithms(x @ w["xz"] + w["bz"], x @ w["xh"] + w["bh"])
+def min_gru(cell: Any, w: Named, x: Tensor) -> Tensor:
+    gate = x @ w.xz + w.bz
+    return in_logarithms(gate, x @ w.xh + w.bh)
 
 
 @form
-def min_lstm(cell: Any, w: W, x: Tensor) -> Tensor:
-    f, i, hidden = (x @ w[f"x{gate}"] + w[f"b{gate}"] for gate in "fih")
-    return in_logarithms(F.softplus(-f) - F.softplus(-i), hidden)
+def min_lstm(cell: Any, w: Named, x: Tensor) -> Tensor:
+    f = x @ w.xf + w.bf
+    i = x @ w.xi + w.bi
+    gate = F.softplus(-f) - F.softplus(-i)
+    return in_logarithms(gate, x @ w.xh + w.bh)
 
 
 @form
-def lru(cell: Any, w: W, x: Tensor) -> Tensor:
-    eigenvalues = torch.exp(-w["nu"].exp() + 1j * w["theta"].exp())
-    inputs = (x + 0j) @ torch.complex(w["b_re"], w["b_im"]) * w["gamma"].exp()
+def lru(cell: Any, w: Named, x: Tensor) -> Tensor:
+    eigenvalues = torch.exp(-w.nu.exp() + 1j * w.theta.exp())
+    b = torch.complex(w.b_re, w.b_im)
+    c = torch.complex(w.c_re, w.c_im)
+    inputs = (x + 0j) @ b * w.gamma.exp()
     s = torch.zeros_like(inputs[0])
     outputs = []
     for t in range(len(x)):
         s = eigenvalues * s + inputs[t]
-        outputs.append((s @ torch.complex(w["c_re"], w["c_im"])).real + w["d"] * x[t])
+        outputs.append((s @ c).real + w.d * x[t])
     return torch.stack(outputs)

@@ -17,14 +17,13 @@ from lmzoo.cells.block import BlockCut
 from lmzoo.cells.hybrid import Hybrid
 from lmzoo.lab.store.labels import architecture, display_label
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.tiny import assert_close
 from lmzoo.train.pack_compatibility import pack_key
 from lmzoo.train.recipe import Recipe
 from lmzoo.trainables.resolve import open_data, resolve
 from tests.cells.support import CHEAP_LAWS, inputs, make
 from tests.cells.test_scans import agree
 from tests.kernels.variants import data
-from tests.tiny import FINE, tiny
+from tests.tiny import assert_equal_double, tiny
 
 
 @pytest.mark.parametrize("inner", ["lstm", "hm_lstm", "grid_lstm"])
@@ -32,7 +31,7 @@ def test_a_block_with_all_cuts_is_its_cell_and_a_matrix(inner):
     cell = make("block", inner=inner, cuts=[cut.value for cut in BlockCut])
     x, start = inputs(cell)
     expected = cell.inner.scan(x, start) @ cell.w.out.T
-    assert_close(cell.scan(x, start), expected, FINE, "outputs")
+    assert_equal_double(cell.scan(x, start), expected)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner):
         return torch.cat([canon_layer(cell.w.canon_b, z[..., :size]), z[..., size:]], dim=-1)
 
     plain.inner.project = mixed
-    assert_close(plain.scan(x, start), cell.scan(x, start), FINE, "outputs")
+    assert_equal_double(plain.scan(x, start), cell.scan(x, start))
 
 
 def test_canon_b_needs_queries_keys_and_values():
@@ -121,7 +120,7 @@ def test_it_computes_its_equation(canon):
     with torch.no_grad():
         for weight in (cell.w.norm, cell.w.forward_norm):
             weight.add_(torch.rand(cell.width))
-    assert_close(cell.scan(*inputs(cell)), reference(cell, *inputs(cell)), FINE, "outputs")
+    assert_equal_double(cell.scan(*inputs(cell)), reference(cell, *inputs(cell)))
 
 
 LAYERS = [{"name": "gla", "heads": 2}, "attention", {"name": "block", "inner": "lstm"}, "mgu"]
@@ -146,7 +145,7 @@ def test_the_outputs_are_those_of_the_layers_and_the_laws_hold(fields):
         else:
             h = y
         begin = end
-    assert_close(stack.scan(x, start), h, FINE, "outputs")
+    assert_equal_double(stack.scan(x, start), h)
     for law in CHEAP_LAWS:
         law(make("hybrid", layers=LAYERS, residual=residual))
 
@@ -288,7 +287,7 @@ def test_the_outputs_are_those_of_the_equations(memory, window):
     x, start = inputs(cell)
     with torch.no_grad():
         expected = torch.stack([by_hand(cell.w, x[0], i) for i in range(6)])
-        assert_close(cell.scan(x, start)[0], expected, FINE, "outputs")
+        assert_equal_double(cell.scan(x, start)[0], expected)
     for law in CHEAP_LAWS:
         law(attention(length=4, memory=memory, window=window))
 

@@ -12,7 +12,7 @@ from lmzoo.contract import Task
 from lmzoo.laws.tiny import assert_close
 from lmzoo.train.pack_compatibility import reason_not_packable
 from tests.cells.support import inputs, make, trace
-from tests.tiny import FINE, tiny
+from tests.tiny import FINE, assert_equal_double, tiny
 
 H = 3
 
@@ -81,7 +81,7 @@ def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid():
         assert z.tolist() == [0, 0, 0, 1, 1, 1]
         inside = (slope * s.detach()).abs() < 1
         (gradient,) = torch.autograd.grad(z.sum(), s)
-        assert_close(gradient, torch.where(inside, slope / 2, 0.0).double(), FINE, "gradient")
+        assert_equal_double(gradient, torch.where(inside, slope / 2, 0.0).double())
 
 
 ANNEALED = {"name": "hm_lstm", "anneal": 4}
@@ -191,4 +191,4 @@ def test_a_grid_computes_its_equation(along, squash, *, tied, priority):
     cell = make("grid_lstm", depth=3, along=along, squash=squash, tied=tied, priority=priority)
     x, start = inputs(cell)
     expected = torch.stack([grid_outputs(cell, *pair) for pair in zip(x, start, strict=True)])
-    assert_close(cell.scan(x, start), expected, FINE, "outputs")
+    assert_equal_double(cell.scan(x, start), expected)

@@ -14,7 +14,7 @@ from lmzoo.laws.emissions import EMISSION_LAWS
 from lmzoo.laws.tiny import assert_close, loss
 from tests.emissions.support import WIDTH, contexts, make
 from tests.largest_tensor import LargestTensorMode
-from tests.tiny import FINE, SAME, batch
+from tests.tiny import SAME, assert_equal_double, batch
 
 
 @pytest.fixture(params=EMISSIONS)
@@ -35,7 +35,7 @@ def test_every_emission_obeys_every_law(emission, law):
 def test_it_is_a_tied_softmax():
     y, _, table = contexts()
     expected = torch.log_softmax(torch.einsum("bte,ve->btv", y, table), dim=-1)
-    assert_close(make("vector").dense(y, table), expected, FINE, "dense")
+    assert_equal_double(make("vector").dense(y, table), expected)
 
 
 def test_it_has_a_temperature_only_with_norm_l2():

@@ -9,7 +9,15 @@ from torch import Tensor
 
 from lmzoo.functional.initial_states import start_posterior
 from lmzoo.laws.tiny import assert_close, log_prob
-from tests.tiny import CLOSE, FINE, batch, every_sequence, quick, tiny
+from tests.tiny import (
+    CLOSE,
+    assert_equal_double,
+    assert_equal_single,
+    batch,
+    every_sequence,
+    quick,
+    tiny,
+)
 
 
 def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
@@ -25,8 +33,8 @@ def mixture(count: int, seed: int) -> tuple[Tensor, Tensor]:
 def test_the_posterior_starts_at_the_prior_and_depends_on_the_past(count, seed):
     weights, scores = mixture(count, seed)
     posterior = start_posterior(weights, scores)
-    assert_close(posterior.exp().sum(0), torch.ones_like(scores[0]), FINE, "sum over starts")
-    assert_close(posterior[..., 0], weights[:, None].expand(-1, 2), FINE, "before any token")
+    assert_equal_double(posterior.exp().sum(0), torch.ones_like(scores[0]))
+    assert_equal_double(posterior[..., 0], weights[:, None].expand(-1, 2))
     scores[..., 3] -= torch.rand(count, 1)
     later = start_posterior(weights, scores)
     assert_close(later[..., :4], posterior[..., :4], 0, "before the changed token")
@@ -59,7 +67,7 @@ def test_the_sequence_log_prob_is_the_mixture_over_single_starts():
     weights = model.starts.log_weights().detach()
     expected = torch.logsumexp(weights[:, None] + torch.stack(totals), dim=0)
     found = log_prob(model, tokens, lengths).sum(1)
-    assert_close(found, expected, CLOSE, "log P of every sequence")
+    assert_equal_single(found, expected)
 
 
 def test_starts_of_bernoulli_states_are_in_the_unit_interval():

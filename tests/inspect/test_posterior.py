@@ -21,7 +21,7 @@ from lmzoo.inspect.posterior import (
 )
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
 from tests.cases import cases
-from tests.tiny import CLOSE, batch, row_names, tiny
+from tests.tiny import CLOSE, assert_equal_single, batch, row_names, tiny
 
 Case = tuple[str, dict[str, Any]]
 
@@ -67,14 +67,14 @@ def test_posterior_and_prior_are_normalised_and_have_the_documented_shape(case):
     assert found.probability.shape == (len(found.values), 2)
     assert len(set(found.values)) == len(found.values)
     assert (found.probability >= 0).all()
-    assert_close(found.probability.sum(0), torch.ones(2), CLOSE, "posterior")
+    assert_equal_single(found.probability.sum(0), torch.ones(2))
     prior_table, log_prior = prior(model), model.prior()
     assert (prior_table is None) == (log_prior is None)
     if prior_table is not None:
         table, values = prior_table.probability, prior_table.values
         assert table.shape[1] == len(values) == len(set(values))
         assert table.shape[2] in (1, model.task.length - 1)
-        assert_close(table.sum(1), torch.ones_like(table[:, 0]), CLOSE, "prior")
+        assert_equal_single(table.sum(1), torch.ones_like(table[:, 0]))
         assert len(posterior(model, IDS, TOKENS).values) == len(values)
 
 
@@ -118,7 +118,7 @@ def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(star
         likelihood = log_prob(single, tokens, lengths).cumsum(1).exp()[:, 1:]
         joint += weight * likelihood[:, None] * full_posterior(single, tokens)
     expected = joint / joint.sum(1, keepdim=True)
-    assert_close(full_posterior(model, tokens), expected, CLOSE, "posterior over starts")
+    assert_equal_single(full_posterior(model, tokens), expected)
 
 
 def test_a_model_without_a_latent_and_sentences_of_invalid_length_are_refused():
@@ -148,7 +148,7 @@ def test_a_decoder_attends_to_its_prefix(name, monkeypatch):
     assert model.training
     assert maps.weight.shape == (2, 2, 3, 3)
     assert maps.looking == maps.looked_at == ("0 <start>", "1 a", "2 c")
-    assert_close(maps.weight.sum(-1), torch.ones(2, 2, 3), CLOSE, "weights of a query")
+    assert_equal_single(maps.weight.sum(-1), torch.ones(2, 2, 3))
     assert not maps.weight.triu(1).any()
     calls, forward = [], Attention.forward
 
@@ -159,7 +159,7 @@ def test_a_decoder_attends_to_its_prefix(name, monkeypatch):
 
     monkeypatch.setattr(Attention, "forward", recorded)
     log_prob(model.eval(), torch.tensor([IDS]), torch.tensor([4]))
-    assert_close(maps.weight, torch.stack(calls).detach(), CLOSE, "weights in use")
+    assert_equal_single(maps.weight, torch.stack(calls))
 
 
 @torch.no_grad()

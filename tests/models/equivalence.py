@@ -8,7 +8,7 @@ from torch import Tensor
 
 from lmzoo.contract import LanguageModel
 from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
-from tests.tiny import CLOSE, every_sequence, tiny
+from tests.tiny import CLOSE, assert_equal_single, every_sequence, tiny
 
 VOCAB = 3
 LENGTH = 5
@@ -44,9 +44,7 @@ def copy_weights(into: LanguageModel, source: LanguageModel, *names: str) -> Non
 def assert_same_model(first: LanguageModel, second: LanguageModel) -> None:
     """Assert that both models give all sequences and all next tokens the same probability."""
     tokens, lengths = every_sequence(first.task)
-    assert_close(
-        log_prob(first, tokens, lengths), log_prob(second, tokens, lengths), CLOSE, "scores"
-    )
+    assert_equal_single(log_prob(first, tokens, lengths), log_prob(second, tokens, lengths))
     for t in range(1, LENGTH):
         actual = next_log_prob(first, tokens[:, :t])
         expected = next_log_prob(second, tokens[:, :t])

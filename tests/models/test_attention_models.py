@@ -13,14 +13,21 @@ from lmzoo.blocks.attention_block import Activation, NormPosition
 from lmzoo.blocks.positions import sinusoids
 from lmzoo.contract import LanguageModel
 from lmzoo.functional.softmax_attention import causal_mask
-from lmzoo.laws.tiny import assert_close, log_prob
+from lmzoo.laws.tiny import log_prob
 from lmzoo.models.modern_decoder import Cut, ModernDecoder
 from tests.blocks.test_attention_block import as_layer, randomise_norms
 from tests.cases import cases, rows
 from tests.cells.test_layers import PARTS
 from tests.cells.test_layers import by_hand as attended
 from tests.models.equivalence import LENGTH, assert_same_model, copy_weights, lag_dependence, small
-from tests.tiny import CLOSE, FINE, every_sequence, sources, tiny
+from tests.tiny import (
+    CLOSE,
+    assert_equal_double,
+    assert_equal_single,
+    every_sequence,
+    sources,
+    tiny,
+)
 
 DECODERS = [
     "gpt",
@@ -57,7 +64,7 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name):
         table = model.output
     expected = torch.log_softmax(y @ table.weight.T, dim=-1)
     expected = expected.gather(2, tokens[:, 1:, None])[..., 0].detach()
-    assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
+    assert_equal_single(log_prob(model, tokens, lengths)[:, 1:], expected)
 
 
 @pytest.mark.parametrize("where", ["token vectors", "weights", "residuals", "nowhere"])
@@ -107,7 +114,7 @@ def test_star_features_follow_the_equation():
         h = [update(satellite, h[i], *left[i], h[i], e[i], r[i]) for i in range(4)]
         if layer == 0:
             r = [update(model.relays[0], r[i], r[i], *h[: i + 1]) for i in range(4)]
-    assert_close(model.encode(x)[0], torch.stack(h), CLOSE, "satellites")
+    assert_equal_single(model.encode(x)[0], torch.stack(h))
 
 
 @pytest.mark.parametrize("points", [0, 3])
@@ -173,7 +180,7 @@ def test_scores_are_those_of_the_equations(cuts, memory):
         logits = by_hand(model, tokens[:-1])
         expected = torch.log_softmax(logits, dim=-1).gather(1, tokens[1:, None])[:, 0]
         scores = model.log_prob(tokens[None], torch.tensor([7]))[0, 1:]
-    assert_close(scores, expected, FINE, "scores")
+    assert_equal_double(scores, expected)
 
 
 def test_groups_that_do_not_divide_the_heads_are_an_error():
@@ -218,7 +225,7 @@ def test_scores_equal_the_pytorch_transformer(place):
     )
     dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
     expected = dense.gather(2, tokens[:, 1:, None])[..., 0].detach()
-    assert_close(log_prob(model, tokens, lengths, source, n)[:, 1:], expected, CLOSE, "scores")
+    assert_equal_single(log_prob(model, tokens, lengths, source, n)[:, 1:], expected)
 
 
 WIDE = {"width": 8, "spread": 0.3}

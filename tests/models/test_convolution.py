@@ -10,10 +10,9 @@ from torch.nn.functional import conv1d, pad
 
 from lmzoo import zoo
 from lmzoo.base.errors import UserError
-from lmzoo.laws.tiny import assert_close
 from lmzoo.models.convolution import Cut, H3Mixer
 from tests.models.equivalence import small
-from tests.tiny import FINE, every_sequence
+from tests.tiny import assert_equal_double, every_sequence
 
 GATED = "gated_convolution"
 VARIANTS: list[dict[str, Any]] = [
@@ -64,7 +63,7 @@ def test_features_equal_torch_convolutions(fields):
     for parameter in model.parameters():
         parameter.add_(0.1)  # biases start at 0
     tokens, _ = every_sequence(model.task)
-    assert_close(model.features(tokens), reference(model, tokens), FINE, "features")
+    assert_equal_double(model.features(tokens), reference(model, tokens))
 
 
 def test_cuts_of_a_gate_that_is_cut_do_not_count():
@@ -99,7 +98,7 @@ def test_the_kernel_of_h3_is_that_of_its_state_space():
         state = (1 + step * a / 2) / (1 - step * a / 2) * state
         state = state + step / (1 - step * a / 2) * (j == 0)
         taps.append(2 * (c * state).sum(-1).real)
-    assert_close(layer.kernel(9), torch.stack(taps, -1), FINE, "kernel")
+    assert_equal_double(layer.kernel(9), torch.stack(taps, -1))
 
 
 @torch.no_grad()
@@ -121,7 +120,7 @@ def test_h3_reads_a_matrix_per_head():
                 rows[:, t] += kernel[head, j] * matrices[:, t - j]
         rows += layer.skip[head] * matrices
         heads.append(torch.einsum("bti,btij->btj", q[..., own], rows))
-    assert_close(layer(u), layer.output(torch.cat(heads, -1)), FINE, "h3")
+    assert_equal_double(layer(u), layer.output(torch.cat(heads, -1)))
 
 
 @torch.no_grad()
@@ -136,13 +135,13 @@ def test_base_conv_gates_short_and_long_convolutions():
     padded = torch.cat([torch.zeros(3, 2, 6).double(), u], dim=1)
     weight = short.short.weight[:, 0]  # the oldest position first
     y = sum(weight[:, i] * padded[:, i : i + t] for i in range(3)) + short.short.bias
-    assert_close(short(u), u + y * short.map(u), FINE, "short")
+    assert_equal_double(short(u), u + y * short.map(u))
     j = torch.arange(t).double()
     angle = 1e-4 * 2 * math.pi * j / model.task.length
     place = torch.stack([j / (model.task.length - 1), angle.cos(), -angle.sin()], -1)
     kernel = long.taps(long.hidden(place).relu()).mT
     y = u + by_fft(u, kernel)
-    assert_close(long(u), u + y * long.map(u), FINE, "long")
+    assert_equal_double(long(u), u + y * long.map(u))
 
 
 def test_a_head_of_h3_divides_the_width():

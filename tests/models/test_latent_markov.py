@@ -22,7 +22,16 @@ from tests.models.equivalence import (
     set_weights,
     small,
 )
-from tests.tiny import CLOSE, FINE, SAME, batch, every_sequence, quick, tiny
+from tests.tiny import (
+    CLOSE,
+    SAME,
+    assert_equal_double,
+    assert_equal_single,
+    batch,
+    every_sequence,
+    quick,
+    tiny,
+)
 
 FACTORIAL = "factorial_aggregate_markov"
 
@@ -168,7 +177,7 @@ def test_both_ways_to_compute_the_normaliser_agree(groups):
     x = model.embedding.weight.detach()[torch.arange(3**groups) % VOCAB]
     by_states = model.log_normaliser(x).detach()
     by_tokens = torch.cat([model.log_normaliser(part).detach() for part in (x[:1], x[1:])])
-    assert_close(by_states, by_tokens, FINE, "normaliser")
+    assert_equal_double(by_states, by_tokens)
 
 
 def test_only_training_uses_the_bound():
@@ -188,7 +197,7 @@ def test_posterior_mass_of_each_group_is_one_over_g():
     model = small(FACTORIAL, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
     by_group = model.posterior(tokens, lengths).unflatten(1, (2, 3)).sum(2)
-    assert_close(by_group.detach(), torch.full_like(by_group, 1 / 2), CLOSE, "mass of a group")
+    assert_equal_single(by_group, torch.full_like(by_group, 1 / 2))
 
 
 def test_free_table_with_scales_is_refused():
@@ -211,7 +220,7 @@ def test_posterior_follows_bayes_rule(name):
     tokens, lengths = batch(model.task)
     joint = model.log_weights(tokens[:, :-1]).exp() * words(model).T[tokens[:, 1:]]
     expected = (joint / joint.sum(-1, keepdim=True)).transpose(1, 2)
-    assert_close(model.posterior(tokens, lengths).detach(), expected.detach(), CLOSE, "posterior")
+    assert_equal_single(model.posterior(tokens, lengths), expected)
 
 
 PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))

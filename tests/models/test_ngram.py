@@ -9,11 +9,11 @@ from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
-from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
+from lmzoo.laws.tiny import log_prob, next_log_prob
 from tests.cases import cases
 from tests.models.equivalence import assert_equation, small
 from tests.test_contract import CASES
-from tests.tiny import CLOSE, batch, every_sequence, tiny
+from tests.tiny import assert_equal_single, batch, every_sequence, tiny
 
 
 def blocks(layer: Any, count: int, dim: int) -> list[Tensor]:
@@ -126,7 +126,7 @@ def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
         h, _ = library(words[:, :-1], torch.ones(1, len(tokens), model.config.width))
         expected = model.write(h).log_softmax(-1)
     expected = (expected * words[:, 1:]).sum(-1)
-    assert_close(log_prob(model, tokens, lengths)[:, 1:], expected, CLOSE, "scores")
+    assert_equal_single(log_prob(model, tokens, lengths)[:, 1:], expected)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -20,7 +20,16 @@ from lmzoo.train.trainer import Training, fit
 from tests.cells.support import LIBRARY, torch_layers
 from tests.models.equivalence import LENGTH, small
 from tests.models.sentences import pad_sentences
-from tests.tiny import CLOSE, FINE, SAME, batch, every_sequence, shrink, tiny
+from tests.tiny import (
+    CLOSE,
+    SAME,
+    assert_equal_double,
+    assert_equal_single,
+    batch,
+    every_sequence,
+    shrink,
+    tiny,
+)
 
 FEW = torch.tensor([[1, 3]])
 MANY = torch.tensor([[1, 2, 3, 0], [3, 3, 1, 2]])
@@ -37,10 +46,10 @@ def test_inputs_per_vocabulary_entry_equal_inputs_per_position(norm, tokens):
     assert isinstance(ours, TokenInputs) == (tokens is MANY and not norm.over_time)
     if isinstance(ours, TokenInputs):
         ours = ours.vectors()
-    assert_close(ours.detach(), plain.detach(), FINE, "inputs")
+    assert_equal_double(ours, plain)
     upstream = torch.randn(plain.shape, dtype=torch.float64)
     first, second = (torch.autograd.grad(x, weight, upstream)[0] for x in (ours, plain))
-    assert_close(first, second, FINE, "gradient")
+    assert_equal_double(first, second)
 
 
 @pytest.mark.parametrize("cell", LIBRARY)
@@ -53,7 +62,7 @@ def test_three_layers_equal_the_pytorch_module(cell):
     h = theirs(x, (ones, ones) if cell == "lstm" else ones)[0]
     dense = torch.log_softmax(h[:, -1] @ model.embedding.weight.T, dim=-1)
     actual = model.next_log_prob(every_sequence(model.task)[0][:, :4])
-    assert_close(actual.detach(), dense.detach(), CLOSE, "P(v | s_<t)")
+    assert_equal_single(actual, dense)
 
 
 @pytest.mark.parametrize("name", ["recurrent_lm", "lstm_lm"])
@@ -153,7 +162,7 @@ def test_skip_reads_the_last_token_only():
     expected = torch.log_softmax(
         (h + x[:, -1] @ model.skip.weight.T) @ model.embedding.weight.T, dim=1
     )
-    assert_close(next_log_prob(model, prefix), expected.detach(), CLOSE, "P(v | s_<t)")
+    assert_equal_single(next_log_prob(model, prefix), expected)
 
 
 WIDTH = 4
@@ -180,14 +189,12 @@ def test_each_direction_is_a_recurrent_language_model():
     tokens, lengths = every_sequence(model.task)
     lengths = 2 + torch.arange(len(tokens)) % (LENGTH - 1)
     plain.load_state_dict(weights_of(model, "forward_lm"))
-    assert_close(
-        log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths), CLOSE, "forward"
-    )
+    assert_equal_single(log_prob(model, tokens, lengths), log_prob(plain, tokens, lengths))
     back = small("backward_lm", reader=zoo.config("lstm_lm", num_layers=2, width=WIDTH))
     back.reader.load_state_dict(weights_of(model, "backward_lm"))
     with torch.no_grad():
         actual = model.backward_log_prob(tokens, lengths)
-    assert_close(actual, log_prob(back, tokens, lengths), CLOSE, "backward")
+    assert_equal_single(actual, log_prob(back, tokens, lengths))
 
 
 def test_padding_does_not_change_representations():

@@ -22,7 +22,17 @@ from lmzoo.models.encoder_decoder import last_output
 from lmzoo.models.seq2seq_recurrent import encode, encode_backward
 from tests.cells.support import torch_layers
 from tests.models.equivalence import small
-from tests.tiny import CLOSE, FINE, SAME, batch, default_source, every_sequence, sources, tiny
+from tests.tiny import (
+    CLOSE,
+    FINE,
+    SAME,
+    assert_equal_single,
+    batch,
+    default_source,
+    every_sequence,
+    sources,
+    tiny,
+)
 from tests.user_errors import raises_user_error
 
 E = 3
@@ -58,7 +68,7 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
         for part, expected in zip(state, final, strict=True):
             assert_close(part, expected[d], CLOSE, f"final state, direction {d}")
     h, state = encode(forward, x, LENGTHS)
-    assert_close(last_output(h, LENGTHS), state[0], CLOSE, "the output at the last token")
+    assert_equal_single(last_output(h, LENGTHS), state[0])
 
 
 @pytest.mark.parametrize(
@@ -173,12 +183,12 @@ def test_evaluation_averages_over_shared_noise(fields):
         emission.log_prob(y, tokens[:, 1:], table) for y in decoded(model.encode(tokens, lengths))
     ]
     mean = torch.stack(per_draw).mean(0)
-    assert_close(model.score_tokens(tokens, lengths), mean, CLOSE, "scores")
+    assert_equal_single(model.score_tokens(tokens, lengths), mean)
     prefix = tokens[:, :3]
     y = decoded(model.encode(prefix, torch.full((len(prefix),), 3)))
     per_draw = [emission.dense(one, table) for one in y[:, :, 2]]
     actual = model.next_log_prob(prefix)
-    assert_close(actual.exp(), torch.stack(per_draw).exp().mean(0), CLOSE, "probabilities")
+    assert_equal_single(actual.exp(), torch.stack(per_draw).exp().mean(0))
     assert (actual - per_draw[0]).abs().max() > 1e-3
     law_next_is_a_distribution(model)
 
@@ -197,7 +207,7 @@ def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance():
     spread = 1 / code.log_beta.exp()
     q = Normal(mean, spread)
     p = Normal(code.prior_mean, spread)
-    assert_close(code.kl(mean), kl_divergence(q, p).sum(-1), CLOSE, "KL")
+    assert_equal_single(code.kl(mean), kl_divergence(q, p).sum(-1))
     assert_close(code.kl(code.prior_mean[None]), torch.zeros(1), SAME, "KL at the prior's mean")
 
 
@@ -210,7 +220,7 @@ def test_objective_is_the_score_minus_the_kl(name):
     )
     kl = model.code.kl(model.encode(tokens, lengths)).detach()
     assert (kl > 1e-3).all(), "a KL of zero shows nothing"
-    assert_close(paid.sum(1), kl, CLOSE, "what a sequence pays")
+    assert_equal_single(paid.sum(1), kl)
     plain = small(name)
     assert_close(
         training_objective(plain, tokens, lengths),
