@@ -46,12 +46,16 @@ def long_reference() -> np.ndarray:
     return x
 
 
-def number_of_outliers(freedom: float) -> int:
+def numbers_of_outliers() -> list[int]:
     """Return how many variances, up to 60 times the usual one, are not shared."""
-    usual = RNG(16).chisquare(freedom, 20) / freedom
-    variances = np.append(usual, np.geomspace(2, 60, 80))
-    _, _, outlier = posterior(variances, np.full(100, freedom), np.arange(100) < 20)
-    return outlier.sum()
+    found = []
+    for freedom in (1.0, 2.0, 3.0, 5.0):
+        usual = RNG(16).chisquare(freedom, 20) / freedom
+        variances = np.append(usual, np.geomspace(2, 60, 80))
+        is_usual = np.arange(100) < 20
+        _, _, outlier = posterior(variances, np.full(100, freedom), is_usual)
+        found.append(outlier.sum())
+    return found
 
 
 def half_quiet() -> np.ndarray:
@@ -61,57 +65,74 @@ def half_quiet() -> np.ndarray:
     return weight @ values
 
 
-H = responses.PRIOR + np.array([0.3, -0.2, 0.1, 0.2, -1.0])
+HYPER = responses.PRIOR + np.array([0.3, -0.2, 0.1, 0.2, -1.0])
+"""Given hyperparameters: the optimiser depends in its last digits on the machine."""
 
 
-def response_fit(kind: str, *, drawn: bool) -> list[Any]:
-    """Return the fit of parabolas and of what its kind adds, for given hyperparameters.
+class Tuning:
+    """Losses `y` of settings `x`: parabolas, and what a kind of study adds."""
 
-    The optimiser and the draws depend in their last digits on the machine; the draws are many.
-    """
-    fields = 1
-    if kind == "fields":
-        fields = 2
-    x = RNG(6).uniform(-1, 1, (9, fields))
-    best = 0.3 * RNG(7).normal(size=(7, 1, fields))
-    y = 2 + 0.3 * ((x - best) ** 2).sum(-1) + 0.02 * RNG(8).normal(size=(7, 9))
-    y[3] = 2 + 0.8 * (x[:, 0] + 0.8) ** 2
-    options = {}
-    bounds = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(responses, "DRAWS", 4000)
+    def __init__(self, kind: str) -> None:
+        fields = 1
+        if kind == "fields":
+            fields = 2
+        self.x = RNG(6).uniform(-1, 1, (9, fields))
+        best = 0.3 * RNG(7).normal(size=(7, 1, fields))
+        noise = 0.02 * RNG(8).normal(size=(7, 9))
+        self.y = 2 + 0.3 * ((self.x - best) ** 2).sum(-1) + noise
+        self.y[3] = 2 + 0.8 * (self.x[:, 0] + 0.8) ** 2
+        self.options: dict[str, Any] = {}
         if kind == "cliff":
-            y[:2, x[:, 0] > 0.3] += 3
-            y[4, :2] = np.inf
-            y[5, 3:5] = np.nan
+            self.y[:2, self.x[:, 0] > 0.3] += 3
+            self.y[4, :2] = np.inf
+            self.y[5, 3:5] = np.nan
         elif kind == "early":
-            options["early"] = y + 0.5 + 0.1 * x[:, 0]
-            y[:, 6:] = np.nan
-            y[0, 5:] = np.nan
+            self.options["early"] = self.y + 0.5 + 0.1 * self.x[:, 0]
+            self.y[:, 6:] = np.nan
+            self.y[0, 5:] = np.nan
         elif kind == "repeats":
-            x = np.concatenate([[x] * 7, x[RNG(9).integers(0, 9, (7, 3))]], 1)
-            y = np.concatenate([y, 2.05 + 0.02 * RNG(10).normal(size=(7, 3))], 1)
-            options = {"seeds": np.array([[0] * 9 + [1, 1, 2]] * 7), "shared": 7}
-        elif kind == "many":
-            patch.setattr(responses, "MOST", 5)
-            patch.setattr(responses, "SETTINGS", 6)
+            self.repeat()
 
-        def minimize(bound, h, read, **_):
-            bounds.extend([bound(h, *read), bound(H, *read)])
-            return SimpleNamespace(x=H)
+    def repeat(self) -> None:
+        """Add three runs of settings of each point, with other seeds."""
+        again = self.x[RNG(9).integers(0, 9, (7, 3))]
+        losses = 2.05 + 0.02 * RNG(10).normal(size=(7, 3))
+        self.x = np.concatenate([[self.x] * 7, again], 1)
+        self.y = np.concatenate([self.y, losses], 1)
+        self.options["seeds"] = np.array([[0] * 9 + [1, 1, 2]] * 7)
+        self.options["shared"] = 7
 
-        patch.setattr(responses.optimize, "minimize", minimize)
-        fit = responses.fit_responses(y, x, **options)
-    if drawn:
-        return [fit.regret, fit.tuning_sd]
-    chosen = np.column_stack([fit.order, fit.challenger])  # runs of one setting are in any order
-    return [bounds, fit.mean, np.take_along_axis(fit.mean, chosen, 1)]
+
+KINDS = ("plain", "fields", "cliff", "early", "repeats", "many")
+
+
+@pytest.fixture
+def fit_of(monkeypatch):
+    """Return a function that fits a kind of study, and the bounds that its optimiser saw."""
+    bounds = []
+
+    def minimize(bound, h, read, **_):
+        bounds.append(bound(h, *read))
+        bounds.append(bound(HYPER, *read))
+        return SimpleNamespace(x=HYPER)
+
+    def fit(kind: str) -> tuple[Any, list[float]]:
+        if kind == "many":
+            monkeypatch.setattr(responses, "MOST", 5)
+            monkeypatch.setattr(responses, "SETTINGS", 6)
+        tuning = Tuning(kind)
+        return responses.fit_responses(tuning.y, tuning.x, **tuning.options), bounds
+
+    # So many draws that their last digits, which depend on the machine, do not count.
+    monkeypatch.setattr(responses, "DRAWS", 4000)
+    monkeypatch.setattr(responses.optimize, "minimize", minimize)
+    return fit
 
 
 SIX = spend(looks(3, 6))
 SD = np.linspace(0, 0.02, 12)
 FITS = {
-    "outliers": lambda: [number_of_outliers(freedom) for freedom in (1.0, 2.0, 3.0, 5.0)],
+    "outliers": numbers_of_outliers,
     "half quiet": half_quiet,
     "expected noise": lambda: seed_noise(without_infinity()).expected(),
     "contrasts": lambda: contrasts(study(), 0, paired=True)[:7],
@@ -124,10 +145,6 @@ FITS = {
     "plan": lambda: planned_seeds(study(), 0, 0.02, tuning_sd=SD / 4),
     "plan of few": lambda: planned_seeds(study()[:2], 0, 0.02, paired=False, count=3),
     "verdicts": lambda: compared(study(), 0, looks=SIX, tuning_sd=SD / 4)[1:16],
-} | {
-    f"{name}: {kind}": lambda kind=kind, drawn=name != "responses": response_fit(kind, drawn=drawn)
-    for name in ("responses", "choices")
-    for kind in ("plain", "fields", "cliff", "early", "repeats", "many")
 }
 
 
@@ -137,14 +154,29 @@ def numbers(result: Any) -> list[float]:
     return [float(f"{number:.6g}") for number in np.ravel(result)]
 
 
+def assert_pinned(name: str, result: Any, rel: float = 1e-4, abs: float = 1e-9) -> None:
+    found = numbers(result)
+    pinned = json.loads(PINS.read_text()).get(name)
+    line = f"  {json.dumps(name)}: {json.dumps(found)},"
+    assert found == pytest.approx(pinned, rel=rel, abs=abs, nan_ok=True), line
+
+
 @pytest.mark.parametrize("name", FITS)
 def test_fits_match_the_pins(name):
-    found = numbers(FITS[name]())
-    pins = json.loads(PINS.read_text())
-    line = f"  {json.dumps(name)}: {json.dumps(found)},"
-    rel = 1e-4
-    abs = 1e-9
-    if name.startswith("choices"):  # drawn settings: scipy 1.18 and numpy 2.5 move one by 0.11
-        rel = 0.2
-        abs = 2e-4
-    assert found == pytest.approx(pins.get(name), rel=rel, abs=abs, nan_ok=True), line
+    assert_pinned(name, FITS[name]())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_responses_match_the_pins(kind, fit_of):
+    fit, bounds = fit_of(kind)
+    # Runs of one setting are in any order.
+    chosen = np.column_stack([fit.order, fit.challenger])
+    losses = np.take_along_axis(fit.mean, chosen, 1)
+    assert_pinned(f"responses: {kind}", [bounds, fit.mean, losses])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_choices_match_the_pins(kind, fit_of):
+    fit, _ = fit_of(kind)
+    # Drawn settings: scipy 1.18 and numpy 2.5 move one by 0.11.
+    assert_pinned(f"choices: {kind}", [fit.regret, fit.tuning_sd], rel=0.2, abs=2e-4)

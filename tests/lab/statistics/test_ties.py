@@ -1,30 +1,22 @@
 """Losses that differ by rounding only are equal, and no others."""
 
-import math
-
 import numpy as np
-import pytest
 
-from lmzoo.lab.statistics.ties import TIE, settled
+from lmzoo.lab.statistics.ties import settled
+from tests.cases import cases
 
 
-@pytest.mark.parametrize(
-    ("losses", "expected"),
-    [
-        ([4.0, 4.0 * (1 + TIE / 2), 4.1], [4.0, 4.0, 4.1]),
-        ([4.0 * (1 + TIE / 2), 4.0, 4.1], [4.0 * (1 + TIE / 2)] * 2 + [4.1]),
-        ([4.0, 4.0 * (1 + 2 * TIE)], [4.0, 4.0 * (1 + 2 * TIE)]),
-        ([-1e-9, -2e-9, -2e-9 * (1 + TIE / 2)], [-1e-9, -2e-9, -2e-9]),
-        ([0.0, 1e-12, 0.0], [0.0, 1e-12, 0.0]),
-        ([math.inf, 3.0, math.inf, -math.inf], [math.inf, 3.0, math.inf, -math.inf]),
-        ([math.nan, 3.0, math.nan], [math.nan, 3.0, math.nan]),
-        ([], []),
-    ],
-)
+@cases("lab/statistics/cases.toml", "ties", "losses, expected")
 def test_a_loss_is_the_first_one_that_it_equals(losses, expected):
     np.testing.assert_array_equal(settled(losses), expected)
-    np.testing.assert_array_equal(settled([losses, losses]), [expected, expected])
+
+
+def test_each_row_is_settled_by_itself():
+    found = settled([[4.0, 4.00006], [4.00006, 4.0]])
+    np.testing.assert_array_equal(found, [[4.0, 4.0], [4.00006, 4.00006]])
 
 
 def test_differences_of_losses_have_the_scale_of_these():
-    np.testing.assert_array_equal(settled([1e-5, 2e-5, 1e-3], 4.0), [1e-5, 1e-5, 1e-3])
+    differences = [1e-5, 2e-5, 1e-3]
+    found = settled(differences, scale=4.0)
+    np.testing.assert_array_equal(found, [1e-5, 1e-5, 1e-3])
