@@ -73,7 +73,7 @@ from scipy import special
 from lmzoo.lab.statistics.contrasts import Contrasts, contrasts, holm
 from lmzoo.lab.statistics.counts import counts
 from lmzoo.lab.statistics.draws import independent
-from lmzoo.lab.statistics.intervals import Array, Indices, Mask
+from lmzoo.lab.statistics.intervals import Array, Indices, Mask, undefined_is_nan
 from lmzoo.lab.statistics.noise import members
 
 WORSE = "worse"
@@ -189,7 +189,8 @@ def spend(
     planned = list(made)
     for seeds in later:
         of_reference = max(of_reference, reference_seeds(seeds, contrasts))
-        planned.append(Look(seeds, left * ((seeds - last) / span), of_reference))
+        share = (seeds - last) / span
+        planned.append(Look(seeds, left * share, of_reference))
         last = seeds
     return tuple(planned)
 
@@ -198,7 +199,10 @@ def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
     """Return the looks of a `study.json`; those of earlier versions are a schedule, or none."""
     if stored and all(isinstance(look, Sequence) for look in stored):
         rows = cast("Sequence[tuple[int, float, int]]", stored)
-        return tuple(Look(int(n), float(error), int(reference)) for n, error, reference in rows)
+        planned = list[Look]()
+        for seeds, error, of_reference in rows:
+            planned.append(Look(int(seeds), float(error), int(of_reference)))
+        return tuple(planned)
     schedule = cast("Sequence[int]", stored or [seeds])
     return spend([int(n) for n in schedule])
 
@@ -242,13 +246,14 @@ def compared(
     contrast = looked.contrasts
     verdict = state.words()
     # Further seeds are for the next look, or for one beyond the plan.
-    further = plan[looked.number + 1 :] or spend([plan[-1].seeds + 1], plan)[-1:]
-    needed, needs_tuning = _needs(contrast, state, margin, further[0].error, verdict)
+    beyond = spend([plan[-1].seeds + 1], plan)
+    next_look = beyond[looked.number + 1]
+    needed, needs_tuning = _needs(contrast, state, margin, next_look.error, verdict)
     least = max(margin, 0.0)
     worse = contrast.tail(least - contrast.mean)
     better = contrast.tail(least + contrast.mean)
     low, high = _interval(contrast, state.sign, verdict, margin)
-    level = 1 - plan[looked.number].error / max(state.left, 1)
+    error = plan[looked.number].error / max(state.left, 1)
     return Compared(
         verdict=verdict,
         sign=state.sign,
@@ -266,7 +271,7 @@ def compared(
         confirmed=state.confirmed,
         noisy=contrast.noisy,
         seeds=looked.seeds,
-        half_corrected=contrast.half(level),
+        half_corrected=contrast.half(1 - error),
     )
 
 
@@ -299,7 +304,7 @@ class _Table(NamedTuple):
         # Copies of a draw are no seeds of their own.
         distinct = independent(losses)
         points = len(distinct)
-        reference_of = np.broadcast_to(np.asarray(reference), points)
+        reference_of = np.broadcast_to(reference, points)
         tested = members(family, points)
         tested &= np.arange(points) != reference_of
         references = np.zeros(points, bool)
@@ -321,9 +326,10 @@ class _Table(NamedTuple):
     def until(self, seeds: int, of_reference: int) -> "_Table":
         """Return the table of so many seeds of each point, and of each reference."""
         most = np.where(self.references, max(of_reference, seeds), seeds)
+        seed = np.arange(self.losses.shape[1])
         # Later seeds, which some points have, do not change an earlier look.
-        known = np.arange(self.losses.shape[1]) < most[:, None]
-        return self._replace(losses=np.where(known, self.losses, np.nan))
+        losses = np.where(seed < most[:, None], self.losses, np.nan)
+        return self._replace(losses=losses)
 
     def halves(self, *, paired: bool) -> tuple["_Table", "_Table"]:
         """Return the tables of the first and of the other half of the seeds of each point.
@@ -331,8 +337,9 @@ class _Table(NamedTuple):
         A reference that is no contrast itself keeps all its seeds.
         """
         known = ~np.isnan(self.losses)
+        seeds = known.sum(1, keepdims=True)
         # Of an odd number, the other half is the larger one.
-        is_first = 2 * known.cumsum(1) <= known.sum(1, keepdims=True)
+        is_first = 2 * known.cumsum(1) <= seeds
         is_whole = (self.references & ~self.tested)[:, None]
         first = np.where(is_first | is_whole, self.losses, np.nan)
         other = np.where(is_first & ~is_whole, np.nan, self.losses)
@@ -385,7 +392,8 @@ def _all_looks(
             break
         of_reference = look.of_reference
         if not adds_signs:
-            of_reference = max(of_reference, reference_seeds(look.seeds, int(active.sum())))
+            deserved = reference_seeds(look.seeds, int(active.sum()))
+            of_reference = max(of_reference, deserved)
         # References alone do not make a look.
         grown = (done > previous) & ~table.references
         needing = grown  # nothing is left to decide: added seeds make the estimates better
@@ -417,7 +425,8 @@ def _all_looks(
 def _known_seeds(losses: Array) -> Indices:
     """Return the last seed of each point that has a result, counted from 1, (P,)."""
     numbers = np.arange(1, losses.shape[1] + 1)
-    return np.where(np.isnan(losses), 0, numbers).max(1, initial=0)
+    known = np.where(np.isnan(losses), 0, numbers)
+    return known.max(1, initial=0)
 
 
 def _interval(
@@ -440,7 +449,9 @@ def _interval(
     below = np.where(is_within, np.minimum(below, margin), below)
     # 95 %, also where α_k is less: the verdict has its own test.
     half = contrast.half(1 - ERROR)
-    return np.maximum(mean - half, above), np.minimum(mean + half, below)
+    low = np.maximum(mean - half, above)
+    high = np.minimum(mean + half, below)
+    return low, high
 
 
 class _State:
@@ -507,7 +518,8 @@ class _State:
         self.counts = counts(known.losses, known.reference)
         is_tested = has_diverged | (self.counts.more != 0)
         self.p_diverged = np.where(is_tested, self.counts.p, np.nan)
-        self._known |= self._tested & (~np.isnan(contrast.error) | is_tested)
+        has_numbers = ~np.isnan(contrast.error) | is_tested
+        self._known |= self._tested & has_numbers
 
     def look(self, contrast: Contrasts, error: float, margin: float) -> None:
         """Add a look with the error α_k."""
@@ -517,26 +529,29 @@ class _State:
         p_mean[self._tested & self.counts.few] = 1.0
         beyond_margin = contrast.cautious_size - max(margin, 0.0)
         p_margin = np.fmax(2 * contrast.tail(beyond_margin), p_mean)
+        family = max(self._known.sum(), 1)
         # A count that could not reject among all contrasts is no test.
-        is_counted = self._known & (self.counts.least <= error / max(self._known.sum(), 1))
+        is_counted = self._known & (self.counts.least <= error / family)
         p_count = np.where(is_counted, self.counts.p, np.nan)
         # Also where the means were not compared (NaN).
         by_count = is_counted & ~(p_mean <= p_count)
+        has_both = is_counted & ~self.counts.few & ~np.isnan(p_mean)
         # Two tests of one contrast: twice the smaller p.
-        tests = 1 + (is_counted & ~self.counts.few & ~np.isnan(p_mean))
+        tests = np.where(has_both, 2, 1)
         p_zero = tests * np.fmin(p_mean, p_count)
         p_margin = np.where(by_count, np.nan, tests * p_margin)
         shown = self._sign != 0
         # One family: all contrasts, and both hypotheses of each.
         adjusted_zero, adjusted_margin = self._chains(shown, p_zero, p_margin)
 
-        of_mean = np.nan_to_num(np.sign(contrast.mean))
-        direction = np.where(by_count, np.sign(self.counts.more), of_mean).astype(np.int64)
+        size = np.where(by_count, self.counts.more, contrast.mean)
+        direction = np.nan_to_num(np.sign(size)).astype(np.int64)
         # A point with more diverged runs is not called better.
         is_barred = (self.counts.more > 0) & (direction < 0)
         adjusted_zero[is_barred] = np.nan
         # The smallest of all looks, in the unit of α.
-        self._p = np.fmin(self._p, np.minimum(adjusted_zero * ERROR / error, 1.0))
+        in_unit = adjusted_zero * ERROR / error
+        self._p = np.fmin(self._p, np.minimum(in_unit, 1.0))
         is_new = (adjusted_zero < error) & ~(by_count & self.negligible)
         self._sign = np.where(is_new, direction, self._sign)
         self._exceeds |= is_new & by_count  # a share has no size that could be small
@@ -574,8 +589,10 @@ class _State:
         self._confirmed |= is_sure
         if not self.unconfirmed.any():
             return
-        first, other = (half.contrasts() for half in known.halves(paired=contrast.paired))
-        with np.errstate(invalid="ignore"):
+        first_half, other_half = known.halves(paired=contrast.paired)
+        first = first_half.contrasts()
+        other = other_half.contrasts()
+        with undefined_is_nan():
             repeats = 2 * other.tail(other.cautious_size) < ERROR
             repeats &= other.mean * self._sign > 0
         self._confirmed |= repeats & self._says(first, first.cautious_size)
@@ -594,8 +611,10 @@ def _adjusted(first: Array, second: Array) -> tuple[Array, Array]:
     A chain of p-values first -> second gives its share to the others when both are rejected. NaN is
     no hypothesis.
     """
-    heap = [(p, 0, point) for point, p in enumerate(first) if not np.isnan(p)]
-    heapq.heapify(heap)
+    heap = list[tuple[float, int, int]]()
+    for point, p in enumerate(first):
+        if not np.isnan(p):
+            heapq.heappush(heap, (p, 0, point))
     left = len(heap)
     level = 0.0
     adjusted = np.full((2, len(first)), np.nan)
@@ -621,24 +640,29 @@ def _needs(
     """Return the further seeds that undecided points need, and which need more tuning."""
     # Normal quantiles: the number of seeds is rounded anyway.
     of_power = float(special.ndtri(POWER))
-    apart = of_power - float(special.ndtri(error / 2 / max(state.left, 1)))
+    of_chain = error / 2 / max(state.left, 1)
+    apart = of_power - float(special.ndtri(of_chain))
     within = of_power - float(special.ndtri(error))
     further = np.arange(1, MOST_SEEDS + 1)
 
     def least(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
         size = size[:, None]
-        with np.errstate(invalid="ignore", divide="ignore"):
+        with undefined_is_nan():
             # Where the reference grows alike, the variance falls as 1/n.
-            of_seeds = noise[:, None] / (contrast.seeds[:, None] + further)
-            sd = np.sqrt(of_seeds + np.reshape(tuning, (-1, 1)))
+            seeds = contrast.seeds[:, None] + further
+            of_tuning = np.reshape(tuning, (-1, 1))
+            sd = np.sqrt(noise[:, None] / seeds + of_tuning)
             enough = (size > 0) & (size >= apart * sd)
             enough |= (margin > 0) & (size + within * sd <= margin)
         known = (verdict == UNDECIDED) & enough.any(1)
-        return np.where(known, further[enough.argmax(1)], np.nan)
+        first = further[enough.argmax(1)]
+        return np.where(known, first, np.nan)
 
     size = np.abs(contrast.mean)
-    of_counts = least(np.abs(state.counts.more), state.counts.noise, 0.0, 0.0)
-    needed = np.fmin(least(size, contrast.noise, contrast.tuning, margin), of_counts)
+    more = np.abs(state.counts.more)
+    of_counts = least(more, state.counts.noise, 0.0, 0.0)
+    of_means = least(size, contrast.noise, contrast.tuning, margin)
+    needed = np.fmin(of_means, of_counts)
     # If this is enough, seeds are not what is missing.
     if_tuned = least(size, contrast.noise, 0.0, margin)
     return needed, np.isnan(needed) & ~np.isnan(if_tuned)

@@ -58,6 +58,7 @@ from lmzoo.lab.statistics.intervals import (
     Mask,
     mean_and_error,
     mean_interval,
+    undefined_is_nan,
 )
 from lmzoo.lab.statistics.noise import (
     LEAST_POINTS,
@@ -131,7 +132,8 @@ class Contrasts(NamedTuple):
     def moved(self) -> Array:
         """By how much one more seed as bad as the worst one moves δ̂ if that is far off, (P,)."""
         is_far = (self.worst > FAR * self.usual) & (self.usual > 0)
-        return np.where(is_far, self.worst, 0.0) / (self.seeds + 1)
+        one_more = np.where(is_far, self.worst, 0.0)
+        return one_more / (self.seeds + 1)
 
     @property
     def cautious_size(self) -> Array:
@@ -143,7 +145,8 @@ class Contrasts(NamedTuple):
 
         It holds 0 exactly if `p` is 1 − level or more: it has room for one more bad seed, too.
         """
-        return self.moved + half_width(self.weight, self.sd, self.freedom, level)
+        half = half_width(self.weight, self.sd, self.freedom, level)
+        return self.moved + half
 
 
 def contrasts(
@@ -166,30 +169,31 @@ def contrasts(
     """
     x = _finite(losses)
     points = np.arange(len(x))
-    reference_of = np.broadcast_to(np.asarray(reference), len(x))
+    reference_of = np.broadcast_to(reference, len(x))
     is_own = points == reference_of
     sharing = members(family, len(x))
     sharing[reference_of[sharing & ~is_own]] = True
     compared = sharing & ~is_own
-    is_single = len(np.unique(reference_of[compared])) == 1
+    references = np.unique(reference_of[compared])
+    is_single = len(references) == 1
     certain = _certain(x, sharing)
-    tuning = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x)) ** 2
-    tuning = np.where(certain, 0.0, tuning)
+    of_setting = np.where(certain, 0.0, np.square(tuning_sd))
     # Both settings were chosen by chance.
-    tuning = tuning + tuning[reference_of]
+    tuning = of_setting + of_setting[reference_of]
     count, _, _ = mean_and_error(x)
     # Fewer points have ordinary t-tests.
     is_enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
     if paired is None:
         paired = pairs_pay(x, reference_of, compared)
-    rounding: ArrayLike = rounding_variance(x[sharing])
+    rounding = rounding_variance(x[sharing])
     share: ArrayLike = 1.0
     if paired and is_enough:
         x, share = without_seed_effects(x, sharing)
     elif paired:
         # Too few points to estimate the effects: the differences of each pair have none.
-        x = np.where(is_own[:, None], 0.0, x - x[reference_of])
-        rounding = np.where(is_own, 0.0, 2 * np.asarray(rounding))
+        differences = x - x[reference_of]
+        x = np.where(is_own[:, None], 0.0, differences)
+        rounding = np.where(is_own, 0.0, 2 * rounding)
     # A single reference has its own variance, which does not enter the distribution.
     noise = seed_noise(x, sharing & ~(is_own & is_single), rounding, share)
     of_reference = _of_reference(noise, certain, is_single=is_single and is_enough)
@@ -246,11 +250,12 @@ def _of_reference(noise: Noise, certain: Mask, *, is_single: bool) -> Array:
     """
     # A variance below that of the points is luck, but for a point that has none.
     least = np.where(certain, 0.0, noise.usual)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with undefined_is_nan():
         variance = np.maximum(noise.own, least) / noise.seeds
-        if is_single:
-            variance = variance * (1 + noise.skewness**2 / 3)
-            variance = variance * (1 + MISSED / (noise.seeds - 1))
+        of_skewness = 1 + noise.skewness**2 / 3
+        of_failures = 1 + MISSED / (noise.seeds - 1)
+    if is_single:
+        variance = variance * of_skewness * of_failures
     return variance
 
 
@@ -267,7 +272,7 @@ class _Mixture(NamedTuple):
 
 def _mixture(noise: Noise, of_reference: Array, reference_of: Indices, tuning: Array) -> _Mixture:
     """Return the distributions of the contrasts of each point with its reference."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with undefined_is_nan():
         of_point = noise.variance / noise.seeds[:, None]
         of_seeds = of_point + of_reference[reference_of][:, None]
         variance = of_seeds + tuning[:, None]
@@ -285,7 +290,9 @@ def _largest_residuals(losses: Array) -> tuple[float, float]:
     residuals = losses - mean[:, None]
     # Of all points: a tail is a matter of the task.
     residuals = residuals[~np.isnan(residuals)]
-    return float(residuals.max(initial=0.0)), float(residuals.min(initial=0.0))
+    largest = residuals.max(initial=0.0)
+    least = residuals.min(initial=0.0)
+    return float(largest), float(least)
 
 
 def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
@@ -314,7 +321,8 @@ def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
     _, _, error_of_shared = mean_and_error(x[varying])
     rows = varying[error_of_shared > 0]
     P = len(rows)
-    pairs = np.flatnonzero(compared & np.isin(points, rows) & np.isin(reference, rows))
+    both_vary = np.isin(points, rows) & np.isin(reference, rows)
+    pairs = np.flatnonzero(compared & both_vary)
     if S < 3 or not len(pairs):
         return False
     if are_arms:
@@ -324,13 +332,16 @@ def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
     z = z / z.std(1, ddof=1, keepdims=True)
     of_seed = z.mean(0)
     rest = ((z - of_seed) ** 2).sum() / (P - 1)
-    critical = special.fdtri(S - 1, (P - 1) * (S - 1), SHOWN)
+    freedom = (P - 1) * (S - 1)
+    critical = special.fdtri(S - 1, freedom, SHOWN)
     if not P * (of_seed**2).sum() > critical * rest:
         return False
     # Do they matter? The variance of a contrast with pairs, against the better one without.
     others = reference[pairs]
-    with_pairs = (x[pairs] - x[others]).var(1, ddof=1)
-    without = x[pairs].var(1, ddof=1) + x[others].var(1, ddof=1)
+    differences = x[pairs] - x[others]
+    with_pairs = differences.var(1, ddof=1)
+    of_pairs = x[pairs].var(1, ddof=1)
+    without = of_pairs + x[others].var(1, ddof=1)
     of_all_seeds = S * (error[pairs] ** 2 + error[others] ** 2)
     left = with_pairs / np.minimum(without, of_all_seeds)
     return bool(np.median(left) < PAYS)
@@ -353,7 +364,8 @@ def point_intervals(
     # Equal seeds are exact, also on a grid.
     rounding = np.where(error > 0, rounding_variance(x), 0.0)
     noise = seed_noise(x, sharing, rounding)
-    sd = np.sqrt(noise.variance / np.maximum(noise.seeds, 1)[:, None])
+    seeds = np.maximum(noise.seeds, 1)
+    sd = np.sqrt(noise.variance / seeds[:, None])
     freedom = np.broadcast_to(noise.freedom[:, None], sd.shape)
     half = half_width(noise.weight, sd, freedom, LEVEL)
     return Interval(mean, mean - half, mean + half)
@@ -376,7 +388,8 @@ def holm(p: ArrayLike) -> Array:
     # Ranks among those that were tested only.
     tested = np.flatnonzero(~np.isnan(p))
     order = tested[np.argsort(p[tested], kind="stable")]
-    steps = np.arange(len(order), 0, -1) * p[order]
+    left = np.arange(len(order), 0, -1)
+    steps = left * p[order]
     adjusted = np.full_like(p, np.nan)
     # A later hypothesis is not rejected before an earlier one.
     adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
@@ -406,7 +419,8 @@ def rank_intervals(
     table = np.asarray(losses, np.float64)
     runs = (~np.isnan(table)).sum(1)
     # Runs that diverged or solved nothing.
-    lost = np.isposinf(table).sum(1) / np.maximum(runs, 1)
+    infinite = np.isposinf(table).sum(1)
+    lost = infinite / np.maximum(runs, 1)
     x = _finite(table)
     sharing = members(family, len(x))
     share: ArrayLike = 1.0
@@ -415,34 +429,36 @@ def rank_intervals(
         x, share = without_seed_effects(x, sharing)
     noise = seed_noise(x, sharing, rounding, share)
     _, mean, _ = mean_and_error(x)
-    tau = np.broadcast_to(np.asarray(tuning_sd, np.float64), len(x))
+    tau = np.broadcast_to(tuning_sd, len(x))
     of_seeds, unknown = _rank_noise(noise)
     has_runs = runs > 0
     low, high = np.full((2, len(x)), np.nan)
-    is_ranked = (runs > 1) & ((lost == 1) | ~np.isnan(of_seeds))
-    for point in map(int, np.flatnonzero(is_ranked)):
+    has_place = (lost == 1) | ~np.isnan(of_seeds)
+    for point in map(int, np.flatnonzero(has_place & (runs > 1))):
         difference = mean - mean[point]
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with undefined_is_nan():
             variance = of_seeds + of_seeds[point] + tau**2 + tau[point] ** 2
-            freedom = np.minimum(variance**2 / (unknown + unknown[point]), 1e6)
-            p = 2 * special.stdtr(freedom, -np.abs(difference) / np.sqrt(variance))
+            freedom = variance**2 / (unknown + unknown[point])
+            size = np.abs(difference) / np.sqrt(variance)
+        p = 2 * special.stdtr(np.minimum(freedom, 1e6), -size)
         is_equal = lost == lost[point]
         if not is_equal.all():
-            p = np.where(is_equal, p, counts(table, np.full(len(x), point)).p)
+            of_counts = counts(table, np.full(len(x), point))
+            p = np.where(is_equal, p, of_counts.p)
         # No comparison with itself.
         p[point] = np.nan
         shown = holm(np.where(has_runs, p, np.nan)) < 1 - LEVEL
-        is_worse = np.where(is_equal, difference > 0, lost > lost[point])
-        is_better = np.where(is_equal, difference < 0, lost < lost[point])
+        # At equal shares, the mean decides.
+        more = np.where(is_equal, difference, lost - lost[point])
         # Each point that is shown to be better stands before it.
-        low[point] = 1 + (shown & is_better).sum()
-        high[point] = has_runs.sum() - (shown & is_worse).sum()
+        low[point] = 1 + (shown & (more < 0)).sum()
+        high[point] = has_runs.sum() - (shown & (more > 0)).sum()
     return low, high
 
 
 def _rank_noise(noise: Noise) -> tuple[Array, Array]:
     """Return v/n of each point, from the mean of 1/v, and its square over the freedom."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with undefined_is_nan():
         precision = (noise.weight / noise.variance).sum(1)
         spread = (noise.weight / noise.variance**2).sum(1) - precision**2
         # A variance that is sure has the degrees of freedom of the normal.

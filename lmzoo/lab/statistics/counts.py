@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmzoo.lab.statistics.intervals import Array, Indices, Mask
+from lmzoo.lab.statistics.intervals import Array, Indices, Mask, undefined_is_nan
 
 SOLVED = 0.95
 """A run solves a task if it has this share of the greatest accuracy."""
@@ -60,12 +60,13 @@ def counts(losses: Array, reference: Indices) -> Counts:
     counted = np.isposinf(losses).sum(1)
     runs = (~np.isnan(losses)).sum(1)
     others = runs[reference]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        more = np.nan_to_num(counted / runs - counted[reference] / others)
+    with undefined_is_nan():
+        share = counted / runs
         pooled = (counted + counted[reference]) / (runs + others)
         # Binomial, with the share of both together.
-        noise = np.nan_to_num(pooled * (1 - pooled) * (1 + runs / others))
-        is_few = np.nan_to_num(counted / runs) > 0.5
+        noise = pooled * (1 - pooled) * (1 + runs / others)
+    more = share - share[reference]
+    is_few = np.nan_to_num(share) > 0.5
     p = np.ones(len(losses))
     least = np.ones(len(losses))
     for point, other in enumerate(reference):
@@ -73,20 +74,31 @@ def counts(losses: Array, reference: Indices) -> Counts:
         # Without counted runs, p is 1.
         if point == other or not both:
             continue
-        chances = _chances(both, int(runs[point]), int(runs[other]))
-        fewest = max(0, both - int(runs[other]))
-        p[point] = _at_most(chances, float(chances[int(counted[point]) - fewest]))
-        least[point] = _at_most(chances, float(chances.min()))
-    return Counts(more, p, least, noise, is_few | is_few[reference])
+        n = int(runs[point])
+        m = int(runs[other])
+        chances = _chances(both, n, m)
+        fewest = max(0, both - m)
+        own = chances[int(counted[point]) - fewest]
+        p[point] = _at_most(chances, own)
+        least[point] = _at_most(chances, chances.min())
+    return Counts(
+        more=np.nan_to_num(more),
+        p=p,
+        least=least,
+        noise=np.nan_to_num(noise),
+        few=is_few | is_few[reference],
+    )
 
 
 def _chances(x: int, n: int, m: int) -> Array:
     """Return P(k) for all k that are possible, the least first."""
-    possible = range(max(0, x - m), min(x, n) + 1)
-    # Whole numbers of any size, divided at the end: factorials of many runs overflow.
-    ways = [comb(n, k) * comb(m, x - k) for k in possible]
+    chances = []
     total = comb(n + m, x)
-    return np.array([of_one / total for of_one in ways])
+    for k in range(max(0, x - m), min(x, n) + 1):
+        ways = comb(n, k) * comb(m, x - k)
+        # Whole numbers of any size, divided at the end: factorials of many runs overflow.
+        chances.append(ways / total)
+    return np.array(chances)
 
 
 def _at_most(chances: Array, chance: float) -> float:

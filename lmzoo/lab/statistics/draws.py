@@ -26,10 +26,13 @@ def equal_draws(losses: ArrayLike) -> tuple[list[int], list[tuple[int, int]]]:
     Of the losses (P, S), half or more are equal. Missing and diverged runs do not count.
     """
     points = np.asarray(losses, np.float64)
-    rows = [Counter(row[np.isfinite(row)].tolist()) for row in points]
+    rows = list[Counter[float]]()
     seeds = list[int]()
     owners = defaultdict[float, list[int]](list)
-    for point, row in enumerate(rows):
+    for point, losses_of_point in enumerate(points):
+        known = losses_of_point[np.isfinite(losses_of_point)]
+        row = Counter(known.tolist())
+        rows.append(row)
         # Half of the results or more are those of another seed.
         if 1 < row.total() >= 2 * len(row):
             seeds.append(point)
@@ -64,7 +67,8 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
         # A point without variation has no order.
         if len(known) > 2 and np.ptp(known):
             known = known / np.ptp(known)  # in any unit: the square of 1e-300 is 0
-            groups[len(known)].append((known - known.mean()) / known.std())
+            standardised = (known - known.mean()) / known.std()
+            groups[len(known)].append(standardised)
     total = 0.0
     excess = 0.0
     spread = 0.0
@@ -132,7 +136,8 @@ def _is_grid(losses: NDArray[np.float64]) -> bool:
         return True
     # Losses with many digits have no common step.
     multiples = steps / steps.min()
-    return bool((np.abs(multiples - multiples.round()) < ROUNDED).all())
+    rests = np.abs(multiples - multiples.round())
+    return bool((rests < ROUNDED).all())
 
 
 def equal_lines(names: Sequence[str], losses: ArrayLike) -> Iterator[str]:

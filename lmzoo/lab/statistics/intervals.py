@@ -43,6 +43,11 @@ class Interval(NamedTuple):
     high: Array
 
 
+def undefined_is_nan() -> np.errstate:
+    """Return a context in which numpy does not warn of 0/0 and x/0."""
+    return np.errstate(divide="ignore", invalid="ignore")
+
+
 def mean_interval(values: ArrayLike) -> Interval:
     """Return the mean over the last axis with its t-interval."""
     n, mean, error = mean_and_error(np.asarray(values, np.float64))
@@ -57,13 +62,14 @@ def mean_and_error(values: Array) -> tuple[Array, Array, Array]:
     measured = ~np.isnan(values)
     n = measured.sum(-1, dtype=np.float64)
     # Equal values are their own mean: see below.
-    least = np.where(measured, values, np.inf).min(-1, initial=np.inf)
-    most = np.where(measured, values, -np.inf).max(-1, initial=-np.inf)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    least = values.min(-1, initial=np.inf, where=measured)
+    most = values.max(-1, initial=-np.inf, where=measured)
+    with undefined_is_nan():
         mean = np.where(measured, values, 0.0).sum(-1) / n
         mean = np.where(least == most, least, mean)  # equal values: no rounding error
         deviations = np.where(measured, values - mean[..., None], 0.0)
-        error = np.sqrt((deviations**2).sum(-1) / (n - 1) / n)
+        variance = (deviations**2).sum(-1) / (n - 1)
+        error = np.sqrt(variance / n)
     return np.asarray(n), mean, np.asarray(error)
 
 

@@ -74,7 +74,9 @@ def longer(curves: Array, reference: int | None, margin: float) -> Longer:
 
 def _after(curves: Array, epochs: float) -> Array:
     """Return the losses after this number of epochs: between two, the mean of both."""
-    return (curves[:, floor(epochs) - 1] + curves[:, ceil(epochs) - 1]) / 2
+    before = curves[:, floor(epochs) - 1]
+    after = curves[:, ceil(epochs) - 1]
+    return (before + after) / 2
 
 
 def _median(values: Array) -> float:

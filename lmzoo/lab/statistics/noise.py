@@ -37,7 +37,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from lmzoo.lab.statistics.intervals import Array, Indices, Mask, mean_and_error
+from lmzoo.lab.statistics.intervals import (
+    Array,
+    Indices,
+    Mask,
+    mean_and_error,
+    undefined_is_nan,
+)
 
 LEAST_POINTS = 4
 """Fewer varying points share nothing; each then has its own variance."""
@@ -107,10 +113,12 @@ def rounding_variance(values: ArrayLike) -> float:
     # Steps that single precision makes are no grid, where the others are far larger.
     is_fine = steps <= SINGLE * np.abs(x[1:])
     coarse = steps[~is_fine]
-    if len(coarse) and coarse.min() > 1000 * steps[is_fine].max(initial=0.0):
+    largest_fine = steps[is_fine].max(initial=0.0)
+    if len(coarse) and coarse.min() > 1000 * largest_fine:
         steps = coarse
     # Smaller differences are rounding errors.
-    accuracy = max(1e-9 * (x[-1] - x[0]), ACCURACY * np.abs(x).max())
+    span = x[-1] - x[0]
+    accuracy = max(1e-9 * span, ACCURACY * np.abs(x).max())
     steps = steps[steps > accuracy]
     if not len(steps):
         return 0.0
@@ -124,17 +132,19 @@ def without_seed_effects(x: Array, sharing: Mask) -> tuple[Array, Array]:
     # A seed is shared if two points have it; a point needs two of these. One can end the other.
     while True:
         points = known[sharing & enough].sum(0)
+        is_shared = points > 1
         before = enough
-        enough = enough & (known[:, points > 1].sum(1) > 1)
+        seeds = known[:, is_shared].sum(1)
+        enough = enough & (seeds > 1)
         if (before == enough).all():
             break
-    x = np.where((points > 1) & enough[:, None], x, np.nan)
+    x = np.where(is_shared & enough[:, None], x, np.nan)
     _, mean, _ = mean_and_error(x)
     deviation = x - mean[:, None]
-    shared = deviation[sharing & enough][:, points > 1]
+    shared = deviation[sharing & enough][:, is_shared]
     effect = np.zeros(len(points))
     # The median: one point that fails with a seed is no effect of the seed.
-    effect[points > 1] = np.nanmedian(shared, 0)
+    effect[is_shared] = np.nanmedian(shared, 0)
     return x - effect, 1 - 1 / np.maximum(points, 2)
 
 
@@ -166,17 +176,21 @@ def seed_noise(
     deviation = np.where(known, losses - mean[:, None], 0.0)
     # Less than 1 where the effect of a seed was estimated from few points.
     share = np.broadcast_to(share, losses.shape)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        s2 = np.where(n > 1, (deviation**2 / share).sum(1) / (n - 1), np.nan)
-        f = np.where(n > 1, (n - 1) * (known * share).sum(1) / n, np.nan)
-    size = np.abs(np.where(known, losses, 0.0)).max(1, initial=0.0)
+    # One seed has no variance.
+    further = np.where(n > 1, n - 1, np.nan)
+    with undefined_is_nan():
+        s2 = (deviation**2 / share).sum(1) / further
+        f = further * (known * share).sum(1) / n
+    size = np.abs(losses).max(1, initial=0.0, where=known)
+    farthest = np.abs(deviation).max(1, initial=0.0)
     # Equal numbers have deviations by rounding.
-    varies = np.abs(deviation).max(1, initial=0.0) > ACCURACY * size
+    varies = farthest > ACCURACY * size
     # Equal numbers on a grid are no certainty.
     s2 = np.maximum(s2, rounding)
     sharing = varies & members(family, points)
     variance = s2[:, None]
-    weight = np.where(n > 1, 1.0, np.nan)[:, None]
+    known_variance = np.where(n > 1, 1.0, np.nan)
+    weight = known_variance[:, None]
     freedom = f.copy()
     outlier = np.zeros(points, bool)
     usual = 0.0
@@ -184,9 +198,10 @@ def seed_noise(
         found = posterior(s2[varies], f[varies], sharing[varies])
         values, of_point, outlier[varies] = found
         # A point without variation keeps its own, spread over equal entries.
-        variance = np.broadcast_to(variance, (points, len(values))).copy()
+        shape = points, len(values)
+        variance = np.broadcast_to(variance, shape).copy()
         variance[varies] = values
-        weight = np.broadcast_to(weight / len(values), variance.shape).copy()
+        weight = np.broadcast_to(weight / len(values), shape).copy()
         weight[varies] = of_point
         freedom[varies] = np.inf
         expected = of_point @ values
@@ -207,9 +222,12 @@ def seed_noise(
 
 def _skewness(deviation: Array, n: Indices) -> Array:
     """Return the skewness of each point, (P,); 0 for fewer than `SKEWED` seeds."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        skewness = (deviation**3).sum(1) * np.sqrt(n) / (deviation**2).sum(1) ** 1.5
-    return np.where((n >= SKEWED) & np.isfinite(skewness), skewness, 0.0)
+    cubes = (deviation**3).sum(1)
+    squares = (deviation**2).sum(1)
+    with undefined_is_nan():
+        skewness = cubes * np.sqrt(n) / squares**1.5
+    is_known = (n >= SKEWED) & np.isfinite(skewness)
+    return np.where(is_known, skewness, 0.0)
 
 
 def posterior(
@@ -223,13 +241,18 @@ def posterior(
         sharing: those that determine the distribution; None: all.
     """
     sharing = members(sharing, len(variances))
+    of_sharing = variances[sharing]
+    scale = float(np.median(of_sharing))
+    if not scale:  # most are 0
+        scale = float(of_sharing.max()) or 1.0
     # Estimates are mostly low: the median of χ²_f/f is 0.5 for f = 1 and 0.7 for f = 2.
-    scale = float(np.median(variances[sharing])) or float(variances[sharing].max())
-    scale = (scale or 1.0) / 0.6
+    scale = scale / 0.6
     ratio = np.maximum(variances / scale, 1e-12)
     # Of χ²_f, without what does not depend on v.
-    log_likelihood = -freedom[:, None] / 2 * (_LOGS + ratio[:, None] * np.exp(-_LOGS))
-    likelihood = np.exp(log_likelihood - log_likelihood.max(1, keepdims=True))  # (P, K)
+    chi_square = ratio[:, None] * np.exp(-_LOGS)
+    log_likelihood = -freedom[:, None] / 2 * (_LOGS + chi_square)
+    most_likely = log_likelihood.max(1, keepdims=True)
+    likelihood = np.exp(log_likelihood - most_likely)  # (P, K)
     of_bulk = likelihood @ _BULK.T  # (P, T)
     of_far = likelihood @ _FAR.T
     # A point far from all models must not give log 0.
@@ -242,8 +265,10 @@ def posterior(
     # An outlier has the second part alone, so that no other point vouches for its variance.
     is_outlier = outlier[:, None]
     bulk = np.where(is_outlier, 0.0, (1 - _PI) / both)
-    far = np.where(is_outlier, 1 / np.maximum(of_far, 1e-300), _PI / both)
-    weight = likelihood * ((model * bulk) @ _BULK + (model * far) @ _FAR)
+    far_alone = 1 / np.maximum(of_far, 1e-300)
+    far = np.where(is_outlier, far_alone, _PI / both)
+    prior = (model * bulk) @ _BULK + (model * far) @ _FAR
+    weight = likelihood * prior
     weight /= weight.sum(1, keepdims=True)
     weight[weight < _RARE] = 0.0
     # Fewer columns: each p-value is a sum over them.
@@ -262,7 +287,8 @@ def _models() -> tuple[Array, Array, Array, Array]:
     for middle in range(-12, 9):
         above = _STEP * (_GRID - middle)
         # Flat up to 400 times the variance of the bulk, 20 times its noise; then 1/v.
-        beyond = np.where(above < 0, 0.0, np.exp(np.minimum(0.0, np.log(400) - above)))
+        falling = np.exp(np.minimum(0.0, np.log(400) - above))
+        beyond = np.where(above < 0, 0.0, falling)
         for width, of_width in _WIDTHS.items():
             near = (above == 0).astype(float)
             if width:
@@ -285,19 +311,22 @@ def tail(weight: Array, sd: Array, freedom: Array, size: Array) -> Array:
     An error of 0 exceeds no size above 0, every size below it, and 0 with probability 1/2.
     """
     size = size[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        of_one = special.stdtr(np.minimum(freedom, NORMAL), -size / sd)
-        of_one = np.where(sd == 0, (1 - np.sign(size)) / 2, of_one)
+    freedom = np.minimum(freedom, NORMAL)
+    with undefined_is_nan():
+        without_noise = (1 - np.sign(size)) / 2
+        of_one = special.stdtr(freedom, -size / sd)
+    of_one = np.where(sd == 0, without_noise, of_one)
     return (weight * of_one).sum(1)
 
 
 def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
     """Return the half of the interval that holds the error of a mixture with `level`, (P,)."""
-    with np.errstate(invalid="ignore"):
-        ends = special.stdtrit(np.minimum(freedom, NORMAL), (1 + level) / 2) * sd
-        # The end of a mixture is between those of its parts.
-        low = np.where(weight > 0, ends, np.inf).min(1)
-        high = ends.max(1)
+    with undefined_is_nan():
+        quantile = special.stdtrit(np.minimum(freedom, NORMAL), (1 + level) / 2)
+        ends = quantile * sd
+    # The end of a mixture is between those of its parts.
+    low = np.where(weight > 0, ends, np.inf).min(1)
+    high = ends.max(1)
     if sd.shape[1] > 1:
         for _ in range(BISECTIONS):
             # Ends may differ by orders of magnitude.
@@ -305,4 +334,5 @@ def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
             is_low = 2 * tail(weight, sd, freedom, middle) > 1 - level
             low = np.where(is_low, middle, low)
             high = np.where(is_low, high, middle)
-    return np.where(np.isnan(weight).any(1), np.nan, high)
+    is_unknown = np.isnan(weight).any(1)
+    return np.where(is_unknown, np.nan, high)

@@ -94,26 +94,34 @@ def planned_seeds(
         # Points that vary alike lend each other degrees of freedom.
         worth = max(worth, k**0.5)
     runs = (~np.isnan(x)).sum(1)
-    kept = 1 - np.isposinf(x).sum(1) / np.maximum(runs, 1)
+    diverged = np.isposinf(x).sum(1)
+    kept = 1 - diverged / np.maximum(runs, 1)
     # A contrast has the runs of the arm that loses more.
     kept = np.minimum(kept, kept[reference])
+    kept[kept == 0] = np.nan  # no run of the pilot has a size
     noise = _noise_quantiles(pilot, reference_share)
     seeds, least, most, chance = np.full((4, points), np.nan)
-    for point in np.flatnonzero(tested & ~np.isnan(noise[0]) & (kept > 0)):
+    is_known = ~np.isnan(noise[0] / kept)
+    for point in np.flatnonzero(tested & is_known):
         shown = _Power(effect, float(pilot.tuning[point]), worth, ERROR / 2 / k)
         of_point = noise[:, point]
         enough = shown.least(of_point, power)
-        # A diverged run says nothing of the size: so many more are planned.
-        seeds[point] = np.ceil(enough / kept[point])
-        least[point] = np.ceil(shown.least(of_point[:1], power) / kept[point])
-        most[point] = np.ceil(shown.least(of_point[-1:], power) / kept[point])
+        seeds[point] = enough
+        least[point] = shown.least(of_point[:1], power)
+        most[point] = shown.least(of_point[-1:], power)
         if not np.isnan(enough):
             # The pilot may have been lucky with its variance.
-            falls_short = [shown.of(int(enough), value) < power for value in of_point]
-            chance[point] = np.mean(falls_short)
-    of_one_seed = np.sqrt(np.maximum(np.median(noise, 0), 0.0))
-    sd = np.where(tested, of_one_seed, np.nan)
-    return Plan(seeds, least, most, sd, chance)
+            reached = [shown.of(int(enough), value) for value in of_point]
+            chance[point] = np.mean(np.array(reached) < power)
+    usual = np.maximum(np.median(noise, 0), 0.0)
+    # A diverged run says nothing of the size: so many more are planned.
+    return Plan(
+        seeds=np.ceil(seeds / kept),
+        least=np.ceil(least / kept),
+        most=np.ceil(most / kept),
+        sd=np.where(tested, np.sqrt(usual), np.nan),
+        chance=chance,
+    )
 
 
 class _Power(NamedTuple):
@@ -154,8 +162,9 @@ def _noise_quantiles(pilot: Contrasts, ratio: float) -> Array:
     `ratio` is that of the numbers of seeds of the reference and of a point.
     """
     is_known = ~np.isnan(pilot.error)
-    of_seeds = np.where(is_known[:, None], pilot.sd**2 - pilot.tuning[:, None], np.nan)
-    variance = (of_seeds - pilot.of_reference[:, None]) * pilot.seeds[:, None]
+    of_seeds = pilot.sd**2 - pilot.tuning[:, None]
+    of_point = of_seeds - pilot.of_reference[:, None]
+    variance = of_point * pilot.seeds[:, None]
     quantiles = np.full((len(QUANTILES), len(is_known)), np.nan)
     for point in np.flatnonzero(is_known):
         is_possible = pilot.weight[point] > 0
@@ -165,13 +174,13 @@ def _noise_quantiles(pilot: Contrasts, ratio: float) -> Array:
             # Each possible variance stands in the middle of its weight.
             middle = np.cumsum(weight) - weight / 2
             logs = np.log(np.maximum(possible, 1e-300))
-            of_point = np.exp(np.interp(QUANTILES, middle, logs))
+            own = np.exp(np.interp(QUANTILES, middle, logs))
         else:
             # A point with its own variance, which few seeds estimate.
-            of_point = possible * _scaled(pilot.seeds[point] - 1)
+            own = possible * _scaled(pilot.seeds[point] - 1)
         freedom = pilot.reference_seeds[point] - 1
         of_reference = pilot.reference_noise[point] * _scaled(freedom) / ratio
-        quantiles[:, point] = of_point + of_reference
+        quantiles[:, point] = own + of_reference
     return quantiles
 
 

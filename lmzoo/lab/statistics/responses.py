@@ -58,7 +58,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special
 
-from lmzoo.lab.statistics.intervals import Array, Indices, Mask, mean_and_error
+from lmzoo.lab.statistics.intervals import (
+    Array,
+    Indices,
+    Mask,
+    mean_and_error,
+    undefined_is_nan,
+)
 from lmzoo.lab.statistics.ties import settled
 
 CAP = 4.0
@@ -169,13 +175,16 @@ def fit_responses(
         return _as_measured(y, runs)
     fit = _Fit(runs)
     near = runs.near(fit.noise)
-    nats = runs.least + runs.height * (fit.mean(x) + runs.centre)
+    in_heights = fit.mean(x) + runs.centre
+    nats = runs.least + runs.height * in_heights
     # A setting outside the shared ones must be the best one that was measured, too.
-    clear = near & ~(runs.outside() & (runs.mean > runs.least))
-    order = np.lexsort((settled(nats), ~clear, np.isinf(y), np.isnan(y)))
+    is_guess = runs.outside() & (runs.mean > runs.least)
+    is_out = is_guess | ~near
+    order = np.lexsort((settled(nats), is_out, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
     rng = np.random.default_rng(seed)
-    drawn = fit.draw(np.concatenate([x, _around(x, best)], 1), rng)
+    neighbours = _around(x, best)
+    drawn = fit.draw(np.concatenate([x, neighbours], 1), rng)
     possible = near | (runs.known & ~runs.trained)
     within = np.where(possible, drawn[..., :count], np.inf)
     rows = np.arange(points)
@@ -202,15 +211,14 @@ def fit_responses(
 
 def _as_measured(y: Array, runs: "_Runs") -> Responses:
     """Return responses without a fit: losses that do not differ, or single settings."""
-    order = np.argsort(np.where(np.isnan(y), np.inf, y), 1, kind="stable")
-    # Unknown noise is not claimed.
-    noise = np.where(np.isfinite(runs.noise), runs.noise, 0.0)
+    known = np.where(np.isnan(y), np.inf, y)
+    order = np.argsort(known, 1, kind="stable")
     return Responses(
         mean=np.minimum(runs.mean, runs.least),
         order=order,
         challenger=order[:, 0],
         regret=np.zeros(len(y)),
-        tuning_sd=noise[:, 0],
+        tuning_sd=runs.known_noise()[:, 0],
     )
 
 
@@ -223,7 +231,9 @@ def _challengers(runs: "_Runs", best: Indices, gains: Array) -> Indices:
     gain[is_chosen] = -1.0
     measured = np.where(runs.trained & runs.known, runs.mean, np.inf)
     measured_best = measured.argmin(1)
-    challenger = np.where(is_chosen[rows, measured_best], gain.argmax(1), measured_best)
+    most_likely = gain.argmax(1)
+    is_same = is_chosen[rows, measured_best]
+    challenger = np.where(is_same, most_likely, measured_best)
     has_other = gain.max(1) > 0
     return np.where(has_other, challenger, best)
 
@@ -265,31 +275,36 @@ class _Runs:
         early: ArrayLike | None,
         shared: int,
     ) -> "_Runs":
-        trained: Mask = np.asarray(np.isfinite(y))
+        trained: Mask = np.isfinite(y)
         variance = np.zeros_like(y)
         if early is not None:
             y, variance = _predict(y, np.asarray(early, np.float64), x)
-        finite: Mask = np.asarray(np.isfinite(y))
+        finite: Mask = np.isfinite(y)
         same = _equal_settings(x, finite)
-        sums = np.where(same, np.where(finite, y, 0.0)[:, None], 0.0).sum(2)
-        mean = np.where(finite, sums / np.maximum(same.sum(2), 1), np.inf)
+        mean = _setting_means(np.where(finite, y, 0.0), same)
+        mean[~finite] = np.inf
         # A predicted loss is no measured one.
-        least = np.where(trained, mean, np.inf).min(1, keepdims=True)
+        measured = np.where(trained, mean, np.inf)
+        least = measured.min(1, keepdims=True)
         several = shared
         if several < 2:  # one setting has neither noise nor height
             several = y.shape[1]
-        steep: Mask = np.asarray(np.isinf(y[:, :several]).any(1))
+        diverged: Mask = np.isinf(y[:, :several])
+        first_run = same.argmax(2)
         # Of the runs of a setting, the first one stands for it.
-        first = finite & (same.argmax(2) == np.arange(y.shape[1]))
+        first = finite & (first_run == np.arange(y.shape[1]))
         of_settings = np.where(first, mean, np.nan)[:, :several]
-        noise = _noise_bound(of_settings, x[:, :several], steep)
+        noise = _noise_bound(of_settings, x[:, :several], diverged)
         # A cliff is no smooth response.
         known = finite & (mean <= least + CLIFF * noise)
-        height = _heights(np.where(first & known, mean, np.inf)[:, :several])
+        smooth = np.where(first & known, mean, np.inf)
+        height = _heights(smooth[:, :several])
         scale = np.where(height > 0, height, 1.0)
+        excess = np.where(known, y - least, 0.0)
         # Capped: far from the best, only the direction matters.
-        z = np.minimum((np.where(known, y, least) - least) / scale, 1.0)
-        centre = (z * known).sum(1, keepdims=True) / known.sum(1, keepdims=True)
+        z = np.minimum(excess / scale, 1.0)
+        runs = known.sum(1, keepdims=True)
+        centre = (z * known).sum(1, keepdims=True) / runs
         group = np.zeros(y.shape)
         if seeds is not None:
             group = np.asarray(seeds)
@@ -312,15 +327,20 @@ class _Runs:
 
     def near(self, sigma: float) -> Mask:
         """Return which runs are not ruled out for noise `sigma`, in heights, (P, N)."""
+        trained = self.same & self.trained[:, None]
         # Two trainings of a setting have half the variance.
-        repeats = np.maximum((self.same & self.trained[:, None]).sum(2), 1)
+        repeats = np.maximum(trained.sum(2), 1)
         usable = self.known & self.trained
-        best = np.where(usable, self.mean, np.inf).argmin(1)[:, None]
+        measured = np.where(usable, self.mean, np.inf)
+        best = measured.argmin(1)[:, None]
         of_best = np.take_along_axis(repeats, best, 1)
-        bound = np.where(np.isfinite(self.noise), self.noise, 0.0)
-        nats = np.minimum(sigma * self.ratio * self.height, bound)
+        nats = np.minimum(sigma * self.ratio * self.height, self.known_noise())
         sd = nats * np.sqrt(1 / repeats + 1 / of_best)
         return usable & (self.mean <= self.least + NEAR * sd)
+
+    def known_noise(self) -> Array:
+        """Return the bound of the noise, (P, 1); 0 where it is unknown, so that none is claimed."""
+        return np.where(np.isfinite(self.noise), self.noise, 0.0)
 
     def outside(self) -> Mask:
         """Return which settings are below or above all shared ones, (P, N); one range only."""
@@ -337,28 +357,37 @@ class _Runs:
             return np.zeros(len(self.x))
         place = self.x[..., 0]
         order = np.argsort(place[0, : self.shared])
-        losses = np.where(self.known, self.mean, np.nan)[:, order]
+        known = np.where(self.known, self.mean, np.nan)
+        losses = known[:, order]
         worse_neighbour = np.maximum(losses[:, :-2], losses[:, 2:])
         excess = losses[:, 1:-1] - worse_neighbour
         # Over the points: in one point a hump is luck.
         count, mean, error = mean_and_error(excess.T)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with undefined_is_nan():
             is_large = mean / error > special.stdtrit(count - 1, SECOND)
         shown = (count > 2) & is_large
         # Nobody has measured how deep the optima are within a gap between settings.
         shared_gap = np.diff(place[0, order]).max()
-        gap = np.diff(np.sort(place, 1)).max(1) / shared_gap
-        span = np.fmax.reduce(losses, 1) - np.fmin.reduce(losses, 1)
+        largest_gap = np.diff(np.sort(place, 1)).max(1)
+        gap = np.minimum(largest_gap / shared_gap, 1.0)
+        most = np.fmax.reduce(losses, 1)
+        span = most - np.fmin.reduce(losses, 1)
         has_two = (shown & (excess > 0)).any(1)
-        return np.where(has_two, span * np.minimum(gap, 1.0) ** 2, 0.0)
+        return np.where(has_two, span * gap**2, 0.0)
 
 
 def _equal_settings(x: Array, finite: Mask) -> Mask:
     """Return whether two runs of a point have the same setting and a loss, (P, N, N)."""
     distance = np.abs(x[:, :, None] - x[:, None])
+    is_same = (distance < SAME).all(-1)
     # A diverged run repeats nothing.
-    both = finite[:, :, None] & finite[:, None]
-    return (distance < SAME).all(-1) & both
+    return is_same & finite[:, :, None] & finite[:, None]
+
+
+def _setting_means(losses: Array, same: Mask) -> Array:
+    """Return the mean loss of the runs with the setting of each run, (P, N)."""
+    sums = np.where(same, losses[:, None], 0.0).sum(2)
+    return sums / np.maximum(same.sum(2), 1)
 
 
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
@@ -366,10 +395,11 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
 
     y − early = a_p + b(x_j) with b linear in the setting, by least squares.
     """
-    both: Mask = np.asarray(np.isfinite(y) & np.isfinite(early))
+    is_early: Mask = np.isfinite(early)
+    both = is_early & np.isfinite(y)
     count = both.sum(1)
-    has_both = (count > 0)[:, None]
-    wanted: Mask = np.asarray(np.isnan(y) & np.isfinite(early) & has_both)
+    has_both = count > 0
+    wanted = is_early & np.isnan(y) & has_both[:, None]
     if not wanted.any():
         return y, np.zeros_like(y)
     # Centred within each point, so that a_p falls out of the least squares.
@@ -377,14 +407,16 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     later = np.zeros_like(y)
     later[point, run] = y[point, run] - early[point, run]
     runs = np.maximum(count, 1)
-    centre = np.where(both[..., None], x, 0.0).sum(1) / runs[:, None]
+    of_both = np.where(both[..., None], x, 0.0)
+    centre = of_both.sum(1) / runs[:, None]
     level = later.sum(1) / runs
     design = x[point, run] - centre[point]
     rest = later[point, run] - level[point]
     # Pseudoinverse: a field may be constant where both losses are known.
     inverse = np.linalg.pinv(design.T @ design)
     slope = inverse @ design.T @ rest
-    freedom = len(point) - has_both.sum() - np.linalg.matrix_rank(design)
+    parameters = has_both.sum() + np.linalg.matrix_rank(design)
+    freedom = len(point) - parameters
     if freedom < 1:
         return y, np.zeros_like(y)
     variance = ((rest - design @ slope) ** 2).sum() / freedom
@@ -392,47 +424,55 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     far = x[point, run] - centre[point]
     # Prediction far from the fitted settings is less sure.
     of_slope = np.einsum("ni,ij,nj->n", far, inverse, far)
+    predicted = early[point, run] + level[point]
     y = y.copy()
-    y[point, run] = early[point, run] + level[point] + far @ slope
+    y[point, run] = predicted + far @ slope
+    of_prediction = 1 + 1 / runs[point] + of_slope
     variances = np.zeros_like(y)
-    variances[point, run] = variance * (1 + 1 / runs[point] + of_slope)
+    variances[point, run] = variance * of_prediction
     return y, variances
 
 
 def _heights(means: Array) -> Array:
     """Return the height of the cap above each point's least loss, (P, 1); 0 if no losses differ."""
     ordered = np.sort(means, 1)
-    best = np.where(np.isfinite(ordered[:, 0]), ordered[:, 0], 0.0)
+    points, settings = means.shape
+    best = ordered[:, 0]
+    best = np.where(np.isfinite(best), best, 0.0)
     # The second best where most settings diverged.
-    for place in (max(2, means.shape[1] // 3), 2, 1):
-        if place < means.shape[1] and np.isfinite(ordered[:, place]).any():
-            return CAP * _with_median(ordered[:, place] - best)
-    return np.zeros((len(means), 1))
+    for place in (max(2, settings // 3), 2, 1):
+        if place >= settings:
+            continue
+        distance = ordered[:, place] - best
+        if np.isfinite(distance).any():
+            return CAP * _with_median(distance)
+    return np.zeros((points, 1))
 
 
-def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
+def _noise_bound(means: Array, x: Array, diverged: Mask) -> Array:
     """Return a bound of the noise of each point, (P, 1); infinity if nothing is known.
 
     The differences between neighbouring settings contain the noise of both; the second differences
     of one range, over √3, have the same variance. The lower quartile of their sizes, over that of
     |N(0, 2)| at its rank, is about the noise if the response is flat or straight, and more if it is
     not. It is multiplied by `CAUTION`. Points within a factor `ALIKE` of the median one count as
-    equally noisy. A `steep` point, of which a setting diverged, has the noise of the median point
-    if it has fewer than four others.
+    equally noisy. A point of which a setting diverged has the noise of the median point if it has
+    fewer than four others.
     """
     bounds = np.full(len(means), np.nan)
     for point, losses in enumerate(means):
         known = np.isfinite(losses)
         least = 2
-        if steep[point]:
+        if diverged[point].any():
             least = 4
         if known.sum() < least:
             continue
         size = _neighbour_differences(losses[known], x[point, known])
         rank = len(size) // 4
         share = (rank + 0.7) / (len(size) + 0.4)
+        quantile = float(special.ndtri(0.5 + 0.5 * share))
         # Of this order statistic, if there were noise only.
-        expected = float(special.ndtri(0.5 + 0.5 * share)) * 2**0.5
+        expected = quantile * 2**0.5
         bounds[point] = CAUTION * size[rank] / expected
     median = 0.0
     if np.isfinite(bounds).any():
@@ -441,8 +481,9 @@ def _noise_bound(means: Array, x: Array, steep: Mask) -> Array:
         return np.full((len(means), 1), np.inf)
     ratio = np.where(np.isnan(bounds), median, bounds) / median
     far = np.log(np.clip(ratio, 1e-6, 1e6))
+    beyond_chance = np.abs(far) - np.log(ALIKE)
     # Bounds that chance explains become the median one.
-    far = np.sign(far) * np.maximum(np.abs(far) - np.log(ALIKE), 0.0)
+    far = np.sign(far) * np.maximum(beyond_chance, 0.0)
     return (median * np.exp(far))[:, None]
 
 
@@ -450,12 +491,13 @@ def _neighbour_differences(losses: Array, x: Array) -> Array:
     """Return sizes of differences between neighbouring settings (N, D), the least first."""
     if x.shape[1] == 1:
         ordered = losses[np.argsort(x[:, 0])]
-        differences = [np.diff(ordered), np.diff(ordered, 2) / 3**0.5]
-        return np.sort(np.abs(np.concatenate(differences)))
-    distance = ((x[:, None] - x) ** 2).sum(-1)
-    np.fill_diagonal(distance, np.inf)
-    nearest = distance.argmin(1)
-    return np.sort(np.abs(losses - losses[nearest]))
+        second = np.diff(ordered, 2) / 3**0.5
+        differences = np.concatenate([np.diff(ordered), second])
+    else:
+        distance = ((x[:, None] - x) ** 2).sum(-1)
+        np.fill_diagonal(distance, np.inf)
+        differences = losses - losses[distance.argmin(1)]
+    return np.sort(np.abs(differences))
 
 
 def _with_median(distances: Array) -> Array:
@@ -483,18 +525,20 @@ class _Fit:
         points, count = runs.z.shape
         few = _evenly(points, MOST)
         # N³ P stays the same.
-        some = _evenly(count, int(SETTINGS * (MOST / len(few)) ** (1 / 3)))
+        more = (MOST / len(few)) ** (1 / 3)
+        some = _evenly(count, int(SETTINGS * more))
+        reach = 3 * PRIOR_SD
         found = optimize.minimize(
             self._solve,
             PRIOR,
             (np.ix_(few, some),),
             method="L-BFGS-B",
-            bounds=np.transpose([PRIOR - 3 * PRIOR_SD, PRIOR + 3 * PRIOR_SD]),
+            bounds=np.transpose([PRIOR - reach, PRIOR + reach]),
             options={"maxiter": 40, "ftol": 1e-6},
         )
         self.noise = float(np.exp(found.x[-1]))
         # Again with all runs, for the posterior.
-        self._solve(found.x, np.ix_(np.arange(points), np.arange(count)))
+        self._solve(found.x, np.ix_(range(points), range(count)))
 
     def mean(self, x: Array) -> Array:
         """Return the posterior means at settings (P, M, D), (P, M)."""
@@ -506,13 +550,15 @@ class _Fit:
         means, covariances = self._posterior(x)
         _, points, count = means.shape
         noise = rng.standard_normal((DRAWS, points, count))
+        share = self._weights[0]
         # Each draw of a point is of one of its kinds.
-        ordinary = rng.random((DRAWS, points, 1)) < self._weights[0][:, None]
+        ordinary = rng.random((DRAWS, points, 1)) < share[:, None]
         value, vector = np.linalg.eigh(covariances)
         # Rounding makes some eigenvalues negative.
-        root = vector * np.sqrt(np.maximum(value, 0))[..., None, :]
-        drawn = (root @ noise.transpose(1, 2, 0)).transpose(0, 3, 1, 2)
-        drawn = drawn + means[:, None]
+        sd = np.sqrt(np.maximum(value, 0))
+        root = vector * sd[..., None, :]
+        drawn = root @ noise.transpose(1, 2, 0)
+        drawn = drawn.transpose(0, 3, 1, 2) + means[:, None]
         return np.where(ordinary, drawn[0], drawn[1])
 
     def _posterior(self, x: Array) -> tuple[Array, Array]:
@@ -526,7 +572,8 @@ class _Fit:
             across = sigma**2 * _kernel(x, self.runs.x, ell) + CONSTANT**2
             across = np.where(known, across, 0.0)
             gain = across @ inverse
-            means.append(b @ self._g + np.einsum("pmn,pn->pm", gain, residual))
+            of_residual = np.einsum("pmn,pn->pm", gain, residual)
+            means.append(b @ self._g + of_residual)
             prior = sigma**2 * _kernel(x, x, ell) + CONSTANT**2
             given_g = prior - gain @ across.swapaxes(1, 2)
             rest = b - gain @ self._b
@@ -536,7 +583,8 @@ class _Fit:
 
     def _onto(self, x: Array) -> Array:
         """Return B for settings x, (P, M, J)."""
-        return self._variance * _kernel(x, self._shared[None], self._ell) @ self._precision
+        across = _kernel(x, self._shared[None], self._ell)
+        return self._variance * across @ self._precision
 
     def _solve(self, hyper: Array, read: tuple[Indices, ...]) -> float:
         """Compute the posterior of g and the kinds; return minus the bound of the log posterior.
@@ -546,7 +594,8 @@ class _Fit:
         """
         sigma_g, sigma_t, self._ell, ell_t, sigma = np.exp(hyper)
         self._variance = sigma_g**2
-        self._kinds = ((sigma_t, ell_t), (max(SIGMA_D, sigma_t), ELL_D))
+        deviant = max(SIGMA_D, sigma_t), ELL_D
+        self._kinds = (sigma_t, ell_t), deviant
         prior = _kernel(self._shared, self._shared, self._ell)
         prior += 1e-8 * np.eye(len(prior))  # settings that are close make it singular
         prior *= self._variance
@@ -556,7 +605,8 @@ class _Fit:
         covariances = self._covariances(sigma, read)
         inverses = self._inverses
         of_z = inverses @ z[..., None]
-        size = np.linalg.slogdet(covariances)[1] + (z * of_z[..., 0]).sum(2)
+        _, log_determinant = np.linalg.slogdet(covariances)
+        size = log_determinant + (z * of_z[..., 0]).sum(2)
         across = b.swapaxes(1, 2)
         linear = (across @ of_z)[..., 0]
         square = across @ inverses @ b
@@ -566,7 +616,8 @@ class _Fit:
         # Kinds given g, then g given the kinds.
         for _ in range(STEPS - 1):
             second = np.outer(self._g, self._g) + self._covariance
-            fit = size - 2 * linear @ self._g + (square * second).sum((2, 3))
+            of_square = (square * second).sum((2, 3))
+            fit = size - 2 * linear @ self._g + of_square
             log = shares - 0.5 * fit
             # Without overflow.
             weights = np.exp(log - log.max(0))
@@ -575,9 +626,11 @@ class _Fit:
         self._weights = weights
         log_ratio = np.log(np.maximum(weights, 1e-300)) - shares
         of_prior = (((hyper - PRIOR) / PRIOR_SD) ** 2).sum()
-        value = 0.5 * of_prior + 0.5 * (weights * size).sum() + (weights * log_ratio).sum()
+        of_runs = (weights * size).sum()
+        of_kinds = (weights * log_ratio).sum()
         # |K_g A|: stable where K_g is nearly singular.
-        value += 0.5 * np.linalg.slogdet(np.eye(len(prior)) + prior @ total)[1]
+        _, of_g = np.linalg.slogdet(np.eye(len(prior)) + prior @ total)
+        value = 0.5 * of_prior + 0.5 * of_runs + of_kinds + 0.5 * of_g
         return float(value - 0.5 * vector @ self._g)
 
     def _covariances(self, sigma: float, read: tuple[Indices, ...]) -> Array:
@@ -586,10 +639,12 @@ class _Fit:
         x = self.runs.x[read]
         known = self.runs.known[read]
         both = known[:, :, None] & known[:, None]
-        one_seed = self.runs.one_seed[few[..., None], some[..., None], some[:, None]]
+        pairs = few[..., None], some[..., None], some[:, None]
+        one_seed = self.runs.one_seed[pairs]
         unit = np.eye(some.size)
+        variance = sigma**2 * self.runs.ratio[few] ** 2
         # A seed's effect u and the rest ε have the variance σ² each.
-        noise = sigma**2 * self.runs.ratio[few] ** 2 * (one_seed + unit)
+        noise = variance * (one_seed + unit)
         noise += self.runs.variance[read][..., None] * unit
         covariances = []
         for size, ell in self._kinds:
@@ -608,13 +663,15 @@ class _Fit:
 
 
 def _kernel(a: Array, b: Array, ell: float) -> Array:
-    square = ((a[..., :, None, :] - b[..., None, :, :]) ** 2).sum(-1)
+    difference = a[..., :, None, :] - b[..., None, :, :]
+    square = (difference**2).sum(-1)
     return np.exp(-0.5 * square / ell**2)
 
 
 def _evenly(count: int, most: int) -> Indices:
     """Return at most `most` of the numbers 0 .. count − 1, evenly spaced."""
-    return np.unique(np.linspace(0, count - 1, most).round().astype(int))
+    places = np.linspace(0, count - 1, most).round()
+    return np.unique(places.astype(int))
 
 
 def _around(x: Array, best: Indices) -> Array:
@@ -626,10 +683,13 @@ def _around(x: Array, best: Indices) -> Array:
         return np.zeros((len(x), 0, x.shape[2]))
     tried = x[..., 0]
     centre = np.take_along_axis(tried, best[:, None], 1)
-    low = np.where(tried < centre - SAME, tried, -np.inf).max(1, keepdims=True)
+    below = np.where(tried < centre - SAME, tried, -np.inf)
+    low = below.max(1, keepdims=True)
     low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
-    high = np.where(tried > centre + SAME, tried, np.inf).min(1, keepdims=True)
+    above = np.where(tried > centre + SAME, tried, np.inf)
+    high = above.min(1, keepdims=True)
     high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
     share = np.array([0.25, 0.5, 0.75])
-    between = [centre + share * (low - centre), centre + share * (high - centre)]
-    return np.concatenate(between, 1)[..., None]
+    to_low = centre + share * (low - centre)
+    to_high = centre + share * (high - centre)
+    return np.concatenate([to_low, to_high], 1)[..., None]

@@ -24,7 +24,8 @@ def settled(losses: ArrayLike, scale: ArrayLike = 0.0) -> NDArray[np.float64]:
     for place in range(1, x.shape[-1]):
         present = x[..., place]
         earlier = x[..., :place]
-        size = np.maximum(np.where(np.isfinite(present), np.abs(present), 0.0), scale)
+        finite = np.where(np.isfinite(present), present, 0.0)
+        size = np.maximum(np.abs(finite), scale)
         with np.errstate(invalid="ignore"):  # two infinite losses
             distance = np.abs(earlier - present[..., None])
             is_equal = distance <= TIE * size[..., None]
