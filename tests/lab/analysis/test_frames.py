@@ -17,7 +17,7 @@ GRU = RECORDS / "gru_ablation-captions.parquet"
 
 
 @pytest.mark.parametrize("name", ["gru_ablation-captions", "lstm_variants-captions"])
-def test_the_chosen_runs_have_the_losses_of_the_ranking(name: str) -> None:
+def test_the_chosen_runs_have_the_losses_of_the_ranking(name):
     path = RECORDS / f"{name}.parquet"
     chosen = lmzoo.runs(path).filter("chosen")
     means = pl.col("test", "seconds", "accuracy").mean()
@@ -30,7 +30,7 @@ def test_the_chosen_runs_have_the_losses_of_the_ranking(name: str) -> None:
     assert (both["count"] == both["runs"]).all()
 
 
-def test_the_last_epoch_of_a_curve_is_that_of_the_run() -> None:
+def test_the_last_epoch_of_a_curve_is_that_of_the_run():
     runs, curves = lmzoo.runs(GRU), lmzoo.curves(GRU)
     last = curves.sort("epoch").group_by("run").agg(
         pl.col("epoch", "train", "valid").last(), pl.col("seconds").sum()
@@ -46,7 +46,7 @@ def test_the_last_epoch_of_a_curve_is_that_of_the_run() -> None:
     assert runs.filter("reference")["label"].unique().to_list() == ["wild type"]
 
 
-def test_a_run_is_in_its_folder_and_a_diverged_one_has_no_test(toy) -> None:
+def test_a_run_is_in_its_folder_and_a_diverged_one_has_no_test(toy):
     toy.add_points(full=[3.0, 3.1], gate=[3.2, None])
     toy.add_run("gate", 9, 2.0, setting={"lr": 0.1})
     runs = lmzoo.runs(toy.write())
@@ -58,7 +58,7 @@ def test_a_run_is_in_its_folder_and_a_diverged_one_has_no_test(toy) -> None:
     assert gate["status"].to_list()[2] == "diverged"
 
 
-def test_runs_that_two_points_share_and_points_that_went(toy) -> None:
+def test_runs_that_two_points_share_and_points_that_went(toy):
     shared = toy.add_point("full", [3.0, 3.1])
     toy.add_point("gate", [3.2, 3.3])
     toy.study_json["chosen"]["gate"]["runs"] = shared
@@ -70,7 +70,7 @@ def test_runs_that_two_points_share_and_points_that_went(toy) -> None:
     assert runs.height == 6
 
 
-def test_a_metric_to_maximize_has_its_own_sign(toy) -> None:
+def test_a_metric_to_maximize_has_its_own_sign(toy):
     toy.study_json["asked"] = {"direction": "maximize", "metric": "bleu"}
     toy.add_point("full", [-30.0, -31.0])
     path = toy.write()
@@ -78,7 +78,7 @@ def test_a_metric_to_maximize_has_its_own_sign(toy) -> None:
     assert lmzoo.curves(path).filter(pl.col("epoch") == 3)["valid"].to_list() == [30.0, 31.0]
 
 
-def test_a_ranking_is_a_frame_that_shows_its_answer(toy) -> None:
+def test_a_ranking_is_a_frame_that_shows_its_answer(toy):
     toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
     ranking = lmzoo.rank(toy.write())
     assert ranking.equals(study_ranking(toy.path).frame)
@@ -97,7 +97,7 @@ def test_a_ranking_is_a_frame_that_shows_its_answer(toy) -> None:
     assert str(ranking.select("label", "loss")).startswith("shape: (2, 2)")
 
 
-def test_a_study_is_found_by_its_object(toy, tmp_path, monkeypatch) -> None:
+def test_a_study_is_found_by_its_object(toy, tmp_path, monkeypatch):
     toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
     path = toy.write()
     shutil.copytree(path, tmp_path / "runs/mine")
@@ -109,7 +109,7 @@ def test_a_study_is_found_by_its_object(toy, tmp_path, monkeypatch) -> None:
     assert lmzoo.plan(study, effect=0.1) == lmzoo.plan(path, effect=0.1)
 
 
-def test_a_study_that_is_not_there_is_one_line(tmp_path, monkeypatch) -> None:
+def test_a_study_that_is_not_there_is_one_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for function in (lmzoo.runs, lmzoo.curves, lmzoo.rank):
         with pytest.raises(UserError, match="no study 'gru'; runs has no study"):

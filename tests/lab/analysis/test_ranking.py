@@ -231,7 +231,7 @@ def test_a_budget_below_every_test_is_refused(toy):
         (0.5, 1.487, 251, None, False),
     ],
 )
-def test_what_a_test_split_explains(loss, floor, vocab, sequences, expected) -> None:
+def test_what_a_test_split_explains(loss, floor, vocab, sequences, expected):
     assert is_impossible(loss, floor, vocab, sequences) == expected
 
 
@@ -307,7 +307,7 @@ def test_a_point_loses_wins_or_is_undecided_and_one_that_leaks_does_not_win(comp
     assert outcomes == {**expected, "in vain": "loses"}
 
 
-def test_labels_with_commas_are_quoted() -> None:
+def test_labels_with_commas_are_quoted():
     assert join_labels(["forget gate, rotary", "rotary"]) == "'forget gate, rotary', rotary"
 
 

@@ -144,7 +144,7 @@ def test_markdown_shows_every_character_as_it_is():
     assert shown.count(text.replace("<", "&lt;").replace(">", "&gt;")) == 2
 
 
-def test_cells_that_would_run_are_text_and_the_note_of_a_csv_says_so() -> None:
+def test_cells_that_would_run_are_text_and_the_note_of_a_csv_says_so():
     labels = ["[64, 64]", "*big", "=HYPERLINK(1)", "+cmd", "@SUM", "-1.5", "-x"]
     rows = [(label, "1.0") for label in labels]
     table = TextTable("t", ("label", "loss"), rows, frozenset({"label"}))

@@ -22,7 +22,7 @@ HOST = "a-machine.of.mine"
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> ToyStudy:
+def toy(tmp_path) -> ToyStudy:
     """Points with finished, pruned, diverged and failed runs, one that has not ended."""
     toy = ToyStudy(tmp_path / "toy")
     for point, losses in {"full": [1.0, 1 / 3, 1.2], "0": [1.4, 1.1, None], "1": [2, 2, 2]}.items():
@@ -43,7 +43,7 @@ def tables(study: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["restored", "read"])
-def test_tables_are_the_same_byte_for_byte(toy: ToyStudy, tmp_path: Path, how: str) -> None:
+def test_tables_are_the_same_byte_for_byte(toy, tmp_path, how):
     file = tmp_path / "toy.parquet"
     save_study(toy.path, file)
     if how == "restored":
@@ -61,7 +61,7 @@ def test_a_file_that_is_replaced_is_read_again_though_its_time_is_equal(toy, tmp
         assert load_study(file).study["question"] == question
 
 
-def test_saving_twice_gives_equal_bytes_and_no_machine(toy: ToyStudy, tmp_path: Path) -> None:
+def test_saving_twice_gives_equal_bytes_and_no_machine(toy, tmp_path):
     for name in ("a", "b"):
         save_study(toy.path, tmp_path / f"{name}.parquet")
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
@@ -84,7 +84,7 @@ def test_a_damaged_line_stays_damaged_without_its_machine_or_with_it(toy, tmp_pa
     assert (parse_json(second), second) == (None, torn.encode())
 
 
-def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) -> None:
+def test_the_folder_of_the_script_is_not_saved(toy, tmp_path):
     for script, saved in (
         (["python", "/home/me/clone/sweeps/toy.py"], ["python", "sweeps/toy.py"]),
         (["python", "sweeps/toy.py", "toy"], ["python", "sweeps/toy.py", "toy"]),
@@ -98,7 +98,7 @@ def test_the_folder_of_the_script_is_not_saved(toy: ToyStudy, tmp_path: Path) ->
         assert study == toy.study_json | {"script": saved}
 
 
-def test_invalid_files_and_stores_are_refused_in_one_line(toy: ToyStudy, tmp_path: Path) -> None:
+def test_invalid_files_and_stores_are_refused_in_one_line(toy, tmp_path):
     file = tmp_path / "toy.parquet"
     save_study(toy.path, file)
     cases = {
@@ -121,7 +121,7 @@ def test_invalid_files_and_stores_are_refused_in_one_line(toy: ToyStudy, tmp_pat
         assert "\n" not in str(error.value)
 
 
-def test_a_store_restored_in_part_is_no_study(toy: ToyStudy, tmp_path: Path, monkeypatch) -> None:
+def test_a_store_restored_in_part_is_no_study(toy, tmp_path, monkeypatch):
     save_study(toy.path, tmp_path / "toy.parquet")
     write, written = Store.write, []
 

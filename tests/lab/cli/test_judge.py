@@ -13,14 +13,14 @@ EXAMPLE = "docs/assets/judge/results.csv"
 OPTIONS = ("--by", "variant", "--seed", "seed", "--metric", "loss", "--margin", "0.02")
 
 
-def test_judge_prints_json(lmzoo) -> None:
+def test_judge_prints_json(lmzoo):
     code, out, err = lmzoo("judge", EXAMPLE, *OPTIONS, "--json")
     rows = json.loads(out)["rows"]
     assert (code, err) == (0, "")
     assert {row["variant"]: row["verdict"] for row in rows}["wider"] == "better"
 
 
-def test_bad_arguments_are_one_line(refused) -> None:
+def test_bad_arguments_are_one_line(refused):
     for arguments, word in (
         ((), "give a file"),
         ((EXAMPLE,), "--by COLUMN; columns of"),
@@ -31,7 +31,7 @@ def test_bad_arguments_are_one_line(refused) -> None:
         assert word in refused("judge", *arguments)
 
 
-def test_judge_reads_a_pipe() -> None:
+def test_judge_reads_a_pipe():
     command = [sys.executable, "-m", "lmzoo", "judge", "-", *OPTIONS]
     found = subprocess.run(command, input=Path(EXAMPLE).read_text(), capture_output=True, text=True)
     assert found.returncode == 0, found.stderr
@@ -63,7 +63,7 @@ def run_action(folder: Path, arguments: str, fail_on: str = "1") -> tuple[int, s
     return code, summary.read_text(), output.read_text()
 
 
-def test_the_action_writes_the_verdict_and_its_account(tmp_path: Path) -> None:
+def test_the_action_writes_the_verdict_and_its_account(tmp_path):
     code, summary, output = run_action(tmp_path / "a", "\n".join([EXAMPLE, *OPTIONS, ""]))
     assert (code, output) == (0, "code=0\n")
     assert summary.startswith("### 3 contrasts with 'base': 1 better, 1 negligible, 1 worse\n")

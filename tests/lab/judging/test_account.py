@@ -34,11 +34,11 @@ def test_what_can_be_read_in_two_ways_is_refused_in_one_line(case, tmp_path):
 
 
 @cases("lab/judging/cases.toml", "said")
-def test_what_is_guessed_or_left_out_is_said(case, tmp_path: Path) -> None:
+def test_what_is_guessed_or_left_out_is_said(case, tmp_path):
     assert case["says"] in said(case["content"], tmp_path, **case.get("question", {}))
 
 
-def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
+def test_what_is_plain_is_not_said(tmp_path):
     rows = [(v, i, x, ("keep", "discard")[i % 2], "") for i, (v, _, x) in enumerate(RUNS)]
     assert "each row" not in said(table(rows, "variant,id,loss,status,epoch"), tmp_path)
     accuracy = table(head="variant,seed,val_acc")
@@ -53,26 +53,26 @@ def test_what_is_plain_is_not_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "values"), [("share_seed", [0.84, 0.5]), ("n_seeds", [3, 5]), ("m.seed", [7, ""])]
 )
-def test_a_share_a_count_and_a_constant_are_no_seeds(column, values, tmp_path) -> None:
+def test_a_share_a_count_and_a_constant_are_no_seeds(column, values, tmp_path):
     rows = [(v, x, values[s % 2]) for v, s, x in RUNS]
     assert "unpaired" in said(table(rows, f"variant,loss,{column}"), tmp_path)
 
 
-def test_lists_of_objects_under_names_are_runs(tmp_path: Path) -> None:
+def test_lists_of_objects_under_names_are_runs(tmp_path):
     runs = {v: [{"seed": s, "loss": x} for w, s, x in RUNS if w == v] for v in ("base", "cand")}
     found = said(json.dumps(runs), tmp_path, "r.json", by="run")
     assert "1 better" in found
     assert "8 rows read: 8 counted" in found
 
 
-def test_results_of_boosted_trees_are_a_history_and_nested_columns_are_read() -> None:
+def test_results_of_boosted_trees_are_a_history_and_nested_columns_are_read():
     evals = {"valid_0": {"l2": [3.0, 2.0]}, "valid_1": {"l2": [4.0, 5.0]}}
     assert as_source(evals).frame.rows() == [("0", "3.0", "4.0"), ("1", "2.0", "5.0")]
     search = {"params": [{"C": 1}, {"C": 2}], "mean_test_score": [0.5, 0.6]}
     assert as_source(search).frame["params.C"].to_list() == ["1", "2"]
 
 
-def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
+def test_runs_without_a_pair_are_in_no_number(tmp_path):
     more = [("cand", 10 + s, 3.0 + s) for s in range(4)]
     found = said(table([*RUNS, *more]), tmp_path)
     assert "12 rows read: 8 counted, 4 without a pair" in found
@@ -86,7 +86,7 @@ def test_runs_without_a_pair_are_in_no_number(tmp_path: Path) -> None:
         said(table([*RUNS[:4], *more]), tmp_path, paired=True)
 
 
-def test_the_last_row_that_has_the_metric_counts(tmp_path: Path) -> None:
+def test_the_last_row_that_has_the_metric_counts(tmp_path):
     rows = [*STEPS, *((v, s, 3, "") for v, s, _ in RUNS)]
     found = said(table(rows, HEAD), tmp_path, step="step")
     assert "24 rows read: 8 counted, 16 other rows of runs" in found
@@ -106,7 +106,7 @@ CELLS = st.one_of(
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
-def test_the_account_adds_up_or_the_table_is_refused(data: Any) -> None:
+def test_the_account_adds_up_or_the_table_is_refused(data):
     head = ["variant", "seed", "step", "loss", "status"]
     rows = [[v, s, k, x + 2 - k, "finished"] for v, s, x in RUNS for k in (1, 2)]
     for _ in range(data.draw(st.integers(0, 8))):
@@ -168,7 +168,7 @@ def test_a_scanned_table_has_the_account_of_one_that_is_read(case, kind, tmp_pat
     assert answer() == read
 
 
-def test_a_scan_leaves_out_what_an_account_does_not_look_at(tmp_path: Path) -> None:
+def test_a_scan_leaves_out_what_an_account_does_not_look_at(tmp_path):
     rows = [(v, s, k, x + 500 - k, 0.1) for v, s, x in RUNS for k in range(500)]
     file = tmp_path / "r.csv"
     file.write_text(table(rows, f"{HEAD},lr"))

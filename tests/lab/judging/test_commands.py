@@ -32,7 +32,7 @@ SEEDS = "{seed}"
 
 
 @pytest.fixture
-def call(lmzoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def call(lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(TRAIN)
 
@@ -45,7 +45,7 @@ def call(lmzoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @cases("lab/judging/commands.toml", "decisions", "effect, options, code, word")
-def test_the_decision_is_the_exit_code(call, effect, options, code, word) -> None:
+def test_the_decision_is_the_exit_code(call, effect, options, code, word):
     found, out, _ = call(effect, *options)
     assert (found, out.split(":")[0]) == (code, word)
     found, out, _ = call(effect, *options, "--json")
@@ -54,13 +54,13 @@ def test_the_decision_is_the_exit_code(call, effect, options, code, word) -> Non
     assert answer["out_of_time"] == ("--budget" in options)
 
 
-def test_a_clear_answer_needs_the_first_look_and_as_many_fresh_seeds(call) -> None:
+def test_a_clear_answer_needs_the_first_look_and_as_many_fresh_seeds(call):
     code, _, err = call(-0.3, "--max-seeds", "24")
     assert (code, "warning" in err) == (0, False)
     assert len(Path("count").read_text()) == 2 * (3 + 3)
 
 
-def test_a_killed_judge_goes_on_from_its_runs(call) -> None:
+def test_a_killed_judge_goes_on_from_its_runs(call):
     whole = call(0.0005, "--max-seeds", "6", "--json", "--out", "whole")[1]
     file = Path("whole/runs.jsonl")
     lines = file.read_text().splitlines()
@@ -70,13 +70,13 @@ def test_a_killed_judge_goes_on_from_its_runs(call) -> None:
     assert len(Path("count").read_text()) == 12 - 5
 
 
-def test_an_edited_script_is_another_run(call) -> None:
+def test_an_edited_script_is_another_run(call):
     call(-0.3)
     Path("train.py").write_text(TRAIN.replace("1 + effect", "1 - effect"))
     assert call(-0.3)[0] == 1
 
 
-def test_a_file_that_a_command_has_read_is_a_part_of_it(call, tmp_path) -> None:
+def test_a_file_that_a_command_has_read_is_a_part_of_it(call, tmp_path):
     text = TRAIN.replace("count", "other").replace("1 + effect", "int(open('x').read()) + effect")
     Path("train.py").write_text(text)
     for value in (1, 31, 1):
@@ -88,7 +88,7 @@ def test_a_file_that_a_command_has_read_is_a_part_of_it(call, tmp_path) -> None:
     assert [float(value) > 20 for value in values] == [False] * 12 + [True] * 12
 
 
-def test_a_package_of_a_helper_is_a_part_of_it(tmp_path, monkeypatch) -> None:
+def test_a_package_of_a_helper_is_a_part_of_it(tmp_path, monkeypatch):
     """One that is upgraded while the judge runs is an error."""
     monkeypatch.syspath_prepend(tmp_path / "site-packages")
     facts = tmp_path / "site-packages/tinypkg.dist-info/METADATA"
@@ -113,14 +113,14 @@ def test_a_package_of_a_helper_is_a_part_of_it(tmp_path, monkeypatch) -> None:
     assert said[-1] == "base is measured again: tinypkg has changed"
 
 
-def test_an_edit_while_a_command_runs_is_an_error(call) -> None:
+def test_an_edit_while_a_command_runs_is_an_error(call):
     Path("train.py").write_text(f"{TRAIN}\npathlib.Path('train.py').open('a').write('#')")
     code, _, err = call(-0.3)
     assert (code, "base, seed 1: train.py has changed" in err) == (2, True)
 
 
 @cases("lab/judging/commands.toml", "noted")
-def test_what_else_is_read_is_said(case) -> None:
+def test_what_else_is_read_is_said(case):
     said: list[str] = []
     value = Metric(**case["metric"]).read(case["out"], "", said.append)
     assert value == pytest.approx(case["value"], abs=0, rel=0, nan_ok=True)
@@ -128,7 +128,7 @@ def test_what_else_is_read_is_said(case) -> None:
 
 
 @cases("lab/judging/commands.toml", "printed")
-def test_the_last_value_that_a_command_prints_counts(case, tmp_path) -> None:
+def test_the_last_value_that_a_command_prints_counts(case, tmp_path):
     expected = case["expected"]
     (tmp_path / "out").write_bytes(case["out"].encode())
     arm = Arm("base", f"cat out # {SEEDS}", tmp_path, Metric(**case.get("metric", {})))
@@ -140,7 +140,7 @@ def test_the_last_value_that_a_command_prints_counts(case, tmp_path) -> None:
 
 
 @cases("lab/judging/commands.toml", "bad")
-def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, monkeypatch) -> None:
+def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
     options = ["--lower-is-better", "--base", case["base"], *case["options"]]
@@ -152,13 +152,13 @@ def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, mo
     assert case["says"] in err
 
 
-def test_a_candidate_that_diverges_is_not_kept(call) -> None:
+def test_a_candidate_that_diverges_is_not_kept(call):
     code, out, _ = call(8, "--max-seeds", "12")
     assert code == 1
     assert "diverged: 0 of base" in out
 
 
-def test_a_traceback_with_exit_code_0_is_said(tmp_path) -> None:
+def test_a_traceback_with_exit_code_0_is_said(tmp_path):
     (tmp_path / "t.py").write_text("print(2)\nraise ValueError('no gpu')")
     said: list[str] = []
     arm = Arm("base", f"{sys.executable} t.py {SEEDS} | cat", tmp_path, Metric())
@@ -166,7 +166,7 @@ def test_a_traceback_with_exit_code_0_is_said(tmp_path) -> None:
     assert said[0].startswith("base, seed 7: warning: printed a traceback (ValueError: no gpu)")
 
 
-def test_a_run_ends_with_its_process(tmp_path) -> None:
+def test_a_run_ends_with_its_process(tmp_path):
     begun = time.monotonic()
     assert Arm("base", f"sleep 60 & echo {SEEDS}", tmp_path, Metric()).run(7) == 7
     assert time.monotonic() - begun < 20
@@ -248,7 +248,7 @@ def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not
     assert refused < 150  # most are decided
 
 
-def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch) -> None:
+def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     commands = ("--base", "cat; echo 1 # {seed}", "--candidate", f"echo 1 # {300 * 'x'} {{seed}}")
     code, out, err = lmzoo("judge", *commands, "--max-seeds", "3", "--higher-is-better")

@@ -25,7 +25,7 @@ RECORDS = "docs/results/records/gru_ablation-captions.parquet"
 
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("effect", [0.3, 0.7, 1.5])
-def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) -> None:  # noqa: FBT001
+def test_two_variants_need_the_seeds_of_a_t_test(paired, effect):
     x = np.random.default_rng(0).normal(size=(2, 5000))
     found = planned_seeds(x, 0, effect, paired=paired)
     seeds, sd = found.seeds[1], found.sd[1]
@@ -43,7 +43,7 @@ def test_two_variants_need_the_seeds_of_a_t_test(paired: bool, effect: float) ->
 
 
 @pytest.mark.parametrize("points", [2, 8])
-def test_a_plan_is_too_small_as_often_as_too_large(points: int) -> None:
+def test_a_plan_is_too_small_as_often_as_too_large(points):
     """Of pilots with three seeds; the expected variance planned too many seeds more often."""
     rng = np.random.default_rng(0)
     pilots = rng.normal(size=(200 if points == 2 else 80, points, 3))
@@ -51,13 +51,13 @@ def test_a_plan_is_too_small_as_often_as_too_large(points: int) -> None:
     assert 0.4 < np.mean(np.array(planned) < 1) < 0.6
 
 
-def test_the_sd_of_a_pilot_is_the_median_that_its_chi_squared_leaves() -> None:
+def test_the_sd_of_a_pilot_is_the_median_that_its_chi_squared_leaves():
     x = np.array([[0.0, 1.0, 0.5, 0.2], [1.0, 2.0, 2.5, 1.2]])
     variance = x.var(1, ddof=1).sum() * 3 / stats.chi2.median(3)
     assert np.isclose(planned_seeds(x, 0, 2.0, paired=False).sd[1], np.sqrt(variance))
 
 
-def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance() -> None:
+def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance():
     rng, effect = np.random.default_rng(0), 0.8
     true = planned_seeds(rng.normal(size=(2, 3000)), 0, effect).seeds[1]
     plans = [planned_seeds(rng.normal(size=(2, 4)), 0, effect) for _ in range(150)]
@@ -65,7 +65,7 @@ def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance() 
     assert 0.75 < np.mean(held) < 0.97  # both variances at one quantile: a little too wide
 
 
-def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown() -> None:
+def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown():
     x = np.random.default_rng(0).normal(size=(6, 5))
     by_effect = [np.nanmax(planned_seeds(x, 0, effect).seeds) for effect in (2.0, 1.0, 0.5)]
     by_count = [np.nanmax(planned_seeds(x, 0, 1.0, count=k).most) for k in (1, 5, 50)]
@@ -75,7 +75,7 @@ def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown(
     assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0).seeds).all()
 
 
-def test_a_plan_names_seeds_and_time(lmzoo) -> None:
+def test_a_plan_names_seeds_and_time(lmzoo):
     code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.1", "--json")
     found = json.loads(out)
     rows = found["rows"]
@@ -86,7 +86,7 @@ def test_a_plan_names_seeds_and_time(lmzoo) -> None:
     assert any(row["hours"] for row in rows)
 
 
-def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
+def test_what_only_the_choice_of_a_setting_hides_is_named():
     found = plan(str(RECORDS).replace("gru_ablation", "lstm_variants"), 0.02)
     open_rows = [row["point"] for row in found["rows"] if row["seeds"] is None]
     why = "the choice of its setting is too uncertain; more tuning runs first"
@@ -96,7 +96,7 @@ def test_what_only_the_choice_of_a_setting_hides_is_named() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e90])
-def test_a_unit_changes_no_plan(scale: float) -> None:
+def test_a_unit_changes_no_plan(scale):
     x = np.random.default_rng(0).normal(size=(2, 5))
     plans = [
         plan(
@@ -109,13 +109,13 @@ def test_a_unit_changes_no_plan(scale: float) -> None:
     assert plans[1]["sd"] == pytest.approx(scale * plans[0]["sd"])
 
 
-def test_one_variant_is_a_pilot_of_unpaired_runs() -> None:
+def test_one_variant_is_a_pilot_of_unpaired_runs():
     rows = [{"v": "a", "acc": x} for x in np.random.default_rng(0).normal(size=6)]
     found = plan(rows, 1.0, by="v", metric="acc", minutes=1.0)
     assert found["rows"][0]["seeds"] > 2
 
 
-def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
+def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path):
     rows = [f"{v}-s{s},{e},odd,{s / e}" for v in "ab" for s in (1, 2, 3) for e in (1, 2)]
     (tmp_path / "r.csv").write_text("\n".join(["run,epoch,state,loss", *rows]))
     ways = ("--parse", "(?P<v>.)-s(?P<seed>.)", "--step", "epoch", "--finished", "odd")
@@ -136,7 +136,7 @@ def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path) -> None:
         ({"reference": "c"}, "no variant 'c'"),
     ],
 )  # fmt: skip
-def test_bad_numbers_are_one_line(options, message) -> None:
+def test_bad_numbers_are_one_line(options, message):
     given = {"pilot": ROWS, "effect": 1.0, "by": "v", "metric": "x", "higher_is_better": False}
     with pytest.raises(UserError, match=message):
         plan(**given | options)
@@ -151,7 +151,7 @@ def test_bad_numbers_are_one_line(options, message) -> None:
     ],
     ids=range(12),
 )  # fmt: skip
-def test_plan_says_of_a_table_what_judge_says(change) -> None:
+def test_plan_says_of_a_table_what_judge_says(change):
     rows = [r | {"s": i % 4, "state": "bad" if i == 7 else "ok"} for i, r in enumerate(ROWS)]
     q = {"by": "v", "metric": "x", "higher_is_better": False} | change
     judged, planned = answers(rows, q)
@@ -177,7 +177,7 @@ def answers(results: Any, question: dict[str, Any]) -> list[list[str]]:
     return found
 
 
-def test_plan_and_judge_say_the_same_of_each_case(tmp_path) -> None:
+def test_plan_and_judge_say_the_same_of_each_case(tmp_path):
     tables = tomllib.loads(CASES.read_text())
     kinds = [*tables["refused"], *tables["said"], *tables["bad"], *tables["scanned"]]
     differ = []

@@ -32,7 +32,7 @@ def write_runs(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_report_is_the_expected_one(command, lmzoo, tmp_path, monkeypatch) -> None:
+def test_a_report_is_the_expected_one(command, lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     write_runs(Path("runs.csv"))

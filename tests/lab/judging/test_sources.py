@@ -279,7 +279,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
 
 
 @cases("lab/judging/cases.toml", "forms")
-def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path: Path) -> None:
+def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path):
     found = said(case["content"], tmp_path, case["name"])
     assert "1 better\n" in found
     assert "8 rows read: 8 counted\n" in found
@@ -287,7 +287,7 @@ def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("kind", [*FILES, *FOLDERS])
-def test_every_source_of_the_same_runs_has_the_same_verdict(kind: str, tmp_path: Path) -> None:
+def test_every_source_of_the_same_runs_has_the_same_verdict(kind, tmp_path):
     write, question, counts = FOLDERS.get(kind, (None, {}, "8 rows read: 8 counted\n"))
     if write is None:
         found = said(FILES[kind][1], tmp_path, FILES[kind][0])
@@ -299,7 +299,7 @@ def test_every_source_of_the_same_runs_has_the_same_verdict(kind: str, tmp_path:
     assert "paired by" in found
 
 
-def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path):
     hugging_face(tmp_path)
     for (v, s, x), wrong in zip(RUNS, (9.0, None, "high"), strict=False):
         put(tmp_path / f"{v}-s{s}" / "all_results.json", json.dumps({"loss": wrong or x}))
@@ -313,7 +313,7 @@ def test_a_run_counts_only_in_a_known_good_state(case, tmp_path):
     assert f"8 rows read: 6 counted, 1 {case['says']}, 1 without a pair" in found
 
 
-def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -> None:
+def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path):
     for column, good, bad in (("error", "0.12", "0.5"), ("why", "error", "oom")):
         found = said(changed(column, bad, good), tmp_path)
         assert "8 rows read: 8 counted\n" in found
@@ -328,7 +328,7 @@ def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path: Path) -
         assert "8 rows read: 7 counted, 1 diverged" in found
 
 
-def test_a_state_of_ones_own_is_named_or_refused(tmp_path: Path) -> None:
+def test_a_state_of_ones_own_is_named_or_refused(tmp_path):
     with pytest.raises(UserError, match=r"no row has finished.*'fine'.*--finished"):
         said(changed("status", "fine", "fine"), tmp_path)
     found = said(changed("status", "bad", "fine"), tmp_path, finished=["Fine"])
@@ -349,7 +349,7 @@ def test_a_file_that_cannot_be_read_is_one_line(case, tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path: Path, capfd: Any) -> None:
+def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path, capfd):
     content, errors = written(pl.DataFrame(OBJECTS).write_ipc), 0
     for place in range(300, len(content)):
         damaged = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
@@ -361,7 +361,7 @@ def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path: Path, capfd: A
     assert capfd.readouterr().err == ""
 
 
-def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
+def test_what_a_source_knows_of_a_run_counts(tmp_path):
     tune(tmp_path / "t", "ERROR")
     grid = SimpleNamespace(experiment_path=str(tmp_path / "t"))
     for given in (tmp_path / "t", grid):
@@ -400,7 +400,7 @@ def test_what_a_source_knows_of_a_run_counts(tmp_path: Path) -> None:
     assert "value, higher is better" in found
 
 
-def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path: Path) -> None:
+def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path):
     with sqlite3.connect(tmp_path / "mlflow.db") as db:
         db.executescript("""
             CREATE TABLE experiments (experiment_id, name, lifecycle_stage);
@@ -433,7 +433,7 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path:
     assert found["param.loss"][2] == "z"
 
 
-def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as db:
         db.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); PRAGMA cache_size=1;")
         db.execute("INSERT INTO t SELECT zeroblob(9000) FROM t")
@@ -444,7 +444,7 @@ def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path: Pat
         read_results(tmp_path / "b.db")
 
 
-def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) -> None:
+def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path):
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = database(tmp_path / "o.db")
@@ -463,7 +463,7 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path: Path) ->
         assert read_results(path).frame.select(expected.columns).equals(expected)
 
 
-def test_a_parameter_of_epochs_orders_no_trials(tmp_path: Path) -> None:
+def test_a_parameter_of_epochs_orders_no_trials(tmp_path):
     optuna = pytest.importorskip("optuna")
     storage = optuna.storages.JournalStorage(
         optuna.storages.journal.JournalFileBackend(str(tmp_path / "o"))
@@ -484,7 +484,7 @@ def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
     assert json.dumps(found.to_dict(as_series=False)) == case["columns"]
 
 
-def test_a_history_beside_a_result_and_settings_of_epochs_are_no_runs(tmp_path: Path) -> None:
+def test_a_history_beside_a_result_and_settings_of_epochs_are_no_runs(tmp_path):
     FOLDERS["a history beside a result"][0](tmp_path / "a")
     assert "rows of one run that have one value count once: variant 'base'" in heading(
         tmp_path / "a"
@@ -496,14 +496,14 @@ def test_a_history_beside_a_result_and_settings_of_epochs_are_no_runs(tmp_path: 
     assert "8 rows read: 8 counted" in found
 
 
-def test_a_mean_beside_the_files_of_seeds_is_no_run(tmp_path: Path) -> None:
+def test_a_mean_beside_the_files_of_seeds_is_no_run(tmp_path):
     files("{v}/seed{s}.json")(tmp_path)
     put(tmp_path / "base" / "mean.json", losses("base", 0, 0.1))
     found = heading(tmp_path, by="part1")
     assert "9 rows read: 8 counted, 1 means and other summaries" in found
 
 
-def test_a_monitor_of_episodes_is_a_run_and_truth_values_are_shares(tmp_path: Path) -> None:
+def test_a_monitor_of_episodes_is_a_run_and_truth_values_are_shares(tmp_path):
     episodes = [*[("9.0", 1, "late", False)] * 7, *[("2.0", 3, "early", True)] * 100]
     text = '#{"t_start": 1.5}\n' + table(episodes, "r,l,why,success")
     found = read_results(put(tmp_path / "monitor.csv", text))
@@ -524,7 +524,7 @@ def test_settings_of_yaml_are_read_and_resolved(tmp_path):
         heading(tmp_path / "h", **question | {"by": "model.c"})
 
 
-def test_pandas_frames_are_judged_too() -> None:
+def test_pandas_frames_are_judged_too():
     pandas = pytest.importorskip("pandas")
     for nothing in (math.nan, pandas.NA):
         frame = pandas.DataFrame(OBJECTS).astype({"loss": object, "variant": "category"})
@@ -566,7 +566,7 @@ READERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("place", ["variant", "seed", "metric", "label"])
-def test_a_name_of_ours_is_a_name_like_any_other_in_a_file(reader, place, tmp_path) -> None:
+def test_a_name_of_ours_is_a_name_like_any_other_in_a_file(reader, place, tmp_path):
     runs = [run for run in RUNS if run[1] < 2]
     for word in RESERVED:
         if reader == "folders" and " " in word:

@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {"by": "variant", "seed": "seed", "metric": "loss", "m
 @example([[0.0, 0.0, 0.0], [0.0, 0.0, 4e-304]])  # its square is 0
 @given(st.lists(st.lists(st.floats(-5, 5), min_size=3, max_size=6), min_size=2, max_size=5))
 @settings(max_examples=40)
-def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]]) -> None:
+def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses):
     rows = [{"v": i, "x": x, "y": -x} for i, own in enumerate(losses) for x in own]
     low = lmzoo.judge(rows, by="v", metric="x", margin=0.5, higher_is_better=False).sort("variant")
     high = lmzoo.judge(rows, by="v", metric="y", margin=0.5, higher_is_better=True).sort("variant")
@@ -37,7 +37,7 @@ def test_a_higher_metric_is_the_mirror_of_a_lower_one(losses: list[list[float]])
     np.testing.assert_allclose(ends, -mirrored)
 
 
-def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says() -> None:
+def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says():
     path, margin = EXAMPLE.with_name("speedrun_track3.csv"), 0.0016
     options: dict[str, Any] = {"by": "record", "seed": "run", "metric": "loss"}
     page, said = Path("docs/how/judge.md").read_text(), []
@@ -66,7 +66,7 @@ def test_the_records_of_the_speedrun_are_judged_as_by_scipy_and_as_the_page_says
     assert sorted(said) == ["better"] * 4 + ["better-open"] * 4 + ["negligible"] * 2
 
 
-def test_seeds_decide_whether_runs_are_paired() -> None:
+def test_seeds_decide_whether_runs_are_paired():
     """The part that the runs of a seed share cancels only in pairs."""
     other = [{**row, "seed": f"{row['variant']} {row['seed']}"} for row in ROWS]
     widths = []
@@ -80,7 +80,7 @@ def test_seeds_decide_whether_runs_are_paired() -> None:
 
 
 @pytest.mark.parametrize("scale", [1e-160, 1e-12, 1e-5, 1e5, 1e30, 1e90])
-def test_numbers_of_any_size_have_two_digits(scale: float) -> None:
+def test_numbers_of_any_size_have_two_digits(scale):
     rows = [{**row, "loss": scale * row["loss"]} for row in ROWS]
     report = judgement(rows, Question(**{**OPTIONS, "margin": 0.02 * scale}))
     at = report.tables[0].header.index("difference")
@@ -94,7 +94,7 @@ def test_numbers_of_any_size_have_two_digits(scale: float) -> None:
 
 
 @cases("lab/judging/cases.toml", "bad")
-def test_bad_input_is_one_line(case, tmp_path: Path) -> None:
+def test_bad_input_is_one_line(case, tmp_path):
     file = tmp_path / "r.csv"
     file.write_text(case["content"])
     with pytest.raises(UserError) as error:

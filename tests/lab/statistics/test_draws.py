@@ -14,7 +14,7 @@ RNG = np.random.default_rng
 
 
 @cases("lab/statistics/cases.toml", "equal_draws", "losses, seeds, pairs")
-def test_equal_draws_are_found(losses, seeds, pairs) -> None:
+def test_equal_draws_are_found(losses, seeds, pairs):
     assert equal_draws(losses) == (seeds, [tuple(pair) for pair in pairs])
 
 
@@ -22,7 +22,7 @@ THIRD = 1 / 3.0000001
 """Losses with all digits."""
 
 
-def test_copies_of_a_draw_count_once_in_verdict_and_plan() -> None:
+def test_copies_of_a_draw_count_once_in_verdict_and_plan():
     """Four workers begin with one constant seed: eight runs have four values."""
     draws = THIRD * RNG(0).normal(0, 0.01, (2, 4))
     draws[1] += 0.003
@@ -36,7 +36,7 @@ def test_copies_of_a_draw_count_once_in_verdict_and_plan() -> None:
 
 
 @pytest.mark.parametrize("row", [[0.75, 0.75, 0.5, 0.5], [THIRD] * 4, [1.2345, 1.2345, 2, 2]])
-def test_numbers_on_a_grid_and_counts_have_no_copies(row) -> None:
+def test_numbers_on_a_grid_and_counts_have_no_copies(row):
     assert np.isfinite(independent([row])).all()
 
 

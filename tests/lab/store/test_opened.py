@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,7 @@ assert sitecustomize.OWN
 """
 
 
-def test_python_notes_what_it_reads(tmp_path: Path) -> None:
+def test_python_notes_what_it_reads(tmp_path):
     files = {
         "t.py": SCRIPT, "lib/helper.py": "", "lib/sitecustomize.py": "OWN = True", "old.csv": "1",
         ".hidden": "", "logs/run/x": "",
@@ -51,7 +50,7 @@ def test_python_notes_what_it_reads(tmp_path: Path) -> None:
         (None, "+now", False),
     ],
 )
-def test_a_run_whose_files_changed_is_no_result(planned, read, fails, tmp_path: Path) -> None:
+def test_a_run_whose_files_changed_is_no_result(planned, read, fails, tmp_path):
     file = tmp_path / "a"
     file.write_text("old")
     marks = {"old": digest(file), "-": "-", "+old": "+" + digest(file)}
@@ -64,7 +63,7 @@ def test_a_run_whose_files_changed_is_no_result(planned, read, fails, tmp_path: 
         check_files(*given, tmp_path)
 
 
-def test_a_file_that_differs_between_two_runs_of_a_process_is_shared(tmp_path: Path) -> None:
+def test_a_file_that_differs_between_two_runs_of_a_process_is_shared(tmp_path):
     file = tmp_path / "best.pt"
     for text in "ab":
         file.write_text(text)

@@ -20,13 +20,13 @@ json_values = st.none() | st.booleans() | st.integers() | st.text() | st.floats(
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> files.RunFolder:
+def folder(tmp_path) -> files.RunFolder:
     folder = files.RunFolder(tmp_path / "study" / "run")
     folder.create(RUN)
     return folder
 
 
-def test_identity_depends_on_exactly_the_identity_fields() -> None:
+def test_identity_depends_on_exactly_the_identity_fields():
     identity = files.run_identity(RUN)
     assert len(identity) == 12
     for key in files.IDENTITY_FIELDS:
@@ -34,7 +34,7 @@ def test_identity_depends_on_exactly_the_identity_fields() -> None:
     assert files.run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
 
 
-def test_identity_does_not_depend_on_the_path_of_a_corpus() -> None:
+def test_identity_does_not_depend_on_the_path_of_a_corpus():
     def identity(**corpus: str) -> str:
         return files.run_identity({**RUN, "corpus": corpus})
 
@@ -42,13 +42,13 @@ def test_identity_does_not_depend_on_the_path_of_a_corpus() -> None:
     assert identity(path="a", unit="char") != identity(path="a")
 
 
-def test_identity_depends_on_the_order_of_lists_but_not_of_keys() -> None:
+def test_identity_depends_on_the_order_of_lists_but_not_of_keys():
     assert files.run_identity(dict(reversed(RUN.items()))) == files.run_identity(RUN)
     first = files.run_identity({**RUN, "model": {"cuts": [0, 2]}})
     assert files.run_identity({**RUN, "model": {"cuts": [2, 0]}}) != first
 
 
-def test_identity_is_the_hash_of_sorted_json() -> None:
+def test_identity_is_the_hash_of_sorted_json():
     """The names of all folders of earlier stores depend on it."""
     fields = {key: {"b": [1, "é"], "a": 0.1} for key in files.IDENTITY_FIELDS}
     user = {files.USER_CODE: {"hash": "12ab", "files": []}}
@@ -60,21 +60,21 @@ def test_identity_is_the_hash_of_sorted_json() -> None:
             assert config == {**run, "seed": config["seed"], "run": config["run"]}
 
 
-def test_identity_requires_every_field_and_no_nan() -> None:
+def test_identity_requires_every_field_and_no_nan():
     with pytest.raises(KeyError):
         files.run_identity({key: 1 for key in files.IDENTITY_FIELDS[1:]})
     with pytest.raises(ValueError, match="JSON"):
         files.run_identity({**RUN, "recipe": {"lr": math.nan}})
 
 
-def test_folder_keeps_its_first_config(folder: files.RunFolder) -> None:
+def test_folder_keeps_its_first_config(folder):
     folder.create({**RUN, "seed": 2})
     assert folder.config == RUN
 
 
 @settings(quick, max_examples=8)
 @given(st.lists(st.dictionaries(st.text(), json_values, max_size=3), max_size=4))
-def test_appended_records_are_read_back(contents: list[dict]) -> None:
+def test_appended_records_are_read_back(contents):
     with tempfile.TemporaryDirectory() as name:
         folder = files.RunFolder(Path(name))
         records = [{**content, "event": "e", "epoch": i} for i, content in enumerate(contents)]
@@ -83,14 +83,14 @@ def test_appended_records_are_read_back(contents: list[dict]) -> None:
         assert folder.records() == [files.replace_non_finite(record) for record in records]
 
 
-def test_non_finite_numbers_become_null(folder: files.RunFolder) -> None:
+def test_non_finite_numbers_become_null(folder):
     folder.append({"event": "epoch", "epoch": 1, "valid_token": math.nan, "x": [-math.inf]})
     line = (folder.path / files.RECORDS).read_bytes()
     known = {"event": "epoch", "epoch": 1, "valid_token": None, "x": [None]}
     assert files.parse_json(line) == {**known, "run": "run"}
 
 
-def test_last_of_equal_events_counts_and_epochs_are_sorted(folder: files.RunFolder) -> None:
+def test_last_of_equal_events_counts_and_epochs_are_sorted(folder):
     for epoch, loss in ((2, 1), (1, 3), (1, 2)):
         folder.append({"event": "epoch", "epoch": epoch, "valid_token": loss})
     folder.append({"event": "test", "epoch": 1, "token": 9})
@@ -98,7 +98,7 @@ def test_last_of_equal_events_counts_and_epochs_are_sorted(folder: files.RunFold
     assert [r["valid_token"] for r in files.epoch_records(folder.records())] == [2, 1]
 
 
-def test_line_torn_anywhere_is_ignored_and_removed(folder: files.RunFolder) -> None:
+def test_line_torn_anywhere_is_ignored_and_removed(folder):
     complete = {"event": "note", "epoch": 1, "reason": "ä"}
     folder.append(complete)
     path = folder.path / files.RECORDS
@@ -116,7 +116,7 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder: files.RunFolder) -> N
         assert path.read_bytes().startswith(line + b'{"event"')
 
 
-def test_a_line_that_is_no_event_is_ignored(folder: files.RunFolder) -> None:
+def test_a_line_that_is_no_event_is_ignored(folder):
     complete = {"event": "end", "epoch": 1, "status": "finished"}
     folder.append(complete)
     (complete,) = folder.records()  # with its time
@@ -128,7 +128,7 @@ def test_a_line_that_is_no_event_is_ignored(folder: files.RunFolder) -> None:
     assert files.find_end(folder.records(), 1) == complete
 
 
-def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder: files.RunFolder) -> None:
+def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder):
     record = {"event": "epoch", "epoch": 1, "valid_token": 1.826, "valid_sentence": 1.5}
     line = files.record_line(record).encode()
     config = files.json_bytes({"seed": 1, "setting": {"lr": 0.01}})
@@ -154,7 +154,7 @@ def test_an_event_with_a_field_of_another_type_is_damaged(field):
     assert not files.is_record({**event, **field})
 
 
-def test_damaged_config_is_none_and_is_written_again(folder: files.RunFolder) -> None:
+def test_damaged_config_is_none_and_is_written_again(folder):
     assert files.read_json(folder.path / "value.json") is None
     for damaged in (b"", b"{torn", b"[1]", b"\xff\xfe"):
         (folder.path / "config.json").write_bytes(damaged)
@@ -170,7 +170,7 @@ def end_at(status: str, epoch: int, budget: int) -> str:
     return end["status"] if end else "pending"
 
 
-def test_short_and_failed_runs_are_pending_and_epochs_beyond_the_budget_do_not_count() -> None:
+def test_short_and_failed_runs_are_pending_and_epochs_beyond_the_budget_do_not_count():
     assert set(files.STATUSES) == {"finished", "pruned", "diverged", "failed"}
     for budget in (3, 5, 6, 7, 20):
         found = {status: end_at(status, 6, budget) for status in files.STATUSES}
@@ -194,7 +194,7 @@ def _trained(epochs_done: int, *tested: int) -> list[dict[str, Any]]:
     return records
 
 
-def test_test_is_pending_at_the_budget_itself() -> None:
+def test_test_is_pending_at_the_budget_itself():
     assert files.records_pending(_trained(5), 5, test=True)
     assert not files.records_pending(_trained(5, 5), 5, test=True)
     assert not files.records_pending(_trained(9, 5, 9), 5, test=True)
@@ -204,7 +204,7 @@ def test_test_is_pending_at_the_budget_itself() -> None:
 
 
 @pytest.mark.parametrize("status", ["finished", "diverged", None])
-def test_missed_test_is_refused(status: str | None) -> None:
+def test_missed_test_is_refused(status):
     records = _trained(9)
     if status:
         records.append({"event": "end", "epoch": 9, "status": status})
@@ -216,7 +216,7 @@ def test_missed_test_is_refused(status: str | None) -> None:
     assert not files.records_pending([*_trained(4), diverged_before], 5, test=True)
 
 
-def test_failure_before_a_finish_does_not_count() -> None:
+def test_failure_before_a_finish_does_not_count():
     ends = [
         {"event": "end", "status": status, "epoch": epoch}
         for status, epoch in [("failed", 2), ("finished", 5)]

@@ -27,7 +27,7 @@ FILES = {"own_mingru.py", "own_gate.py"}
 
 
 @pytest.fixture
-def code(own_parts: Path) -> UserCode:
+def code(own_parts) -> UserCode:
     import_source(own_parts / "own_mingru.py")
     return user_code(["own_mingru"])
 
@@ -38,19 +38,19 @@ def forget(*modules: str) -> None:
         del sys.modules[name]
 
 
-def test_the_files_are_those_that_the_module_imports_from_its_folder(code: UserCode) -> None:
+def test_the_files_are_those_that_the_module_imports_from_its_folder(code):
     assert set(code.files) == FILES
     assert not user_code(["lmzoo.cells.mgu", "lmzoo"])
 
 
-def test_only_these_files_change_the_hash(code: UserCode, own_parts: Path) -> None:
+def test_only_these_files_change_the_hash(code, own_parts):
     for name, changes in {"own_study.py": False, "own_gate.py": True}.items():
         with (own_parts / name).open("a") as file:
             file.write("# changed\n")
         assert (user_code(["own_mingru"]).hash != code.hash) is changes
 
 
-def test_all_files_of_a_package_count(own_parts: Path) -> None:
+def test_all_files_of_a_package_count(own_parts):
     package = own_parts / "own_package"
     (package / "below").mkdir(parents=True)
     for path in ("__init__.py", "a.py", "below/__init__.py", "below/b.py"):
@@ -61,9 +61,7 @@ def test_all_files_of_a_package_count(own_parts: Path) -> None:
     assert code.modules == {"own_package.a": str(own_parts)}
 
 
-def test_a_script_has_the_name_of_its_file_and_a_notebook_is_refused(
-    own_parts: Path, monkeypatch
-) -> None:
+def test_a_script_has_the_name_of_its_file_and_a_notebook_is_refused(own_parts, monkeypatch):
     script = ModuleType("__main__")
     script.__file__ = str(own_parts / "own_mingru.py")
     script.__spec__ = None
@@ -74,7 +72,7 @@ def test_a_script_has_the_name_of_its_file_and_a_notebook_is_refused(
         user_code(["__main__"])
 
 
-def test_the_identity_of_a_run_contains_the_code(own_parts: Path) -> None:
+def test_the_identity_of_a_run_contains_the_code(own_parts):
     spec = {"name": "iid"}
     corpus = open_corpus(spec)
 
@@ -103,8 +101,8 @@ def saved(code: UserCode, folder: Path) -> Path:
 
 @pytest.mark.parametrize("state", ["same", "changed", "deleted"])
 def test_the_copy_is_imported_unless_the_source_is_the_same(
-    state: str, code: UserCode, own_parts: Path, tmp_path: Path, caplog
-) -> None:
+    state, code, own_parts, tmp_path, caplog
+):
     copy = saved(code, tmp_path / "store")
     if state == "changed":
         (own_parts / "own_gate.py").write_text("1 / 0\n")
@@ -118,9 +116,7 @@ def test_the_copy_is_imported_unless_the_source_is_the_same(
     assert ("own_mingru has changed since the run" in caplog.text) is (state == "changed")
 
 
-def test_another_version_and_a_copy_that_is_not_the_code_are_refused(
-    code: UserCode, own_parts: Path, tmp_path: Path
-) -> None:
+def test_another_version_and_a_copy_that_is_not_the_code_are_refused(code, own_parts, tmp_path):
     copy = saved(code, tmp_path / "store")
     (own_parts / "own_gate.py").write_text("from torch import sigmoid as gate\n")
     forget("own_gate")
@@ -139,8 +135,8 @@ def test_another_version_and_a_copy_that_is_not_the_code_are_refused(
 
 @pytest.mark.parametrize("where", ["the recorded folder", "the copy"])
 def test_code_that_another_account_has_saved_is_not_run(
-    where: str, code: UserCode, own_parts: Path, tmp_path: Path, monkeypatch
-) -> None:
+    where, code, own_parts, tmp_path, monkeypatch
+):
     copy = saved(code, tmp_path / "store")
     if where == "the copy":
         own_parts.rename(tmp_path / "away")
@@ -156,9 +152,7 @@ def test_code_that_another_account_has_saved_is_not_run(
 
 
 @pytest.mark.parametrize("how", ["bytecode", "library", "module"])
-def test_only_the_bytes_that_were_trusted_are_reached(
-    how: str, code: UserCode, tmp_path: Path
-) -> None:
+def test_only_the_bytes_that_were_trusted_are_reached(how, code, tmp_path):
     copy, marker = saved(code, tmp_path / "store"), tmp_path / "executed"
     evil = compile(f"open({str(marker)!r}, 'w')", "evil", "exec")
     name = "own_mingru" if how == "bytecode" else "a_library"
@@ -186,7 +180,7 @@ def test_only_the_bytes_that_were_trusted_are_reached(
     ("modules", "of_hash"),
     [(["own"], "0" * 12), ({"../own": ""}, "0" * 12), ({"own": 1}, "0" * 12), ({}, "../" * 4)],
 )
-def test_a_config_that_names_no_modules_is_one_line(modules, of_hash, tmp_path: Path) -> None:
+def test_a_config_that_names_no_modules_is_one_line(modules, of_hash, tmp_path):
     with pytest.raises(UserError, match="the config of the run"):
         load({"hash": of_hash, "modules": modules}, tmp_path)
 

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from tests.own_part_files import own_parts as own_parts
 
 @pytest.mark.ray
 @pytest.mark.xdist_group("ray")
-def test_a_sweep_and_an_audit_of_an_own_cell(own_parts: Path) -> None:
+def test_a_sweep_and_an_audit_of_an_own_cell(own_parts):
     def run(*words: str) -> str:
         """Run lmzoo in the folder, as a user who has installed the package."""
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
