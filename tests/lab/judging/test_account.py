@@ -3,10 +3,9 @@
 import csv
 import io
 import json
-import math
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -18,11 +17,14 @@ from lmzoo.lab.judging import scans
 from lmzoo.lab.judging.account import COUNTED, DIVERGED, NO_PAIR, Question, account
 from lmzoo.lab.judging.sources import as_source
 from lmzoo.lab.judging.verdicts import judgement
-from tests.cases import cases
-from tests.lab.judging.test_sources import RUNS, said, table
+from tests.cases import cases, rows
+from tests.lab.judging.test_sources import RUNS, heading, said, table
 
-STEPS = [(v, s, k, x + 2 - k) for v, s, x in RUNS for k in (1, 2)]
 HEAD = "variant,seed,step,loss"
+FIRST = [(variant, seed, 1, loss + 1) for variant, seed, loss in RUNS]
+LAST = [(variant, seed, 2, loss) for variant, seed, loss in RUNS]
+STEPS = FIRST + LAST
+"""Two steps of each run."""
 
 
 @cases("lab/judging/cases.toml", "refused")
@@ -38,145 +40,245 @@ def test_what_is_guessed_or_left_out_is_said(case, tmp_path):
     assert case["says"] in said(case["content"], tmp_path, **case.get("question", {}))
 
 
-def test_what_is_plain_is_not_said(tmp_path):
-    rows = [(v, i, x, ("keep", "discard")[i % 2], "") for i, (v, _, x) in enumerate(RUNS)]
-    assert "each row" not in said(table(rows, "variant,id,loss,status,epoch"), tmp_path)
-    accuracy = table(head="variant,seed,val_acc")
-    rates = [(v, s, x, "" if s else 0.1) for v, s, x in RUNS]
-    found = said(
-        table(rows=rates, head="variant,config.draw,loss,config.lr"), tmp_path, seed="config.draw"
-    )
-    assert "settings differ" not in found
-    assert "given for" not in said(accuracy, tmp_path, metric="val_acc", higher_is_better=True)
+def test_columns_of_keepers_and_of_epochs_are_not_said(tmp_path):
+    rows = []
+    for number, (variant, _, loss) in enumerate(RUNS):
+        status = "keep"
+        if number % 2:
+            status = "discard"
+        rows.append((variant, number, loss, status, ""))
+    found = said(table(rows, "variant,id,loss,status,epoch"), tmp_path)
+    assert "each row" not in found
+
+
+def test_a_setting_that_some_runs_do_not_have_is_not_said_to_differ(tmp_path):
+    rows = []
+    for variant, seed, loss in RUNS:
+        rate = 0.1
+        if seed:
+            rate = ""
+        rows.append((variant, seed, loss, rate))
+    content = table(rows, "variant,config.draw,loss,config.lr")
+    assert "settings differ" not in said(content, tmp_path, seed="config.draw")
+
+
+def test_a_known_direction_is_not_said_to_be_given(tmp_path):
+    content = table(head="variant,seed,val_acc")
+    found = said(content, tmp_path, metric="val_acc", higher_is_better=True)
+    assert "given for" not in found
 
 
 @pytest.mark.parametrize(
-    ("column", "values"), [("share_seed", [0.84, 0.5]), ("n_seeds", [3, 5]), ("m.seed", [7, ""])]
+    ("column", "even", "odd"), [("share_seed", 0.84, 0.5), ("n_seeds", 3, 5), ("m.seed", 7, "")]
 )
-def test_a_share_a_count_and_a_constant_are_no_seeds(column, values, tmp_path):
-    rows = [(v, x, values[s % 2]) for v, s, x in RUNS]
+def test_a_share_a_count_and_a_constant_are_no_seeds(column, even, odd, tmp_path):
+    rows = []
+    for variant, seed, loss in RUNS:
+        value = even
+        if seed % 2:
+            value = odd
+        rows.append((variant, loss, value))
     assert "unpaired" in said(table(rows, f"variant,loss,{column}"), tmp_path)
 
 
 def test_lists_of_objects_under_names_are_runs(tmp_path):
-    runs = {v: [{"seed": s, "loss": x} for w, s, x in RUNS if w == v] for v in ("base", "cand")}
+    runs = {"base": [], "cand": []}
+    for variant, seed, loss in RUNS:
+        runs[variant].append({"seed": seed, "loss": loss})
     found = said(json.dumps(runs), tmp_path, "r.json", by="run")
     assert "1 better" in found
     assert "8 rows read: 8 counted" in found
 
 
-def test_results_of_boosted_trees_are_a_history_and_nested_columns_are_read():
+def test_results_of_boosted_trees_are_a_history():
     evals = {"valid_0": {"l2": [3.0, 2.0]}, "valid_1": {"l2": [4.0, 5.0]}}
-    assert as_source(evals).frame.rows() == [("0", "3.0", "4.0"), ("1", "2.0", "5.0")]
+    found = as_source(evals).frame
+    assert found.rows() == [("0", "3.0", "4.0"), ("1", "2.0", "5.0")]
+
+
+def test_nested_columns_are_read():
     search = {"params": [{"C": 1}, {"C": 2}], "mean_test_score": [0.5, 0.6]}
-    assert as_source(search).frame["params.C"].to_list() == ["1", "2"]
+    found = as_source(search).frame
+    assert found["params.C"].to_list() == ["1", "2"]
 
 
-def test_runs_without_a_pair_are_in_no_number(tmp_path):
-    more = [("cand", 10 + s, 3.0 + s) for s in range(4)]
-    found = said(table([*RUNS, *more]), tmp_path)
+ALONE = [("cand", 10 + number, 3.0 + number) for number in range(4)]
+"""Runs of the candidate whose seeds the base does not have."""
+
+
+def test_runs_without_a_pair_are_said(tmp_path):
+    found = said(table(RUNS + ALONE), tmp_path)
     assert "12 rows read: 8 counted, 4 without a pair" in found
     assert "cand: 4 of 8 without a pair" in found
-    lost = said(table([*RUNS[:-1], *more]) + "cand,3,\n", tmp_path)
-    assert "cand: 1 missing; 4 of 8 without a pair" in lost
-    frame = judgement(tmp_path / "r.csv", Question(by="variant", metric="loss")).frame
+
+
+@pytest.fixture
+def with_a_missing_loss(tmp_path):
+    file = tmp_path / "r.csv"
+    file.write_text(table(RUNS[:-1] + ALONE) + "cand,3,\n")
+    return file
+
+
+def test_a_missing_run_is_not_without_a_pair(with_a_missing_loss):
+    assert "cand: 1 missing; 4 of 8 without a pair" in heading(with_a_missing_loss)
+
+
+def test_runs_without_a_pair_are_in_no_number(with_a_missing_loss):
+    frame = judgement(with_a_missing_loss, Question(by="variant", metric="loss")).frame
     assert frame["rank"].to_list() == [1, 2]
     assert frame["variant"].to_list() == ["cand", "base"]
+
+
+def test_pairs_that_the_user_asks_for_must_exist(tmp_path):
+    base = RUNS[:4]
     with pytest.raises(UserError, match="share no two seeds"):
-        said(table([*RUNS[:4], *more]), tmp_path, paired=True)
+        said(table(base + ALONE), tmp_path, paired=True)
+
+
+WITHOUT_LOSS = [(variant, seed, 3, "") for variant, seed, _ in RUNS]
+"""A last step of each run."""
 
 
 def test_the_last_row_that_has_the_metric_counts(tmp_path):
-    rows = [*STEPS, *((v, s, 3, "") for v, s, _ in RUNS)]
-    found = said(table(rows, HEAD), tmp_path, step="step")
+    found = said(table(STEPS + WITHOUT_LOSS, HEAD), tmp_path, step="step")
     assert "24 rows read: 8 counted, 16 other rows of runs" in found
     assert "several values" not in found
-    with pytest.raises(UserError, match="row 25 has no step; fill it"):
-        said(table([*rows, ("base", 0, "nan", 1)], HEAD), tmp_path, step="step")
-    with pytest.raises(UserError, match="two rows have"):  # a setting orders no rows
-        said(table([(*r[:2], 9, r[3]) for r in STEPS], HEAD), tmp_path, step="step")
 
 
-CELLS = st.one_of(
-    st.sampled_from(["", " ", "base", "cand", "base ", "0", "1", "1.0", "01", "2", "nan", "inf"]),
-    st.sampled_from(["crash", "finished", "1.85", "-3", "1e999", "1,5", '"', "#", "\t", "é"]),
-    st.text(max_size=3),
-)
+def test_a_row_of_a_history_must_have_a_step(tmp_path):
+    rows = STEPS + [("base", 0, "nan", 1)]
+    with pytest.raises(UserError, match="row 17 has no step; fill it"):
+        said(table(rows, HEAD), tmp_path, step="step")
+
+
+def test_a_setting_orders_no_rows(tmp_path):
+    rows = [(variant, seed, 9, loss) for variant, seed, _, loss in STEPS]
+    with pytest.raises(UserError, match="two rows have"):
+        said(table(rows, HEAD), tmp_path, step="step")
+
+
+CELLS = st.one_of(st.sampled_from(rows("lab/judging/cases.toml", "odd_cells")), st.text(max_size=3))
+STATED = ["variant", "seed", "step", "loss", "status"]
+
+
+def change(rows, data):
+    """Change a random row of a table in a random way."""
+    place = data.draw(st.integers(0, len(rows) - 1))
+    row = rows[place]
+    kinds = ["cell", "cell", "cell", "drop", "twice", "short", "blank"]
+    kind = data.draw(st.sampled_from(kinds))
+    if kind == "cell":
+        row += [""] * (5 - len(row))
+        column = data.draw(st.integers(0, 4))
+        row[column] = data.draw(CELLS)
+    elif kind == "drop" and len(rows) > 1:
+        rows.pop(place)
+    elif kind == "twice":
+        rows.append(row.copy())
+    elif kind == "short":
+        rows[place] = row[: data.draw(st.integers(1, 5))]
+    else:
+        rows[place] = [""] * 5
 
 
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_the_account_adds_up_or_the_table_is_refused(data):
-    head = ["variant", "seed", "step", "loss", "status"]
-    rows = [[v, s, k, x + 2 - k, "finished"] for v, s, x in RUNS for k in (1, 2)]
+    rows = [[*step, "finished"] for step in STEPS]
     for _ in range(data.draw(st.integers(0, 8))):
-        row = data.draw(st.integers(0, len(rows) - 1))
-        kinds = ["cell", "cell", "cell", "drop", "twice", "short", "blank"]
-        kind = data.draw(st.sampled_from(kinds))
-        if kind == "cell":
-            rows[row] = [*rows[row], *[""] * 5][:5]
-            rows[row][data.draw(st.integers(0, 4))] = data.draw(CELLS)
-        elif kind == "drop" and len(rows) > 1:
-            rows.pop(row)
-        elif kind == "twice":
-            rows.append(list(rows[row]))
-        elif kind == "short":
-            rows[row] = rows[row][: data.draw(st.integers(1, 5))]
-        else:
-            rows[row] = [""] * 5
+        change(rows, data)
     text = io.StringIO()
-    csv.writer(text).writerows([head, *rows])
-    question = Question(by="variant", metric="loss", step="step", seed="seed")
-    frame_rows = [dict(zip(head, [*row, *[None] * 5], strict=False)) for row in rows]
+    csv.writer(text).writerows([STATED] + rows)
+    objects = [dict(zip_longest(STATED, row)) for row in rows]
     with tempfile.NamedTemporaryFile("w", suffix=".csv", newline="") as file:
         file.write(text.getvalue())
         file.flush()
-        for source in (Path(file.name), frame_rows):
-            try:
-                found = account(source, question)
-                report = judgement(source, question)
-            except UserError:
-                continue
-            (_, read), *parts = report.account.items()
-            assert read == len(rows) == len(found.rows)
-            assert sum(count for _, count in parts) == read
-            counts = dict(found.rows["why"].value_counts().iter_rows())
-            seeds, lone = (report.frame[name].sum() for name in ("seeds", "without_pair"))
-            assert seeds + lone == counts.get(COUNTED, 0) + counts.get(DIVERGED, 0)
-            assert report.account.get(NO_PAIR, 0) == lone
-            assert all(math.isfinite(x) for x in report.frame["mean"].drop_nulls())
+        assert_adds_up(Path(file.name), len(rows))
+    assert_adds_up(objects, len(rows))
+
+
+def assert_adds_up(source, rows):
+    question = Question(by="variant", metric="loss", step="step", seed="seed")
+    try:
+        found = account(source, question)
+        report = judgement(source, question)
+    except UserError:
+        return
+    read, *parts = report.account.values()
+    assert read == len(found.rows) == rows
+    assert sum(parts) == read
+    counts = dict(found.rows["why"].value_counts().iter_rows())
+    lone = report.frame["without_pair"].sum()
+    with_a_number = counts.get(COUNTED, 0) + counts.get(DIVERGED, 0)
+    assert report.frame["seeds"].sum() + lone == with_a_number
+    assert report.account.get(NO_PAIR, 0) == lone
+    assert report.frame["mean"].drop_nulls().is_finite().all()
+
+
+HISTORY = Question(by="variant", metric="loss", step="step")
+
+
+@pytest.fixture(params=["csv", "jsonl", "parquet"])
+def write(request, tmp_path):
+    """Return a function that writes a table of CSV in a form."""
+
+    def written(content):
+        path = tmp_path / "r.csv"
+        path.write_text(content)
+        if request.param == "csv":
+            return path
+        frame = pl.read_csv(path, comment_prefix="#", truncate_ragged_lines=True)
+        path = tmp_path / f"r.{request.param}"
+        if request.param == "parquet":
+            frame.write_parquet(path)
+        else:
+            frame.write_ndjson(path)
+        return path
+
+    return written
+
+
+@pytest.fixture
+def scan_all(monkeypatch):
+    """Return a function from which on each table is large."""
+    return lambda: monkeypatch.setattr(scans, "LARGE", 0)
 
 
 @cases("lab/judging/cases.toml", "scanned")
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_scanned_table_has_the_account_of_one_that_is_read(case, kind, tmp_path, monkeypatch):
-    path = tmp_path / "r.csv"
-    path.write_text(case["content"])
-    if kind != "csv":
-        frame = pl.read_csv(path, comment_prefix="#", truncate_ragged_lines=True)
-        path = tmp_path / f"r.{kind}"
-        (frame.write_parquet if kind == "parquet" else frame.write_ndjson)(path)
-
-    def answer() -> Any:
-        try:
-            return judgement(path, Question(by="variant", metric="loss", step="step")).heading
-        except UserError as error:
-            return str(error)
-
-    read = answer()
-    monkeypatch.setattr(scans, "LARGE", 0)
-    assert answer() == read
+def test_a_scanned_table_has_the_account_of_one_that_is_read(case, write, scan_all):
+    path = write(case["content"])
+    read = answer(path)
+    scan_all()
+    assert answer(path) == read
 
 
-def test_a_scan_leaves_out_what_an_account_does_not_look_at(tmp_path):
-    rows = [(v, s, k, x + 500 - k, 0.1) for v, s, x in RUNS for k in range(500)]
+def answer(path):
+    try:
+        return judgement(path, HISTORY).heading
+    except UserError as error:
+        return str(error)
+
+
+@pytest.fixture
+def long_history(tmp_path):
+    """Five hundred steps of each run, with a setting."""
+    rows = []
+    for variant, seed, loss in RUNS:
+        for step in range(500):
+            rows.append((variant, seed, step, loss + 500 - step, 0.1))
     file = tmp_path / "r.csv"
     file.write_text(table(rows, f"{HEAD},lr"))
-    question = Question(by="variant", metric="loss", step="step")
-    found = scans.large_table(file, question)
-    assert found is None  # it is small
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scans, "LARGE", 0)
-        found = scans.large_table(file, question)
+    return file
+
+
+def test_a_small_table_is_not_scanned(long_history):
+    assert scans.large_table(long_history, HISTORY) is None
+
+
+def test_a_scan_leaves_out_what_an_account_does_not_look_at(long_history, scan_all):
+    scan_all()
+    found = scans.large_table(long_history, HISTORY)
     assert found is not None
-    assert (found.frame.columns, len(found.frame), found.unread) == (HEAD.split(","), 16, 3984)
+    assert found.frame.columns == HEAD.split(",")
+    assert len(found.frame) == 16
+    assert found.unread == 3984

@@ -1,5 +1,6 @@
 """Two commands: decisions and exit codes, looks, resumption, errors."""
 
+import contextlib
 import json
 import random
 import sys
@@ -15,7 +16,7 @@ from lmzoo.base import environment
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.commands import RUN_KEYS, Arm, Metric, Results, judge_commands
 from lmzoo.lab.store.opened import SEEN
-from tests.cases import cases
+from tests.cases import cases, rows
 
 TRAIN = """
 import json, pathlib, random, sys
@@ -32,91 +33,141 @@ SEEDS = "{seed}"
 
 
 @pytest.fixture
-def call(lmzoo, tmp_path, monkeypatch):
+def script(tmp_path, monkeypatch) -> Path:
+    """The script of both commands, in the folder in which they run."""
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(TRAIN)
+    file = Path("train.py")
+    file.write_text(TRAIN)
+    return file
 
-    def judge(effect: float, *options: object, metric: tuple[str, ...] = ("--metric", "valid")):
-        options = options if "--higher-is-better" in options else ("--lower-is-better", *options)
-        commands = [f"{sys.executable} train.py {own:g} {SEEDS} count" for own in (0, effect)]
-        return lmzoo("judge", "--base", commands[0], "--candidate", commands[1], *metric, *options)
+
+@pytest.fixture
+def call(lmzoo, script):
+    """Judge an effect against none."""
+
+    def judge(effect: float, *options: object):
+        base = f"{sys.executable} {script} 0 {SEEDS} count"
+        candidate = f"{sys.executable} {script} {effect:g} {SEEDS} count"
+        commands = ("--base", base, "--candidate", candidate, "--metric", "valid")
+        if "--higher-is-better" not in options:
+            commands += ("--lower-is-better",)
+        return lmzoo("judge", *commands, *options)
 
     return judge
+
+
+def runs_made() -> int:
+    return len(Path("count").read_text())
 
 
 @cases("lab/judging/commands.toml", "decisions", "effect, options, code, word")
 def test_the_decision_is_the_exit_code(call, effect, options, code, word):
     found, out, _ = call(effect, *options)
-    assert (found, out.split(":")[0]) == (code, word)
-    found, out, _ = call(effect, *options, "--json")
-    answer = json.loads(out)
-    assert (found, answer["decision"]) == (code, word)
-    assert answer["out_of_time"] == ("--budget" in options)
+    decision, _, _ = out.partition(":")
+    assert found == code
+    assert decision == word
+
+
+def test_a_judge_that_is_out_of_time_says_so(call):
+    _, out, _ = call(-0.3, "--budget", "0", "--json")
+    assert json.loads(out)["out_of_time"]
 
 
 def test_a_clear_answer_needs_the_first_look_and_as_many_fresh_seeds(call):
     code, _, err = call(-0.3, "--max-seeds", "24")
-    assert (code, "warning" in err) == (0, False)
-    assert len(Path("count").read_text()) == 2 * (3 + 3)
+    assert code == 0
+    assert "warning" not in err
+    assert runs_made() == 2 * (3 + 3)
 
 
 def test_a_killed_judge_goes_on_from_its_runs(call):
-    whole = call(0.0005, "--max-seeds", "6", "--json", "--out", "whole")[1]
+    six_seeds = ("--max-seeds", "6", "--json", "--out", "whole")
+    _, whole, _ = call(0.0005, *six_seeds)
     file = Path("whole/runs.jsonl")
     lines = file.read_text().splitlines()
-    file.write_text("\n".join([*lines[:5], lines[5][:20]]))  # killed while it wrote
+    torn = lines[5][:20]  # killed while it wrote
+    file.write_text("\n".join([*lines[:5], torn]))
     Path("count").unlink()
-    assert call(0.0005, "--max-seeds", "6", "--json", "--out", "whole")[1] == whole
-    assert len(Path("count").read_text()) == 12 - 5
+    _, again, _ = call(0.0005, *six_seeds)
+    assert again == whole
+    assert runs_made() == 12 - 5
 
 
-def test_an_edited_script_is_another_run(call):
+def test_an_edited_script_is_another_run(call, script):
     call(-0.3)
-    Path("train.py").write_text(TRAIN.replace("1 + effect", "1 - effect"))
-    assert call(-0.3)[0] == 1
+    script.write_text(TRAIN.replace("1 + effect", "1 - effect"))
+    code, _, _ = call(-0.3)
+    assert code == 1
 
 
-def test_a_file_that_a_command_has_read_is_a_part_of_it(call, tmp_path):
-    text = TRAIN.replace("count", "other").replace("1 + effect", "int(open('x').read()) + effect")
-    Path("train.py").write_text(text)
-    for value in (1, 31, 1):
-        Path("x").write_text(str(value))
-        err = call(-0.3)[2]
-        assert ("base is measured again: x has changed" in err) == (value == 31)
+def test_a_file_that_a_command_has_read_is_a_part_of_it(call, script):
+    text = TRAIN.replace("count", "other")
+    script.write_text(text.replace("1 + effect", "int(open('x').read()) + effect"))
+    Path("x").write_text("1")
+    call(-0.3)
+    Path("x").write_text("31")
+    _, _, err = call(-0.3)
+    assert "base is measured again: x has changed" in err
+    # The runs of the first value are still known.
+    Path("x").write_text("1")
+    _, _, err = call(-0.3)
+    assert "measured again" not in err
     rows = Path("judge-runs/runs.jsonl").read_text().splitlines()
-    values = [json.loads(row)["value"] for row in rows]
-    assert [float(value) > 20 for value in values] == [False] * 12 + [True] * 12
+    values = [float(json.loads(row)["value"]) for row in rows]
+    assert len(values) == 24
+    assert max(values[:12]) < 20 < min(values[12:])
 
 
-def test_a_package_of_a_helper_is_a_part_of_it(tmp_path, monkeypatch):
-    """One that is upgraded while the judge runs is an error."""
+class Package:
+    """A package that a helper of the script of `arm` imports."""
+
+    def __init__(self, folder: Path) -> None:
+        site = folder / "site-packages"
+        self.facts = site / "tinypkg.dist-info/METADATA"
+        self.facts.parent.mkdir(parents=True)
+        self.upgrade_to("1")
+        (site / "tinypkg.py").write_text("")
+        (folder / "helper.py").write_text("import tinypkg\nprint(3)")
+        script = "import sys\nsys.path.append('site-packages')\nimport helper"
+        (folder / "train.py").write_text(script)
+        self.arm = Arm("base", f"{sys.executable} train.py {SEEDS}", folder, Metric())
+
+    def upgrade_to(self, version: str) -> None:
+        self.facts.write_text(f"Name: tinypkg\nVersion: {version}\n")
+        environment._version.cache_clear()  # it holds for a second
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Package:
     monkeypatch.syspath_prepend(tmp_path / "site-packages")
-    facts = tmp_path / "site-packages/tinypkg.dist-info/METADATA"
-    facts.parent.mkdir(parents=True)
-    facts.write_text("Name: tinypkg\nVersion: 1\n")
-    (tmp_path / "site-packages/tinypkg.py").write_text("")
-    (tmp_path / "helper.py").write_text("import tinypkg\nprint(3)")
-    (tmp_path / "train.py").write_text(
-        "import sys\nsys.path.append('site-packages')\nimport helper"
-    )
-    arm = Arm("base", f"{sys.executable} train.py {SEEDS}", tmp_path, Metric())
-    results, said = Results(tmp_path / "out"), list[str]()
     SEEN.clear()
+    return Package(tmp_path)
+
+
+def test_an_upgrade_of_a_package_while_the_judge_runs_is_an_error(package):
+    package.arm.run(1)
+    package.upgrade_to("2")
+    with pytest.raises(UserError, match="seed 2: tinypkg was 1 when the sweep began, and is 2"):
+        package.arm.run(2)
+
+
+def test_a_package_of_a_helper_is_a_part_of_the_command(package, tmp_path):
+    said: list[str] = []
+    arm = package.arm
+    results = Results(tmp_path / "out")
     results.add(arm, 1, arm.run(1), 0.1)
     assert results.of_now(arm, said.append) is arm
-    facts.write_text("Name: tinypkg\nVersion: 2\n")
-    environment._version.cache_clear()  # it holds for a second
-    with pytest.raises(UserError, match="seed 2: tinypkg was 1 when the sweep began, and is 2"):
-        arm.run(2)
+    package.upgrade_to("2")
     later = Results(tmp_path / "out").of_now(arm, said.append)
     assert later.identity != arm.identity
-    assert said[-1] == "base is measured again: tinypkg has changed"
+    assert said == ["base is measured again: tinypkg has changed"]
 
 
-def test_an_edit_while_a_command_runs_is_an_error(call):
-    Path("train.py").write_text(f"{TRAIN}\npathlib.Path('train.py').open('a').write('#')")
+def test_an_edit_while_a_command_runs_is_an_error(call, script):
+    script.write_text(f"{TRAIN}\npathlib.Path('train.py').open('a').write('#')")
     code, _, err = call(-0.3)
-    assert (code, "base, seed 1: train.py has changed" in err) == (2, True)
+    assert code == 2
+    assert "base, seed 1: train.py has changed" in err
 
 
 @cases("lab/judging/commands.toml", "noted")
@@ -147,9 +198,11 @@ def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, mo
     if "candidate" in case:
         options += ["--candidate", case["candidate"]]
     code, out, err = lmzoo("judge", *options)
-    err = "".join(line for line in err.splitlines(keepends=True) if "noticed" not in line)
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert case["says"] in err
+    lines = [line for line in err.splitlines() if "noticed" not in line]
+    assert code == 2
+    assert out == ""
+    assert len(lines) == 1
+    assert case["says"] in lines[0]
 
 
 def test_a_candidate_that_diverges_is_not_kept(call):
@@ -167,127 +220,223 @@ def test_a_traceback_with_exit_code_0_is_said(tmp_path):
 
 
 def test_a_run_ends_with_its_process(tmp_path):
+    arm = Arm("base", f"sleep 60 & echo {SEEDS}", tmp_path, Metric())
     begun = time.monotonic()
-    assert Arm("base", f"sleep 60 & echo {SEEDS}", tmp_path, Metric()).run(7) == 7
+    assert arm.run(7) == 7
     assert time.monotonic() - begun < 20
 
 
 FOREIGN = json.dumps(dict.fromkeys(RUN_KEYS)).encode() + b"\n"
+"""A line with the right keys and no values."""
+ADDED = (b'{"arm": 3}\n', b"[]\n", b"null", b"\0\0\0\n", FOREIGN)
+
+
+def damaged(text: bytes, rng: random.Random) -> bytes:
+    place = rng.randrange(len(text) + 1)
+    before = text[:place]
+    kind = rng.choice(("cut", "emptied", "a byte", "bytes lost", "added", "digits"))
+    if kind == "cut":
+        return before
+    if kind == "emptied":
+        return b""
+    if kind == "a byte":
+        return before + bytes([rng.randrange(256)]) + text[place + 1 :]
+    if kind == "bytes lost":
+        return before + text[place + rng.randrange(1, 9) :]
+    if kind == "added":
+        return text + rng.choice(ADDED)
+    return text.replace(b"1", b"7")
 
 
 def damage(folder: Path, rng: random.Random) -> None:
     files = sorted(folder.glob("*.json*"))
-    if not files:
-        return
-    file = rng.choice(files)
-    text = file.read_bytes()
-    place = rng.randrange(len(text) + 1)
-    byte = bytes([rng.randrange(256)])
-    kinds = (
-        lambda: text[:place],
-        lambda: b"",
-        lambda: text[:place] + byte + text[place + 1 :],
-        lambda: text[:place] + text[place + rng.randrange(1, 9) :],
-        lambda: text + rng.choice((b'{"arm": 3}\n', b"[]\n", b"null", b"\0\0\0\n", FOREIGN)),
-        lambda: text.replace(b"1", b"7"),
-    )
-    file.write_bytes(rng.choice(kinds)())
+    if files:
+        file = rng.choice(files)
+        file.write_bytes(damaged(file.read_bytes(), rng))
 
 
-def series(folder: Path, case: int, kill: random.Random | None) -> list[str]:
-    """Judge three candidates in one folder; return their decisions, `refused` from a refusal on."""
-    effects = [random.Random(f"{case} {i}").choice((-0.3, -0.02, 0.0, 0.02, 0.3)) for i in range(3)]
-    decisions: list[str] = []
-    for number, effect in enumerate(effects):
-        base = Arm("base", f"base {SEEDS}", folder, Metric())
-        candidate = Arm("candidate", f"candidate {number} {SEEDS}", folder, Metric())
-        left = kill.randrange(12) if kill else 99
+class Judgements:
+    """Three candidates that are judged in one folder, and may be killed and damaged."""
 
-        def run(
-            self: Arm, seed: int, _: Any, effect: float = effect, number: int = number
-        ) -> float:
-            nonlocal left
-            left -= 1
-            if left < 0:
-                raise KeyboardInterrupt
-            own = random.Random(f"{case} {self.command} {seed}").gauss(0, 0.02)
-            common = random.Random(f"{case} {seed}").gauss(1, 0.3)
-            return common + own + effect * (self.name == "candidate")
+    def __init__(self, folder: Path, case: int, kill: random.Random | None) -> None:
+        self.folder = folder
+        self.case = case
+        self.kill = kill
+        self.left = 99
+        """Runs until it is killed."""
 
+    def decisions(self) -> list[str]:
+        """Return a decision for each candidate, `refused` from a refusal on."""
+        found = []
+        for number in range(3):
+            try:
+                found.append(self.decision(number))
+            except UserError:
+                break
+            self.maybe_damage(0.15)
+        return found + ["refused"] * (3 - len(found))
+
+    def decision(self, number: int) -> str:
+        base = Arm("base", f"base {SEEDS}", self.folder, Metric())
+        candidate = Arm("candidate", f"candidate {number} {SEEDS}", self.folder, Metric())
+        effect = self.seeded(number).choice((-0.3, -0.02, 0.0, 0.02, 0.3))
+        margin = 0.01 * (self.case % 3)
+        self.live(12)
         for _ in range(9):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Arm, "run", run)
-                try:
+            try:
+                with self.patched(effect):
                     answer = judge_commands(
-                        base, candidate, Results(folder), max_seeds=12, margin=0.01 * (case % 3),
-                    )  # fmt: skip
-                except KeyboardInterrupt:
-                    left = kill.randrange(30) if kill else 99
-                except UserError:
-                    return [*decisions, *["refused"] * (3 - number)]
-                else:
-                    decisions.append(answer["decision"])
-                    break
-            if kill and kill.random() < 0.3:
-                damage(folder, kill)
-        else:
-            return [*decisions, *["refused"] * (3 - number)]
-        if kill and kill.random() < 0.15:
-            damage(folder, kill)
-    return decisions
+                        base, candidate, Results(self.folder), max_seeds=12, margin=margin
+                    )
+            except KeyboardInterrupt:
+                self.live(30)
+                self.maybe_damage(0.3)
+            else:
+                return answer["decision"]
+        raise UserError("it was killed nine times")
+
+    def seeded(self, *names: object) -> random.Random:
+        return random.Random(f"{self.case} {names}")
+
+    def live(self, most: int) -> None:
+        if self.kill:
+            self.left = self.kill.randrange(most)
+
+    def maybe_damage(self, probability: float) -> None:
+        if self.kill and self.kill.random() < probability:
+            damage(self.folder, self.kill)
+
+    @contextlib.contextmanager
+    def patched(self, effect: float):
+        """Replace the commands by draws whose seeds share most of the noise."""
+
+        def run(arm: Arm, seed: int, _: Any) -> float:
+            self.left -= 1
+            if self.left < 0:
+                raise KeyboardInterrupt
+            own = self.seeded(arm.command, seed).gauss(0, 0.02)
+            common = self.seeded(seed).gauss(1, 0.3)
+            if arm.name == "candidate":
+                return common + own + effect
+            return common + own
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Arm, "run", run)
+            yield
 
 
 def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not(tmp_path):
     refused = 0
     for case in range(100):
-        whole = series(tmp_path / f"{case} whole", case, None)
-        found = series(tmp_path / f"{case} damaged", case, random.Random(case))
+        whole = Judgements(tmp_path / f"{case} whole", case, None).decisions()
+        found = Judgements(tmp_path / f"{case} killed", case, random.Random(case)).decisions()
         refused += found.count("refused")
         for one, other in zip(found, whole, strict=True):
             assert one in ("refused", other), (case, found, whole)
     assert refused < 150  # most are decided
 
 
-def test_equal_results_need_no_seeds_and_no_terminal(lmzoo, tmp_path, monkeypatch):
+@pytest.fixture
+def equal(lmzoo, tmp_path, monkeypatch):
+    """Judge two commands with equal results; the base reads what a terminal would give."""
     monkeypatch.chdir(tmp_path)
-    commands = ("--base", "cat; echo 1 # {seed}", "--candidate", f"echo 1 # {300 * 'x'} {{seed}}")
-    code, out, err = lmzoo("judge", *commands, "--max-seeds", "3", "--higher-is-better")
-    assert (code, out) == (3, "undecided: difference +0 (0 to 0), p 1, 3 pairs of seeds\n")
+    candidate = f"echo 1 # {300 * 'x'} {SEEDS}"
+    commands = ("judge", "--base", f"cat; echo 1 # {SEEDS}", "--candidate", candidate)
+    return lambda *options: lmzoo(*commands, *options)
+
+
+def test_equal_results_are_undecided_without_a_margin(equal):
+    code, out, err = equal("--max-seeds", "3", "--higher-is-better")
+    assert code == 3
+    assert out == "undecided: difference +0 (0 to 0), p 1, 3 pairs of seeds\n"
     assert "warning: base and candidate: every seed has the same result" in err
-    assert lmzoo("judge", *commands, "--lower-is-better", "--margin", "0.1")[0] == 1
-    assert "higher or a lower value of the last line better?" in lmzoo("judge", *commands)[2]
 
 
-@pytest.mark.parametrize(
-    ("extra", "sign"), [(("--lower-is-better",), 1), (("--higher-is-better",), -1)]
-)
-def test_the_answer_of_two_looks_is_that_of_scipy(extra, sign, lmzoo, tmp_path, monkeypatch):
+def test_equal_results_are_no_gain_within_a_margin(equal):
+    code, _, _ = equal("--lower-is-better", "--margin", "0.1")
+    assert code == 1
+
+
+def test_whether_higher_is_better_is_asked(equal):
+    _, _, err = equal()
+    assert "higher or a lower value of the last line better?" in err
+
+
+def command_of(values: np.ndarray) -> str:
+    """Return a command that prints the value of its seed."""
+    text = " ".join(map(str, values))
+    return f"echo {text} | cut -d' ' -f{SEEDS}"
+
+
+@pytest.fixture(params=["--lower-is-better", "--higher-is-better"])
+def direction(request) -> str:
+    return request.param
+
+
+GAIN = np.array([0.02, 0.3, 0.13, 0.16, 0.14, 0.15])
+
+
+@pytest.fixture
+def two_looks(direction, lmzoo, tmp_path, monkeypatch):
+    """The exit code and the answer of looks at three and at six seeds."""
     monkeypatch.chdir(tmp_path)
     base = np.array([3.1, 2.1, 4.3, 3.0, 1.8, 4.2])  # seeds share nearly all of the variance
-    change = np.array([0.02, 0.3, 0.13, 0.16, 0.14, 0.15])
-    texts = (" ".join(map(str, x)) for x in (base, base - sign * change))
-    arms = [f"echo {text} | cut -d' ' -f{SEEDS}" for text in texts]
-    options = ("--base", arms[0], "--candidate", arms[1], "--max-seeds", "6", "--margin", "0.05")
-    code, out, _ = lmzoo("judge", *options, *extra, "--json")
-    answer, better = json.loads(out), -sign * change
-    looks = [stats.ttest_1samp(better[:n], 0) for n in (3, 6)]  # each look has half of the error
-    numbers = [answer.pop(name) for name in ("difference", "low", "high", "p")]
-    low, high = looks[1].confidence_interval(0.95)  # of the last look
-    assert numbers == pytest.approx([better.mean(), low, high, 2 * looks[1].pvalue])
-    assert (code, answer) == (3, {  # the first three seeds do not show it
-        "decision": "undecided", "verdict": "better-open", "confirmed": False, "margin": 0.05,
-        "seeds": [6, 6], "diverged": [0, 0], "seeds_needed": None, "out_of_time": False,
-    })  # fmt: skip
+    candidate = base + GAIN
+    if direction == "--lower-is-better":
+        candidate = base - GAIN
+    commands = ("--base", command_of(base), "--candidate", command_of(candidate))
+    options = ("--max-seeds", "6", "--margin", "0.05", direction, "--json")
+    code, out, _ = lmzoo("judge", *commands, *options)
+    return code, json.loads(out)
 
 
-def test_a_change_of_a_variable_measures_an_arm_again(tmp_path, monkeypatch):
-    arm = Arm("a", "echo $LEVEL {seed}", tmp_path, Metric())
+def test_the_numbers_of_two_looks_are_those_of_scipy(two_looks, direction):
+    _, answer = two_looks
+    better = GAIN
+    if direction == "--lower-is-better":
+        better = -GAIN
+    last = stats.ttest_1samp(better, 0)
+    low, high = last.confidence_interval(0.95)
+    numbers = [answer[name] for name in ("difference", "low", "high", "p")]
+    # Each look has half of the error; the first one does not show it.
+    assert numbers == pytest.approx([better.mean(), low, high, 2 * last.pvalue])
+
+
+def test_the_second_look_shows_what_the_first_does_not(two_looks):
+    code, answer = two_looks
+    for name in ("difference", "low", "high", "p"):
+        del answer[name]
+    assert code == 3
+    assert answer == rows("lab/judging/commands.toml", "two_looks") | {"seeds_needed": None}
+
+
+@pytest.fixture
+def of_level(tmp_path, monkeypatch):
+    """Return a function that says whether the run of an arm is known at a level, and what it says.
+
+    The arm reads a variable; it was run at level 1.
+    """
+    arm = Arm("a", f"echo $LEVEL {SEEDS}", tmp_path, Metric())
     monkeypatch.setenv("LEVEL", "1")
     Results(tmp_path / "out").add(arm, 1, 2.0, 0.1)
     known = Results(tmp_path / "out")
-    said: list[str] = []
-    monkeypatch.setenv("LEVEL", "2")
-    assert (known.of_now(arm, said.append).identity, 1) not in known.values
+
+    def at(level: str) -> tuple[bool, list[str]]:
+        said: list[str] = []
+        monkeypatch.setenv("LEVEL", level)
+        now = known.of_now(arm, said.append)
+        return (now.identity, 1) in known.values, said
+
+    return at
+
+
+def test_a_change_of_a_variable_measures_an_arm_again(of_level):
+    is_known, said = of_level("2")
+    assert not is_known
     assert said[0] == "a is measured again: LEVEL has changed"
-    monkeypatch.setenv("LEVEL", "1")
-    assert (known.of_now(arm, said.append).identity, 1) in known.values
+
+
+def test_the_runs_of_an_earlier_value_of_a_variable_are_known(of_level):
+    of_level("2")
+    is_known, _ = of_level("1")
+    assert is_known

@@ -1,9 +1,6 @@
 """Plans: seeds of a t-test of known power, costs, what cannot be decided."""
 
-import functools
 import json
-import math
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,186 +9,246 @@ import pytest
 from scipy import stats
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.render import account_line
+from lmzoo.lab.analysis.render import Report, account_line
 from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.plan import plan, plan_report
 from lmzoo.lab.judging.verdicts import judgement
 from lmzoo.lab.statistics.power import planned_seeds
+from tests.cases import cases, rows
 
-ROWS = [{"v": v, "x": float(x)} for v in "ab" for x in range(4)]
-CASES = Path(__file__).with_name("cases.toml")
-RECORDS = "docs/results/records/gru_ablation-captions.parquet"
+RNG = np.random.default_rng
+RECORDS = Path("docs/results/records/gru_ablation-captions.parquet")
 
 
 @pytest.mark.parametrize("paired", [True, False])
 @pytest.mark.parametrize("effect", [0.3, 0.7, 1.5])
 def test_two_variants_need_the_seeds_of_a_t_test(paired, effect):
-    x = np.random.default_rng(0).normal(size=(2, 5000))
+    x = RNG(0).normal(size=(2, 5000))
     found = planned_seeds(x, 0, effect, paired=paired)
-    seeds, sd = found.seeds[1], found.sd[1]
-    rng, n = np.random.default_rng(1), int(seeds)
-    for count, is_enough in ((n, True), (n - 1, False)):
-        if count < 2:
-            continue
-        if paired:
-            p = stats.ttest_1samp(rng.normal(effect, sd, (20000, count)), 0, axis=1).pvalue
-        else:
-            a, b = rng.normal(0, sd / np.sqrt(2), (2, 20_000, count))
-            p = stats.ttest_ind(a, b + effect, axis=1).pvalue
-        reached = (p < 0.05).mean()
-        assert reached > 0.79 if is_enough else reached < 0.81
+    seeds = int(found.seeds[1])
+    sd = found.sd[1]
+    assert simulated_power(effect, sd, seeds, paired=paired) > 0.79
+    if seeds > 2:
+        assert simulated_power(effect, sd, seeds - 1, paired=paired) < 0.81
 
 
-@pytest.mark.parametrize("points", [2, 8])
-def test_a_plan_is_too_small_as_often_as_too_large(points):
+def simulated_power(effect: float, sd: float, seeds: int, *, paired: bool) -> float:
+    """Return the share of studies whose t-test shows the effect."""
+    rng = RNG(1)
+    if paired:
+        differences = rng.normal(effect, sd, (20_000, seeds))
+        p = stats.ttest_1samp(differences, 0, axis=1).pvalue
+    else:
+        reference, point = rng.normal(0, sd / np.sqrt(2), (2, 20_000, seeds))
+        p = stats.ttest_ind(reference, point + effect, axis=1).pvalue
+    return (p < 0.05).mean()
+
+
+@pytest.mark.parametrize(("points", "studies"), [(2, 200), (8, 80)])
+def test_a_plan_is_too_small_as_often_as_too_large(points, studies):
     """Of pilots with three seeds; the expected variance planned too many seeds more often."""
-    rng = np.random.default_rng(0)
-    pilots = rng.normal(size=(200 if points == 2 else 80, points, 3))
-    planned = [np.sqrt(0.5) * planned_seeds(x, 0, 0.7, count=1).sd[1] for x in pilots]
-    assert 0.4 < np.mean(np.array(planned) < 1) < 0.6
+    too_small = 0
+    for pilot in RNG(0).normal(size=(studies, points, 3)):
+        planned = planned_seeds(pilot, 0, 0.7, count=1)
+        too_small += planned.sd[1] < np.sqrt(2)
+    assert 0.4 < too_small / studies < 0.6
 
 
 def test_the_sd_of_a_pilot_is_the_median_that_its_chi_squared_leaves():
     x = np.array([[0.0, 1.0, 0.5, 0.2], [1.0, 2.0, 2.5, 1.2]])
+    found = planned_seeds(x, 0, 2.0, paired=False)
     variance = x.var(1, ddof=1).sum() * 3 / stats.chi2.median(3)
-    assert np.isclose(planned_seeds(x, 0, 2.0, paired=False).sd[1], np.sqrt(variance))
+    assert found.sd[1] == pytest.approx(variance**0.5)
 
 
 def test_the_range_of_four_plans_of_five_holds_the_seeds_of_the_true_variance():
-    rng, effect = np.random.default_rng(0), 0.8
+    rng = RNG(0)
+    effect = 0.8
     true = planned_seeds(rng.normal(size=(2, 3000)), 0, effect).seeds[1]
-    plans = [planned_seeds(rng.normal(size=(2, 4)), 0, effect) for _ in range(150)]
-    held = [own.least[1] <= true <= own.most[1] for own in plans]
-    assert 0.75 < np.mean(held) < 0.97  # both variances at one quantile: a little too wide
+    held = 0
+    for _ in range(150):
+        pilot = planned_seeds(rng.normal(size=(2, 4)), 0, effect)
+        held += pilot.least[1] <= true <= pilot.most[1]
+    assert 0.75 < held / 150 < 0.97  # both variances at one quantile: a little too wide
 
 
-def test_a_smaller_effect_and_more_contrasts_need_more_seeds_or_cannot_be_shown():
-    x = np.random.default_rng(0).normal(size=(6, 5))
-    by_effect = [np.nanmax(planned_seeds(x, 0, effect).seeds) for effect in (2.0, 1.0, 0.5)]
-    by_count = [np.nanmax(planned_seeds(x, 0, 1.0, count=k).most) for k in (1, 5, 50)]
-    assert by_effect == sorted(set(by_effect))
-    assert by_count == sorted(set(by_count))
-    assert np.isnan(planned_seeds(x, 0, 0.001).seeds).all()
-    assert np.isnan(planned_seeds(x, 0, 1.0, tuning_sd=1.0).seeds).all()
+SIX_POINTS = RNG(0).normal(size=(6, 5))
+
+
+def test_a_smaller_effect_needs_more_seeds():
+    large = planned_seeds(SIX_POINTS, 0, 2.0)
+    small = planned_seeds(SIX_POINTS, 0, 1.0)
+    assert np.nanmax(large.seeds) < np.nanmax(small.seeds)
+
+
+def test_more_contrasts_need_more_seeds():
+    few = planned_seeds(SIX_POINTS, 0, 1.0, count=1)
+    many = planned_seeds(SIX_POINTS, 0, 1.0, count=5)
+    assert np.nanmax(few.most) < np.nanmax(many.most)
+
+
+@pytest.mark.parametrize(("effect", "tuning_sd"), [(0.001, 0.0), (1.0, 1.0)])
+def test_no_seeds_show_a_tiny_effect_or_one_below_the_noise_of_the_tuning(effect, tuning_sd):
+    found = planned_seeds(SIX_POINTS, 0, effect, tuning_sd=tuning_sd)
+    assert np.isnan(found.seeds).all()
 
 
 def test_a_plan_names_seeds_and_time(lmzoo):
     code, out, _ = lmzoo("plan", RECORDS, "--effect", "0.1", "--json")
     found = json.loads(out)
-    rows = found["rows"]
     assert code == 0
     assert "tuning is not included" in " ".join(found["heading"])
     assert "seeds in all of each point" in found["answer"]
-    assert all(row["seeds"] >= 2 for row in rows if row["seeds"] is not None)
-    assert any(row["hours"] for row in rows)
+    planned = [row for row in found["rows"] if row["seeds"] is not None]
+    assert all(row["seeds"] >= 2 for row in planned)
+    assert any(row["hours"] for row in planned)
 
 
-def test_what_only_the_choice_of_a_setting_hides_is_named():
-    found = plan(str(RECORDS).replace("gru_ablation", "lstm_variants"), 0.02)
-    open_rows = [row["point"] for row in found["rows"] if row["seeds"] is None]
+@pytest.fixture
+def plan_of_lstm():
+    return plan(RECORDS.with_name("lstm_variants-captions.parquet"), 0.02)
+
+
+def test_what_only_the_choice_of_a_setting_hides_is_named(plan_of_lstm):
     why = "the choice of its setting is too uncertain; more tuning runs first"
-    said = [f"cannot be decided with this: {point} ({why})" for point in open_rows]
-    assert said == [line for line in found["warnings"] if "cannot" in line] != []
-    assert all(own["seeds"] > own["seeds_if_tuned"] for own in found["rows"] if own["seeds"])
+    expected = []
+    for row in plan_of_lstm["rows"]:
+        if row["seeds"] is None:
+            expected.append(f"cannot be decided with this: {row['point']} ({why})")
+    assert expected
+    assert [line for line in plan_of_lstm["warnings"] if "cannot" in line] == expected
 
 
-@pytest.mark.parametrize("scale", [1e-160, 1e90])
-def test_a_unit_changes_no_plan(scale):
-    x = np.random.default_rng(0).normal(size=(2, 5))
-    plans = [
-        plan(
-            [{"v": i, "x": k * y} for i, own in enumerate(x.tolist()) for y in own],
-            effect=2.0 * k, by="v", metric="x", higher_is_better=False,
-        )["rows"][0]
-        for k in (1.0, scale)
-    ]  # fmt: skip
-    assert plans[0]["seeds"] == plans[1]["seeds"] > 2
-    assert plans[1]["sd"] == pytest.approx(scale * plans[0]["sd"])
+def test_a_tuned_point_would_need_fewer_seeds(plan_of_lstm):
+    for row in plan_of_lstm["rows"]:
+        if row["seeds"]:
+            assert row["seeds"] > row["seeds_if_tuned"]
+
+
+QUESTION: dict[str, Any] = {"by": "variant", "metric": "loss"}
+
+
+def planned_in_unit(unit):
+    """Return the plan of the second variant, its losses and the effect in this unit."""
+    results = []
+    for variant, losses in enumerate(RNG(0).normal(size=(2, 5)).tolist()):
+        for loss in losses:
+            results.append({"variant": variant, "loss": unit * loss})
+    return plan(results, effect=2.0 * unit, **QUESTION)["rows"][0]
+
+
+@pytest.mark.parametrize("unit", [1e-160, 1e90])
+def test_a_unit_changes_no_plan(unit):
+    plain = planned_in_unit(1.0)
+    found = planned_in_unit(unit)
+    assert found["seeds"] == plain["seeds"] > 2
+    assert found["sd"] == pytest.approx(unit * plain["sd"])
 
 
 def test_one_variant_is_a_pilot_of_unpaired_runs():
-    rows = [{"v": "a", "acc": x} for x in np.random.default_rng(0).normal(size=6)]
-    found = plan(rows, 1.0, by="v", metric="acc", minutes=1.0)
+    results = [{"variant": "a", "acc": x} for x in RNG(0).normal(size=6)]
+    found = plan(results, 1.0, by="variant", metric="acc", minutes=1.0)
     assert found["rows"][0]["seeds"] > 2
 
 
 def test_the_runs_of_a_history_are_found_as_by_judge(lmzoo, tmp_path):
-    rows = [f"{v}-s{s},{e},odd,{s / e}" for v in "ab" for s in (1, 2, 3) for e in (1, 2)]
-    (tmp_path / "r.csv").write_text("\n".join(["run,epoch,state,loss", *rows]))
+    file = tmp_path / "r.csv"
+    lines = ["run,epoch,state,loss"]
+    for run in ("a-s1", "a-s2", "a-s3", "b-s1", "b-s2", "b-s3"):
+        seed = int(run[-1])
+        lines += [f"{run},1,odd,{seed}", f"{run},2,odd,{seed / 2}"]
+    file.write_text("\n".join(lines))
+    pilot = ("plan", file, "--by", "v", "--metric", "loss", "--effect", "1")
     ways = ("--parse", "(?P<v>.)-s(?P<seed>.)", "--step", "epoch", "--finished", "odd")
-    of = ("plan", tmp_path / "r.csv", "--by", "v", "--metric", "loss", "--effect", "1", *ways)
-    assert "12 rows read: 6 counted, 6 other rows of runs" in lmzoo(*of)[1]
+    _, out, _ = lmzoo(*pilot, *ways)
+    assert "12 rows read: 6 counted, 6 other rows of runs" in out
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"effect": 0.0}, "effect 0.0 is not"), ({"effect": math.inf}, "effect is inf"),
-        ({"power": 1.0}, "power 1.0 is not"), ({"power": 0.0}, "power 0.0 is not"),
-        ({"contrasts": 0}, "contrasts is 0"),
-        ({"minutes": -1}, "minutes is -1"), ({"pilot": ROWS[::4]}, "has a single seed"),
-        ({"pilot": ROWS[:1]}, "no two seeds"),
-        ({"by": None}, "needs --by and --metric"),
-        ({"pilot": [r | {"x": len(r["v"])} for r in ROWS]}, "shows no noise: every seed"),
-        ({"reference": "c"}, "no variant 'c'"),
-    ],
-)  # fmt: skip
-def test_bad_numbers_are_one_line(options, message):
-    given = {"pilot": ROWS, "effect": 1.0, "by": "v", "metric": "x", "higher_is_better": False}
-    with pytest.raises(UserError, match=message):
-        plan(**given | options)
+PILOTS = {
+    name: [dict(zip(("variant", "loss"), run, strict=True)) for run in runs]
+    for name, runs in rows("lab/judging/cases.toml", "pilots")[0].items()
+}
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {}, {"reference": "c"}, {"paired": True}, {"seed": "s"}, {"metric": "y"}, {"by": "w"},
-        {"higher_is_better": None}, {"finished": ["bad"]}, {"step": "s"}, {"margin": -1.0},
-        {"best": "x"}, {"parse": "("},
-    ],
-    ids=range(12),
-)  # fmt: skip
-def test_plan_says_of_a_table_what_judge_says(change):
-    rows = [r | {"s": i % 4, "state": "bad" if i == 7 else "ok"} for i, r in enumerate(ROWS)]
-    q = {"by": "v", "metric": "x", "higher_is_better": False} | change
-    judged, planned = answers(rows, q)
-    assert judged == planned != []
+@cases("lab/judging/cases.toml", "unplanned")
+def test_bad_numbers_are_one_line(case):
+    pilot = PILOTS[case.get("pilot", "two variants")]
+    given = {"effect": 1.0} | QUESTION | case.get("options", {})
+    with pytest.raises(UserError) as error:
+        plan(pilot, **given)
+    assert case["says"] in str(error.value)
 
 
-def answers(results: Any, question: dict[str, Any]) -> list[list[str]]:
-    """Return what `judge` and `plan` say of the runs of results: warnings and account, or why not.
-
-    What a plan adds of its own is left out.
-    """
-    found = []
-    for report in (judgement, functools.partial(plan_report, effect=1.0, power=0.8)):
-        given = question
-        if report is judgement:
-            given = {"question": Question(**question)}
-        try:
-            own = report(results, **given)
-            lines = [line for line in own.warnings if not line.startswith("cannot be decided")]
-            found.append([*lines, account_line(own.account)])
-        except UserError as error:
-            found.append([str(error)])
-    return found
+def test_a_plan_of_a_table_needs_a_question():
+    with pytest.raises(UserError, match="needs --by and --metric"):
+        plan(PILOTS["two variants"], 1.0, metric="loss")
 
 
-def test_plan_and_judge_say_the_same_of_each_case(tmp_path):
-    tables = tomllib.loads(CASES.read_text())
-    kinds = [*tables["refused"], *tables["said"], *tables["bad"], *tables["scanned"]]
-    differ = []
-    for i, case in enumerate(kinds):
-        file = tmp_path / f"{i}.csv"
-        file.write_text(case["content"])
-        question = {"by": "variant", "metric": "loss"}
-        if case in tables["scanned"]:
-            question["step"] = "step"
-        question |= case.get("question", {})
-        judged, planned = answers(file, question)
-        is_own = any(own in planned[0] for own in ("no two seeds", "shows no noise"))
-        is_alone = "there is one variant only" in judged[0]  # a pilot of one variant is a plan
-        if judged != planned and not is_own and not is_alone:
-            differ.append((case["content"], judged, planned))
-    assert not differ
-    assert len(kinds) > 80
+@pytest.fixture
+def with_a_bad_run():
+    """The pilot with seeds and states; one run has the state `bad`."""
+    results = []
+    for number, row in enumerate(PILOTS["two variants"]):
+        results.append(row | {"s": number % 4, "x": number, "state": "ok"})
+    results[-1]["state"] = "bad"
+    return results
+
+
+@cases("lab/judging/cases.toml", "questions", "change")
+def test_plan_says_of_a_table_what_judge_says(change, with_a_bad_run):
+    question = QUESTION | change
+    assert of_plan(with_a_bad_run, question) == of_judge(with_a_bad_run, question)
+
+
+def of_judge(results: Any, question: dict[str, Any]) -> list[str]:
+    """Return what `judge` says of the runs of results: warnings and account, or why not."""
+    try:
+        return lines_of(judgement(results, Question(**question)))
+    except UserError as error:
+        return [str(error)]
+
+
+def of_plan(results: Any, question: dict[str, Any]) -> list[str]:
+    """Return what `plan` says of them."""
+    try:
+        return lines_of(plan_report(results, effect=1.0, power=0.8, **question))
+    except UserError as error:
+        return [str(error)]
+
+
+def lines_of(report: Report) -> list[str]:
+    """Return warnings and account, without what a plan adds of its own."""
+    lines = [line for line in report.warnings if not line.startswith("cannot be decided")]
+    lines.append(account_line(report.account))
+    return lines
+
+
+@cases("lab/judging/cases.toml", "refused")
+def test_plan_and_judge_refuse_the_same(case, tmp_path):
+    assert_same(case, tmp_path)
+
+
+@cases("lab/judging/cases.toml", "said")
+def test_plan_and_judge_say_the_same(case, tmp_path):
+    assert_same(case, tmp_path)
+
+
+@cases("lab/judging/cases.toml", "bad")
+def test_plan_and_judge_have_the_same_bad_input(case, tmp_path):
+    assert_same(case, tmp_path)
+
+
+@cases("lab/judging/cases.toml", "scanned")
+def test_plan_and_judge_read_histories_alike(case, tmp_path):
+    assert_same(case, tmp_path, step="step")
+
+
+def assert_same(case: dict[str, Any], folder: Path, **options: str) -> None:
+    file = folder / "r.csv"
+    file.write_text(case["content"])
+    question = QUESTION | options | case.get("question", {})
+    judged = of_judge(file, question)
+    planned = of_plan(file, question)
+    is_own = "no two seeds" in planned[0] or "shows no noise" in planned[0]
+    is_alone = "there is one variant only" in judged[0]  # a pilot of one variant is a plan
+    assert judged == planned or is_own or is_alone

@@ -1,17 +1,18 @@
 """Sources: every way in which programs write the same eight runs has the same verdict."""
 
 import contextlib
-import functools
 import gzip
 import io
 import itertools
 import json
 import lzma
 import math
+import shutil
 import sqlite3
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from string import Template
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,38 +25,47 @@ from lmzoo.lab.judging.account import Question
 from lmzoo.lab.judging.sources import read_results
 from lmzoo.lab.judging.texts import frame_of
 from lmzoo.lab.judging.verdicts import judgement
-from tests.cases import cases
+from tests.cases import cases, rows
 
-RUNS = [
-    (variant, seed, round(loss + 0.01 * seed + 0.001 * (seed % 2), 4))
-    for variant, loss in (("base", 1.9), ("cand", 1.8))
-    for seed in range(4)
-]
-OBJECTS = [dict(zip(("variant", "seed", "loss"), run, strict=True)) for run in RUNS]
+COLUMNS = ("variant", "seed", "loss")
+RUNS = [tuple(run) for run in rows("lab/judging/cases.toml", "runs")]
+OBJECTS = [dict(zip(COLUMNS, run, strict=True)) for run in RUNS]
 NAMED = r"(?P<variant>[a-z]+)-s(?P<seed>\d+)"
 
 
 def table(rows: Any = RUNS, head: str = "variant,seed,loss", sep: str = ",") -> str:
-    names = head.split(sep if sep in head else ",")
-    return "\n".join(sep.join(map(str, row)) for row in (names, *rows)) + "\n"
+    lines = [head.replace(",", sep)]
+    for row in rows:
+        lines.append(sep.join(map(str, row)))
+    return "\n".join(lines) + "\n"
 
 
-def changed(name: str, last: Any, good: Any = None, sep: str = ",") -> str:
+def changed(name: str, last: Any, good: Any = None) -> str:
     """Return the table with other cells of a column: those of the last run, and of the others."""
-    rows = [row if good is None else {**row, name: good} for row in OBJECTS]
-    rows[-1] = {**rows[-1], name: last}
-    return table([row.values() for row in rows], ",".join(rows[0]), sep)
+    rows = [row.copy() for row in OBJECTS]
+    if good is not None:
+        for row in rows:
+            row[name] = good
+    rows[-1][name] = last
+    return table([row.values() for row in rows], ",".join(rows[0]))
 
 
 def put(file: Path, content: str | bytes) -> Path:
+    if isinstance(content, str):
+        content = content.encode()
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    file.write_bytes(content)
     return file
 
 
+def put_json(file: Path, content: object) -> Path:
+    return put(file, json.dumps(content))
+
+
 def heading(path: Any, **question: Any) -> str:
-    report = judgement(path, Question(**{"by": "variant", "metric": "loss", **question}))
-    return "\n".join((*report.opening, *report.closing, ""))
+    asked = {"by": "variant", "metric": "loss"} | question
+    report = judgement(path, Question(**asked))
+    return "\n".join([*report.opening, *report.closing, ""])
 
 
 def said(content: str | bytes, folder: Path, name: str = "r.csv", **question: Any) -> str:
@@ -68,70 +78,83 @@ def written(write: Callable[[io.BytesIO], Any]) -> bytes:
     return buffer.getvalue()
 
 
-LINES = "\n".join(json.dumps({**row, "note": "a\u2028b"}, ensure_ascii=False) for row in OBJECTS)
-FILES: dict[str, tuple[str, bytes]] = {
-    "UTF-16": ("r.txt", table(sep="\t").encode("utf-16")),
-    "gzip": ("r.csv.gz", gzip.compress(table().encode())),
-    "xz of JSON lines": ("r.xz", lzma.compress(LINES.encode())),
-    "Parquet": ("r.parquet", written(pl.DataFrame(OBJECTS).write_parquet)),
-    "Arrow": ("r.feather", written(pl.DataFrame(OBJECTS).write_ipc)),
+LINES = "\n".join(json.dumps(row | {"note": "a\u2028b"}, ensure_ascii=False) for row in OBJECTS)
+FILES: dict[str, bytes] = {
+    "UTF-16.txt": table(sep="\t").encode("utf-16"),
+    "gzip.csv.gz": gzip.compress(table().encode()),
+    "JSON lines.xz": lzma.compress(LINES.encode()),
+    "Parquet.parquet": written(pl.DataFrame(OBJECTS).write_parquet),
+    "Arrow.feather": written(pl.DataFrame(OBJECTS).write_ipc),
 }
+FOLDERS = {case["kind"]: case for case in rows("lab/judging/cases.toml", "folders")}
+"""Files of each run; `$more` is the loss of an earlier step."""
 
 
-def in_folders(
-    path: Path, name: str, content: Callable[..., str | bytes], **others: Callable[..., str]
-) -> None:
-    """Write a file for each run, and others next to it; `name` may have {v}, {s} and {i}."""
-    for i, (v, s, x) in enumerate(RUNS):
-        file = put(path / name.format(v=v, s=s, i=i), content(v, s, x))
-        for other, text in others.items():
-            put(file.parent / other.replace("__", ".").replace("_S_", "/"), text(v, s, x))
-
-
-def losses(v: str, s: int, x: float) -> str:
-    return json.dumps({"loss": x})
+def write_folder(path: Path, kind: str) -> None:
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        values = {"i": number, "v": variant, "s": seed, "x": loss, "more": loss + 1}
+        for name, content in FOLDERS[kind]["files"].items():
+            file = path / Template(name).substitute(values)
+            put(file, Template(content).substitute(values))
 
 
 def mlflow(path: Path) -> None:
-    for i, (v, s, x) in enumerate(RUNS):
-        for name, text in {
-            "meta.yaml": f"run_name: r{i}\nstart_time: {i}\nstatus: 3\n", "params/variant": v,
-            "params/seed": str(s), "metrics/loss": f"1 {x} 9\n2 9.0 1\n", "tags/mlflow.user": "x",
-        }.items():  # fmt: skip
-            put(path / "0" / f"{(7 * i) % 31:032x}" / name, text)
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        run = {
+            "meta.yaml": f"run_name: r{number}\nstart_time: {number}\nstatus: 3\n",
+            "params/variant": variant,
+            "params/seed": str(seed),
+            "metrics/loss": f"1 {loss} 9\n2 9.0 1\n",
+            "tags/mlflow.user": "x",
+        }
+        for name, text in run.items():
+            put(path / "0" / mlflow_id(number) / name, text)
             put(path / "0/models/m-1" / name, text)  # a logged model
 
 
+def mlflow_id(number: int) -> str:
+    """Return the name of a run; the names have another order than the times."""
+    return f"{7 * number % 31:032x}"
+
+
 def hugging_face(path: Path) -> None:
-    for v, s, x in RUNS:
-        log = [{"step": 1, "loss": x + 1}, {"step": 2, "loss": x}, {"step": 2, "train_runtime": 9}]
-        for place, length in ((".", 3), ("checkpoint-1", 1)):
-            text = json.dumps({"best_metric": 0.1, "log_history": log[:length]})
-            put(path / f"{v}-s{s}" / place / "trainer_state.json", text)
+    for variant, seed, loss in RUNS:
+        first = {"step": 1, "loss": loss + 1}
+        log = [first, {"step": 2, "loss": loss}, {"step": 2, "train_runtime": 9}]
+        run = path / f"{variant}-s{seed}"
+        put_json(run / "trainer_state.json", {"best_metric": 0.1, "log_history": log})
+        state = {"best_metric": 0.1, "log_history": [first]}
+        put_json(run / "checkpoint-1/trainer_state.json", state)
 
 
 def tune(path: Path, last: str = "TERMINATED") -> None:
     trials = []
-    for i, (v, s, x) in enumerate(RUNS):
-        run = path / f"train_ab_{i:05}_{i}_seed={s},variant={v}_2026"
-        own = {"trial_id": f"ab_{i:05}", "done": False}  # as a function of Ray Tune leaves it
-        rows = [own | {"training_iteration": k, "loss": x + 2 - k} for k in (1, 2)]
-        rows[1]["done"] = i % 2 == 0  # as a scheduler ends it
-        put(run / "result.json", "\n".join(map(json.dumps, rows)) + "\n")
-        put(run / "params.json", json.dumps({"variant": v, "seed": s}))
-        status = last if i == len(RUNS) - 1 else "TERMINATED"
-        trials.append([json.dumps({"trial_id": f"ab_{i:05}", "status": status}), "{}"])
-    put(path / "experiment_state-1.json", json.dumps({"trial_data": trials}))
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        run = path / f"train_ab_{number:05}_{number}_seed={seed},variant={variant}_2026"
+        name = f"ab_{number:05}"
+        # As a function of Ray Tune leaves it, and as a scheduler ends it.
+        is_ended = number % 2 == 0
+        first = {"trial_id": name, "done": False, "training_iteration": 1, "loss": loss + 1}
+        second = {"trial_id": name, "done": is_ended, "training_iteration": 2, "loss": loss}
+        put(run / "result.json", f"{json.dumps(first)}\n{json.dumps(second)}\n")
+        put_json(run / "params.json", {"variant": variant, "seed": seed})
+        trials.append({"trial_id": name, "status": "TERMINATED"})
+    trials[-1]["status"] = last
+    data = [[json.dumps(trial), "{}"] for trial in trials]
+    put_json(path / "experiment_state-1.json", {"trial_data": data})
 
 
 def boards(path: Path, last: int = 3) -> None:
     """Write event files; that of the last run ends after `last` steps."""
     from torch.utils.tensorboard import SummaryWriter
 
-    for i, (v, s, x) in enumerate(RUNS):
-        with SummaryWriter(path / f"{v}-s{s}") as board:
-            for step in range(last if i == len(RUNS) - 1 else 3):
-                board.add_scalar("loss", x + 2 - step, step)
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        steps = 3
+        if number == len(RUNS) - 1:
+            steps = last
+        with SummaryWriter(path / f"{variant}-s{seed}") as board:
+            for step in range(steps):
+                board.add_scalar("loss", loss + 2 - step, step)
             board.add_text("note", "two words")
 
 
@@ -140,16 +163,18 @@ def keras(path: Path) -> None:
     from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    for i, (v, s, x) in enumerate(RUNS):
-        writer = EventFileWriter(str(path / f"{v}-s{s}" / "validation"))
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        writer = EventFileWriter(str(path / f"{variant}-s{seed}" / "validation"))
         data = summary_pb2.SummaryMetadata(data_class=summary_pb2.DATA_CLASS_SCALAR)
         data.plugin_data.plugin_name = "scalars"
         for step in (1, 2):
-            tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=struct.pack("<f", x + 2 - step))
-            if i % 2:
-                tensor = tensor_pb2.TensorProto(dtype=2, double_val=[x + 2 - step])
-            value = summary_pb2.Summary.Value(tag="loss", tensor=tensor, metadata=data)
-            summary = summary_pb2.Summary(value=[value])
+            value = loss + 2 - step
+            # A tensor has its number as bytes or as a list.
+            tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=struct.pack("<f", value))
+            if number % 2:
+                tensor = tensor_pb2.TensorProto(dtype=2, double_val=[value])
+            scalar = summary_pb2.Summary.Value(tag="loss", tensor=tensor, metadata=data)
+            summary = summary_pb2.Summary(value=[scalar])
             writer.add_event(event_pb2.Event(step=step, wall_time=step, summary=summary))
         writer.close()
 
@@ -161,148 +186,143 @@ def database(path: Path) -> Any:
     return optuna.storages.RDBStorage(f"sqlite:///{path}", engine_kwargs={"poolclass": pool})
 
 
-def optuna(path: Path, direction: str = "minimize", name: str = "", *, journal: bool = True) -> Any:
+def journal(path: Path) -> Any:
+    optuna = pytest.importorskip("optuna")
+    files = optuna.storages.journal.JournalFileBackend(str(path))
+    return optuna.storages.JournalStorage(files)
+
+
+def optuna(storage: Any, direction: str = "minimize") -> Any:
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    if journal:
-        files = optuna.storages.journal.JournalFileBackend(str(path))
-        storage = optuna.storages.JournalStorage(files)
-    else:
-        storage = database(path)
     study = optuna.create_study(storage=storage, direction=direction, study_name="s")
-    if name:
-        with pytest.warns(optuna.exceptions.ExperimentalWarning):
-            study.set_metric_names([name])
-    choice = {"variant": optuna.distributions.CategoricalDistribution(["base", "cand"])}
-    for v, s, x in RUNS:
-        own = {"params": {"variant": v}, "distributions": choice, "user_attrs": {"seed": s}}
-        study.add_trial(optuna.create_trial(**own, value=x))
+    choice = optuna.distributions.CategoricalDistribution(["base", "cand"])
+    for variant, seed, loss in RUNS:
+        trial = optuna.create_trial(
+            params={"variant": variant},
+            distributions={"variant": choice},
+            user_attrs={"seed": seed},
+            value=loss,
+        )
+        study.add_trial(trial)
     return study
 
 
-def wandb(path: Path, last: int = -1) -> None:
+def optuna_with_a_name(path: Path) -> None:
+    study = optuna(journal(path))
+    experimental = pytest.importorskip("optuna").exceptions.ExperimentalWarning
+    with pytest.warns(experimental):
+        study.set_metric_names(["loss"])
+
+
+def wandb(path: Path, last: int = 4) -> None:
     """Write the logs that W&B writes offline; the last one ends after `last` records."""
     pb = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-    for i, (v, s, x) in enumerate(RUNS):
-        records = [pb.Record() for _ in range(5)]
-        records[0].run.display_name = f"r{i}"
-        for key, value in (("variant", v), ("seed", s), ("notes", "n" * 40_000)):
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        records = [pb.Record() for _ in range(4)]
+        records[0].run.display_name = f"r{number}"
+        for key, value in (("variant", variant), ("seed", seed), ("notes", "n" * 40_000)):
             records[0].run.config.update.add(key=key, value_json=json.dumps(value))
-        records[1].history.item.add(nested_key=["loss"], value_json=str(x + 1))
-        records[2].summary.update.add(nested_key=["loss"], value_json=str(x))
+        records[1].history.item.add(nested_key=["loss"], value_json=str(loss + 1))
+        records[2].summary.update.add(nested_key=["loss"], value_json=str(loss))
         records[3].exit.exit_code = 0
-        content = b":W&B\xe1\xbe\0"
-        for record in records[: 4 if i < len(RUNS) - 1 else last]:
-            data, is_first = record.SerializeToString(), True
-            while data or is_first:
-                room = 2**15 - len(content) % 2**15 - 7
-                part, data = data[:room], data[room:]
-                kind = (1 if is_first else 4) if not data else 2 if is_first else 3
-                content += struct.pack("<IHB", 0, len(part), kind) + part
-                is_first = False
-        put(path / f"offline-run-{i}" / f"run-{i}.wandb", content)
+        if number == len(RUNS) - 1:
+            del records[last:]
+        content = wandb_log([record.SerializeToString() for record in records])
+        put(path / f"offline-run-{number}" / f"run-{number}.wandb", content)
 
 
-def hparams(v: str, s: int, x: float) -> str:
-    return f"model:\n  variant: '{v}'  # a name\n  sizes:\n  - 3\nseed: {s}\nnote: null\n"
+FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+"""Kinds of a chunk of a record."""
 
 
-def files(name: str, content: Callable[..., str | bytes] = losses, **others: Any) -> Any:
-    return functools.partial(in_folders, name=name, content=content, **others)
+def wandb_log(records: list[bytes]) -> bytes:
+    """Return a log in blocks of 32 KiB; a record that ends beyond its block has several chunks."""
+    content = b":W&B\xe1\xbe\0"
+    for record in records:
+        is_first = True
+        while record or is_first:
+            room = 2**15 - len(content) % 2**15 - 7
+            part = record[:room]
+            record = record[room:]
+            if is_first:
+                kind = FIRST if record else FULL
+            else:
+                kind = MIDDLE if record else LAST
+            content += struct.pack("<IHB", 0, len(part), kind) + part
+            is_first = False
+    return content
 
 
-YAML = {"by": "model.variant"}
-FOLDERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any], str]] = {
+def parts_of_parquet(path: Path) -> None:
+    for variant, seed, loss in RUNS:
+        content = written(pl.DataFrame({"loss": [loss]}).write_parquet)
+        put(path / f"variant={variant}/seed={seed}/part-0.parquet", content)
+
+
+def hidden_and_compressed(path: Path) -> None:
+    for variant, seed, loss in RUNS:
+        content = json.dumps({"loss": loss}).encode()
+        put(path / f"{variant}-s{seed}.jsonl.gz", gzip.compress(content))
+    put(path / "._x.json", "\1")
+
+
+BY_NAME = {"parse": NAMED}
+PROGRAMS: dict[str, tuple[Callable[[Path], Any], dict[str, str], str]] = {
     "logs of W&B": (wandb, {"by": "config.variant"}, "8 rows"),
-    "summaries of W&B": (
-        files("r{i}/files/wandb-summary.json", config__yaml=lambda v, s, x: (
-            f"variant:\n  desc: x\n  value: {v}\nseed:\n  value: {s}"
-        )), {}, "8 rows",
-    ),
     "MLflow": (mlflow, {}, "8 rows"),
-    "Optuna": (lambda p: optuna(p, journal=False), {"metric": "value"}, "8 rows"),
-    "journal of Optuna": (optuna, {"metric": "value"}, "8 rows"),
-    "a named metric of Optuna": (lambda p: optuna(p, name="loss"), {}, "8 rows"),
-    "TensorBoard": (boards, {"parse": NAMED, "reference": "base"}, "8 rows"),
-    "Keras": (keras, {"parse": NAMED, "reference": "base"}, "8 rows"),
-    "Hugging Face": (hugging_face, {"parse": NAMED}, "24 rows read: 8 counted, 16 other"),
+    "Optuna": (lambda path: optuna(database(path)), {"metric": "value"}, "8 rows"),
+    "journal of Optuna": (lambda path: optuna(journal(path)), {"metric": "value"}, "8 rows"),
+    "a named metric of Optuna": (optuna_with_a_name, {}, "8 rows"),
+    "TensorBoard": (boards, BY_NAME | {"reference": "base"}, "8 rows"),
+    "Keras": (keras, BY_NAME | {"reference": "base"}, "8 rows"),
+    "Hugging Face": (hugging_face, BY_NAME, "24 rows read: 8 counted, 16 other"),
     "Ray Tune": (tune, {"by": "config.variant"}, "16 rows read: 8 counted, 8 other"),
-    "Lightning": (
-        files("version_{i}/metrics.csv", lambda v, s, x: (
-            f"step,train,loss\n9,3,\n9,,{x + 1}\n19,,{x}\n29,1,\n"
-        ), hparams__yaml=hparams), YAML, "32 rows read: 8 counted, 24 other",
-    ),
-    "Sacred": (
-        files("{i}/metrics.json", lambda v, s, x: json.dumps({
-            "loss": {"steps": [1, 2], "values": [x + 1, x]}, "lr": {"steps": [1], "values": [0]}
-        }), config__json=lambda v, s, x: json.dumps({"variant": v, "seed": s}),
-            run__json=lambda v, s, x: '{"status": "COMPLETED"}'),
-        {"by": "config.variant"}, "16 rows read: 8 counted, 8 other",
-    ),
-    "Spinning Up": (
-        files("{v}-s{s}/progress.txt", lambda v, s, x: f"Epoch\tloss\n1\t{x + 1}\n2\t{x}\n"),
-        {"parse": NAMED, "step": "Epoch"}, "16 rows read: 8 counted, 8 other",
-    ),
-    "Keras's History": (
-        files("{v}-s{s}/history.json", lambda v, s, x: json.dumps({"loss": [x + 1, x]})),
-        {"parse": NAMED, "step": "epoch"}, "16 rows read: 8 counted, 8 other",
-    ),
-    "Keras's CSVLogger": (
-        files("{v}-s{s}/training.log", lambda v, s, x: f"epoch,loss\n0,{x + 1}\n1,{x}\n"),
-        {"parse": NAMED}, "16 rows read: 8 counted, 8 other",
-    ),
-    "a history beside a result": (
-        files("{i}.json", lambda v, s, x: json.dumps({
-            "variant": v, "seed": s, "loss": x, "curve": [3, 2], "norms": [1, 1]
-        })), {}, "16 rows read: 8 counted, 8 other",
-    ),
-    "mmengine": (
-        files("{v}-s{s}/scalars.json", losses, other__json=losses), {"parse": NAMED}, "8 rows",
-    ),
-    "Hydra": (files("{i}/results.json", __hydra_S_config__yaml=hparams), YAML, "8 rows"),
-    "settings next to results": (
-        files("{i}/results.json", config__json=lambda v, s, x: (
-            json.dumps({"variant": v, "seed": s})
-        )), {"by": "config.variant"}, "8 rows",
-    ),
-    "settings in a path": (files("seed={s},variant={v}/r.json"), {}, "8 rows"),
-    "parts of Parquet": (
-        files("variant={v}/seed={s}/part-0.parquet", lambda v, s, x: (
-            written(pl.DataFrame({"loss": [x]}).write_parquet)
-        )), {}, "8 rows",
-    ),
-    "hidden files and compressed ones": (
-        files("{v}-s{s}.jsonl.gz", lambda *run: gzip.compress(losses(*run).encode()),
-              ___x__json=lambda *run: "\1"), {"parse": NAMED}, "8 rows",
-    ),
-}  # fmt: skip
+    "parts of Parquet": (parts_of_parquet, {}, "8 rows"),
+    "hidden files and compressed ones": (hidden_and_compressed, BY_NAME, "8 rows"),
+}
+"""What writes results, the question about them, and the account."""
 
 
-@cases("lab/judging/cases.toml", "forms")
-def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path):
-    found = said(case["content"], tmp_path, case["name"])
-    assert "1 better\n" in found
-    assert "8 rows read: 8 counted\n" in found
-    assert "paired by" in found
-
-
-@pytest.mark.parametrize("kind", [*FILES, *FOLDERS])
-def test_every_source_of_the_same_runs_has_the_same_verdict(kind, tmp_path):
-    write, question, counts = FOLDERS.get(kind, (None, {}, "8 rows read: 8 counted\n"))
-    if write is None:
-        found = said(FILES[kind][1], tmp_path, FILES[kind][0])
-    else:
-        write(tmp_path / "results")
-        found = heading(tmp_path / "results", **question)
+def assert_better(found: str, counts: str) -> None:
     assert "1 better\n" in found
     assert counts in found
     assert "paired by" in found
 
 
+ALL_COUNT = "8 rows read: 8 counted\n"
+
+
+@cases("lab/judging/cases.toml", "forms")
+def test_every_form_of_a_file_has_the_same_verdict(case, tmp_path):
+    assert_better(said(case["content"], tmp_path, case["name"]), ALL_COUNT)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_kind_of_file_has_the_same_verdict(name, tmp_path):
+    assert_better(said(FILES[name], tmp_path, name), ALL_COUNT)
+
+
+@pytest.mark.parametrize("kind", FOLDERS)
+def test_every_folder_of_files_has_the_same_verdict(kind, tmp_path):
+    write_folder(tmp_path / "results", kind)
+    case = FOLDERS[kind]
+    found = heading(tmp_path / "results", **case.get("question", {}))
+    assert_better(found, case.get("counts", "8 rows"))
+
+
+@pytest.mark.parametrize("kind", PROGRAMS)
+def test_what_every_program_writes_has_the_same_verdict(kind, tmp_path):
+    write, question, counts = PROGRAMS[kind]
+    write(tmp_path / "results")
+    assert_better(heading(tmp_path / "results", **question), counts)
+
+
 def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path):
     hugging_face(tmp_path)
-    for (v, s, x), wrong in zip(RUNS, (9.0, None, "high"), strict=False):
-        put(tmp_path / f"{v}-s{s}" / "all_results.json", json.dumps({"loss": wrong or x}))
+    put_json(tmp_path / "base-s0/all_results.json", {"loss": 9.0})
+    put_json(tmp_path / "base-s1/all_results.json", {"loss": RUNS[1][2]})
+    put_json(tmp_path / "base-s2/all_results.json", {"loss": "high"})
     found = heading(tmp_path, parse=NAMED)
     assert "says otherwise: all_results.json has 9, 1.9 counts (base-s0)\n" in found
 
@@ -313,26 +333,45 @@ def test_a_run_counts_only_in_a_known_good_state(case, tmp_path):
     assert f"8 rows read: 6 counted, 1 {case['says']}, 1 without a pair" in found
 
 
-def test_other_columns_are_no_states_and_divergence_is_a_count(tmp_path):
-    for column, good, bad in (("error", "0.12", "0.5"), ("why", "error", "oom")):
-        found = said(changed(column, bad, good), tmp_path)
-        assert "8 rows read: 8 counted\n" in found
-        assert "no state" not in found
-    for column, good, bad in (("ok", "1", "0"), ("finished", "WAHR", ""), ("valid", "T", "F")):
-        found = said(changed(column, bad, good), tmp_path)
-        assert "8 rows read: 8 counted\n" in found
-        assert f"{column} (" in found
-        assert "is no state: all rows count; is that right?" in found
-    for column, good, bad in (("diverged", "False", "True"), ("status", "finished", "diverged")):
-        found = said(changed(column, bad, good), tmp_path)
-        assert "8 rows read: 7 counted, 1 diverged" in found
+@pytest.mark.parametrize(
+    ("column", "good", "other"), [("error", "0.12", "0.5"), ("why", "error", "oom")]
+)
+def test_numbers_and_reasons_are_no_states(column, good, other, tmp_path):
+    found = said(changed(column, other, good), tmp_path)
+    assert ALL_COUNT in found
+    assert "no state" not in found
 
 
-def test_a_state_of_ones_own_is_named_or_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("column", "good", "other"), [("ok", "1", "0"), ("finished", "WAHR", ""), ("valid", "T", "F")]
+)
+def test_a_column_that_may_be_a_state_is_said(column, good, other, tmp_path):
+    found = said(changed(column, other, good), tmp_path)
+    assert ALL_COUNT in found
+    assert f"{column} (" in found
+    assert "is no state: all rows count; is that right?" in found
+
+
+@pytest.mark.parametrize(
+    ("column", "good", "bad"),
+    [("diverged", "False", "True"), ("status", "finished", "diverged")],
+)
+def test_divergence_is_a_count(column, good, bad, tmp_path):
+    found = said(changed(column, bad, good), tmp_path)
+    assert "8 rows read: 7 counted, 1 diverged" in found
+
+
+def test_without_a_known_good_state_the_user_must_name_it(tmp_path):
     with pytest.raises(UserError, match=r"no row has finished.*'fine'.*--finished"):
         said(changed("status", "fine", "fine"), tmp_path)
+
+
+def test_a_state_of_ones_own_is_named(tmp_path):
     found = said(changed("status", "bad", "fine"), tmp_path, finished=["Fine"])
     assert "1 not finished (status 'bad')" in found
+
+
+def test_a_truth_value_may_be_the_good_state(tmp_path):
     found = said(changed("done", "False", "False"), tmp_path, finished=["false"])
     assert "8 counted" in found
 
@@ -350,87 +389,112 @@ def test_a_file_that_cannot_be_read_is_one_line(case, tmp_path):
 
 
 def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path, capfd):
-    content, errors = written(pl.DataFrame(OBJECTS).write_ipc), 0
+    content = written(pl.DataFrame(OBJECTS).write_ipc)
+    errors = 0
     for place in range(300, len(content)):
-        damaged = content[:place] + bytes([content[place] ^ 16]) + content[place + 1 :]
+        damaged = bytearray(content)
+        damaged[place] ^= 16
         try:
-            read_results(put(tmp_path / "r.feather", damaged))
+            read_results(put(tmp_path / "r.feather", bytes(damaged)))
         except UserError as error:
             errors += "it is damaged" in str(error)
     assert errors
     assert capfd.readouterr().err == ""
 
 
-def test_what_a_source_knows_of_a_run_counts(tmp_path):
-    tune(tmp_path / "t", "ERROR")
-    grid = SimpleNamespace(experiment_path=str(tmp_path / "t"))
-    for given in (tmp_path / "t", grid):
-        assert "2 not finished (status 'ERROR')" in heading(given, by="config.variant")
-    put(tmp_path / "t" / "experiment_state-1.json", '{"trial_data": {"a": 1}}')
+@pytest.fixture
+def experiment(tmp_path):
+    """A folder of Ray Tune whose last trial failed."""
+    tune(tmp_path, last="ERROR")
+    return tmp_path
+
+
+def test_a_trial_that_failed_does_not_count(experiment):
+    assert "2 not finished (status 'ERROR')" in heading(experiment, by="config.variant")
+
+
+def test_a_result_grid_is_read_from_its_folder(experiment):
+    grid = SimpleNamespace(experiment_path=str(experiment))
+    assert "2 not finished (status 'ERROR')" in heading(grid, by="config.variant")
+
+
+def test_damaged_states_of_trials_are_an_error(experiment):
+    put(experiment / "experiment_state-1.json", '{"trial_data": {"a": 1}}')
     with pytest.raises(UserError, match="has no states of trials"):
-        heading(tmp_path / "t", by="config.variant")
-    (tmp_path / "t" / "experiment_state-1.json").unlink()
-    put(next((tmp_path / "t").glob("*seed=3,variant=cand*")) / "error.txt", "killed")
-    assert "2 not finished (error.txt)" in heading(tmp_path / "t", by="config.variant")
-    boards(tmp_path / "b", 2)
-    found = heading(tmp_path / "b", parse=NAMED, reference="base")
+        heading(experiment, by="config.variant")
+
+
+def test_without_states_of_trials_their_errors_say_which_failed(experiment):
+    (experiment / "experiment_state-1.json").unlink()
+    (last,) = experiment.glob("*seed=3,variant=cand*")
+    put(last / "error.txt", "killed")
+    assert "2 not finished (error.txt)" in heading(experiment, by="config.variant")
+
+
+def test_files_that_are_not_read_are_said(experiment):
+    put(experiment / "more/progress.csv", "loss\n1\n")
+    put(experiment / "board/events.out.tfevents.1", "")
+    found = heading(experiment, by="config.variant")
+    assert "not read: 1 event file, 1 progress.csv" in found
+
+
+def test_a_run_that_ended_early_is_judged_by_its_last_value(tmp_path):
+    boards(tmp_path, last=2)
+    found = heading(tmp_path, parse=NAMED, reference="base")
     assert "step 2, judged by their last value: variant 'cand', seed 3 (at 1)" in found
-    mlflow(tmp_path / "f")
-    put(tmp_path / "f/0" / f"{0:032x}" / "metrics/loss", "x")
+
+
+def test_a_damaged_metric_of_mlflow_is_an_error(tmp_path):
+    mlflow(tmp_path)
+    put(tmp_path / "0" / mlflow_id(0) / "metrics/loss", "x")
     with pytest.raises(UserError, match=r"0/0+ has a damaged file: .*; delete it"):
-        heading(tmp_path / "f")
-    (tmp_path / "f/0" / f"{49 % 31:032x}" / "meta.yaml").unlink()
-    put(tmp_path / "f/0" / f"{0:032x}" / "metrics/loss", "1 1.9 9")
-    assert "1 not finished (status '')" in heading(tmp_path / "f")
-    write, question, _ = FOLDERS["Hydra"]
-    write(tmp_path / "h")
-    (tmp_path / "h/7/results.json").unlink()
-    assert "8 rows read: 6 counted" in heading(tmp_path / "h", **question)
-    put(tmp_path / "t" / "more" / "progress.csv", "loss\n1\n")
-    put(tmp_path / "t" / "board" / "events.out.tfevents.1", "")
-    assert "not read: 1 event file, 1 progress.csv" in heading(tmp_path / "t", by="config.variant")
-    wandb(tmp_path / "w", 2)
-    assert "1 not finished (state 'running')" in heading(tmp_path / "w", by="config.variant")
-    optuna(tmp_path / "o")
+        heading(tmp_path)
+
+
+def test_a_run_of_mlflow_without_its_facts_is_not_finished(tmp_path):
+    mlflow(tmp_path)
+    (tmp_path / "0" / mlflow_id(7) / "meta.yaml").unlink()
+    assert "1 not finished (status '')" in heading(tmp_path)
+
+
+def test_settings_without_a_result_are_a_missing_run(tmp_path):
+    write_folder(tmp_path, "Hydra")
+    (tmp_path / "7/results.json").unlink()
+    assert "8 rows read: 6 counted" in heading(tmp_path, by="model.variant")
+
+
+def test_a_log_of_wandb_without_its_end_is_of_a_run_that_is_not_finished(tmp_path):
+    wandb(tmp_path, last=2)
+    assert "1 not finished (state 'running')" in heading(tmp_path, by="config.variant")
+
+
+def test_the_direction_of_a_study_of_optuna_cannot_be_contradicted(tmp_path):
+    optuna(journal(tmp_path / "o"))
     with pytest.raises(UserError, match="contradicts the study, which minimises value"):
         heading(tmp_path / "o", metric="value", higher_is_better=True)
-    optuna(tmp_path / "m", "maximize")
-    found = heading(tmp_path / "m", metric="value")
+
+
+def test_a_study_of_optuna_knows_its_direction(tmp_path):
+    optuna(journal(tmp_path / "o"), "maximize")
+    found = heading(tmp_path / "o", metric="value")
     assert "1 worse" in found
     assert "value, higher is better" in found
 
 
-def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(tmp_path):
-    with sqlite3.connect(tmp_path / "mlflow.db") as db:
-        db.executescript("""
-            CREATE TABLE experiments (experiment_id, name, lifecycle_stage);
-            INSERT INTO experiments VALUES (0, 'e', 'active'), (1, 'f', 'deleted');
-            CREATE TABLE runs (run_uuid, name, status, lifecycle_stage, start_time, experiment_id);
-            INSERT INTO runs VALUES
-                ('1', 'b', 'FINISHED', 'active', 2, 0), ('2', '', 'FAILED', 'active', 1, 0),
-                ('3', 'b', 'FINISHED', 'deleted', 0, 0), ('4', 'c', 'FINISHED', 'active', 3, 1);
-            CREATE TABLE latest_metrics (run_uuid, key, value, is_nan, step);
-            INSERT INTO latest_metrics VALUES ('1', 'loss', 0.5, 0, 9), ('2', 'loss', 0.0, 1, 7),
-                ('4', 'loss', 1.7976931348623157e308, 0, 9);
-            CREATE TABLE params (run_uuid, key, value);
-            CREATE TABLE tags (run_uuid, key, value);
-            INSERT INTO params VALUES ('1', 'lr', 'x'), ('2', 'lr', 'params'), ('1', 'loss', 'z');
-            INSERT INTO tags VALUES ('2', 'lr', 'tags'), ('1', 'mlflow.user', 'y'),
-                ('1', 'mlflow.parentRunId', '4');
-        """)
-    db.close()
-    step = "loss (last step)"
-    keys = ("run", "run_id", "status", "experiment", "lifecycle_stage", "parent", "loss", step)
-    rows = [
-        ("b", "3", "FINISHED", "e", "deleted", None, None, None),
-        ("2", "2", "FAILED", "e", None, None, "nan", "7"),
-        ("b", "1", "FINISHED", "e", None, "4", "0.5", "9"),
-        ("c", "4", "FINISHED", "f", "deleted", None, "inf", "9"),
-    ]
+def cells(frame: pl.DataFrame, names: Any) -> list[list[str]]:
+    """Return the rows of some columns, "" for no value."""
+    return [list(row) for row in frame.select(names).fill_null("").rows()]
+
+
+@cases("lab/judging/cases.toml", "mlflow")
+def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(case, tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "mlflow.db")) as db:
+        db.executescript(case["script"])
     found = read_results(tmp_path).frame
-    assert found.select(keys).rows() == rows
-    assert found["lr", "param.loss", "tag.lr"].row(1) == ("params", None, "tags")
-    assert found["param.loss"][2] == "z"
+    names, *expected = case["runs"]
+    assert cells(found, names) == expected
+    settings, *expected = case["settings"]
+    assert cells(found, settings) == expected
 
 
 def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path):
@@ -438,42 +502,45 @@ def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path):
         db.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); PRAGMA cache_size=1;")
         db.execute("INSERT INTO t SELECT zeroblob(9000) FROM t")
         db.executemany("INSERT INTO t VALUES (?)", [(bytes(9000),)] * 99)
-        for name in ("", "-journal"):
-            put(tmp_path / f"b.db{name}", (tmp_path / f"a.db{name}").read_bytes())
+        # As they are while the writer is in a transaction.
+        shutil.copy(tmp_path / "a.db", tmp_path / "b.db")
+        shutil.copy(tmp_path / "a.db-journal", tmp_path / "b.db-journal")
     with pytest.raises(UserError, match="open it once with the program that wrote it"):
         read_results(tmp_path / "b.db")
 
 
-def test_a_storage_of_optuna_holds_values_settings_and_states(tmp_path):
+@pytest.mark.parametrize("name", ["o.db", "a%20b?c#d.db"])
+def test_a_storage_of_optuna_holds_values_settings_and_states(name, tmp_path):
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    storage = database(tmp_path / "o.db")
-    odd = tmp_path / "a%20b?c#d.db"
+    storage = database(tmp_path / "plain.db")
     study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
     of = optuna.distributions
-    own = {"rate": of.FloatDistribution(0, 1), "kind": of.CategoricalDistribution("ab")}
-    params = {"rate": 0.25, "kind": "b"}
-    study.add_trial(optuna.create_trial(values=[math.inf, 1.25], params=params, distributions=own))
+    trial = optuna.create_trial(
+        values=[math.inf, 1.25],
+        params={"rate": 0.25, "kind": "b"},
+        distributions={
+            "rate": of.FloatDistribution(0, 1),
+            "kind": of.CategoricalDistribution("ab"),
+        },
+    )
+    study.add_trial(trial)
     study.tell(study.ask(), state=optuna.trial.TrialState.FAIL)
-    shared = {"study": "s", "number": 0, "state": "COMPLETE", "value": math.inf, "value_1": 1.25}
-    failed = {"study": "s", "number": 1, "state": "FAIL"}
-    expected = frame_of([{**shared, "rate": 0.25, "kind": "b"}, failed])
-    odd.write_bytes((tmp_path / "o.db").read_bytes())
-    for path in (tmp_path / "o.db", odd):
-        assert read_results(path).frame.select(expected.columns).equals(expected)
+    file = shutil.move(tmp_path / "plain.db", tmp_path / name)
+    expected = frame_of(rows("lab/judging/cases.toml", "optuna"))
+    found = read_results(file).frame
+    assert found.select(expected.columns).equals(expected)
 
 
 def test_a_parameter_of_epochs_orders_no_trials(tmp_path):
     optuna = pytest.importorskip("optuna")
-    storage = optuna.storages.JournalStorage(
-        optuna.storages.journal.JournalFileBackend(str(tmp_path / "o"))
-    )
-    study = optuna.create_study(storage=storage)
+    study = optuna.create_study(storage=journal(tmp_path / "o"))
     of = optuna.distributions
-    own = {"arm": of.CategoricalDistribution("ab"), "epochs": of.IntDistribution(0, 9)}
+    space = {"arm": of.CategoricalDistribution("ab"), "epochs": of.IntDistribution(0, 9)}
     for arm, epochs in itertools.product("ab", range(3)):
         params = {"arm": arm, "epochs": epochs}
-        trial = optuna.create_trial(params=params, distributions=own, value=epochs + (arm == "b"))
+        value = epochs + float(arm == "b")
+        trial = optuna.create_trial(params=params, distributions=space, value=value)
         study.add_trial(trial)
     assert "6 rows read: 6 counted" in heading(tmp_path / "o", by="arm", metric="value")
 
@@ -484,108 +551,126 @@ def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
     assert json.dumps(found.to_dict(as_series=False)) == case["columns"]
 
 
-def test_a_history_beside_a_result_and_settings_of_epochs_are_no_runs(tmp_path):
-    FOLDERS["a history beside a result"][0](tmp_path / "a")
-    assert "rows of one run that have one value count once: variant 'base'" in heading(
-        tmp_path / "a"
-    )
-    write = files("{i}/r.json", config__json=lambda v, s, x: json.dumps({"v": v, "epochs": s}))
-    write(tmp_path / "b")
-    found = heading(tmp_path / "b", by="config.v")
+def test_a_history_beside_a_result_is_no_run(tmp_path):
+    write_folder(tmp_path, "a history beside a result")
+    found = heading(tmp_path)
+    assert "rows of one run that have one value count once: variant 'base'" in found
+
+
+def test_settings_of_epochs_are_no_history(tmp_path):
+    for number, (variant, seed, loss) in enumerate(RUNS):
+        put_json(tmp_path / f"{number}/r.json", {"loss": loss})
+        put_json(tmp_path / f"{number}/config.json", {"v": variant, "epochs": seed})
+    found = heading(tmp_path, by="config.v")
     assert "is config.epochs a seed (--seed)" in found
     assert "8 rows read: 8 counted" in found
 
 
 def test_a_mean_beside_the_files_of_seeds_is_no_run(tmp_path):
-    files("{v}/seed{s}.json")(tmp_path)
-    put(tmp_path / "base" / "mean.json", losses("base", 0, 0.1))
+    for variant, seed, loss in RUNS:
+        put_json(tmp_path / variant / f"seed{seed}.json", {"loss": loss})
+    put_json(tmp_path / "base/mean.json", {"loss": 0.1})
     found = heading(tmp_path, by="part1")
     assert "9 rows read: 8 counted, 1 means and other summaries" in found
 
 
 def test_a_monitor_of_episodes_is_a_run_and_truth_values_are_shares(tmp_path):
-    episodes = [*[("9.0", 1, "late", False)] * 7, *[("2.0", 3, "early", True)] * 100]
-    text = '#{"t_start": 1.5}\n' + table(episodes, "r,l,why,success")
+    late = [("9.0", 1, "late", False)] * 7
+    early = [("2.0", 3, "early", True)] * 100
+    text = '#{"t_start": 1.5}\n' + table(late + early, "r,l,why,success")
     found = read_results(put(tmp_path / "monitor.csv", text))
     assert found.frame.to_dicts() == [{"r": 2.0, "l": 3.0, "why": None, "success": 1.0}]
     assert found.notes == ["a monitor is a run: means of its last 100 episodes"]
 
 
-def test_settings_of_yaml_are_read_and_resolved(tmp_path):
-    write, question, _ = FOLDERS["Hydra"]
-    write(tmp_path / "h")
-    for text in ("{variant: cand, o: [1]}", "{variant: '${a.b}'}", "{<<: *x, c: '${no}'}"):
-        put(
-            tmp_path / "h/7/.hydra/config.yaml",
-            f"a: &x {{b: cand, variant: cand}}\nmodel: {text}\nseed: 3\n",
-        )
-        assert "8 rows read: 8 counted" in heading(tmp_path / "h", **question)
+@pytest.fixture
+def with_settings(tmp_path):
+    """Return a function that writes a folder whose last run has other settings of its model."""
+
+    def write(model):
+        write_folder(tmp_path, "Hydra")
+        text = f"a: &x {{b: cand, variant: cand}}\nmodel: {model}\nseed: 3\n"
+        put(tmp_path / "7/.hydra/config.yaml", text)
+        return tmp_path
+
+    return write
+
+
+MERGED = "{<<: *x, c: '${no}'}"
+
+
+@pytest.mark.parametrize("model", ["{variant: cand, o: [1]}", "{variant: '${a.b}'}", MERGED])
+def test_settings_of_yaml_are_read_and_resolved(model, with_settings):
+    found = heading(with_settings(model), by="model.variant")
+    assert "8 rows read: 8 counted" in found
+
+
+def test_a_setting_whose_value_is_elsewhere_is_refused(with_settings):
     with pytest.raises(UserError, match=r"model.c is '\$\{no\}', whose value is not in its file"):
-        heading(tmp_path / "h", **question | {"by": "model.c"})
+        heading(with_settings(MERGED), by="model.c")
 
 
-def test_pandas_frames_are_judged_too():
+@pytest.mark.parametrize("nothing", ["nan", "NA"])
+def test_pandas_frames_are_judged_too(nothing):
     pandas = pytest.importorskip("pandas")
-    for nothing in (math.nan, pandas.NA):
-        frame = pandas.DataFrame(OBJECTS).astype({"loss": object, "variant": "category"})
-        frame.loc[0, "loss"], frame["end"], frame["time"] = nothing, pandas.NaT, pandas.Timedelta(1)
-        found = lmzoo.judge(frame, by="variant", metric="loss")
-        assert found.filter(variant="base")["missing"].item() == 1
+    frame = pandas.DataFrame(OBJECTS).astype({"loss": object, "variant": "category"})
+    frame.loc[0, "loss"] = {"nan": math.nan, "NA": pandas.NA}[nothing]
+    frame["end"] = pandas.NaT
+    frame["time"] = pandas.Timedelta(1)
+    found = lmzoo.judge(frame, by="variant", metric="loss")
+    assert found.filter(variant="base")["missing"].item() == 1
 
 
-RESERVED = (
-    "value", "run", "run_id", "status", "state", "step", "seed", "number", "study", "experiment",
-    "parent", "loss (last step)", "part1", "metric", "param", "config", "name", "done", "trial_id",
-)  # fmt: skip
+def one_of_mlflow(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+    put(run / "0/r/meta.yaml", "run_name: r\nstatus: 3\n")
+    for name, setting in settings.items():
+        put(run / "0/r/params" / name, str(setting))
+    put(run / "0/r/metrics" / metric, f"1 {value} 9")
 
 
-def one_run_of_mlflow(p: Path, settings: dict[str, Any], metrics: dict[str, Any]) -> None:
-    run = p / "0/r"
-    put(run / "meta.yaml", "run_name: r\nstatus: 3\n")
-    for name, value in settings.items():
-        put(run / "params" / name, str(value))
-    for name, value in metrics.items():
-        put(run / "metrics" / name, f"1 {value} 9")
+def one_of_tune(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+    put_json(run / "r/result.json", {"training_iteration": 1, metric: value})
+    put_json(run / "r/params.json", settings)
 
 
-READERS: dict[str, Callable[[Path, dict[str, Any], dict[str, Any]], Any]] = {
-    "MLflow": one_run_of_mlflow,
-    "Ray Tune": lambda p, settings, metrics: [
-        put(p / "r/result.json", json.dumps({"training_iteration": 1, **metrics})),
-        put(p / "r/params.json", json.dumps(settings)),
-    ],
-    "Hydra": lambda p, settings, metrics: [
-        put(p / "r/results.json", json.dumps(metrics)),
-        put(p / "r/.hydra/config.yaml", json.dumps(settings)),
-    ],
-    "folders": lambda p, settings, metrics: put(
-        p / ",".join(f"{k}={v}" for k, v in settings.items()) / "r.json", json.dumps(metrics)
-    ),
-}
+def one_of_hydra(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+    put_json(run / "r/results.json", {metric: value})
+    put_json(run / "r/.hydra/config.yaml", settings)
 
 
-@pytest.mark.parametrize("reader", READERS)
+def one_in_a_folder(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+    name = ",".join(f"{key}={setting}" for key, setting in settings.items())
+    put_json(run / name / "r.json", {metric: value})
+
+
+FEW_RUNS = [run for run in RUNS if run[1] < 2]
+
+
+def column_of(frame: pl.DataFrame, values: list[Any]) -> str:
+    """Return the last column that has these values."""
+    texts = [str(value) for value in values]
+    return [name for name in frame.columns if frame[name].to_list() == texts][-1]
+
+
+@pytest.mark.parametrize("write", [one_of_mlflow, one_of_tune, one_of_hydra, one_in_a_folder])
 @pytest.mark.parametrize("place", ["variant", "seed", "metric", "label"])
-def test_a_name_of_ours_is_a_name_like_any_other_in_a_file(reader, place, tmp_path):
-    runs = [run for run in RUNS if run[1] < 2]
-    for word in RESERVED:
-        if reader == "folders" and " " in word:
-            continue  # no setting in a path has a blank
-        names = {"variant": "arm", "seed": "draw", "metric": "nll", "label": "base", place: word}
-        labels = {"base": names["label"], "cand": "cand"}
-        folder = tmp_path / word
-        for i, (v, s, x) in enumerate(runs):
-            settings = {names["variant"]: labels[v], names["seed"]: s}
-            READERS[reader](folder / str(i), settings, {names["metric"]: x})
-        frame = read_results(folder).frame
-        columns = {
-            kind: [c for c in frame.columns if frame[c].to_list() == [str(x) for x in own]]
-            for kind, own in zip(names, zip(*runs, strict=True), strict=False)
-        }
-        columns["variant"] = [
-            c for c in frame.columns if frame[c].to_list() == [labels[v] for v, *_ in runs]
-        ]
-        by, seed, metric = (columns[kind][-1] for kind in ("variant", "seed", "metric"))
-        table = lmzoo.judge(folder, by=by, seed=seed, metric=metric, higher_is_better=False)
-        means = {row["variant"]: row["mean"] for row in table.to_dicts()}
-        assert means == pytest.approx({labels["base"]: 1.9055, "cand": 1.8055}), word
+@pytest.mark.parametrize("word", rows("lab/judging/cases.toml", "reserved"))
+def test_a_name_of_ours_is_a_name_like_any_other_in_a_file(write, place, word, tmp_path):
+    if write is one_in_a_folder:
+        word, _, _ = word.partition(" ")  # no setting in a path has a blank
+    names = {"variant": "arm", "seed": "draw", "metric": "nll", "label": "base", place: word}
+    labels = {"base": names["label"], "cand": "cand"}
+    for number, (variant, seed, loss) in enumerate(FEW_RUNS):
+        settings = {names["variant"]: labels[variant], names["seed"]: seed}
+        write(tmp_path / str(number), settings, names["metric"], loss)
+    frame = read_results(tmp_path).frame
+    variants, seeds, losses = zip(*FEW_RUNS, strict=True)
+    table = lmzoo.judge(
+        tmp_path,
+        by=column_of(frame, [labels[variant] for variant in variants]),
+        seed=column_of(frame, seeds),
+        metric=column_of(frame, losses),
+        higher_is_better=False,
+    )
+    means = {row["variant"]: row["mean"] for row in table.to_dicts()}
+    assert means == pytest.approx({labels["base"]: 1.9055, "cand": 1.8055})
