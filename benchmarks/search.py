@@ -23,6 +23,7 @@ with any of the point's seeds, to the end or not, and returns a rate for each po
 """
 
 import dataclasses
+import functools
 import gzip
 import json
 import tempfile
@@ -30,6 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import optuna
@@ -43,9 +45,11 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange
 from lmzoo.data.corpus import open_corpus
 from lmzoo.lab.statistics.compared import compared
+from lmzoo.lab.study import point_planner
+from lmzoo.lab.study.designs import start_design
 from lmzoo.lab.study.planned_run import Answer
 from lmzoo.lab.study.planner import Planner
-from lmzoo.lab.study.study import Point, Study
+from lmzoo.lab.study.study import Point, Setting, Study
 from lmzoo.trainables.resolve import corpus_config, resolve
 from lmzoo.trainables.rows import RowPoint
 
@@ -114,11 +118,12 @@ class Outcome(NamedTuple):
 Rule = Callable[[Sequence[Trainings], int], Outcome]
 
 
-def sweep(points: Sequence[Trainings], n: int) -> Outcome:
-    """Let the planner of a sweep decide, with its defaults; study n has the seed n."""
+def sweep(points: Sequence[Trainings], n: int, **changes: Any) -> Outcome:
+    """Let the planner of a sweep decide; study n has the seed n, and `changes` of the defaults."""
     epochs, rates = points[0].curves.shape[-1], points[0].rates
     study, resolved = _study(len(points), epochs, float(rates[0]), float(rates[-1]))
-    planner = Planner(dataclasses.replace(study, seed=n), resolved, MemoryStore())  # pyright: ignore[reportArgumentType]
+    study = dataclasses.replace(study, seed=n, **changes)
+    planner = Planner(study, resolved, MemoryStore())  # pyright: ignore[reportArgumentType]
     by_label = {p.point.label: own for p, own in zip(planner.points, points, strict=True)}
     while not planner.done:
         for run in planner.new_ready():
@@ -145,6 +150,16 @@ def sweep(points: Sequence[Trainings], n: int) -> Outcome:
     return Outcome(np.array(chosen), np.array([point.tuning_sd for point in planner.points]))
 
 
+def optuna_first(points: Sequence[Trainings], n: int) -> Outcome:
+    """Let Optuna propose four of six settings, after two of the start design."""
+
+    def two(*arguments: Any) -> list[Setting]:
+        return start_design(*arguments)[:2]
+
+    with patch.object(point_planner, "start_design", two):
+        return sweep(points, n, samples=6)
+
+
 def grid(points: Sequence[Trainings], n: int) -> Outcome:
     """Take the minimum of the recorded rates, one seed each."""
     best = [own.rates[int(own.curves[:, own.order[0], -1].argmin())] for own in points]
@@ -156,6 +171,8 @@ def grid(points: Sequence[Trainings], n: int) -> Outcome:
 RULES: dict[str, Rule] = {
     "a sweep": sweep,
     "grid of five, minimum": grid,
+    "six settings, asha": functools.partial(sweep, samples=6, pruner="asha"),
+    "six settings, four by Optuna": optuna_first,
 }
 
 _STUDIES: dict[Any, tuple[Study, list[RowPoint]]] = {}

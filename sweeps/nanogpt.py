@@ -76,7 +76,7 @@ CELLS = dataclasses.replace(
     search={"recipe.lr": FloatRange(5e-4, 2e-2, log=True)},
     fields={name: value for name, value in ONE_RATE.fields.items() if name != "model.width"},
     parameters=810_112,  # those of GPT in `nanogpt`
-    pruner="asha",
+    pruner="halving",
     samples=4,
     seeds=3,
 )

@@ -280,9 +280,10 @@ def next_command(
         for name, value in (first.options or {}).items():
             command = _with_option(command, name, value)
         return first.aim, shlex.join(command)
-    if undecided["needs_tuning"].any():
-        command = _with_option(command, "--samples", str(2 * study["budget"]["samples"]))
-    if undecided["seeds_needed"].count() and "--until-decided" not in command:
+    if "--until-decided" in command:
+        most = str(2 * study["asked"]["max_seeds"])
+        command = _with_option(command, "--max-seeds", most)
+    else:
         command.append("--until-decided")
     return "to decide more", shlex.join(command)
 

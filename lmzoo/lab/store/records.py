@@ -42,10 +42,11 @@ from lmzoo.lab.store.whole import is_study as is_study
 
 Record = dict[str, Any]
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the files. Raise it when a reader of the old files would fail or be wrong, and when an
-older lmzoo would fail on the new files or miss runs: its check of this number then says so."""
-READABLE = (2, SCHEMA)
+older lmzoo would fail on the new files, be wrong or miss runs: its check of this number says so.
+In 5, `asha` is asynchronous; before, it was the name of halving."""
+READABLE = (2, 4, SCHEMA)
 """Versions that this lmzoo reads. 2 has archives without an index, or none; 3 was never written."""
 NUMERICS = 2
 """Version of the numbers: every run's identity contains it.

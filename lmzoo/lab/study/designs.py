@@ -15,7 +15,7 @@ timing. With `parallel` = w, setting i starts when
     and, after the last of L - 1 rungs, the settings 0 to i-Lw have ended,
 
 and a setting after the start design starts when the start design has ended, too. With the pruner
-`asha` the whole start design starts at once (`point_planner.py`).
+`halving` the whole start design starts at once (`point_planner.py`).
 
 The pruner compares run i up to the k-th rung with the settings 0 to i-kw, whose losses there are
 known; the sampler suggests setting i from the results of the settings 0 to i-Lw and of the start

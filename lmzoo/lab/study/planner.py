@@ -209,17 +209,17 @@ class Planner:
             self.failed_runs.append(run)
         else:
             self.store.end_run(run_id)
+        decided = False
         for point in self._points.pop(run_id):
             point.end(run_id)
             self._add_planned(point)
-            if run.stage == "tune":
-                decided = self._decide(point)
-            else:
-                decided = self._look()
-            if decided:
-                self.write_study()
+            if run.stage == "tune" and self._decide(point):
+                decided = True
         # When nothing runs any more, a point that waits would wait for ever.
-        if self._leave_out_failed():
+        left_out = self._leave_out_failed()
+        # Last, because a look waits for all other decisions.
+        looked = self._look()
+        if decided or left_out or looked:
             self.write_study()
         return run
 
@@ -277,13 +277,30 @@ class Planner:
         """Plan more seeds when all planned runs have ended; return whether there are any."""
         planned = False
         while self.done:
-            # All runs of further seeds may be in the store already: then look again.
-            if not plan_more_seeds(self.study, self.points, self._reference, self.looks):
+            # All further runs may be in the store already: then look again.
+            if not (self._tune_further() or self._add_seeds()):
                 break
             planned = True
             for point in self.points:
                 self._add_planned(point)
         return planned
+
+    def _add_seeds(self) -> bool:
+        """Plan the confirm runs that the looks ask for; return whether there are any."""
+        return plan_more_seeds(self.study, self.points, self._reference, self.looks)
+
+    def _tune_further(self) -> bool:
+        """With --until-decided, plan settings of uncertain choices; return if there are any."""
+        most = self.study.max_seeds
+        if most <= self.study.seeds:
+            return False
+        uncertain = uncertain_choices(self.study, self.points, self._reference, self.looks)
+        found = False
+        for group in dict.fromkeys(self._tuning.values()):
+            if group.tune_further(uncertain, most):
+                found = True
+                self._decide(group.points[0])
+        return found
 
     def _add_planned(self, point: PointPlanner) -> None:
         """Mark the runs that the point has just planned as ready."""
@@ -355,18 +372,46 @@ def plan_more_seeds(
 
     All planned runs have ended.
     """
+    planned = 0
+    for point, found, row in _comparable(study, points, reference_id, study_looks):
+        setting = point.best_setting or {}
+        planned += point.plan_confirm_runs(setting, int(found.seeds[row]))
+    return planned > 0
+
+
+def uncertain_choices(
+    study: Study, points: Sequence[PointPlanner], reference_id: str, study_looks: Sequence[Look]
+) -> Collection[PointPlanner]:
+    """Return the points whose choice of a setting keeps a contrast undecided.
+
+    Seeds do not reduce the error of a choice. Of the two choices of a contrast, the one that errs
+    more counts, and the other one if it errs half as much.
+    """
+    reference = next((p for p in points if p.point.id == reference_id), None)
+    uncertain = set[PointPlanner]()
+    for point, found, row in _comparable(study, points, reference_id, study_looks):
+        if not found.needs_tuning[row] or reference is None:
+            continue
+        for one, other in ((point, reference), (reference, point)):
+            if one.tuning_sd >= other.tuning_sd / 2:
+                uncertain.add(one)
+    return uncertain
+
+
+def _comparable(
+    study: Study, points: Sequence[PointPlanner], reference_id: str, study_looks: Sequence[Look]
+) -> Iterator[tuple[PointPlanner, Compared, int]]:
+    """Yield the points that further runs may decide, the comparison, and the row of each."""
     reference = next((p for p in points if p.point.id == reference_id), None)
     if reference is None or not reference.confirm_runs:
-        return False
+        return
     facts = {point: point.point.facts() for point in points}
     alike, found = comparison(facts, reference, study_looks, study.margin)
     unlike = _not_comparable(alike, reference)
-    planned = 0
-    for point, count in zip(alike, found.seeds, strict=True):
-        # Seeds do not decide a difference that may be that of the machines.
+    for row, point in enumerate(alike):
+        # Runs do not decide a difference that may be that of the machines.
         if point not in unlike:
-            planned += point.plan_confirm_runs(point.best_setting or {}, int(count))
-    return planned > 0
+            yield point, found, row
 
 
 def _not_comparable(

@@ -86,6 +86,8 @@ class PointPlanner:
         self.settings: list[Setting] = []
         """The settings of the tune runs."""
         self.best_setting: Setting | None = None
+        self.is_chosen = False
+        """Whether the setting is chosen; a chosen point may try further settings."""
         self.tuning_sd = 0.0
         """Root mean square of the loss that the choice adds, in nats per token."""
         self.samples = 0
@@ -108,7 +110,7 @@ class PointPlanner:
         self.design = start_design(self.space, point.default_setting, study.samples, study.seed)
         self.samples = study.samples
         # A count model has one epoch, before which nothing can stop.
-        if study.pruner == "asha" and not point.closed_form:
+        if study.pruner == "halving" and not point.closed_form:
             self.rung = self.first_rung = next(iter(rungs(study)), 0)
         self._rules = StartRules(study, len(self.design))
         sampler = make_sampler(study, self.space, derive_seed(study.seed, point.id))
@@ -142,7 +144,7 @@ class PointPlanner:
         # A run after the samples measures again: it is needed to the end.
         if epoch >= self.study.epochs or run.index >= self.samples:
             return Answer.CONTINUE
-        if run.index < len(self.design) and self.study.pruner == "asha":
+        if run.index < len(self.design) and self.study.pruner == "halving":
             if self.rung and epoch >= self.rung:
                 return Answer.WAIT
             return Answer.CONTINUE
@@ -277,8 +279,19 @@ class PointPlanner:
             self.settings.append(setting)
             self._plan_tune_run(len(self.tune_runs), setting, repeat)
 
+    def tune_further(self, most: int) -> bool:
+        """Try as many settings again, up to `most` in all; return whether there is one to try."""
+        tried = len(self.tune_runs)
+        if not self.space or self.point.closed_form or tried >= most:
+            return False
+        self.samples = min(2 * tried, most)
+        self.is_chosen = False
+        self._advance()
+        return True
+
     def choose(self, index: int, tuning_sd: float) -> None:
         """Plan the confirm runs of the setting of a tune run."""
+        self.is_chosen = True
         # The choice of a closed form is no matter of chance.
         if not self.point.closed_form:
             self.tuning_sd = two_digits(tuning_sd)
@@ -536,8 +549,11 @@ class PointPlanner:
         return otherwise
 
     def _confirm(self, setting: Setting) -> None:
+        seeds = max(self.seeds, len(self.confirm_runs))
+        if setting != self.best_setting:
+            self.confirm_runs = []
         self.best_setting = dict(setting)
-        self.plan_confirm_runs(setting, self.seeds)
+        self.plan_confirm_runs(setting, seeds)
 
 
 def two_digits(sd: float) -> float:

@@ -22,9 +22,10 @@ the same epoch. Which settings these are is fixed before the run starts (`design
 stops the same runs regardless of the order of execution, deaths and restarts.
 
 asha     stops a run at a rung (epoch grace·η^k) if its loss is above the best 1/η quantile of the
-         other losses known there (Li et al. 2020, arXiv:1810.05934). The runs of the start design
-         wait at the first rung for each other (`tuning.py`), and the best ones of the fit to
-         all points continue, too.
+         other losses known there (Li et al. 2020, arXiv:1810.05934). No run waits: the window says
+         what is known.
+halving  the same, but the runs of the start design wait at the first rung for each other
+         (`tuning.py`), and the best ones of the fit to all points continue, too.
 none     stops no run.
 """
 
@@ -246,13 +247,13 @@ class Asha:
         return bool(losses[-1] > limit)
 
 
-PRUNERS = ("asha", "none")
+PRUNERS = ("asha", "halving", "none")
 
 
 def make_pruner(study: Study) -> Pruner:
     """Return the pruner of a study; a `UserError` if it is neither a known name nor a pruner."""
     pruner = study.pruner
-    if pruner == "asha":
+    if pruner in ("asha", "halving"):
         return Asha(rungs(study), study.reduction)
     if pruner == "none":
         return Asha((), study.reduction)

@@ -185,13 +185,13 @@ class Study(Declared):
     """More start when these reach the first rung, and again at later rungs (`designs.py`)."""
     sampler: Any = option("tpe, gp or random.", default="tpe")
     """Where the settings come from: a name of `search.py`, or a sampler of Optuna."""
-    pruner: Any = option("asha or none.", default="asha")
+    pruner: Any = option("asha, halving or none.", default="halving")
     """Which tune runs stop early: a name of `search.py`, or an object with its method."""
     grace: int = option(
         "First epoch at which a tune run may stop; 0: half of the epochs.", low=0, default=0
     )
     reduction: int = option(
-        "About one in this number of runs continues past each rung of asha.",
+        "About one in this number of runs continues past each rung.",
         low=2,
         default=2,
     )
@@ -200,10 +200,10 @@ class Study(Declared):
         "New seeds on which each point's best setting is trained.", low=1, default=5
     )
     max_seeds: int = option(
-        "Most seeds of a point with --until-decided.",
+        "Most settings, and most seeds, of a point with --until-decided.",
         low=1,
         switch="--until-decided",
-        switch_help="Add seeds to points whose difference from the reference is undecided.",
+        switch_help="Add settings or seeds where a difference from the reference is undecided.",
         switched=24,
         default=0,
     )

@@ -2,7 +2,7 @@
 
 The points share the start design (`designs.py`) and a fit:
 
-1. Each point trains the start design. With ASHA, the default, every run waits at the first rung.
+1. Each point trains the start design. With halving, the default, every run waits at the first rung.
    When all points are there, a setting continues if it is in the best 1/η of its point, as ASHA
    does, or in the best `KEEP` of the fit to all points (`lmzoo/lab/statistics/responses.py`). So no
    rung removes what a point's own measurements favour, or what the points have in common.
@@ -23,7 +23,7 @@ until the run succeeds, or fails again for the same reason, in another sweep or 
 The losses of a count model, which is fitted in one epoch, have no noise: the least one is chosen.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -72,6 +72,15 @@ class SharedTuning:
         # Each decision is made once; a restart makes it again from the store.
         del self._steps[0]
         return True, decide() or []
+
+    def tune_further(self, points: Collection[PointPlanner], most: int) -> bool:
+        """Try further settings of these points, up to `most` each; return whether there are any."""
+        further = [point.tune_further(most) for point in self.points if point in points]
+        if not any(further):
+            return False
+        # The fit reads all points again, but only these choose.
+        self._steps = [(lambda point: point.tuned, self._choose)]
+        return True
 
     def leave_out_failed(self) -> bool:
         """Leave out the points of which every run failed; return whether there are such and others.
@@ -142,6 +151,8 @@ class SharedTuning:
     def _choose(self) -> None:
         """Choose the setting of each point that has a finished run."""
         for point, fit, row in self._fitted():
+            if point.is_chosen:
+                continue
             if point.point.closed_form:
                 # A table of counts has no noise that a fit could remove.
                 least = np.nanargmin(settled(point.losses()))

@@ -179,7 +179,7 @@ def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("schema", r"json has schema 99, but this version reads 2 and 4;"),
+        ("schema", r"json has schema 99, but this version reads 2 and 4 and 5;"),
         ("numerics", r"numerics version .* not comparable; delete these runs"),
     ],
 )

@@ -48,6 +48,7 @@ CHOICES = [
     {"sampler": optuna.samplers.RandomSampler(seed=3), "pruner": EveryOther()},
     {"parallel": 1},
     {"parallel": 5},
+    {"seeds": 3, "max_seeds": 30},
 ]
 
 
@@ -61,7 +62,7 @@ def name_of(choice: dict) -> str:
     [
         pytest.param(choice, id=name_of(choice), marks=[] if fast else [pytest.mark.slow])
         for choice in CHOICES
-        for fast in [name_of(choice) in ("tpe", "asha", "RandomSampler-EveryOther", "5")]
+        for fast in [name_of(choice) in ("tpe", "asha", "RandomSampler-EveryOther", "5", "3-30")]
     ],
 )
 def test_timing_deaths_and_restarts_change_no_decision(choice, searched, fake_sweep, tmp_path):

@@ -149,7 +149,7 @@ def sweep_epochs(corpus, corpus_fields, tmp_path):
 def test_returning_to_a_smaller_budget_restores_its_results(sweep_epochs, one_point, tmp_path):
     path = tmp_path / "toy"
     # The first rung is after the smaller budget.
-    late = dataclasses.replace(one_point, grace=5, pruner="asha")
+    late = dataclasses.replace(one_point, grace=5, pruner="halving")
     assert sweep_epochs(late, 4)
     study = read_json(path / STUDY)
     before = table(path)

@@ -31,13 +31,15 @@ STUDY = Study(
     sampler="random",
 )
 STUDIES = {
-    "asha, a diverged setting": {"search": {"recipe.lr": FloatRange(1e-4, 0.3, log=True)}},
-    "asha, the best is the last": {
+    "halving, a diverged setting": {"search": {"recipe.lr": FloatRange(1e-4, 0.3, log=True)}},
+    "halving, the best is the last": {
         "search": {"recipe.lr": FloatRange(5e-4, 8e-3, log=True)},
         "points": tuple(Point(name, "r") for name in "abcde"),
         "samples": 8,
     },
-    "asha, early rungs, two fields": {"grace": 2, "search": TWO, "samples": 9, "epochs": 9},
+    "halving, early rungs, two fields": {"grace": 2, "search": TWO, "samples": 9, "epochs": 9},
+    "asha": {"pruner": "asha", "samples": 8},
+    "until decided, settings first": {"max_seeds": 12, "samples": 4, "epochs": 4},
     "one setting": {"samples": 1, "epochs": 2},
     "until decided": {"max_seeds": 12, "seeds": 3, "search": {}, "epochs": 2, "margin": 0.05},
 }

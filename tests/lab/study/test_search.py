@@ -176,6 +176,6 @@ def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_lin
     mine = Mine()
     assert make_pruner(dataclasses.replace(PRUNED, pruner=mine)) is mine
     for wrong in ("hyperband", 3, Asha, None):
-        with pytest.raises(UserError, match=r"^no pruner .*asha, none") as caught:
+        with pytest.raises(UserError, match=r"^no pruner .*asha, halving, none") as caught:
             make_pruner(dataclasses.replace(PRUNED, pruner=wrong))
         assert "\n" not in str(caught.value)

@@ -35,6 +35,8 @@ def _script(study: Fields) -> list[str]:
 
 GONE = ("--repeat-tuning", "--nearest")
 """Options of older sweeps, each with a value."""
+OF_ASHA = 5
+"""The schema from which on `asha` is the name of another rule than halving."""
 INSTALL = (
     "# In a clone of the repository of lmzoo{commit}; Python 3.11 to 3.13.",
     "python3 -m venv .venv && source .venv/bin/activate",
@@ -77,6 +79,8 @@ def sweep_command(study: Fields, points: Collection[str] = ()) -> list[str]:
     chosen = points or study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
     options = _without_gone(study.get("options", ()))
+    if study["schema"] < OF_ASHA and "asha" in options:
+        options[options.index("asha")] = "halving"
     some = len(labels) < len(study["points"]) or study.get("left_out")
     return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
 
