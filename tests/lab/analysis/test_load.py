@@ -8,7 +8,8 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import REMEDY, load_study, read_events
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.store.records import RunFolder, is_config, json_bytes, record_line
-from tests.lab.analysis.toy_study import ToyStudy
+from tests.cases import cases, rows
+from tests.lab.analysis.toy_study import ToyStudy, read_lines, write_lines
 
 
 @pytest.fixture
@@ -22,66 +23,87 @@ def events(toy):
     return load_study(toy.path).events.sort("run", "event", "epoch").collect()
 
 
-def test_frames_have_the_content_of_the_files(toy):
+@pytest.fixture
+def with_gate(toy):
     floor = {"token": 2.0, "sentence": 2.1}
     toy.add_point("gate", [3.2], floor=floor, score="bound", leaks="time_std", flops=99)
-    folder = load_study(toy.path)
-    runs = folder.runs.collect()
-    row = runs.filter(run="gate-confirm-1").row(0, named=True)
-    assert row == {
-        "run": "gate-confirm-1", "point": "gate", "stage": "confirm", "seed": 1, "score": "bound",
-        "corpus": '{"name": "ptb", "lines": 100}', "fingerprint": "f00d", "vocab": 30,
-        "length": 20, "parameters": 12345, "state_size": None, "flops": 99, "leaks": "time_std",
-        "floor_token": 2.0, "floor_sentence": 2.1, "ceiling": None, "setting": '{"lr": 0.003}',
-        "recipe": '{"lr": 0.003}', "model": '{"name": "m"}', "program": None,
-        "status": "finished", "ended": 3,
-        "environment": '[{"torch": "2"}, {}]', "time": row["time"],
-    }  # fmt: skip
+    return load_study(toy.path)
+
+
+def test_a_row_of_runs_has_the_content_of_its_config(with_gate):
+    runs = with_gate.runs.collect()
     assert len(runs) == 3
-    for run in runs["run"]:
-        records = RunFolder(toy.path / run).records()
-        read = folder.events.collect().filter(run=run).drop("run").to_dicts()
-        pairs = zip(read, records, strict=True)
-        assert all({name: row[name] for name in line} == line for row, line in pairs)
+    found = runs.filter(run="gate-confirm-1").row(0, named=True)
+    del found["time"]
+    known = {name: value for name, value in found.items() if value is not None}
+    assert known == rows("lab/analysis/cases.toml", "run_of_gate")
+
+
+@pytest.mark.parametrize("run", ["full-confirm-1", "full-confirm-2", "gate-confirm-1"])
+def test_a_row_of_events_has_the_content_of_its_line(toy, with_gate, run):
+    found = with_gate.events.collect().filter(run=run).to_dicts()
+    records = RunFolder(toy.path / run).records()
+    for event, line in zip(found, records, strict=True):
+        assert line.items() <= event.items()
 
 
 def test_the_last_of_repeated_lines_counts(toy):
     before = events(toy)
     path = toy.records_path("full-confirm-1")
-    line = json.loads(path.read_text().splitlines()[1])
-    path.write_text(path.read_text() + json.dumps({**line, "valid_token": 9.5}) + "\n")
+    lines = read_lines(path)
+    write_lines(path, lines + [lines[1] | {"valid_token": 9.5}])
     after = events(toy)
     assert len(after) == len(before)
     changed = after.filter(run="full-confirm-1", event="epoch", epoch=2)
     assert changed["valid_token"].to_list() == [9.5]
 
 
-def test_runs_that_have_read_other_files_than_the_confirm_runs_do_not_count(toy):
+def begin_with_files(toy, run, content):
+    """Write that a run has read a file that all read, and one that only it reads."""
+    path = toy.records_path(run)
+    files = {"data.csv": content, run: content}
+    write_lines(path, [{"event": "files", "epoch": 1, "files": files}] + read_lines(path))
+
+
+@pytest.fixture
+def read_of(toy):
+    """What each run has read: a run of the search of `full` read another file than the others."""
     toy.add_point("gate", [4.0])
     read = {"full-confirm-1": "a", "full-confirm-2": "a", "gate-confirm-1": "b"}
-    for point, seed, content in (("full", 1, "a"), ("full", 2, "b"), ("gate", 3, "b")):
-        read[toy.add_run(point, seed, 3.0)] = content
+    read[toy.add_run("full", 1, 3.0)] = "a"
+    read[toy.add_run("full", 2, 3.0)] = "b"
+    read[toy.add_run("gate", 3, 3.0)] = "b"
     for run, content in read.items():
-        own = {"data.csv": content, run: content}
-        line = json.dumps({"event": "files", "epoch": 1, "files": own}) + "\n"
-        toy.records_path(run).write_text(line + toy.records_path(run).read_text())
+        begin_with_files(toy, run, content)
+    return read
+
+
+def left_out(toy, known):
     counted = load_study(toy.path).runs.collect()["run"]
-    assert {*read} - {*counted} == {"full-tune-2"}
-    toy.study_json["chosen"]["full"]["runs"] = ["full-tune-2"]  # the file is changed back
-    counted = load_study(toy.write()).runs.collect()["run"]
-    assert {*read} - {*counted} == {"full-confirm-1", "full-confirm-2", "full-tune-1"}
+    return set(known).difference(counted)
+
+
+def test_runs_that_have_read_other_files_than_the_confirm_runs_do_not_count(toy, read_of):
+    assert left_out(toy, read_of) == {"full-tune-2"}
+
+
+def test_runs_of_a_file_that_is_changed_back_count_again(toy, read_of):
+    toy.study_json["chosen"]["full"]["runs"] = ["full-tune-2"]
+    toy.write()
+    assert left_out(toy, read_of) == {"full-confirm-1", "full-confirm-2", "full-tune-1"}
 
 
 def test_before_a_setting_is_chosen_the_last_run_has_the_files_of_now(toy):
-    for seed, content in ((1, "new"), (2, "old"), (3, "new")):
+    runs = []
+    for seed, content, day in ((1, "new", 20), (2, "old", 10), (3, "new", 20)):
         run = toy.add_run("untuned", seed, 3.0)
-        time = f"2026-11-{10 if content == 'old' else 20}T00:00:00+00:00"
+        path = toy.records_path(run)
         read = {"event": "files", "epoch": 1, "files": {"data.csv": content}}
+        time = f"2026-11-{day}T00:00:00+00:00"
         end = {"event": "end", "epoch": toy.epochs, "status": "finished", "time": time}
-        with toy.records_path(run).open("a") as file:
-            file.write(f"{json.dumps(read)}\n{json.dumps(end)}\n")
-    counted = {*load_study(toy.path).runs.collect()["run"]}
-    assert {f"untuned-tune-{n}" for n in (1, 2, 3)} - counted == {"untuned-tune-2"}
+        write_lines(path, read_lines(path) + [read, end])
+        runs.append(run)
+    assert left_out(toy, runs) == {"untuned-tune-2"}
 
 
 @pytest.mark.parametrize("damaged", [b'{"event": "epoch", "epo', b'{"event": 1', b"\xff", b"17"])
@@ -96,8 +118,8 @@ def test_a_damaged_last_line_is_left_out_and_counted(toy, damaged):
 def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
     before = events(toy)
     path = toy.records_path("full-confirm-1")
-    lines = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([lines[0][:20] + lines[1], *lines[2:]]))
+    torn, after, *rest = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([torn[:20] + after, *rest]))
     remaining = (before["run"] != "full-confirm-1") | (before["epoch"] == 3)
     assert events(toy).equals(before.filter(remaining))
     assert load_study(toy.path).damaged == ("full-confirm-1/records.ndjson has 1 damaged lines",)
@@ -106,19 +128,24 @@ def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
 @pytest.mark.parametrize("blank", [b"", b"\n"], ids=["records only", "blank lines"])
 def test_parsing_together_and_line_by_line_agree(toy, blank, monkeypatch):
     extra = {"event": "note", "epoch": 0, "reason": '{"new": 1}', "nested": {"a": [1]}}
-    texts = []
-    for path in sorted(toy.path.glob("*/records.ndjson")):
-        records = [*RunFolder(path.parent).records(), extra]
-        lines = "".join(record_line(record) + "\n" for record in records).encode()
-        texts.append((path.parent.name, blank + lines + blank))
-    texts[0] = texts[0][0], texts[0][1].rstrip(b"\n")
-    texts.insert(1, ("not begun", b""))
-    by_line, damaged = read_events([*texts, ("late", b"{torn")])
+    first, second = (text_of(toy, run, extra) for run in ("full-confirm-1", "full-confirm-2"))
+    texts = [
+        ("full-confirm-1", (blank + first + blank).rstrip(b"\n")),
+        ("not begun", b""),
+        ("full-confirm-2", blank + second + blank),
+    ]
+    by_line, damaged = read_events(texts + [("late", b"{torn")])
     if not blank:
         monkeypatch.setattr("lmzoo.lab.analysis.load._parse_lines", None)
     together, none_damaged = read_events(texts)
     assert together.equals(by_line)
-    assert (none_damaged, damaged) == ({}, {"late": 1})
+    assert damaged == {"late": 1}
+    assert none_damaged == {}
+
+
+def text_of(toy, run, extra):
+    records = [*RunFolder(toy.path / run).records(), extra]
+    return "".join(record_line(record) + "\n" for record in records).encode()
 
 
 def test_an_unreadable_file_is_named_in_the_error(toy):
@@ -153,26 +180,32 @@ def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
     assert f"WARNING: {said}" in study_ranking(folder).warnings
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("floor", [1]), ("floor", {"token": "1"}), ("ceiling", "x"), ("vocab", 2.0),
-     ("seed", True), ("point", {"id": 1}), ("point", []), ("leaks", None), ("model", "gru")],
-)  # fmt: skip
+@cases("lab/analysis/cases.toml", "damaged_configs", "name, value")
 def test_a_config_with_a_value_of_another_type_is_damaged(toy, name, value):
-    path = toy.records_path("full-confirm-1").with_name("config.json")
+    path = toy.config_path("full-confirm-1")
     config = json.loads(path.read_bytes())
     assert is_config(config)
-    assert not is_config({**config, name: value})
+    assert not is_config(config | {name: json.loads(value)})
 
 
-def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"no folder '.*nowhere'; give the folder of a study"):
         load_study(tmp_path / "nowhere")
+
+
+def test_the_folder_of_studies_names_them(toy, tmp_path):
     with pytest.raises(UserError, match=r"no readable study.json; the studies inside it are: toy"):
         load_study(tmp_path)
-    (tmp_path / "empty").mkdir()
+
+
+def test_an_empty_folder_needs_a_sweep_first(tmp_path):
     with pytest.raises(UserError, match="run a sweep first"):
-        load_study(tmp_path / "empty")
+        load_study(tmp_path)
+
+
+def change_file(path, **values):
+    """Set these values in a file of JSON."""
+    path.write_bytes(json_bytes(json.loads(path.read_text()) | values))
 
 
 @pytest.mark.parametrize("place", ["study.json", "full-confirm-1/config.json"])
@@ -184,42 +217,35 @@ def test_errors_name_the_folder_and_the_next_step(toy, tmp_path):
     ],
 )
 def test_another_schema_or_numerics_is_refused(toy, place, name, message):
-    path = toy.path / place
-    path.write_bytes(json_bytes({**json.loads(path.read_text()), name: 99}))
+    change_file(toy.path / place, **{name: 99})
     with pytest.raises(UserError, match=message):
         load_study(toy.path)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("budget", None), ("budget", {}), ("budget", {"epochs": "1"}), ("name", None),
-        ("question", 3), ("search", []), ("points", []), ("points", {"a": 1}), ("points", [{}]),
-        ("margin", "a"), ("reference", 3), ("looks", 1), ("looks", [["a", 1, 2]]), ("asked", None),
-        ("chosen", []), ("chosen", {"a": 3}), ("chosen", {"a": {"runs": 3}}),
-        ("chosen", {"a": {"runs": [], "tuning_sd": "x"}}),
-    ],
-)  # fmt: skip
+@cases("lab/analysis/cases.toml", "damaged_studies", "name, value")
 def test_a_study_with_values_of_other_types_is_damaged(toy, name, value):
-    path = toy.path / "study.json"
-    path.write_bytes(json_bytes({**json.loads(path.read_text()), name: value}))
+    change_file(toy.path / "study.json", **{name: json.loads(value)})
     with pytest.raises(UserError, match=r"study.json is damaged; run the sweep again"):
         load_study(toy.path)
 
 
-def test_numbers_of_more_than_64_bits_are_damage(toy):
+def test_a_line_with_a_number_of_more_than_64_bits_is_damaged(toy):
     path = toy.records_path("full-confirm-1")
-    path.write_bytes(path.read_bytes().replace(b'"epoch": 3', b'"epoch": ' + b"9" * 20, 1))
+    large = b'"epoch": ' + b"9" * 20
+    path.write_bytes(path.read_bytes().replace(b'"epoch": 3', large, 1))
     assert "1 damaged lines" in load_study(toy.path).damaged[0]
+
+
+def test_a_config_with_a_number_of_more_than_64_bits_is_damaged(toy):
     for config in toy.path.glob("*/config.json"):
-        config.write_bytes(json_bytes({**json.loads(config.read_text()), "seed": 10**20}))
+        change_file(config, seed=10**20)
     with pytest.raises(UserError, match=r"no run of .* is readable: run the sweep again"):
         load_study(toy.path)
 
 
 def test_a_study_of_one_other_numerics_is_read(toy):
-    for path in (toy.path / "study.json", *toy.path.glob("*/config.json")):
-        path.write_bytes(json_bytes({**json.loads(path.read_text()), "numerics": 99}))
+    for path in toy.path.rglob("*.json"):
+        change_file(path, numerics=99)
     folder = load_study(toy.path)
     assert len(folder.runs.collect()) == 2
     assert folder.study["data"]["warnings"][0].startswith("trained by numerics 99; this version")

@@ -12,6 +12,14 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.store import records as files
 
+TEMPLATES = Path(__file__).with_suffix(".json").read_text("utf-8")
+
+
+def template(name: str) -> dict[str, Any]:
+    """Return the content of `study.json`, or of the `config.json` of a run, of this version."""
+    version = {"schema": files.SCHEMA, "numerics": files.NUMERICS}
+    return version | json.loads(TEMPLATES)[name]
+
 
 @dataclass
 class ToyStudy:
@@ -24,21 +32,8 @@ class ToyStudy:
 
     def __post_init__(self) -> None:
         self.path.mkdir(parents=True)
-        self.study_json = {
-            "schema": files.SCHEMA,
-            "numerics": files.NUMERICS,
-            "name": "toy",
-            "question": "Which path can be cut?",
-            "reference": "full",
-            "budget": {"epochs": self.epochs, "samples": 2, "seeds": 3},
-            "search": {
-                "lr": {"low": 1e-4, "high": 0.1, "log": True},
-                "model.width": {"low": 8, "high": 256, "log": False},
-                "recipe.clip": {"values": [1.0, None]},
-            },
-            "points": [],
-            "chosen": {},
-        }
+        budget = {"epochs": self.epochs, "samples": 2, "seeds": 3}
+        self.study_json = template("study") | {"budget": budget}
 
     def write(self) -> Path:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -59,11 +54,13 @@ class ToyStudy:
         None is a diverged run. The sentence loss is half the token loss, and the validation loss at
         epoch e is loss + (epochs − e) / 10. `config` has further fields of the runs' config.
         """
-        seeds = enumerate(losses, start=1)
-        runs = [self.add_run(name, seed, x, stage="confirm", **config) for seed, x in seeds]
-        own = {"id": name, "label": f"cut {name}", "aliases": list(aliases)}
-        self.study_json["points"].append(own)
-        chosen = {"setting": {"lr": 0.003, "model.width": 32}, "runs": runs, "edge": list(edge)}
+        runs = []
+        for seed, loss in enumerate(losses, start=1):
+            runs.append(self.add_run(name, seed, loss, stage="confirm", **config))
+        point = {"id": name, "label": f"cut {name}", "aliases": list(aliases)}
+        self.study_json["points"].append(point)
+        setting = {"lr": 0.003, "model.width": 32}
+        chosen = {"setting": setting, "runs": runs, "edge": list(edge)}
         self.study_json["chosen"][name] = chosen
         self.write()
         return runs
@@ -86,38 +83,37 @@ class ToyStudy:
     ) -> str:
         """Write one run's folder and return the run's identity."""
         run = f"{point}-{stage}-{seed}"
+        own = {"run": run, "stage": stage, "seed": seed}
+        own["point"] = {"id": point, "label": f"cut {point}"}
         folder = files.RunFolder(self.path / run)
-        folder.create(
-            {
-                "schema": files.SCHEMA, "numerics": files.NUMERICS,
-                "run": run, "study": "toy", "stage": stage, "seed": seed,
-                "point": {"id": point, "label": f"cut {point}"}, "model": {"name": "m"},
-                "recipe": {"lr": 0.003}, "corpus": {"name": "ptb", "lines": 100},
-                "fingerprint": "f00d", "vocab": 30, "length": 20, "setting": {"lr": 0.003},
-                "parameters": 12345, "score": "exact", "leaks": "", "floor": None,
-                "environment": {"torch": "2"}, **config,
-            }
-        )  # fmt: skip
-        status = status or ("diverged" if loss is None else "finished")
-        lines: list[dict[str, Any]] = []
-        for epoch in range(1, self.epochs + 1):
-            valid = None if loss is None else loss + (self.epochs - epoch) / 10
-            own = {
-                "train_token": valid,
-                "valid_token": valid,
-                "valid_sentence": valid and valid / 2,
-            }
-            fixed = {"event": "epoch", "epoch": epoch, "seconds": 0.5, "tokens_per_second": 1000}
-            lines.append(fixed | own)
-        if loss is not None and (stage == "confirm" if test is None else test):
-            half = loss / 2 if sentence is None else sentence
-            scored = {"tokens": 99, "sequences": 9, "best_epoch": 2}
-            test_event = {"event": "test", "epoch": self.epochs, "token": loss, "sentence": half}
-            lines.append({**test_event, **scored})
+        folder.create(template("config") | own | config)
+        if test is None:
+            test = stage == "confirm"
+        if status is None:
+            status = "finished"
+            if loss is None:
+                status = "diverged"
+        lines = [self._epoch(number, loss) for number in range(1, self.epochs + 1)]
+        if test and loss is not None:
+            lines.append(self._test(loss, sentence))
         lines.append({"event": "end", "epoch": self.epochs, "status": status, "reason": ""})
-        text = "".join(json.dumps(line) + "\n" for line in lines)
-        (folder.path / files.RECORDS).write_text(text)
+        write_lines(self.records_path(run), lines)
         return run
+
+    def _epoch(self, number: int, loss: float | None) -> dict[str, Any]:
+        event = {"event": "epoch", "epoch": number, "seconds": 0.5, "tokens_per_second": 1000}
+        valid = None
+        half = None
+        if loss is not None:
+            valid = loss + (self.epochs - number) / 10
+            half = valid / 2
+        return event | {"train_token": valid, "valid_token": valid, "valid_sentence": half}
+
+    def _test(self, loss: float, sentence: float | None) -> dict[str, Any]:
+        if sentence is None:
+            sentence = loss / 2
+        event = {"event": "test", "epoch": self.epochs, "token": loss, "sentence": sentence}
+        return event | {"tokens": 99, "sequences": 9, "best_epoch": 2}
 
     def records_path(self, run: str) -> Path:
         return self.path / run / files.RECORDS
@@ -128,15 +124,27 @@ class ToyStudy:
 
 def change_lines(path: Path, kind: str, **values: Any) -> None:
     """Set these values in all events of a kind of a file of records."""
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines = [line | values if line["event"] == kind else line for line in lines]
+    lines = read_lines(path)
+    for line in lines:
+        if line["event"] == kind:
+            line |= values
+    write_lines(path, lines)
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def cut_after_an_epoch(path: Path, status: str | None) -> None:
-    end = {"event": "end", "epoch": 1, "status": status, "reason": "rung 1"}
-    first = path.read_bytes().splitlines(keepends=True)[0]
-    path.write_bytes(first + (json.dumps(end).encode() + b"\n") * (status is not None))
+    """Leave the first epoch, and an end with this status; None: the run has not ended."""
+    lines = read_lines(path)[:1]
+    if status is not None:
+        lines.append({"event": "end", "epoch": 1, "status": status, "reason": "rung 1"})
+    write_lines(path, lines)
 
 
 def rank(toy: ToyStudy, **options: Any) -> pl.DataFrame:
