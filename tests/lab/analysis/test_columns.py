@@ -1,9 +1,7 @@
 """The columns of all tables: described once; every unit converts all numbers in nats."""
 
 import json
-import tomllib
 from html import unescape
-from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,10 +14,10 @@ from lmzoo.lab.analysis.ranking import FIVE_GRAM
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import FORMATS, render
 from lmzoo.lab.analysis.report.page import render_report
+from tests.cases import rows
 from tests.lab.analysis.test_formatting import add_sizes
 from tests.lab.analysis.toy_study import ToyStudy, rank
 
-IN_BITS = {"bits_per_character", "bits_per_byte"}
 HALF = Column(
     "planted_half", NATS, "half of it", ".4f", ("results",),
     value=pl.col("high") - pl.col("loss"), legend="half of the loss's interval",
@@ -29,9 +27,10 @@ HALF = Column(
 
 def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
     """Add three cuts and a 5-gram; all losses, spreads and the margin are proportional to scale."""
-    random, floor = np.random.default_rng(0), {"token": 1.5 * scale, "sentence": scale}
-    for shift, (name, cuts) in enumerate({"full": (), "gate": ["a"], "carry": ["b"]}.items()):
-        losses = scale * (3 + 0.3 * shift + 0.05 * random.normal(size=4))
+    rng = np.random.default_rng(0)
+    floor = {"token": 1.5 * scale, "sentence": scale}
+    for name, mean, cuts in (("full", 3.0, []), ("gate", 3.3, ["a"]), ("carry", 3.6, ["b"])):
+        losses = scale * (mean + 0.05 * rng.normal(size=4))
         model = {"name": "m", "cell": {"name": "c", "cuts": cuts}}
         toy.add_point(name, losses.tolist(), floor=floor, model=model)
         toy.study_json["chosen"][name]["tuning_sd"] = 0.01 * scale
@@ -44,15 +43,17 @@ def misdeclared(path) -> set[str]:
     """Return the columns that double when all losses double but are not in nats, or the reverse."""
     once = rank(add_points(ToyStudy(path / "once"), 1.0))
     twice = rank(add_points(ToyStudy(path / "twice"), 2.0))
-    in_nats = {n for c in FRAMES["ranking"] if c.unit for n in (c.name, *c.ends)}
+    in_nats = {"bits_per_character", "bits_per_byte"}
+    for column in FRAMES["ranking"]:
+        if column.unit:
+            in_nats.update([column.name, *column.ends])
     wrong = set()
     for column in once.select(pl.selectors.float()):
-        name = column.name
-        a = column.drop_nulls().to_numpy()
-        b = twice[name].drop_nulls().to_numpy()
-        doubles = np.allclose(b, 2 * a, rtol=1e-6, atol=0)
-        if a.any() and doubles != (name in in_nats | IN_BITS):
-            wrong.add(name)
+        values = column.drop_nulls().to_numpy()
+        doubled = twice[column.name].drop_nulls().to_numpy()
+        doubles = np.allclose(doubled, 2 * values, rtol=1e-6, atol=0)
+        if values.any() and doubles != (column.name in in_nats):
+            wrong.add(column.name)
     return wrong
 
 
@@ -74,43 +75,73 @@ def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_c
     converted = in_unit(table, unit)
     for column in FRAMES["ranking"]:
         for name in {column.name, *column.ends} - {"metric"}:
+            found = converted[name]
             if column.unit:
                 expected = PER_NAT[unit] * table[name].to_numpy()
-                assert np.allclose(converted[name].to_numpy(), expected, equal_nan=True), name
+                assert np.allclose(found.to_numpy(), expected, equal_nan=True), name
             else:
-                assert converted[name].equals(table[name]), name
+                assert found.equals(table[name]), name
 
 
-def test_programs_find_the_columns_by_their_names(toy):
+def judged():
+    results = {"variant": ["a", "b", "a", "b"], "seed": [1, 1, 2, 2], "loss": [1, 2, 1, 3]}
+    return lmzoo.judge(pl.DataFrame(results), by="variant", metric="loss").report
+
+
+@pytest.mark.parametrize("kind", ["ranking", "judged"])
+def test_programs_find_the_columns_by_their_names(kind, toy):
     """A renamed column breaks them, so each name is written a second time."""
-    names = tomllib.loads(Path(__file__).with_name("csv_columns.toml").read_text())
-    results = pl.DataFrame({"variant": ["a", "b"] * 2, "seed": [1, 1, 2, 2], "loss": [1, 2, 1, 3]})
-    reports = {
-        "ranking": study_ranking(add_points(toy).write()),
-        "judged": lmzoo.judge(results, by="variant", metric="loss").report,
-    }
-    for kind, report in reports.items():
-        header = render(report, "csv").partition("\n")[0].split(",")
-        assert [name for name in header if name != "warnings"] == names[kind].split()
-        (row, *_) = json.loads(render(report, "json"))["rows"]
-        assert row.keys() == set(names[kind].split()) - {"made_by"}
+    names = rows("lab/analysis/csv_columns.toml", kind).split()
+    report = judged()
+    if kind == "ranking":
+        report = study_ranking(add_points(toy).write())
+    header, _, _ = render(report, "csv").partition("\n")
+    assert [name for name in header.split(",") if name != "warnings"] == names
+    row, *_ = json.loads(render(report, "json"))["rows"]
+    assert row.keys() == set(names) - {"made_by"}
 
 
-def test_a_column_is_added_in_one_place(toy, half_column, no_charts):
-    report = study_ranking(add_points(toy).path)
-    value = report.frame["planted_half"].drop_nulls().to_list()[0]
-    shown = f"{value:.4f}"
-    assert report.tables[0].header[-1] == HALF.heading
-    for format in ("table", *FORMATS):
-        text = render(report, format, width=200)
-        assert (str(value) if format in ("csv", "json") else shown) in text
-        assert format == "csv" or "half of it: half of the loss's interval" in text
-    page = unescape(render_report(toy.path))
-    assert all(said in page for said in ("half of the loss's interval", f">{shown}</td>"))
-    bits = study_ranking(toy.path, unit="bpc").frame["planted_half"].drop_nulls()[0]
-    assert bits == pytest.approx(value / np.log(2) / 2)
+@pytest.fixture
+def with_a_column(toy, half_column):
+    """A study of tables with one more column, and its first value."""
+    add_points(toy)
+    return toy.path, planted(toy.path)
 
 
-def test_no_rounded_number_contradicts_a_word():
-    assert [format_p(p) for p in (0.0496, 0.0504, 0.0506)] == ["0.04960", "0.05040", "0.051"]
+def planted(path, **options):
+    return study_ranking(path, **options).frame["planted_half"].drop_nulls()[0]
+
+
+@pytest.mark.parametrize("format", ["table", *FORMATS])
+def test_a_column_that_is_added_is_in_every_form(with_a_column, format):
+    path, value = with_a_column
+    text = render(study_ranking(path), format, width=200)
+    if format in ("csv", "json"):
+        assert str(value) in text
+    else:
+        assert f"{value:.4f}" in text
+    if format != "csv":
+        assert "half of it: half of the loss's interval" in text
+
+
+def test_a_column_that_is_added_is_on_the_page(with_a_column, no_charts):
+    path, value = with_a_column
+    page = unescape(render_report(path))
+    assert "half of the loss's interval" in page
+    assert f">{value:.4f}</td>" in page
+
+
+def test_a_column_that_is_added_follows_the_unit(with_a_column):
+    path, value = with_a_column
+    assert planted(path, unit="bpc") == pytest.approx(PER_NAT["bpc"] * value)
+
+
+@pytest.mark.parametrize(
+    ("p", "text"), [(0.0496, "0.04960"), (0.0504, "0.05040"), (0.0506, "0.051")]
+)
+def test_no_rounded_number_contradicts_a_word(p, text):
+    assert format_p(p) == text
+
+
+def test_no_mean_is_a_negative_zero():
     assert format_mean(-0.0004, -0.0024, 0.0016, "+.3f") == "0.000 ±0.002"
