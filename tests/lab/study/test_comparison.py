@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import math
-from hashlib import md5
+import random
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -33,10 +34,12 @@ class JudgedRun(FakeRun):
 
     def test(self):
         config = self.folder.config
-        label, loss = config["point"]["label"], LOSSES.get(config["model"].get("order"), 3.5)
+        label = config["point"]["label"]
         if label in EFFECTS:
-            noise = int(md5(f"{label}/{config['seed']}".encode()).hexdigest(), 16) % 1000 / 10000
+            noise = random.Random(f"{label}/{config['seed']}").uniform(0, 0.1)
             loss = 3 + EFFECTS[label] + noise
+        else:
+            loss = LOSSES.get(config["model"].get("order"), 3.5)
         self.training.record["valid_token"] = loss
         return super().test()
 
@@ -48,9 +51,10 @@ def open_run(store, planned, corpus, kind=JudgedRun):
 
 @pytest.fixture
 def counts(study):
-    points = [Point(f"order {n}", "ngram_count", {"order": n}) for n in (3, 2, 4, 5)]
-    fields = {"reference": "order 3", "search": {}, "fields": {}, "epochs": 1, "seeds": 3}
-    return dataclasses.replace(study, points=tuple(points), **fields)
+    points = tuple(Point(f"order {n}", "ngram_count", {"order": n}) for n in (3, 2, 4, 5))
+    return dataclasses.replace(
+        study, points=points, reference="order 3", search={}, fields={}, epochs=1, seeds=3
+    )
 
 
 @pytest.fixture
@@ -62,8 +66,26 @@ def verdicts_of(planner: Planner) -> dict:
     """Return the verdicts by which a planner asks for more seeds."""
     facts = {point: point.point.facts() for point in planner.points if point.confirm_runs}
     points, found = comparison(facts, planner.reference, planner.looks, planner.study.margin)
-    own = dict(zip(points, map(str, found.verdict), strict=True))
-    return {**own, planner.reference: "reference"}
+    words = {}
+    for point, verdict in zip(points, found.verdict, strict=True):
+        words[point.point.label] = str(verdict)
+    words[planner.reference.point.label] = "reference"
+    return words
+
+
+def ranking_of(path) -> dict:
+    """Return the rows of a ranking by label."""
+    folder = load_study(path)
+    table = rank_points(folder.runs, folder.events, folder.study)
+    return {row["label"]: row for row in table.to_dicts()}
+
+
+def word_of(row) -> str:
+    if row["reference"]:
+        return "reference"
+    if row["verdict"] is None:
+        return ""
+    return row["verdict"]
 
 
 @pytest.fixture
@@ -72,48 +94,65 @@ def verdicts(run, corpus, corpus_fields, tmp_path):
 
     def ranked(study):
         assert run(study, path=tmp_path)
-        store = StudyStore(tmp_path)
-        planner = Planner(study, resolve(study, corpus, corpus_fields), store)
-        planned = verdicts_of(planner)
-        store.close()
-        folder = load_study(tmp_path)
-        table = rank_points(folder.runs, folder.events, folder.study)
-        rows = {row["label"]: row for row in table.to_dicts()}
-        assert {p.point.label: verdict for p, verdict in planned.items()} == {
-            label: "reference" if row["reference"] else row["verdict"] or ""
-            for label, row in rows.items()
-        }
+        with closing(StudyStore(tmp_path)) as store:
+            planner = Planner(study, resolve(study, corpus, corpus_fields), store)
+            planned = verdicts_of(planner)
+        rows = ranking_of(tmp_path)
+        assert planned == {label: word_of(row) for label, row in rows.items()}
         return rows
 
     return ranked
 
 
-def test_planner_and_ranking_agree_on_count_models(counts, verdicts, tmp_path):
-    """A point that is a count model is compared; a baseline is what the study has added."""
+def test_planner_and_ranking_agree_on_count_models(counts, verdicts):
     rows = verdicts(counts)
-    ranked = [rows[f"order {n}"]["verdict"] for n in (2, 4, 5)]
-    assert ranked == ["worse", "better", "negligible"]
-    added = {point["label"]: point["baseline"] for point in load_study(tmp_path).study["points"]}
-    assert added == {"unigram count": True} | {f"order {n}": False for n in LOSSES}
+    assert rows["order 2"]["verdict"] == "worse"
+    assert rows["order 4"]["verdict"] == "better"
+    assert rows["order 5"]["verdict"] == "negligible"
 
 
-@pytest.mark.parametrize("samples", [0, 1, 3])
-def test_architectures_at_one_untuned_rate_have_no_verdict(study, verdicts, samples):
-    """A count model has no rate; a wider model is no other architecture."""
+def test_a_baseline_is_what_the_study_has_added(counts, run, tmp_path):
+    assert run(counts, path=tmp_path)
+    points = load_study(tmp_path).study["points"]
+    added = [point["label"] for point in points if point["baseline"]]
+    assert added == ["unigram count"]
+
+
+@pytest.fixture
+def architectures(study):
+    """A study of a reference, a wider model, and two other architectures."""
     points = (
         Point("gru", "gru"),
         Point("wide", "gru", {"width": 6}),
         Point("tanh", "rnn_lm"),
         Point("counts", "ngram_count", {"order": 2}),
     )
-    search = {"recipe.lr": None} if samples else {}
-    fields = {"samples": samples or 5, "search": search, "fields": {}, "epochs": 2, "seeds": 12}
-    fields |= {"margin": 0.1, "points": points, "reference": "gru"}
-    rows, untuned = verdicts(dataclasses.replace(study, **fields)), samples < 2
-    found = [rows[label]["verdict"] for label in ("wide", "tanh", "counts")]
-    assert found == ["negligible", *([None] * 2 if untuned else ["negligible", "better"])]
-    marked = {label for label, row in rows.items() if "untuned" in row["marks"]}
-    assert marked == ({"tanh", "counts"} if untuned else set())
+    return dataclasses.replace(
+        study, points=points, reference="gru", fields={}, epochs=2, seeds=12, margin=0.1
+    )
+
+
+UNTUNED = [{"search": {}, "samples": 5}, {"search": {"recipe.lr": None}, "samples": 1}]
+
+
+@pytest.mark.parametrize("tuning", UNTUNED, ids=["nothing to search", "one sample"])
+def test_architectures_at_one_untuned_rate_have_no_verdict(architectures, verdicts, tuning):
+    """A count model has no rate; a wider model is no other architecture."""
+    rows = verdicts(dataclasses.replace(architectures, **tuning))
+    assert rows["wide"]["verdict"] == "negligible"
+    assert "untuned" not in rows["wide"]["marks"]
+    for label in ("tanh", "counts"):
+        assert rows[label]["verdict"] is None
+        assert "untuned" in rows[label]["marks"]
+
+
+def test_tuned_architectures_have_verdicts(architectures, verdicts):
+    tuned = dataclasses.replace(architectures, search={"recipe.lr": None}, samples=3)
+    rows = verdicts(tuned)
+    assert rows["tanh"]["verdict"] == "negligible"
+    assert rows["counts"]["verdict"] == "better"
+    for row in rows.values():
+        assert "untuned" not in row["marks"]
 
 
 def test_more_seeds_by_hand_are_a_further_look(counts, run, tmp_path):
@@ -121,80 +160,103 @@ def test_more_seeds_by_hand_are_a_further_look(counts, run, tmp_path):
         assert run(dataclasses.replace(counts, seeds=seeds), path=tmp_path)
         return [(n, error) for n, error, _ in read_json(tmp_path / STUDY)["looks"]]
 
-    assert looks(3) == [(3, ERROR)]
-    assert looks(3) == [(3, ERROR)]
-    assert looks(5) == [(3, ERROR), (5, 0.005)]
-    assert looks(3) == [(3, ERROR), (5, 0.005)]
-    assert looks(10) == [(3, ERROR), (5, 0.005), (10, 0.0025)]
+    first = (3, ERROR)
+    second = (5, 0.005)
+    assert looks(3) == [first]
+    assert looks(3) == [first]
+    assert looks(5) == [first, second]
+    assert looks(3) == [first, second]
+    assert looks(10) == [first, second, (10, 0.0025)]
 
 
 def test_a_look_that_was_not_made_costs_nothing(counts, corpus, corpus_fields, tmp_path):
     points = resolve(counts, corpus, corpus_fields)
     for seeds in (3, 5):
-        store = StudyStore(tmp_path)
-        planner = Planner(dataclasses.replace(counts, seeds=seeds), points, store)
-        store.close()
-        assert [look[:2] for look in planner.looks] == [(seeds, ERROR)]
+        with closing(StudyStore(tmp_path)) as store:
+            planner = Planner(dataclasses.replace(counts, seeds=seeds), points, store)
+        (look,) = planner.looks
+        assert look.seeds == seeds
+        assert look.error == ERROR
 
 
 @pytest.fixture
-def undecided(study):
-    cuts = ([], [4], [2], [1])
-    points = [Point(n, "DLM46", {"cell.cuts": c}) for n, c in zip(EFFECTS, cuts, strict=True)]
-    fields = {"search": {}, "epochs": 1, "seeds": 3, "max_seeds": 24, "margin": 0.05}
-    return dataclasses.replace(study, points=tuple(points), **fields)
+def undecided(study, run, tmp_path):
+    """The folder of a study that added seeds until its points were decided, or had 24."""
+    points = (
+        Point("wild type", "DLM46"),
+        Point("far", "DLM46", {"cell.cuts": [4]}),
+        Point("same", "DLM46", {"cell.cuts": [2]}),
+        Point("near", "DLM46", {"cell.cuts": [1]}),
+    )
+    changed = dataclasses.replace(
+        study, points=points, search={}, epochs=1, seeds=3, max_seeds=24, margin=0.05
+    )
+    assert run(changed, path=tmp_path)
+    return tmp_path
 
 
 def seeds(path) -> dict[str, int]:
+    """Return the number of confirm runs of each point."""
     study = read_json(path / STUDY)
     labels = {point["id"]: point["label"] for point in study["points"]}
-    return {labels[point]: len(own["runs"]) for point, own in study["chosen"].items()}
+    return {labels[point]: len(chosen["runs"]) for point, chosen in study["chosen"].items()}
 
 
-def test_only_undecided_points_and_the_reference_get_more_seeds(undecided, run, tmp_path):
-    assert run(undecided, path=tmp_path)
-    found = read_json(tmp_path / STUDY)["looks"]
-    assert [[n, own] for n, _, own in found] == [[3, 5], [6, 10], [12, 21], [24, 42]]
-    found = seeds(tmp_path)
-    assert found["far"] == 6, "twice the seeds of a sign: fresh ones repeat it"
-    assert found["wild type"] == max(found.values()) > 5
-    assert found.pop("wild type") in (10, 21, 42)
-    assert all(n in (3, 6, 12, 24) for n in found.values())
+def test_the_looks_of_a_study_that_adds_seeds_are_kept(undecided):
+    found = read_json(undecided / STUDY)["looks"]
+    assert [[n, of_reference] for n, _, of_reference in found] == [
+        [3, 5], [6, 10], [12, 21], [24, 42],
+    ]  # fmt: skip
+
+
+def test_a_point_with_a_sign_gets_twice_its_seeds_which_repeat_it(undecided):
+    assert seeds(undecided)["far"] == 6
+
+
+def test_points_and_the_reference_have_the_seeds_of_a_look(undecided):
+    found = seeds(undecided)
+    of_reference = found.pop("wild type")
+    assert of_reference in (10, 21, 42)
+    assert of_reference >= max(found.values())
+    assert set(found.values()) <= {3, 6, 12, 24}
+
+
+def fake_point(name, *runs):
+    """Return a point with confirm runs, of which those of another numpy are known."""
+    changed = {run: {"numpy": ("1", "2")} for run in ("a1", "a2", "b1")}
+    return SimpleNamespace(
+        point=SimpleNamespace(id=name),
+        confirm_runs=[SimpleNamespace(id=run) for run in runs],
+        store=SimpleNamespace(changed=changed),
+    )
 
 
 def test_points_of_another_environment_get_no_more_seeds():
-    changed = {name: {"numpy": ("1", "2")} for name in ("a1", "a2", "b1")}
-    store = SimpleNamespace(changed=changed)
-    names = {"a": ("a1", "a2"), "b": ("b1", "b2"), "new": ("n1", "n2")}
-    points = [
-        SimpleNamespace(
-            point=SimpleNamespace(id=name),
-            confirm_runs=[SimpleNamespace(id=run) for run in runs],
-            store=store,
-        )
-        for name, runs in names.items()
-    ]
-    found = [_not_comparable(points, reference) for reference in points]
-    assert found == [[points[2]], [], [points[0]]]
+    old = fake_point("a", "a1", "a2")
+    mixed = fake_point("b", "b1", "b2")
+    new = fake_point("new", "n1", "n2")
+    points = [old, mixed, new]
+    assert _not_comparable(points, old) == [new]
+    assert _not_comparable(points, mixed) == []
+    assert _not_comparable(points, new) == [old]
 
 
-def test_the_planner_and_the_table_agree(undecided, run, tmp_path):
-    """A verdict ends a contrast in the sweep exactly when the table shows it."""
-    assert run(undecided, path=tmp_path)
-    folder = load_study(tmp_path)
-    table = rank_points(folder.runs, folder.events, folder.study)
-    found = seeds(tmp_path)
-    verdicts = {row["label"]: row["verdict"] for row in table.to_dicts() if row["label"] in EFFECTS}
-    assert verdicts["far"] == "worse"
+def test_a_verdict_ends_a_contrast_in_the_sweep_when_the_table_shows_it(undecided):
+    table = ranking_of(undecided)
+    found = seeds(undecided)
+    assert table["far"]["verdict"] == "worse"
     for label in ("far", "same", "near"):
-        assert (verdicts[label] == "undecided") <= (found[label] == 24), label
+        if table[label]["verdict"] == "undecided":
+            assert found[label] == 24
 
 
-def test_the_planner_counts_a_run_that_has_not_solved_its_task(study):
-    for accuracy, bound, expected in ((0.94, 0.0, math.inf), (0.96, 0.0, 0.9), (0.94, 1.0, 0.9)):
-        run = PlannedRun("", "", "confirm", 1, {"ceiling": 1.0}, 1)
-        run.test_loss = 0.9
-        run.test_accuracy = accuracy
-        own = dataclasses.replace(study, solved=bound)
-        point = SimpleNamespace(study=own, confirm_runs=[run])
-        assert _losses([point]) == expected
+@pytest.mark.parametrize(
+    ("accuracy", "bound", "expected"), [(0.94, 0.0, math.inf), (0.96, 0.0, 0.9), (0.94, 1.0, 0.9)]
+)
+def test_the_planner_counts_a_run_that_has_not_solved_its_task(study, accuracy, bound, expected):
+    run = PlannedRun("", "", "confirm", 1, {"ceiling": 1.0}, 1)
+    run.test_loss = 0.9
+    run.test_accuracy = accuracy
+    changed = dataclasses.replace(study, solved=bound)
+    point = SimpleNamespace(study=changed, confirm_runs=[run])
+    assert _losses([point]) == expected

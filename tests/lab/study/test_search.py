@@ -25,12 +25,15 @@ SPACE = {
 }
 STUDY = Study(name="s", question="?", points=(Point("one", "DLM46"),), samples=12)
 
-WIDTHS = {8: 0.01, 20: 0.01, 40: 0.01, 60: 0.1}
-DESIGN = [{"recipe.lr": x, "model.width": w, "model.norm": "l2"} for w, x in WIDTHS.items()]
-names = pytest.mark.parametrize(
-    "name",  # gp takes seconds a suggestion; test_decisions.py has it in every run
-    [pytest.param(name, marks=[pytest.mark.slow] if name == "gp" else []) for name in SAMPLERS],
-)
+
+def setting(rate, width):
+    return {"recipe.lr": rate, "model.width": width, "model.norm": "l2"}
+
+
+DESIGN = [setting(0.01, 8), setting(0.01, 20), setting(0.01, 40), setting(0.1, 60)]
+# gp takes seconds a suggestion; test_decisions.py has it in every run.
+FAST = [name for name in SAMPLERS if name != "gp"]
+names = pytest.mark.parametrize("name", [*FAST, pytest.param("gp", marks=pytest.mark.slow)])
 
 
 def new_search(sampler="tpe", *, space=SPACE, seed=1, lag=2, design=0) -> Search:
@@ -39,7 +42,8 @@ def new_search(sampler="tpe", *, space=SPACE, seed=1, lag=2, design=0) -> Search
 
 
 def loss(setting: dict) -> float:
-    return (math.log10(setting["recipe.lr"]) + 2) ** 2 + setting["model.width"] / 100
+    of_rate = (math.log10(setting["recipe.lr"]) + 2) ** 2
+    return of_rate + setting["model.width"] / 100
 
 
 def run(search: Search, count: int, settings=(), restart=None) -> list[dict]:
@@ -62,19 +66,28 @@ def run(search: Search, count: int, settings=(), restart=None) -> list[dict]:
 def test_a_restart_does_not_change_the_suggestions(name):
     undisturbed = run(new_search(name), 12)
     assert run(None, 12, restart=lambda: new_search(name)) == undisturbed
-    assert len({str(setting) for setting in undisturbed}) > 6
-    for setting in undisturbed:
+
+
+@names
+def test_suggestions_differ_and_are_inside(name):
+    settings = run(new_search(name), 12)
+    assert len({str(setting) for setting in settings}) > 6
+    for setting in settings:
         assert 1e-3 <= setting["recipe.lr"] <= 1e-1
         assert setting["model.width"] in range(8, 65)
         assert setting["model.norm"] in ("rms", "l2")
 
 
 @names
-def test_settings_that_the_sampler_did_not_suggest_are_used_as_they_are(name):
+def test_a_restart_knows_settings_that_the_sampler_did_not_suggest(name):
     """The sampler receives the results of the start design at once, also of runs that stopped."""
     settings = run(new_search(name, design=4), 8, DESIGN)
     assert settings[:4] == DESIGN
     assert run(None, 8, DESIGN, restart=lambda: new_search(name, design=4)) == settings
+
+
+@names
+def test_another_seed_has_other_suggestions(name):
     assert run(new_search(name), 4) != run(new_search(name, seed=2), 4)
 
 
@@ -96,28 +109,38 @@ def test_optuna_knows_how_the_runs_ended():
     assert any(value > 1 for value in values[4:])
 
 
-@pytest.mark.parametrize(
-    "sampler",
-    [
-        optuna.samplers.TPESampler(seed=5, n_startup_trials=3),
-        optuna.samplers.RandomSampler(seed=5),
-        functools.partial(optuna.samplers.TPESampler, n_startup_trials=3),
-        optuna.samplers.RandomSampler,
-    ],
-)
-def test_a_sampler_of_the_user(sampler):
+OBJECTS = [
+    optuna.samplers.TPESampler(seed=5, n_startup_trials=3),
+    optuna.samplers.RandomSampler(seed=5),
+]
+CLASSES = [
+    functools.partial(optuna.samplers.TPESampler, n_startup_trials=3),
+    optuna.samplers.RandomSampler,
+]
+
+
+@pytest.mark.parametrize("sampler", OBJECTS + CLASSES)
+def test_a_restart_does_not_change_the_suggestions_of_a_sampler_of_the_user(sampler):
     undisturbed = run(new_search(sampler), 8)
     assert run(None, 8, restart=lambda: new_search(sampler)) == undisturbed
     assert len({str(setting) for setting in undisturbed}) == 8
-    seeds_matter = run(new_search(sampler, seed=2), 8) != undisturbed
-    assert seeds_matter == callable(sampler)
 
 
-def test_an_unknown_sampler_is_named():
-    for wrong in ("bohb", 3, None, dict):
-        with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, random") as caught:
-            new_search(wrong)
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("sampler", OBJECTS)
+def test_a_sampler_of_the_user_keeps_its_seed(sampler):
+    assert run(new_search(sampler, seed=2), 8) == run(new_search(sampler), 8)
+
+
+@pytest.mark.parametrize("sampler", CLASSES)
+def test_a_class_of_samplers_gets_the_seed_of_the_study(sampler):
+    assert run(new_search(sampler, seed=2), 8) != run(new_search(sampler), 8)
+
+
+@pytest.mark.parametrize("wrong", ["bohb", 3, None, dict])
+def test_an_unknown_sampler_is_named(wrong):
+    with pytest.raises(UserError, match=r"^no sampler .*tpe, gp, random") as caught:
+        new_search(wrong)
+    assert "\n" not in str(caught.value)
 
 
 LOSSES = st.lists(st.floats(0, 10), min_size=1, max_size=12)
@@ -158,24 +181,37 @@ def test_the_order_of_earlier_settings_does_not_matter(losses, shuffler):
     assert pruner.prunes(1, {1: losses[0]}, curves(shuffled)) == answer
 
 
-def test_asha_stops_the_worst_and_none_stops_no_run():
-    pruner = make_pruner(PRUNED)
-    earlier = curves([1.0, 2.0, 3.0, 4.0])
-    assert not pruner.prunes(1, {1: 0.5}, earlier), "the best"
-    assert pruner.prunes(1, {1: 5.0}, earlier), "the worst of many"
-    assert not pruner.prunes(1, {1: 5.0}, [])
-    none = make_pruner(dataclasses.replace(PRUNED, pruner="none"))
-    assert not none.prunes(1, {1: 5.0}, earlier)
+EARLIER = curves([1.0, 2.0, 3.0, 4.0])
+BEST = {1: 0.5}
+WORST = {1: 5.0}
 
 
-def test_an_object_with_the_method_is_a_pruner_and_others_are_refused_in_one_line():
-    class Mine:
-        def prunes(self, epoch, curve, earlier):
-            return epoch == 2
+@pytest.mark.parametrize(
+    ("pruner", "curve", "earlier", "stops"),
+    [
+        ("halving", BEST, EARLIER, False),
+        ("halving", WORST, EARLIER, True),
+        ("halving", WORST, [], False),
+        ("none", WORST, EARLIER, False),
+    ],
+)
+def test_a_pruner_stops_the_worst_of_many(pruner, curve, earlier, stops):
+    rule = make_pruner(dataclasses.replace(PRUNED, pruner=pruner))
+    assert rule.prunes(1, curve, earlier) == stops
 
+
+class Mine:
+    def prunes(self, epoch, curve, earlier):
+        return epoch == 2
+
+
+def test_an_object_with_the_method_is_a_pruner():
     mine = Mine()
     assert make_pruner(dataclasses.replace(PRUNED, pruner=mine)) is mine
-    for wrong in ("hyperband", 3, Asha, None):
-        with pytest.raises(UserError, match=r"^no pruner .*asha, halving, none") as caught:
-            make_pruner(dataclasses.replace(PRUNED, pruner=wrong))
-        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", ["hyperband", 3, Asha, None])
+def test_what_is_no_pruner_is_refused_in_one_line(wrong):
+    with pytest.raises(UserError, match=r"^no pruner .*asha, halving, none") as caught:
+        make_pruner(dataclasses.replace(PRUNED, pruner=wrong))
+    assert "\n" not in str(caught.value)

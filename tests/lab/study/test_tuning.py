@@ -31,10 +31,8 @@ def tuned(study):
 
 def tune_runs(path, study) -> list[list[list[dict]]]:
     """Return the records of the tune runs: points, settings in the order of the design."""
-    design = start_design(SPACE, DEFAULT, study.samples, study.seed)
     records = outcome(path)
-    configs = [read_json(path / run / CONFIG) for run in records]
-    configs = [config for config in configs if config["stage"] == "tune"]
+    configs = tune_configs(path)
     counts = collections.Counter(config["seed"] for config in configs)
     known = collections.defaultdict(dict)
     for config in configs:
@@ -44,21 +42,28 @@ def tune_runs(path, study) -> list[list[list[dict]]]:
     runs = []
     for point in study.points:
         if point.label in known:
-            runs.append([known[point.label][str(setting)] for setting in design])
+            runs.append([known[point.label][str(setting)] for setting in design_of(study)])
     return runs
 
 
-def losses(points, last: int) -> np.ndarray:
-    """Return the lowest loss of each run up to an epoch; infinity if it diverged."""
+def design_of(study):
+    return start_design(SPACE, DEFAULT, study.samples, study.seed)
 
-    def loss(records) -> float:
-        epochs = [record for record in records if record["event"] == "epoch"]
-        curve = [record["valid_token"] for record in epochs if record["epoch"] <= last]
-        if None in curve:
-            return math.inf
-        return min(curve)
 
-    return np.array([[loss(records) for records in settings] for settings in points])
+def tune_configs(path) -> list[dict]:
+    configs = [read_json(path / run / CONFIG) for run in outcome(path)]
+    return [config for config in configs if config["stage"] == "tune"]
+
+
+def lowest(records, last: int) -> float:
+    """Return the lowest loss of a run up to an epoch; infinity if it diverged."""
+    curve = []
+    for record in records:
+        if record["event"] == "epoch" and record["epoch"] <= last:
+            curve.append(record["valid_token"])
+    if None in curve:
+        return math.inf
+    return min(curve)
 
 
 @pytest.mark.parametrize("count", [5, 8])
@@ -69,28 +74,28 @@ def test_every_value_of_a_choice_is_tried_before_one_is_tried_again(
     choices = dataclasses.replace(tuned, search={"recipe.lr": Choice(rates)}, samples=count)
     assert fake_sweep(choices, slots=2)
     tried = collections.defaultdict(set)
-    for config in (read_json(tmp_path / run / CONFIG) for run in outcome(tmp_path)):
-        if config["stage"] == "tune":
-            tried[config["point"]["label"]].add(config["setting"]["recipe.lr"])
+    for config in tune_configs(tmp_path):
+        tried[config["point"]["label"]].add(config["setting"]["recipe.lr"])
     assert [*tried.values()] == [set(rates)] * 3
 
 
 def test_the_rung_keeps_what_a_point_favours_and_what_all_points_do(tuned, fake_sweep, tmp_path):
     assert fake_sweep(tuned, slots=3)
     points = tune_runs(tmp_path, tuned)
-    rung = rungs(tuned)[0]
-    design = start_design(SPACE, DEFAULT, tuned.samples, tuned.seed)
-    at_rung = losses(points, rung)
-    order = fit_responses(at_rung, coordinates(SPACE, design)).order
     assert len(points) == 3, "the fourth is the same function"
-    for settings, of_point, best in zip(points, at_rung, order, strict=True):
-        by_point = np.argsort(of_point)[:2].tolist()
-        by_all = best[: int(KEEP * len(design))].tolist()
-        favoured = {index for index in by_point + by_all if np.isfinite(of_point[index])}
-        for index, records in enumerate(settings):
+    rung = rungs(tuned)[0]
+    design = design_of(tuned)
+    at_rung = np.array([[lowest(run, rung) for run in runs] for runs in points])
+    order = fit_responses(at_rung, coordinates(SPACE, design)).order
+    kept_of_all = int(KEEP * len(design))
+    for runs, of_point, best in zip(points, at_rung, order, strict=True):
+        favoured = {*np.argsort(of_point)[:2], *best[:kept_of_all]}
+        favoured -= {*np.flatnonzero(np.isinf(of_point))}
+        for index, records in enumerate(runs):
             (end,) = (record for record in records if record["event"] == "end")
             assert (end["status"] == "finished") == (index in favoured)
-            assert end["status"] != "pruned" or end["epoch"] == rung
+            if end["status"] == "pruned":
+                assert end["epoch"] == rung
 
 
 class Listening(optuna.samplers.RandomSampler):
@@ -108,8 +113,9 @@ class Listening(optuna.samplers.RandomSampler):
 def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_sweep):
     Listening.known.clear()
     assert fake_sweep(dataclasses.replace(tuned, sampler=Listening(seed=0)), slots=3)
-    assert all(len(values) >= CELLS - 2 for values in Listening.known)
-    assert 0 < len(Listening.known) <= 3, "where no setting beyond the best one comes first"
+    counts = [len(values) for values in Listening.known]
+    assert min(counts) >= CELLS - 2
+    assert len(counts) <= 3, "where no setting beyond the best one comes first"
 
 
 class Low(optuna.samplers.RandomSampler):
@@ -119,47 +125,54 @@ class Low(optuna.samplers.RandomSampler):
         return param_distribution.low
 
 
-def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, monkeypatch):
-    """Also those whose settings the sampler suggested, far from the best ones."""
+@pytest.fixture
+def fits(monkeypatch):
+    """The losses and the other arguments of each fit of a sweep."""
     known = []
 
-    def fit(losses, settings, **given):
-        known.append((losses, given.get("early")))
-        assert given.get("elsewhere") is None
-        return fit_responses(losses, settings, **given)
+    def fit(losses, settings, **options):
+        known.append((losses, options))
+        return fit_responses(losses, settings, **options)
 
     monkeypatch.setattr("lmzoo.lab.study.tuning.fit_responses", fit)
+    return known
+
+
+def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, fits):
+    """Also those whose settings the sampler suggested, far from the best ones."""
     assert fake_sweep(dataclasses.replace(tuned, sampler=Low(seed=0)), slots=3)
-    losses, early = known[-1]
+    losses, options = fits[-1]
     stopped = np.isnan(losses[:, CELLS - 1])
     assert stopped.any(), "some suggestion was stopped early"
-    assert np.isfinite(early[stopped, CELLS - 1]).all()
+    assert np.isfinite(options["early"][stopped, CELLS - 1]).all()
 
 
-@pytest.mark.parametrize(
-    ("second", "shape"),
-    [
-        ({"recipe.batch": Choice((16, 32, 64))}, (WITH_CHOICES, 4)),
-        ({"recipe.clip": FloatRange(0.1, 10, log=True)}, (CELLS - 1, 2)),
-    ],
-)
-def test_with_two_fields_the_best_may_be_anywhere_in_the_space(
-    second, shape, tuned, fake_sweep, monkeypatch
-):
-    seen = []
+def test_with_one_field_the_best_is_among_the_settings(tuned, fake_sweep, fits):
+    assert fake_sweep(tuned, slots=3)
+    for _, options in fits:
+        assert options["elsewhere"] is None
 
-    def fit(losses, settings, **given):
-        seen.append(given.get("elsewhere"))
-        return fit_responses(losses, settings, **given)
 
-    monkeypatch.setattr("lmzoo.lab.study.tuning.fit_responses", fit)
-    assert fake_sweep(dataclasses.replace(tuned, search={**SPACE, **second}), slots=3)
-    last = seen[-1]
-    assert last.shape == shape
-    if "recipe.batch" in second:
-        options = last[:, 1:]
-        assert (options.sum(1) == 1).all()
-        assert {*options.argmax(1)} == {0, 1, 2}
+def elsewhere(fits):
+    """Return the other settings that the last fit knows."""
+    _, options = fits[-1]
+    return options["elsewhere"]
+
+
+def test_with_two_fields_the_best_may_be_anywhere_in_the_space(tuned, fake_sweep, fits):
+    second = {"recipe.clip": FloatRange(0.1, 10, log=True)}
+    assert fake_sweep(dataclasses.replace(tuned, search=SPACE | second), slots=3)
+    assert elsewhere(fits).shape == (CELLS - 1, 2)
+
+
+def test_with_a_choice_the_best_may_have_any_of_its_values(tuned, fake_sweep, fits):
+    second = {"recipe.batch": Choice((16, 32, 64))}
+    assert fake_sweep(dataclasses.replace(tuned, search=SPACE | second), slots=3)
+    found = elsewhere(fits)
+    values = found[:, 1:]
+    assert found.shape == (WITH_CHOICES, 4)
+    assert (values.sum(1) == 1).all()
+    assert {*values.argmax(1)} == {0, 1, 2}
 
 
 RANGES = st.one_of(
@@ -186,13 +199,20 @@ def is_inside(value, bounds):
 def test_settings_are_different_and_inside_and_the_default_is_first(space, samples, seed):
     default = {path: first(bounds) for path, bounds in space.items()}
     design = start_design(space, default, samples, seed)
+    assert design == start_design(space, default, samples, seed)
     assert design[0] == default
-    assert 1 <= len(design) <= max(1, min(samples, max(CELLS, samples // 4)) - 1)
+    most = min(samples, max(CELLS, samples // 4)) - 1
+    assert len(design) <= max(1, most)
     for index, setting in enumerate(design):
         assert setting not in design[:index]
-        assert all(is_inside(value, space[path]) for path, value in setting.items())
-    assert design == start_design(space, default, samples, seed)
-    x = coordinates(space, design)
+        for path, value in setting.items():
+            assert is_inside(value, space[path])
+
+
+@given(SPACES, st.integers(1, 60), st.integers(0, 5))
+def test_settings_are_in_the_order_of_their_distance_from_the_default(space, samples, seed):
+    default = {path: first(bounds) for path, bounds in space.items()}
+    x = coordinates(space, start_design(space, default, samples, seed))
     assert (np.abs(x) <= 1 + 1e-9).all()
     distance = ((x - x[0]) ** 2).sum(1)
     assert (np.diff(distance) >= -1e-9).all()
@@ -206,33 +226,44 @@ def test_fewer_samples_leave_out_the_last_settings(space, seed):
         assert start_design(space, default, samples, seed) == design[: max(1, samples - 1)]
 
 
-def test_one_range_is_divided_into_equal_cells_of_which_the_last_is_left_out():
-    space = {"lr": FloatRange(1e-4, 1e1, log=True)}
-    outside = start_design(space, {"lr": 50.0}, 5, 0)
-    assert outside == start_design(space, {"lr": "50"}, 5, 0)
-    rates = [setting["lr"] for setting in outside]
-    np.testing.assert_allclose(rates, 10.0 ** np.arange(-3.5, 0), rtol=1e-3)
-    replaced = start_design(space, {"lr": 0.02}, 5, 0)
-    assert sorted(setting["lr"] for setting in replaced)[2] == 0.02
+FIVE_DECADES = {"lr": FloatRange(1e-4, 1e1, log=True)}
 
 
-@given(st.permutations([0.001, 0.01, 0.1]), st.integers(0, 2))
-def test_a_setting_beyond_is_asked_for_at_the_first_and_last_tried(rates, which):
-    space = {"lr": FloatRange(1e-4, 1.0, log=True), "norm": Choice(("a", "b"))}
-    tried = [{"lr": rate, "norm": "a"} for rate in rates]
-    best = tried[which]
-    new = beyond(space, tried, best)
-    if best["lr"] == 0.01:
-        assert new is None
-        assert edges(space, tried, best) == []
-        return
-    assert edges(space, tried, best) == ["lr"]
-    bound = 1.0
-    if best["lr"] == 0.001:
-        bound = 1e-4
-    assert new == {"lr": bound, "norm": "a"}
-    assert beyond(space, [*tried, new], new) is None, "the range ends there"
-    assert edges(space, [*tried, new], new) == ["lr"], "and the mark says so"
+def rates_of(default):
+    design = start_design(FIVE_DECADES, {"lr": default}, 5, 0)
+    return [setting["lr"] for setting in design]
+
+
+@pytest.mark.parametrize("default", [50.0, "50"])
+def test_one_range_is_divided_into_equal_cells_of_which_the_last_is_left_out(default):
+    """The default is outside of the range."""
+    np.testing.assert_allclose(rates_of(default), 10.0 ** np.arange(-3.5, 0), rtol=1e-3)
+
+
+def test_the_default_stands_for_the_middle_of_its_cell():
+    assert sorted(rates_of(0.02))[2] == 0.02
+
+
+WITH_NORM = {"lr": FloatRange(1e-4, 1.0, log=True), "norm": Choice(("a", "b"))}
+orders = st.permutations([{"lr": rate, "norm": "a"} for rate in (0.001, 0.01, 0.1)])
+
+
+@given(orders)
+def test_nothing_is_beyond_a_setting_between_others(tried):
+    best = {"lr": 0.01, "norm": "a"}
+    assert beyond(WITH_NORM, tried, best) is None
+    assert edges(WITH_NORM, tried, best) == []
+
+
+@given(orders, st.sampled_from([(0.001, 1e-4), (0.1, 1.0)]))
+def test_a_setting_beyond_is_asked_for_at_the_first_and_last_tried(tried, rate_and_bound):
+    rate, bound = rate_and_bound
+    best = {"lr": rate, "norm": "a"}
+    new = {"lr": bound, "norm": "a"}
+    assert edges(WITH_NORM, tried, best) == ["lr"]
+    assert beyond(WITH_NORM, tried, best) == new
+    assert beyond(WITH_NORM, [*tried, new], new) is None, "the range ends there"
+    assert edges(WITH_NORM, [*tried, new], new) == ["lr"], "and the mark says so"
 
 
 def test_several_ranges_are_covered():
@@ -242,4 +273,5 @@ def test_several_ranges_are_covered():
         design = start_design(space, dict.fromkeys("abc", 5.0), 32, seed)
         x = coordinates(space, design)
         assert len(design) == 7
-        assert (np.minimum((x < 0).sum(0), (x > 0).sum(0)) >= 2).all()
+        assert ((x < 0).sum(0) >= 2).all()
+        assert ((x > 0).sum(0) >= 2).all()
