@@ -150,7 +150,7 @@ def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, fits)
 def test_with_one_field_the_best_is_among_the_settings(tuned, fake_sweep, fits):
     assert fake_sweep(tuned, slots=3)
     for _, options in fits:
-        assert options["elsewhere"] is None
+        assert options.get("elsewhere") is None
 
 
 def elsewhere(fits):
