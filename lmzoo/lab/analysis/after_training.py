@@ -11,9 +11,9 @@ earlier lines do not count.
 import json
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import AFTER_TRAINING_ENDS
@@ -24,101 +24,108 @@ from lmzoo.lab.analysis.stored import study_file
 from lmzoo.lab.statistics.intervals import mean_interval
 from lmzoo.lab.store.records import ABLATIONS, parse_json
 
-NOTHING, ZERO = "nothing", "zero"
-"""The cut that cuts nothing, and a way of `lmzoo/train/ablation.py`."""
+NOTHING = "nothing"
+"""The cut that cuts nothing."""
+ZERO = "zero"
+"""A way of `lmzoo/train/ablation.py`."""
+ENDS = ("mean", "low", "high")
 WAYS = {"zero": "zero", "mean": "mean", "other": "other sequence", "trained": "{steps} more steps"}
-SCHEMA = {
-    **dict.fromkeys(("run", "cut", "way", "why", "model"), pl.String),
-    **dict.fromkeys(("epoch", "steps"), pl.Int64),
-    "loss": pl.Float64,
-}
+SCHEMA = (
+    dict.fromkeys(("run", "cut", "way", "why", "model"), pl.String)
+    | dict.fromkeys(("epoch", "steps"), pl.Int64)
+    | {"loss": pl.Float64}
+)
 """A line; `loss` is null where `why` says that the way has no meaning. `model` is JSON."""
 
 
-def read_lines(folder: Path | str) -> pl.DataFrame:
+def read_lines(folder: Path | str) -> DataFrame:
     """Return the lines of the models in a folder, each once: the last one counts."""
     text = study_file(folder, ABLATIONS)
     rows = [parse_json(line) for line in text.splitlines()]
     known = [row for row in rows if isinstance(row, dict) and SCHEMA.keys() <= row.keys()]
-    lines = pl.DataFrame(known, SCHEMA)
-    latest = pl.col("epoch") == pl.col("epoch").last().over("run")
+    lines = DataFrame(known, SCHEMA)
+    # A run that was trained further since is measured again.
+    latest = pl.col("epoch") == pl.last("epoch").over("run")
     keys = ["run", "cut", "model", "way", "steps"]
     return lines.filter(latest).unique(keys, keep="last", maintain_order=True)
 
 
-def costs(lines: pl.DataFrame) -> pl.DataFrame:
+def costs(lines: DataFrame) -> DataFrame:
     """Return one row a cut and way: mean cost with its interval, number of seeds, reason."""
     is_whole = pl.col("cut") == NOTHING
     whole = pl.col("loss").filter(is_whole).first().over("run", "steps")
     paired = lines.with_columns(cost=pl.col("loss") - whole).filter(~is_whole)
     keys = ["cut", "model", "way", "steps"]
-    own = paired.group_by(keys, maintain_order=True).agg("cost", pl.col("why").first())
-    found = [mean_interval(row.drop_nulls().to_numpy()) for row in own["cost"]]
-    ends = {name: [float(getattr(x, name)) for x in found] for name in ("mean", "low", "high")}
-    seeds = pl.col("cost").list.drop_nulls().list.len()
-    return own.with_columns(
-        *(pl.Series(name, values).fill_nan(None) for name, values in ends.items()), seeds=seeds
-    ).drop("cost")
+    by_cut = paired.group_by(keys, maintain_order=True).agg("cost", pl.first("why"))
+    rows = []
+    for cost in by_cut["cost"]:
+        # A way that has no meaning for a cut has no loss.
+        known = cost.drop_nulls()
+        mean, low, high = map(float, mean_interval(known.to_numpy()))
+        rows.append((mean, low, high, len(known)))
+    schema = dict.fromkeys(ENDS, pl.Float64) | {"seeds": pl.UInt32}
+    ends = DataFrame(rows, schema, orient="row").fill_nan(None)
+    return by_cut.drop("cost").hstack(ends)
 
 
-def ablation_report(lines: pl.DataFrame, steps: int, heading: Collection[str]) -> Report:
+def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> Report:
     """Return the table of cuts, those that cost most after training first."""
     known = costs(lines.filter(pl.col("steps").is_in([0, steps])))
     frame = _wide(known)
-    names = [name.format(steps=steps) for name in WAYS.values()]
-    rows = [
-        [row["cut"], *(_cell(row, way) for way in WAYS), str(row["seeds"])]
-        for row in frame.iter_rows(named=True)
-    ]
-    table = TextTable("", ("cut", *names, "seeds"), rows, frozenset({"cut"}))
+    rows = []
+    for row in frame.iter_rows(named=True):
+        cells = [row["cut"]]
+        for way in WAYS:
+            cells.append(format_mean(row[way], row[f"{way}_low"], row[f"{way}_high"], "+.3f"))
+        cells.append(str(row["seeds"]))
+        rows.append(cells)
+    headings = ["cut"]
+    headings += [name.format(steps=steps) for name in WAYS.values()]
+    headings.append("seeds")
+    table = TextTable("", tuple(headings), rows, frozenset({"cut"}))
     missing = known.filter(pl.col("why") != "").group_by("why", maintain_order=True)
     reasons = missing.agg(pl.col("cut").unique(maintain_order=True), pl.col("way").unique())
-    legend = [
-        f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}"
-        for why, cuts, ways in reasons.iter_rows()
-    ]
+    legend = []
+    for why, cuts, ways in reasons.iter_rows():
+        legend.append(f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}")
     return Report(tuple(heading), (table,), tuple(legend), frame)
 
 
-def _wide(known: pl.DataFrame) -> pl.DataFrame:
-    frame = known.group_by("cut", "model", maintain_order=True).agg(pl.col("seeds").max())
+def _wide(known: DataFrame) -> DataFrame:
+    keys = ["cut", "model"]
+    frame = known.group_by(keys, maintain_order=True).agg(pl.max("seeds"))
     for way in WAYS:
-        names = {"mean": way, "low": f"{way}_low", "high": f"{way}_high"}
-        own = known.filter(pl.col("way") == way).select("cut", "model", *names).rename(names)
-        frame = frame.join(own, on=["cut", "model"], how="left", maintain_order="left")
+        of_way = known.filter(way=way).select(
+            "cut", "model", pl.col("mean").alias(way), pl.col("low", "high").name.prefix(f"{way}_")
+        )  # fmt: skip
+        frame = frame.join(of_way, on=keys, how="left", maintain_order="left")
     return frame.sort(ZERO, descending=True, nulls_last=True, maintain_order=True)
-
-
-def _cell(row: dict[str, Any], way: str) -> str:
-    return format_mean(row[way], row[f"{way}_low"], row[f"{way}_high"], "+.3f")
 
 
 class Ablation(ReportFrame):
     """The costs of cuts after training, one row a cut."""
 
 
-def add_after_training(frame: pl.DataFrame, folder: StudyFolder) -> pl.DataFrame:
+def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
     """Return a ranking with what each cut costs the trained models of the reference.
 
     A `UserError` says that they were not cut yet.
     """
     reference = folder.study.get("reference")
-    runs = chosen_runs(folder.study).filter(pl.col("point") == reference)["run"]
+    runs = chosen_runs(folder.study).filter(point=reference)["run"]
     lines = read_lines(folder.path).filter(pl.col("run").is_in(runs.implode()))
     if lines.is_empty():
         raise UserError(
             f"{folder.address}: no part of the reference's models was cut after training; "
             f"run lmzoo ablate {folder.address}"
         )
-    own = costs(lines.filter(pl.col("way").is_in([ZERO]))).rows(named=True)
-    by_model = {_key(row["model"]): row for row in own}
+    known = costs(lines.filter(way=ZERO))
+    by_model = dict(zip(map(_key, known["model"]), known.select(ENDS).rows(), strict=True))
     models = dict(folder.runs.select("point", "model").collect().iter_rows())
-    found = [by_model.get(_key(models.get(point)), {}) for point in frame["point"]]
-    names = ("after_training", *AFTER_TRAINING_ENDS)
-    return frame.with_columns(
-        pl.Series(name, [row.get(own) for row in found], pl.Float64)
-        for name, own in zip(names, ("mean", "low", "high"), strict=True)
-    )
+    found = [by_model.get(_key(models.get(point)), (None, None, None)) for point in frame["point"]]
+    names = ["after_training"]
+    names.extend(AFTER_TRAINING_ENDS)
+    return frame.with_columns(DataFrame(found, dict.fromkeys(names, pl.Float64), orient="row"))
 
 
 def has_ablations(folder: StudyFolder) -> bool:

@@ -19,13 +19,15 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.search_space import FloatRange, near_bound, range_text
-from lmzoo.lab.analysis.formatting import METRIC, join_labels
+from lmzoo.lab.analysis.formatting import METRIC, join_labels, labels_of
 from lmzoo.lab.analysis.load import StudyFolder, is_maximized, learning_curves
 from lmzoo.lab.analysis.ranking import LOSES, baseline_name
 from lmzoo.lab.analysis.render import store_address
@@ -58,9 +60,12 @@ class Caveat(NamedTuple):
     """Options of that sweep."""
 
 
-def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[Caveat]:
+def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
     """Return what makes the numbers of a study doubtful, the gravest first."""
-    found = [*_impossible(frame), *_training(folder, frame), *_data(folder), *_marks(folder, frame)]
+    found = list(_impossible(frame))
+    found += _training(folder, frame)
+    found += _data(folder)
+    found += _marks(folder, frame)
     with_runs = set(frame["point"])
     absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
     if absent:
@@ -68,13 +73,14 @@ def caveats(folder: StudyFolder, frame: pl.DataFrame) -> list[Caveat]:
     return sorted(found, key=lambda caveat: not caveat.is_grave)
 
 
-def _impossible(frame: pl.DataFrame) -> Iterator[Caveat]:
-    rows = frame.filter(pl.col("marks").list.contains("impossible")).to_dicts()
-    losses = ", ".join(f"{r['label']} {r['loss']:.3f} (entropy {r['floor']:.3f})" for r in rows)
+def _impossible(frame: DataFrame) -> Iterator[Caveat]:
+    losses = []
+    for row in frame.filter(pl.col("marks").list.contains("impossible")).to_dicts():
+        losses.append(f"{row['label']} {row['loss']:.3f} (entropy {row['floor']:.3f})")
     if losses:
         yield Caveat(
             "WARNING: below the entropy of the source, which no causal density is: "
-            f"{losses}; see `lmzoo audit`",
+            f"{', '.join(losses)}; see `lmzoo audit`",
             is_grave=True,
         )
 
@@ -89,50 +95,55 @@ def _data(folder: StudyFolder) -> Iterator[Caveat]:
         yield Caveat(f"WARNING: {len(folder.damaged) - DAMAGED} more files are damaged")
 
 
-def _training(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
+def _training(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
     """Yield that models are hardly trained, lose to counts, or still learn."""
     found = longer_training(folder)
     budget = folder.study["budget"]["epochs"]
-    more = {"aim": "to train longer", "options": {"--epochs": str(found.epochs)}}
-    if baseline := _hardly_trained(frame):
-        wanted = str(max(found.epochs, 4 * budget))
+    baseline = _hardly_trained(frame)
+    if baseline:
+        wanted = max(found.epochs, 4 * budget)
         text = f"No point is better than {baseline}: they are hardly trained; raise --epochs to "
-        more["options"] = {"--epochs": wanted}
-        yield Caveat(f"{text}about {wanted}.", is_grave=True, **more)
+        yield _train_longer(f"{text}about {wanted}.", wanted)
         return
+    epochs = found.epochs
     losing = _losing(frame)
     if losing and budget == 1:
         # A single epoch has no curve that says how many are enough.
-        more["options"] = {"--epochs": "4"}
-        yield Caveat(f"{losing} Raise --epochs.", is_grave=True, **more)
+        epochs = 4
+        yield _train_longer(f"{losing} Raise --epochs.", epochs)
     elif losing:
         yield Caveat(losing, is_grave=True)
     if found.epochs > budget:
-        yield Caveat(longer_words(folder, found, frame), is_grave=True, **more)
+        yield _train_longer(longer_words(folder, found, frame), epochs)
+
+
+def _train_longer(text: str, epochs: int) -> Caveat:
+    options = {"--epochs": str(epochs)}
+    return Caveat(text, is_grave=True, aim="to train longer", options=options)
 
 
 def longer_training(folder: StudyFolder) -> Longer:
     """Return what longer training would bring to the points that a study trains."""
     curves = learning_curves(folder)
-    trained = curves.filter(pl.col("epoch").n_unique().over("label") > 1)
+    trained = curves.filter(pl.n_unique("epoch").over("label") > 1)
     if trained.is_empty():
         return Longer(0.0, 0.0, folder.study["budget"]["epochs"])
-    wide = trained.sort("epoch").pivot("epoch", index="label", values="loss")
-    epochs = range(1, int(trained["epoch"].max()) + 1)  # type: ignore[arg-type]
-    missing = [pl.lit(None, pl.Float64).alias(str(e)) for e in epochs if str(e) not in wide.columns]
-    losses = wide.with_columns(missing).select(map(str, epochs)).to_numpy().astype(float)
+    last: Any = trained["epoch"].max()
+    names = trained["label"].unique(maintain_order=True).to_list()
+    losses = np.full((len(names), last), np.nan)
+    for label, epoch, loss in trained.select("label", "epoch", "loss").iter_rows():
+        losses[names.index(label), epoch - 1] = loss
     if is_maximized(folder.study):
         losses = -losses
-    labels = {point["id"]: point["label"] for point in folder.study["points"]}
-    names = wide["label"].to_list()
-    reference = labels.get(folder.study.get("reference"))
+    labels = labels_of(folder.study)
+    reference = labels.get(folder.study.get("reference", ""))
     row = None
     if reference in names:
         row = names.index(reference)
     return longer(losses, row, float(folder.study.get("margin", MARGIN)))
 
 
-def longer_words(folder: StudyFolder, found: Longer, frame: pl.DataFrame) -> str:
+def longer_words(folder: StudyFolder, found: Longer, frame: DataFrame) -> str:
     """Return what the curves of a study ask for."""
     verb = "fall"
     if is_maximized(folder.study):
@@ -148,37 +159,41 @@ def longer_words(folder: StudyFolder, found: Longer, frame: pl.DataFrame) -> str
     return f"{told}; raise --epochs to about {found.epochs}."
 
 
-def _losing(frame: pl.DataFrame) -> str:
+def _losing(frame: DataFrame) -> str:
     """Return which models lose to the baseline of counts; "" if none does."""
     compared = frame.drop_nulls("kn5")
     losing = compared.filter(kn5=LOSES)
     if losing.is_empty():
         return ""
     labels = losing["label"].to_list()
-    row = losing.row(0, named=True)
-    if len(labels) == 1:
-        who = f"{join_labels(labels)} loses"
-    elif len(labels) == compared.height:
-        who = "Both models lose" if len(labels) == 2 else f"All {len(labels)} models lose"
-    elif len(labels) <= MOST_NAMED:
-        who = f"{join_labels(labels)} lose"
+    count = len(labels)
+    named = join_labels(labels)
+    if count == 1:
+        who = f"{named} loses"
+    elif count == compared.height == 2:
+        who = "Both models lose"
+    elif count == compared.height:
+        who = f"All {count} models lose"
+    elif count <= MOST_NAMED:
+        who = f"{named} lose"
     else:
-        who = f"{len(labels)} of {compared.height} models lose"
+        who = f"{count} of {compared.height} models lose"
+    row = losing.row(0, named=True)
     loss = row["loss"] - row["kn5_difference"]
     return f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts."
 
 
-def _hardly_trained(frame: pl.DataFrame) -> str:
+def _hardly_trained(frame: DataFrame) -> str:
     """Return the worst model of counts and its loss if no model is better; else ""."""
     losses = frame.sort("loss").drop_nulls("loss")
     worst = losses.filter(COUNTS).tail(1)
     best = losses.filter(~COUNTS).head(1)
     if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
         return ""
-    return "{} ({:.3f})".format(*worst.select("label", "loss").row(0))
+    return f"{worst['label'].item()} ({worst['loss'].item():.3f})"
 
 
-def _marks(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
+def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
     """Yield a line for each mark that makes numbers doubtful, with the points that have it."""
     for mark, text in MARKS.items():
         marked = pl.col("marks").list.contains(mark)
@@ -200,12 +215,12 @@ def _marks(folder: StudyFolder, frame: pl.DataFrame) -> Iterator[Caveat]:
         yield Caveat(f"leaks: {_named(labels)}: not a language model's loss: {reason}")
 
 
-def _edges(study: Fields, marked: pl.DataFrame) -> Iterator[Caveat]:
+def _edges(study: Fields, marked: DataFrame) -> Iterator[Caveat]:
     """Yield which points chose an outermost value, and what to do: a bound has no value beyond."""
     spaces = {point["id"]: point.get("search") or study["search"] for point in study["points"]}
-    wider = dict[str, str]()
-    at_bound = list[tuple[str, str]]()
-    inside = list[tuple[str, str]]()
+    wider: dict[str, str] = {}
+    at_bound: list[tuple[str, str]] = []
+    inside: list[tuple[str, str]] = []
     for row in marked.to_dicts():
         setting = json.loads(row["setting"])
         for field in row["edge"]:
@@ -217,9 +232,13 @@ def _edges(study: Fields, marked: pl.DataFrame) -> Iterator[Caveat]:
                 inside.append((row["label"], field))
     aim = "to tune more"
     if at_bound:
-        options = {f"--search-space {field}": space for field, space in wider.items()}
-        ways = " ".join(f"--search-space {space}" for space in wider.values())
-        text = f"{_edge_words(at_bound)}, at a bound; search a wider range ({ways})"
+        options = {}
+        ways = []
+        for field, space in wider.items():
+            options[f"--search-space {field}"] = space
+            ways.append(f"--search-space {space}")
+        wide = " ".join(ways)
+        text = f"{_edge_words(at_bound)}, at a bound; search a wider range ({wide})"
         yield Caveat(text, aim=aim, options=options)
     if inside:
         samples = str(2 * study["budget"]["samples"])
@@ -231,7 +250,7 @@ def _edge_words(chosen: Sequence[tuple[str, str]]) -> str:
     """Return which points have an outermost value, from (point, field)."""
     labels = dict.fromkeys(label for label, _ in chosen)
     fields = dict.fromkeys(field for _, field in chosen)
-    where = f"{_named([*labels])}: {', '.join(fields)}"
+    where = f"{_named(list(labels))}: {', '.join(fields)}"
     return f"edge: {where}: the chosen value is the first or last one tried"
 
 
@@ -248,11 +267,11 @@ def _widened(ends: Fields, value: float) -> FieldsDict:
         beyond = high + span
         if is_log:
             beyond = WIDER * high
-        return {**ends, "high": type(high)(beyond)}
+        return dict(ends) | {"high": type(high)(beyond)}
     beyond = low - span
     if is_log or 0 < low < span:
         beyond = low / WIDER
-    return {**ends, "low": type(low)(beyond) or low}
+    return dict(ends) | {"low": type(low)(beyond) or low}
 
 
 def _named(labels: Sequence[str]) -> str:
@@ -262,21 +281,22 @@ def _named(labels: Sequence[str]) -> str:
     return f"{named} and {len(labels) - MOST_NAMED} more"
 
 
-def next_command(
-    folder: StudyFolder, frame: pl.DataFrame, found: Sequence[Caveat]
-) -> tuple[str, str]:
+def next_command(folder: StudyFolder, frame: DataFrame, found: Sequence[Caveat]) -> tuple[str, str]:
     """Return what to do next and its command: the sweep that answers most, or the page."""
     study = folder.study
     undecided = frame.filter(verdict=UNDECIDED)
-    first = next((caveat for caveat in found if caveat.aim), None)
-    if not (first or undecided.height) or not study.get("script") or "given" not in study:
+    answerable = [caveat for caveat in found if caveat.aim]
+    is_decided = not answerable and undecided.is_empty()
+    if is_decided or not study.get("script") or "given" not in study:
         name = folder.address.name
         address = shown_address(folder.address)
         if address != str(RUNS / name):
             name = address
         return "next", f"lmzoo report {shlex.quote(name)}"
-    command = [*study["script"], *study["given"]]
-    if first:
+    command = list(study["script"])
+    command += study["given"]
+    if answerable:
+        first = answerable[0]
         for name, value in (first.options or {}).items():
             command = _with_option(command, name, value)
         return first.aim, shlex.join(command)
@@ -301,7 +321,9 @@ def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
     The name of an option that can be repeated has its field, as "--search-space recipe.lr".
     """
     name, _, field = name.partition(" ")
-    rest = list[str]()
+    if field:
+        field += "="
+    rest = []
     words = iter(command)
     for word in words:
         option, equals, given = word.partition("=")
@@ -310,6 +332,7 @@ def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
             continue
         if not equals:
             given = next(words, "")
-        if not given.startswith(field + "=" * bool(field)):
+        if not given.startswith(field):
             rest += [name, given]
-    return [*rest, name, value]
+    rest += [name, value]
+    return rest

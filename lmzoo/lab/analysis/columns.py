@@ -15,14 +15,15 @@ the margin, is converted only.
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
 
 import polars as pl
+from polars import DataFrame
 
-from lmzoo.base.plain import Texts
+from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.formatting import (
     MISSING,
     SIZE_OF,
@@ -36,9 +37,7 @@ from lmzoo.lab.analysis.formatting import (
 from lmzoo.lab.analysis.render import TextTable
 from lmzoo.lab.analysis.verdict_lines import shown_verdict, verdict_text
 
-Row = Mapping[str, Any]
-"""A row of a frame."""
-Cell = Callable[[Row, str], str]
+Cell = Callable[[Fields, str], str]
 """Text of a row of a table, and its digits."""
 
 
@@ -62,15 +61,18 @@ class Column:
     """Names of the low and the high end of its interval, columns of the same unit."""
     legend: str = ""
     """What it means; `{names}` are filled by the table."""
-    value: pl.Expr | None = None
-    """The column, if it follows from others of a ranking."""
     place: int = 9
     """Order in text tables; columns of one place are in the order of the frame."""
     is_text: bool = False
     """Aligned left, and wrapped where space is short."""
     is_json: bool = False
 
-    def text(self, row: Row, digits: str) -> str:
+    @property
+    def names(self) -> Texts:
+        """Its name, and those of its ends."""
+        return self.name, *self.ends
+
+    def text(self, row: Fields, digits: str) -> str:
         if callable(self.cell):
             return self.cell(row, digits)
         form = self.cell.format(digits=digits)
@@ -83,15 +85,15 @@ class Column:
 
 def names() -> list[str]:
     """Return the names of the columns of a ranking, in order."""
-    own = dict[str, None]()
+    own = []
     for column in FRAMES[RANKING]:
-        own |= dict.fromkeys(_own_names(column))
-    return list(own)
+        own += column.names
+    return list(dict.fromkeys(own))
 
 
-def add_values(table: pl.DataFrame) -> pl.DataFrame:
+def add_values(table: DataFrame) -> DataFrame:
     """Add the columns that follow from others, and put all into the order of a ranking."""
-    values = (c.value.alias(c.name) for c in FRAMES[RANKING] if c.value is not None)
+    values = [value.alias(name) for name, value in VALUES.items()]
     return table.with_columns(values).select(names())
 
 
@@ -107,38 +109,47 @@ def shown_columns(table: str) -> list[Column]:
 
 
 def text_table(
-    title: str, rows: Sequence[Row], columns: Iterable[Column], digits: str = "3f"
+    title: str, rows: Sequence[Fields], columns: Iterable[Column], digits: str = "3f"
 ) -> TextTable:
     """Return a table of strings; columns without any content are left out."""
-    cells = {column: [column.text(row, digits) for row in rows] for column in columns}
-    kept = [column for column, own in cells.items() if not set(own) <= {MISSING, ""}]
-    return TextTable(
-        title,
-        tuple(column.heading for column in kept),
-        list(zip(*(cells[column] for column in kept), strict=True)),
-        frozenset(column.heading for column in kept if column.is_text),
-    )
+    header = []
+    cells = []
+    of_text = set()
+    for column in columns:
+        own = [column.text(row, digits) for row in rows]
+        if set(own) <= {MISSING, ""}:
+            continue
+        header.append(column.heading)
+        cells.append(own)
+        if column.is_text:
+            of_text.add(column.heading)
+    return TextTable(title, tuple(header), list(zip(*cells, strict=True)), frozenset(of_text))
 
 
 def legends(tables: Iterable[TextTable], columns: Iterable[Column], **words: str) -> Iterator[str]:
     """Yield "heading: legend" of the columns that the tables have."""
-    shown = {heading for table in tables for heading in table.header}
+    shown = set()
+    for table in tables:
+        shown.update(table.header)
     for column in columns:
         if column.legend and column.heading in shown:
             yield f"{column.heading}: {column.legend.format(**words)}"
 
 
-def in_unit(table: pl.DataFrame, unit: str) -> pl.DataFrame:
+def in_unit(table: DataFrame, unit: str) -> DataFrame:
     """Return a ranking in another unit; a `UserError` if it needs an unknown size."""
     table = table.with_columns(metric=pl.lit(unit))
     if unit not in SIZE_OF:
         return table
     require_size(table, unit)
-    own = [name for column in FRAMES[RANKING] if column.unit for name in _own_names(column)]
+    own = []
+    for column in FRAMES[RANKING]:
+        if column.unit:
+            own += column.names
     return table.with_columns(pl.col(own) * bits_per_nat(SIZE_OF[unit]))
 
 
-def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
+def maximized(table: DataFrame, frame: str) -> DataFrame:
     """Return the statistics of losses as those of a metric of which the highest is the best."""
     sources = {"sign": "sign"}
     for column in FRAMES[frame]:
@@ -148,19 +159,14 @@ def maximized(table: pl.DataFrame, frame: str) -> pl.DataFrame:
         if column.ends:
             low, high = column.ends
             sources |= {low: high, high: low}
-    turned = {
-        name: (-pl.col(source)).replace(-0.0, 0.0)
-        for name, source in sources.items()
-        if source in table.columns
-    }
-    return table.with_columns(higher_is_better=True, **turned)
+    turned = []
+    for name, source in sources.items():
+        if source in table.columns:
+            turned.append((-pl.col(source)).replace(-0.0, 0.0).alias(name))
+    return table.with_columns(turned, higher_is_better=True)
 
 
-def _own_names(column: Column) -> Texts:
-    return column.name, *column.ends
-
-
-def _rank(row: Row, _: str) -> str:
+def _rank(row: Fields, _: str) -> str:
     rank = row["rank"]
     low = row["rank_low"]
     high = row["rank_high"]
@@ -173,14 +179,14 @@ def _rank(row: Row, _: str) -> str:
     return f"{rank} ({low}–{high})"
 
 
-def _chances(row: Row, _: str) -> str:
-    own = [row[f"probability_{side}"] for side in ("worse", "within", "better")]
-    if row["reference"] or None in own:
+def _chances(row: Fields, _: str) -> str:
+    shares = [row[f"probability_{side}"] for side in ("worse", "within", "better")]
+    if row["reference"] or None in shares:
         return MISSING
-    return "/".join(f"{100 * share:.0f}" for share in own) + " %"
+    return "/".join(f"{100 * share:.0f}" for share in shares) + " %"
 
 
-def _diverged(row: Row, _: str) -> str:
+def _diverged(row: Fields, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
     share = f"{row['confirm_diverged']}/{row['confirm']}"
@@ -189,7 +195,13 @@ def _diverged(row: Row, _: str) -> str:
     return f"{share}, p {format_p(row['p_diverged'])}"
 
 
-def _difference(row: Row, digits: str) -> str:
+def _with_aliases(row: Fields, _: str) -> str:
+    if row["aliases"]:
+        return f"{row['label']} ≡"
+    return row["label"]
+
+
+def _difference(row: Fields, digits: str) -> str:
     if row.get("reference"):
         return "reference"
     low = row["difference_low"]
@@ -197,7 +209,7 @@ def _difference(row: Row, digits: str) -> str:
     return format_mean(row["difference"], low, high, form=f"+.{digits}")
 
 
-def _accuracy(row: Row, _: str) -> str:
+def _accuracy(row: Fields, _: str) -> str:
     """Return "mean (worst–best)" in percent; one number if all seeds agree to the digits shown."""
     if row["accuracy"] is None:
         return MISSING
@@ -208,31 +220,31 @@ def _accuracy(row: Row, _: str) -> str:
     return f"{mean} % ({low}–{high})"
 
 
-def _solved(row: Row, _: str) -> str:
+def _solved(row: Fields, _: str) -> str:
     if row["solved"] is None:
         return ""
     return f"{row['solved']}/{row['confirm'] - row['missing']}"
 
 
-def _perplexity(row: Row, _: str) -> str:
+def _perplexity(row: Fields, _: str) -> str:
     value = row["perplexity"]
     if value is not None and value < 1000:
         return format_number(value, ",.2f")
     return format_number(value, ",.0f")
 
 
-def _marks(row: Row, _: str) -> str:
+def _marks(row: Fields, _: str) -> str:
     missing = f"missing {row['missing']}/{row['confirm']}"
     return ", ".join(row["marks"]).replace("missing", missing)
 
 
-def _seeds(row: Row, _: str) -> str:
+def _seeds(row: Fields, _: str) -> str:
     if row["runs"] == row["confirm"]:
         return str(row["confirm"])
     return f"{row['runs']} of {row['confirm']}"
 
 
-def _setting(row: Row, _: str) -> str:
+def _setting(row: Fields, _: str) -> str:
     if not row["setting"]:
         return MISSING
     parts = []
@@ -240,21 +252,23 @@ def _setting(row: Row, _: str) -> str:
         parts.append(f"{name}={format_value(value)}")
         if name in row["edge"]:
             parts[-1] += " (edge)"
-    return ", ".join(parts) or MISSING
+    if not parts:
+        return MISSING
+    return ", ".join(parts)
 
 
-def _verdict(row: Row, _: str) -> str:
+def _verdict(row: Fields, _: str) -> str:
     return shown_verdict(row["verdict"], confirmed=row["confirmed"])
 
 
-def _with_seeds(row: Row, _: str) -> str:
+def _with_seeds(row: Fields, _: str) -> str:
     return verdict_text(row)
 
 
 def _judged(cell: Cell, otherwise: str = "") -> Cell:
     """Return a cell that only variants which are compared have."""
 
-    def text(row: Row, digits: str) -> str:
+    def text(row: Fields, digits: str) -> str:
         if row["against"]:
             return cell(row, digits)
         return otherwise
@@ -262,14 +276,14 @@ def _judged(cell: Cell, otherwise: str = "") -> Cell:
     return text
 
 
-def _p(row: Row, _: str) -> str:
+def _p(row: Fields, _: str) -> str:
     return format_p(row["p"])
 
 
 CELLS: dict[str, Cell] = {
     "rank": _rank,
     "label": lambda row, _: row["label"],
-    "label ≡": lambda row, _: row["label"] + " ≡" * bool(row["aliases"]),
+    "label ≡": _with_aliases,
     "difference": _difference,
     "p": _p,
     "verdict": _verdict,
@@ -298,19 +312,20 @@ AFTER_TRAINING_ENDS = ("after_training_low", "after_training_high")
 VALUES = {
     "perplexity": pl.when(HAS_PERPLEXITY).then(PERPLEXITY),
     "gap": pl.col("loss") - pl.col("floor"),
-    **dict.fromkeys(("after_training", *AFTER_TRAINING_ENDS), pl.lit(None, pl.Float64)),
+    "after_training": pl.lit(None, pl.Float64),
+    "after_training_low": pl.lit(None, pl.Float64),
+    "after_training_high": pl.lit(None, pl.Float64),
 }
 """Column -> its value, if it follows from others of a ranking."""
 
 
-def _read_columns() -> dict[str, tuple[Column, ...]]:
+def _read_columns() -> dict[str, list[Column]]:
     """Return frame -> its columns, from the lines of `columns.csv`."""
     text = files("lmzoo.lab.analysis").joinpath("columns.csv").read_text("utf-8")
-    lines = csv.reader(text.splitlines(), delimiter="|")
-    header, *rows = [[cell.strip() for cell in line] for line in lines]
-    frames: dict[str, list[Column]] = {}
-    for row in rows:
-        own = dict(zip(header, row, strict=True))
+    # The blanks align the file for its reader.
+    lines = re.sub(r" *(\||$) *", r"\1", text, flags=re.MULTILINE).splitlines()
+    frames = {}
+    for own in csv.DictReader(lines, delimiter="|"):
         column = Column(
             own["name"],
             own["unit"],
@@ -319,13 +334,12 @@ def _read_columns() -> dict[str, tuple[Column, ...]]:
             tables=tuple(own["tables"].split()),
             ends=tuple(own["ends"].split()),
             legend=own["legend"],
-            value=VALUES.get(own["name"]),
             place=int(own["place"] or 9),
             is_text="text" in own["kind"],
             is_json="json" in own["kind"],
         )
         frames.setdefault(own["frame"], []).append(column)
-    return {frame: tuple(columns) for frame, columns in frames.items()}
+    return frames
 
 
 RANKING = "ranking"

@@ -37,20 +37,22 @@ def copy_warnings(
     if copied.is_empty():
         return
     is_measured = pl.col("event").is_in(["test", "epoch"])
-    ours = events.filter(is_measured).select(*KEY, loss=LOSS)
-    theirs = copied.filter(is_measured).select(*KEY, loss=LOSS)
+    key = pl.col(KEY)
+    ours = events.filter(is_measured).select(key, here=LOSS)
+    theirs = copied.filter(is_measured).select(key, there=LOSS)
     both = ours.join(theirs, on=KEY, maintain_order="left")
-    difference = (pl.col("loss") - pl.col("loss_right")).abs()
-    scale = pl.min_horizontal(pl.col("loss").abs(), pl.col("loss_right").abs())
-    differ = both.filter(pl.col("loss") != pl.col("loss_right"), difference > CLOSE * scale)
+    here = pl.col("here")
+    there = pl.col("there")
+    scale = pl.min_horizontal(here.abs(), there.abs())
+    # The difference of two infinite losses is NaN, which polars holds greater than any number.
+    differ = both.filter(here != there, (here - there).abs() > CLOSE * scale)
     last = differ.group_by("run", maintain_order=True).last()
-    found = [
-        f"{names[run]}: {here:.6g} and {there:.6g}"
-        for run, here, there in last.select("run", "loss", "loss_right").iter_rows()
-    ]
+    found = []
+    for run, own, other in last.select("run", "here", "there").iter_rows():
+        found.append(f"{names[run]}: {own:.6g} and {other:.6g}")
     if found:
-        more = f"; and {len(found) - NAMED} more" * (len(found) > NAMED)
-        yield (
-            "in the store twice with other numbers, of which the last file counts: "
-            f"{'; '.join(found[:NAMED])}{more}"
-        )
+        shown = "; ".join(found[:NAMED])
+        more = len(found) - NAMED
+        if more > 0:
+            shown += f"; and {more} more"
+        yield f"in the store twice with other numbers, of which the last file counts: {shown}"

@@ -10,16 +10,17 @@ border between two seeds; the smallest p, times the number of borders, is said b
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import polars as pl
+from polars import DataFrame
 from scipy import special
 
 from lmzoo.base.environment import Values, apart, counted
-from lmzoo.lab.analysis.formatting import join_labels
+from lmzoo.base.plain import Fields, FieldsDict
+from lmzoo.lab.analysis.formatting import join_labels, labels_of
 from lmzoo.lab.analysis.seeds import by_seed
 from lmzoo.lab.statistics.draws import equal_lines
 from lmzoo.lab.statistics.intervals import Array
@@ -27,30 +28,19 @@ from lmzoo.lab.statistics.intervals import Array
 TINY = 1e-4
 
 
-def environment_warnings(
-    study: Mapping[str, Any], runs: pl.DataFrame, losses: pl.DataFrame
-) -> Iterator[str]:
+def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> Iterator[str]:
     """Yield what runs of different environments, and jumps, make doubtful.
 
     `losses` are those of the confirm runs: point, run, seed, loss.
     """
-    labels = {point["id"]: point["label"] for point in study["points"]}
-    own = runs.filter(pl.col("status").is_not_null() & pl.col("point").is_in([*labels]))
-    groups: dict[str, Counter[str]] = {}
-    every = of_points(own)
-    mixed = [name for name in union(every) if len(union(every)[name]) > 1]
-    for point, found in _counted(own):
-        words = ", ".join(f"{name} {found[name]}" for name in mixed if name in found)
-        groups.setdefault(words, Counter())[labels[point]] += 1
-    order = sorted(groups, key=lambda words: groups[words].total(), reverse=True)
-    for words in order[1:]:
-        where = join_labels([*groups[words]])
-        counts = f"{groups[words].total()} of {len(own)} runs"
-        yield f"{counts} were trained with {words}, others with {order[0]}: {where}"
+    labels = labels_of(study)
+    is_known = pl.col("status").is_not_null() & pl.col("point").is_in(list(labels))
+    yield from _mixed(runs.filter(is_known), labels)
     confirm = of_points(runs.join(losses, on="run", how="semi"))
     reference = study.get("reference", "")
     for point, name in apart(confirm, reference).items():
-        ours, theirs = (" or ".join(sorted(confirm[p][name])) for p in (point, reference))
+        ours = " or ".join(sorted(confirm[point][name]))
+        theirs = " or ".join(sorted(confirm[reference][name]))
         yield (
             f"not comparable: {labels[reference]} with {name} {theirs}, {labels[point]} with "
             f"{ours}; run the sweep with --again, which trains again what differs from now"
@@ -59,6 +49,7 @@ def environment_warnings(
     own = losses.unique("run", maintain_order=True).join(drawn, on="run")
     points = own["point"].unique().sort()
     yield from equal_lines([labels.get(p, p) for p in points], by_seed(own, points))
+    # A seed that some point lacks has no mean over all points.
     wide = by_seed(losses, losses["point"].unique())
     whole = np.isfinite(wide).all(0)
     border, p, size = jump(wide[:, whole].sum(0) / max(1, len(wide)))
@@ -69,36 +60,54 @@ def environment_warnings(
         )
 
 
-def commits_line(runs: pl.DataFrame) -> str:
+def _mixed(runs: DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
+    """Yield how many runs were trained in each environment but the most frequent one."""
+    values = union(of_points(runs))
+    mixed = [name for name, own in values.items() if len(own) > 1]
+    groups = defaultdict(Counter)
+    for point, found in _counted(runs):
+        words = ", ".join(f"{name} {found[name]}" for name in mixed if name in found)
+        groups[words][labels[point]] += 1
+    most_first = sorted(groups, key=lambda words: groups[words].total(), reverse=True)
+    for words in most_first[1:]:
+        counts = f"{groups[words].total()} of {len(runs)} runs"
+        where = join_labels(groups[words])
+        yield f"{counts} were trained with {words}, others with {most_first[0]}: {where}"
+
+
+def commits_line(runs: DataFrame) -> str:
     """Return of which commits runs are, if they are mixed or had changes; else ""."""
     found = commits_of(runs)
+    dirty = ""
+    if any("+" in name for name in found):
+        dirty = "; +: with changes that were not committed"
+    if len(found) == 1 and not dirty and "" not in found:
+        return ""
     commits = [f"{name or 'unknown'} ({count} runs)" for name, count in found.most_common()]
-    dirty = "; +: with changes that were not committed" * any("+" in name for name in found)
-    is_clean = len(found) == 1 and not dirty and "" not in found
-    return "" if is_clean else f"trained at {', '.join(commits)}{dirty}"
+    return f"trained at {', '.join(commits)}{dirty}"
 
 
-def commits_of(runs: pl.DataFrame) -> Counter[str]:
+def commits_of(runs: DataFrame) -> Counter[str]:
     """Return the number of runs of each commit; "" is an unknown one."""
-    found = Counter[str]()
+    found = Counter()
     for environment, count in begun_in(runs):
         found[environment.get("commit", "")] += count
     return found
 
 
-def begun_in(runs: pl.DataFrame) -> Iterator[tuple[dict[str, Any], int]]:
+def begun_in(runs: DataFrame) -> Iterator[tuple[FieldsDict, int]]:
     """Yield each environment in which runs began, and their number."""
     counts = runs.group_by("environment", maintain_order=True).len()
     for text, count in counts.iter_rows():
         yield json.loads(text)[0], count
 
 
-def of_points(runs: pl.DataFrame) -> dict[str, Values]:
+def of_points(runs: DataFrame) -> dict[str, Values]:
     """Return the values of each point's runs."""
-    found: dict[str, Values] = {}
+    found = defaultdict(dict)
     for point, values in _counted(runs):
         for name, value in values.items():
-            found.setdefault(point, {}).setdefault(name, set()).add(value)
+            found[point].setdefault(name, set()).add(value)
     return found
 
 
@@ -122,10 +131,13 @@ def jump(means: Array) -> tuple[int, float, float]:
     sums = centred.cumsum()[before - 1]
     size = -sums / after - sums / before
     # The sum of squares within both parts: that of all less that between them.
-    within = (centred**2).sum() - before * after / count * size**2
-    varies = (_range(means)[before - 1] > 0) & (_range(means[::-1])[after - 1] > 0)
-    variance = np.maximum(within, TINY**4 * (centred**2).sum()) / (count - 2)
+    squares = (centred**2).sum()
+    within = squares - before * after / count * size**2
+    variance = np.maximum(within, TINY**4 * squares) / (count - 2)
     scale = np.sqrt(variance * (1 / before + 1 / after))
+    varies_before = _range(means)[before - 1] > 0
+    varies_after = _range(means[::-1])[after - 1] > 0
+    varies = varies_before & varies_after
     t = np.abs(size) / np.where(varies, scale, np.inf)
     p = np.where(varies, 2 * (count - 3) * special.stdtr(count - 2, -t), 1.0)
     best = int(p.argmin())
@@ -139,11 +151,11 @@ def _range(values: Array) -> Array:
     return np.maximum.accumulate(values) - np.minimum.accumulate(values)
 
 
-def _counted(runs: pl.DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
+def _counted(runs: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield point and what counts of the environment of each run."""
-    known: dict[Any, dict[str, str]] = {}
+    known: dict[tuple[str | None, str], dict[str, str]] = {}
     for point, program, text in runs.select("point", "program", "environment").iter_rows():
-        if (program, text) not in known:
+        if (program, text) not in known:  # thousands of runs have one environment
             start, end = json.loads(text or "[{}, {}]")
-            known[program, text] = counted({**start, **end}, program=bool(program))
+            known[program, text] = counted(start | end, program=bool(program))
         yield point, known[program, text]

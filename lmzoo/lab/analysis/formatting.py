@@ -13,13 +13,15 @@ A training objective is no loss of the text and has no bits.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import floor, inf, log, log10
 from typing import Any
 
 import polars as pl
+from polars import DataFrame, LazyFrame
 
 from lmzoo.base.errors import UserError
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.store.labels import SCORE_KINDS
 
 MISSING = "—"
@@ -29,10 +31,21 @@ MOST_DECIMALS = 7
 
 def join_labels(labels: Iterable[str]) -> str:
     """Return labels in a line; those that have a comma are in quotes."""
-    return ", ".join(repr(label) if "," in label else label for label in labels)
+    return ", ".join(map(_quoted, labels))
 
 
-def table_title(row: Mapping[str, Any]) -> str:
+def _quoted(label: str) -> str:
+    if "," in label:
+        return repr(label)
+    return label
+
+
+def labels_of(study: Fields) -> FieldsDict:
+    """Return the id of each point of a study -> its label."""
+    return {point["id"]: point["label"] for point in study["points"]}
+
+
+def table_title(row: Fields) -> str:
     """Return the title of the table of a row: kind of score, corpus, sizes and entropy floor."""
     kind = SCORE_KINDS.get(row["score"], str(row["score"]))
     if row["vocab"] is None:
@@ -55,35 +68,39 @@ def format_mean(value: float | None, low: float | None, high: float | None, form
 
     An exact mean has no interval.
     """
-    if value is None:
-        return MISSING
-    if low is None or high is None:
-        return f"{format_number(value, form)} ±{MISSING}"
     shown = format_number(value, form)
+    if value is None:
+        return shown
+    if low is None or high is None:
+        return f"{shown} ±{MISSING}"
     if low == value == high:
         return shown
-    halves = [format_number(half, form.lstrip("+")) for half in (value - low, high - value)]
-    seems_to_hold_0 = low * high > 0 and shown.lstrip("+−") == halves[1]
-    if halves[0] == halves[1] and not seems_to_hold_0:
-        return f"{shown} ±{halves[1]}"
+    unsigned = form.lstrip("+")
+    below = format_number(value - low, unsigned)
+    above = format_number(high - value, unsigned)
+    # "0.3 ±0.3" would say that 0 is in the interval.
+    seems_to_hold_0 = low * high > 0 and shown.lstrip("+−") == above
+    if below == above and not seems_to_hold_0:
+        return f"{shown} ±{above}"
     return f"{shown} [{', '.join(format_ends(low, high, form))}]"
 
 
 def format_ends(low: float, high: float, form: str) -> list[str]:
     """Return the ends of an interval; one without 0 has no end that is rounded to 0."""
-    ends = [format_number(end, form) for end in (low, high)]
-    if low * high <= 0:
-        return ends
     nothing = format_number(0.0, form)
-    for place, end in enumerate((low, high)):
-        if ends[place] == nothing:
-            ends[place] = format_number(end, ".1g")
+    ends = []
+    for end in (low, high):
+        shown = format_number(end, form)
+        if shown == nothing and low * high > 0:
+            shown = format_number(end, ".1g")
+        ends.append(shown)
     return ends
 
 
-def positive_halves(table: pl.DataFrame, mean: str) -> list[float]:
+def positive_halves(table: DataFrame, mean: str) -> list[float]:
     """Return the upper halves of the intervals of a table, those that are not 0."""
-    halves = [*(table["high"] - table[mean]), *(table["difference_high"] - table["difference"])]
+    halves = (table["high"] - table[mean]).to_list()
+    halves += (table["difference_high"] - table["difference"]).to_list()
     return [half for half in halves if half is not None and 0 < half < inf]
 
 
@@ -137,8 +154,10 @@ UNITS = {
 """Unit -> what a table in this unit shows."""
 EFFECTS = {"bpc": "bits per character", "bpb": "bits per byte"}
 """Unit -> the words after a difference; "nats" for the others."""
-OBJECTIVE, METRIC = "objective", "metric"
-"""The kinds of score of a training objective, and of a metric of the user's programs."""
+OBJECTIVE = "objective"
+"""The kind of score of a training objective."""
+METRIC = "metric"
+"""The kind of score of a metric of the user's programs."""
 SIZES = ("characters", "bytes", "words")
 SIZE_OF = {"bpc": "characters_per_token", "bpb": "bytes_per_token"}
 SIZE_COLUMNS = (*SIZE_OF.values(), "words_per_token")
@@ -165,28 +184,26 @@ def effect_words(unit: str) -> str:
     return unit
 
 
-def text_sizes(runs: pl.LazyFrame, events: pl.LazyFrame) -> pl.DataFrame:
+def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
     """Return one row for each known corpus: its fingerprint and `SIZE_COLUMNS`.
 
     Words are null in records of earlier versions.
     """
     text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
-    tests = events.filter(pl.col("event") == "test").drop_nulls(["tokens", "characters", "bytes"])
-    recorded = tests.join(text, on="run").select("fingerprint", "tokens", *SIZES).collect()
-    ratios = {f"{name}_per_token": pl.col(name) / pl.col("tokens") for name in SIZES}
-    return recorded.unique("fingerprint", keep="first").select("fingerprint", **ratios)
+    tests = events.filter(event="test").drop_nulls(["tokens", "characters", "bytes"])
+    recorded = tests.join(text, on="run").select("fingerprint", "tokens", pl.col(SIZES)).collect()
+    ratios = (pl.col(SIZES) / pl.col("tokens")).name.suffix("_per_token")
+    return recorded.unique("fingerprint", keep="first").select("fingerprint", ratios)
 
 
-def add_sizes(table: pl.DataFrame, sizes: pl.DataFrame) -> pl.DataFrame:
+def add_sizes(table: DataFrame, sizes: DataFrame) -> DataFrame:
     """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
     is_text = pl.col("score") != OBJECTIVE
-    return (
-        table.join(sizes, on="fingerprint", how="left", maintain_order="left")
-        .with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
-        .with_columns(
-            bits_per_character=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
-            bits_per_byte=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
-        )
+    table = table.join(sizes, on="fingerprint", how="left", maintain_order="left")
+    table = table.with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
+    return table.with_columns(
+        bits_per_character=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
+        bits_per_byte=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
     )
 
 
@@ -195,19 +212,21 @@ def bits_per_nat(size: str) -> pl.Expr:
     return 1 / (log(2) * pl.col(size))
 
 
-def size_line(table: pl.DataFrame) -> str:
+def size_line(table: DataFrame) -> str:
     """Return what a nat per token is in bits, from a table with `SIZE_COLUMNS`; "" if unknown."""
     known = table.drop_nulls(SIZE_COLUMNS[:2])
     if known.is_empty():
         return ""
-    characters, size = (known.select(bits_per_nat(name)).item(0, 0) for name in SIZE_COLUMNS[:2])
+    of_character = known[SIZE_COLUMNS[0]].item(0)
+    characters = known.select(bits_per_nat(SIZE_COLUMNS[0])).item(0, 0)
+    size = known.select(bits_per_nat(SIZE_COLUMNS[1])).item(0, 0)
     return (
         f"one nat per token is {characters:.4f} bits per character and {size:.4f} bits per byte "
-        f"of the test text, which has {known[SIZE_COLUMNS[0]].item(0):.2f} characters per token"
+        f"of the test text, which has {of_character:.2f} characters per token"
     )
 
 
-def require_size(frame: pl.DataFrame, unit: str) -> None:
+def require_size(frame: DataFrame, unit: str) -> None:
     """Raise a `UserError` unless all rows with the loss of a text have its size."""
     if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
         raise UserError(

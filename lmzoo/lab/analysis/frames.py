@@ -10,6 +10,7 @@ import json
 from pathlib import Path
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.arguments import called
 from lmzoo.base.parts import is_complete
@@ -23,17 +24,17 @@ NAMES = {
     "train_token": "train", "valid_token": "valid", "token": "test", "sentence": "test_sentence",
 }  # fmt: skip
 """Column of events -> its name in these frames."""
-LOSSES = ("train", "valid", "valid_sentence", "test", "test_sentence")
-ACCURACIES = ("accuracy", "sequence_accuracy")
-FACTS = (
-    *("parameters", "state_size", "flops", "score", "leaks", "program", "model"),
-    *("corpus", "fingerprint", "vocab", "length", "floor_token", "floor_sentence", "ceiling"),
-)
+LOSSES = ["train", "valid", "valid_sentence", "test", "test_sentence"]
+ACCURACIES = ["accuracy", "sequence_accuracy"]
+FACTS = [
+    "parameters", "state_size", "flops", "score", "leaks", "program", "model", "corpus",
+    "fingerprint", "vocab", "length", "floor_token", "floor_sentence", "ceiling",
+]  # fmt: skip
 """Columns of `load_study`'s runs that are facts of the model or of its data."""
 
 
 @called
-def runs(study: Path | str | Named) -> pl.DataFrame:
+def runs(study: Path | str | Named) -> DataFrame:
     """Return all runs of a study, one row a run; a run that two points share has a row for each.
 
     Args:
@@ -68,7 +69,7 @@ def runs(study: Path | str | Named) -> pl.DataFrame:
 
 
 @called
-def curves(study: Path | str | Named) -> pl.DataFrame:
+def curves(study: Path | str | Named) -> DataFrame:
     """Return the epochs of all runs of a study, one row an epoch of a run.
 
     Args:
@@ -83,68 +84,70 @@ def curves(study: Path | str | Named) -> pl.DataFrame:
         UserError: There is no such study.
     """
     folder = load_study(find_study(study))
-    fields = _searched(folder)
-    own = run_frame(folder).select("run", "point", "label", "stage", "seed", "chosen", *fields)
-    epochs = (
-        _events(folder, "epoch")
-        .rename(NAMES)
-        .select(
-            *("run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second"),
-            **{name: f"valid_{name}" for name in ACCURACIES},
-        )
-    )
+    columns = ["run", "point", "label", "stage", "seed", "chosen"]
+    columns += _searched(folder)
+    own = run_frame(folder).select(columns)
+    epochs = _events(folder, "epoch").rename(NAMES).select(
+        "run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second",
+        accuracy="valid_accuracy", sequence_accuracy="valid_sequence_accuracy",
+    )  # fmt: skip
     named = own.join(epochs, on="run").sort("label", "stage", "seed", "run", "epoch")
     return named.select(pl.exclude("run"), "run")
 
 
-def run_frame(folder: StudyFolder) -> pl.DataFrame:
+def run_frame(folder: StudyFolder) -> DataFrame:
     """Return the frame of `runs` without `folder`, in the order of the study's points."""
     study = folder.study
     names = [(point["id"], point["label"]) for point in study["points"]]
-    points = pl.DataFrame(names, {"point": pl.String, "label": pl.String}, orient="row")
+    points = DataFrame(names, {"point": pl.String, "label": pl.String}, orient="row")
     points = points.with_row_index("place")
     points = points.with_columns(reference=pl.col("point") == study.get("reference", ""))
     chosen = chosen_runs(study)
     epochs = _events(folder, "epoch").rename(NAMES).group_by("run").agg(
-        pl.col("epoch").max().alias("epochs"), pl.col("seconds").sum(),
+        pl.max("epoch").alias("epochs"), pl.sum("seconds"),
         pl.col("train", "valid", "valid_sentence").sort_by("epoch").last(),
     )  # fmt: skip
     # The tests that a ranking compares: the last ones within the budget.
     tests = _events(folder, "test").filter(pl.col("epoch") <= study["budget"]["epochs"])
-    tests = tests.filter(pl.col("epoch") == pl.col("epoch").max()).rename(NAMES)
-    tests = tests.select("run", "test", "test_sentence", "best_epoch", *ACCURACIES)
-    own = folder.runs.collect()
-    of_points = pl.concat([own.select(chosen.columns), chosen]).unique(maintain_order=True)
-    own = of_points.join(own.drop("point"), on="run")
-    parsed = {text: json.loads(text) for text in own["setting"].unique()}
-    settings = [parsed[text] for text in own["setting"]]
-    fields = [
-        pl.Series(name, [setting.get(name) for setting in settings], strict=False)
-        for name in _searched(folder)
-    ]
-    return (
-        own.with_columns(fields)
-        .join(chosen.with_columns(chosen=True), on=["run", "point"], how="left")
-        .with_columns(pl.col("chosen").fill_null(value=False))
-        .join(points, on="point", how="left")
-        .join(epochs, on="run", how="left")
-        .join(tests, on="run", how="left")
-        .sort("place", pl.col("stage") == "confirm", "seed", "run", nulls_last=True)
-        .select(
-            *("point", "label", "reference", "stage", "seed", "chosen"),
-            *(field.name for field in fields),
-            *("status", "epochs", "best_epoch", *LOSSES, *ACCURACIES, "seconds", *FACTS, "run"),
-        )
-    )
+    tests = tests.filter(pl.col("epoch") == pl.max("epoch")).rename(NAMES)
+    tests = tests.select("run", "test", "test_sentence", "best_epoch", pl.col(ACCURACIES))
+    runs = folder.runs.collect()
+    # A run that confirms several points has a row for each.
+    of_points = pl.concat([runs.select(chosen.columns), chosen]).unique(maintain_order=True)
+    runs = of_points.join(runs.drop("point"), on="run")
+    runs = runs.join(chosen.with_columns(chosen=True), on=["run", "point"], how="left")
+    runs = runs.with_columns(pl.col("chosen").fill_null(value=False))
+    settings = list(map(json.loads, runs["setting"]))
+    fields = []
+    searched = _searched(folder)
+    for name in searched:
+        values = [setting.get(name) for setting in settings]
+        fields.append(pl.Series(name, values, strict=False))
+    runs = runs.with_columns(fields)
+    runs = runs.join(points, on="point", how="left")
+    for own in (epochs, tests):
+        runs = runs.join(own, on="run", how="left")
+    is_confirm = pl.col("stage") == "confirm"
+    runs = runs.sort("place", is_confirm, "seed", "run", nulls_last=True)
+    columns = ["point", "label", "reference", "stage", "seed", "chosen"]
+    columns += searched
+    columns += ["status", "epochs", "best_epoch"]
+    columns += LOSSES + ACCURACIES
+    columns.append("seconds")
+    columns += FACTS
+    columns.append("run")
+    return runs.select(columns)
 
 
 def _searched(folder: StudyFolder) -> list[str]:
-    texts = folder.runs.select("setting").unique().collect()["setting"]
-    return sorted({name for text in texts for name in json.loads(text)})
+    names = set()
+    for text in folder.runs.select("setting").unique().collect()["setting"]:
+        names.update(json.loads(text))
+    return sorted(names)
 
 
-def _events(folder: StudyFolder, event: str) -> pl.DataFrame:
-    return folder.events.filter(pl.col("event") == event).drop("event").collect()
+def _events(folder: StudyFolder, event: str) -> DataFrame:
+    return folder.events.filter(event=event).drop("event").collect()
 
 
 class Ranking(ReportFrame):

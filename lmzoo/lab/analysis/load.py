@@ -20,18 +20,20 @@ import itertools
 import json
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from polars import DataFrame, LazyFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.streams import said
 from lmzoo.lab.analysis.copies import copy_warnings, without_replaced
 from lmzoo.lab.analysis.environments import environment_warnings
+from lmzoo.lab.analysis.formatting import labels_of
 from lmzoo.lab.analysis.stored import StoredRuns, packed_study, stored_runs
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.intervals import mean_interval
@@ -65,8 +67,8 @@ class StudyFolder(NamedTuple):
 
     study: FieldsDict
     """The content of `study.json`, with the labels of points for people (`named_points`)."""
-    runs: pl.LazyFrame
-    events: pl.LazyFrame
+    runs: LazyFrame
+    events: LazyFrame
     damaged: Texts
     """What is left out: configs that are missing or damaged, lines that are not valid records."""
     path: Path
@@ -105,31 +107,28 @@ def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> S
         events = events.with_columns(turned)
         copied = copied.with_columns(turned)
     study = named_points(study, models, [path / files.USER_CODE])
-    labels = {point["id"]: point["label"] for point in study["points"]}
-    names = {
-        run: f"{labels.get(point, point)}, seed {seed}"
-        for run, point, seed in runs.select("run", "point", "seed").iter_rows()
-    }
-    warnings = [
-        *_version_warnings(study),
-        *environment_warnings(study, runs, _confirmed(study, runs, events)),
-        *copy_warnings(events, copied, names),
-    ]
+    labels = labels_of(study)
+    names = {}
+    for run, point, seed in runs.select("run", "point", "seed").iter_rows():
+        names[run] = f"{labels.get(point, point)}, seed {seed}"
+    warnings = list(_version_warnings(study))
+    warnings += environment_warnings(study, runs, _confirmed(study, runs, events))
+    warnings += copy_warnings(events, copied, names)
     study = _with_warnings(study, warnings)
     return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
 
 
 def _frames(
     study: FieldsDict, stored: StoredRuns, path: Path
-) -> tuple[pl.DataFrame, pl.DataFrame, list[str]]:
+) -> tuple[DataFrame, DataFrame, list[str]]:
     """Return runs, events and what is damaged; the files of `PART` runs are in memory at once."""
-    known = [pl.DataFrame(schema=RUN_SCHEMA)]
-    events = [pl.DataFrame(schema=EVENT_SCHEMA)]
-    damaged: list[str] = []
-    torn = Counter[str]()
+    known = [DataFrame(schema=RUN_SCHEMA)]
+    events = [DataFrame(schema=EVENT_SCHEMA)]
+    damaged = []
+    torn = Counter()
     for _ in range(0, stored.total, PART):
-        rows: list[FieldsDict] = []
-        texts: list[tuple[str, bytes]] = []
+        rows = []
+        texts = []
         for run, config, records in itertools.islice(stored.runs, PART):
             if isinstance(config, dict):
                 _check_schema(config, f"{path}/{run}/{files.CONFIG}")
@@ -140,7 +139,7 @@ def _frames(
             rows.append(_run_row(config))
             texts.append((run, records))
         own, lines = read_events(texts)
-        known.append(pl.DataFrame(rows, RUN_SCHEMA))
+        known.append(DataFrame(rows, RUN_SCHEMA))
         events.append(own)
         torn += lines
     damaged += stored.damage
@@ -151,13 +150,13 @@ def _frames(
     return runs, pl.concat(events), damaged
 
 
-def _with_ends(runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def _with_ends(runs: DataFrame, events: DataFrame) -> DataFrame:
     """Return runs with the status, the epoch and the environment of their last end."""
-    ends = events.filter(pl.col("event") == "end").group_by("run")
+    ends = events.filter(event="end").group_by("run")
     last = ends.agg(
         pl.col("status", "time").last(),
-        ended=pl.col("epoch").last(),
-        later=pl.col("environment").last(),
+        ended=pl.last("epoch"),
+        later=pl.last("environment"),
     )
     both = pl.format("[{}, {}]", "environment", pl.col("later").fill_null("{}"))
     joined = runs.join(last, on="run", how="left", maintain_order="left")
@@ -187,8 +186,8 @@ def is_maximized(study: Fields) -> bool:
 
 
 def _without_other_metrics(
-    runs: pl.DataFrame, events: pl.DataFrame, models: Iterable[Fields]
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    runs: DataFrame, events: DataFrame, models: Iterable[Fields]
+) -> tuple[DataFrame, DataFrame]:
     """Count runs that never reported the test metric as failed, if others of the study did."""
     names = {model["test_metric"] for model in models if "test_metric" in model}
     is_other = ~pl.col("metric").is_in(names).fill_null(value=True)
@@ -208,58 +207,65 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
     """
     if reference is None:
         return folder
-    point = find_point(folder.study["points"], reference)
-    study = {name: value for name, value in folder.study.items() if name != "given"}
-    if point["id"] == study.get("reference"):
+    point = find_point(folder.study["points"], reference)["id"]
+    if point == folder.study.get("reference"):
         return folder
-    study = _with_warnings({**study, "reference": point["id"]}, [OTHER_REFERENCE])
-    return folder._replace(study=study)
+    study = folder.study | {"reference": point}
+    study.pop("given", None)
+    return folder._replace(study=_with_warnings(study, [OTHER_REFERENCE]))
 
 
-def _superseded(study: Fields, runs: pl.DataFrame, events: pl.DataFrame) -> list[str]:
+def _superseded(study: Fields, runs: DataFrame, events: DataFrame) -> list[str]:
     """Return the runs that have read other files than those that confirm their point.
 
     The sweep has trained others in their place (`docs/how/files_of_a_run.md`).
     """
     noted = events.select("run", files.FILES).drop_nulls()
-    read = defaultdict[str, FieldsDict](dict)
+    read = defaultdict(dict)
     for run, text in noted.iter_rows():
         own = files.parse_json(text.encode())
         if isinstance(own, dict):
             read[run].update(own)
-    now = defaultdict[str, dict[str, list[Any]]](dict)
+    now = defaultdict(dict)
+    for point, run in _newest(study, runs, events):
+        for name, content in read[run].items():
+            now[point].setdefault(name, []).append(content)
+    found = []
+    for run, point in runs.select("run", "point").iter_rows():
+        for name, content in read[run].items():
+            if content not in now[point].get(name, [content]):
+                found.append(run)
+                break
+    return found
+
+
+def _newest(study: Fields, runs: DataFrame, events: DataFrame) -> list[tuple[str, str]]:
+    """Return the runs, (point, run), that have read the files of now."""
     newest = chosen_runs(study).rows()
     confirmed = {point for point, _ in newest}
     # Before a point has a chosen setting, its last run has read the files of now.
-    is_end = (pl.col("event") == "end") & pl.col("time").is_not_null()
-    ends = events.filter(is_end).sort("time").select("run")
-    last = dict(ends.join(runs, on="run", maintain_order="left").select("point", "run").iter_rows())
-    newest += [(point, run) for point, run in last.items() if point not in confirmed]
-    for point, run in newest:
-        for name, content in read[run].items():
-            now[point].setdefault(name, []).append(content)
-    found = list[str]()
-    for run, point in runs.select("run", "point").iter_rows():
-        current = now[point]
-        if any(content not in current.get(name, [content]) for name, content in read[run].items()):
-            found.append(run)
-    return found
+    ends = events.filter(event="end").drop_nulls("time").sort("time").select("run")
+    last = ends.join(runs, on="run", maintain_order="left").select("point", "run")
+    for point, run in last.group_by("point").last().iter_rows():
+        if point not in confirmed:
+            newest.append((point, run))
+    return newest
 
 
 def _with_warnings(study: FieldsDict, lines: Iterable[str]) -> FieldsDict:
     data = study.get("data") or {}
-    warnings = [*data.get("warnings", ()), *lines]
+    warnings = list(data.get("warnings", ()))
+    warnings += lines
     if not warnings:
         return study
-    return {**study, "data": {**data, "warnings": warnings}}
+    return study | {"data": data | {"warnings": warnings}}
 
 
-def _confirmed(study: Fields, runs: pl.DataFrame, events: pl.DataFrame) -> pl.DataFrame:
+def _confirmed(study: Fields, runs: DataFrame, events: DataFrame) -> DataFrame:
     """Return point, run, seed and test loss of the confirm runs."""
-    tests = (
-        events.filter(pl.col("event") == "test").group_by("run").agg(loss=pl.col("token").last())
-    )
-    seeds = runs.select("run", "seed").join(tests, on="run")
+    tests = events.filter(event="test").group_by("run")
+    losses = tests.agg(loss=pl.last("token"))
+    seeds = runs.select("run", "seed").join(losses, on="run")
     return chosen_runs(study).join(seeds, on="run")
 
 
@@ -291,14 +297,14 @@ def _checked(study: Any, path: Path) -> FieldsDict:
     return study
 
 
-def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
+def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[DataFrame, Counter[str]]:
     """Parse the record files of runs, (run, content).
 
     Returned are the events, the last of those with equal (run, event, epoch), and the numbers of
     damaged lines by run.
     """
     texts = list(texts)
-    damaged = Counter[str]()
+    damaged = Counter()
     try:
         frame = _parse_together(texts)
     except pl.exceptions.ComputeError:
@@ -306,10 +312,13 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[pl.DataFrame, Count
     return frame.drop_nulls(KEY).filter(pl.struct(*KEY).is_last_distinct()), damaged
 
 
-def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
+def _parse_together(texts: list[tuple[str, bytes]]) -> DataFrame:
     """Parse all lines in one pass; a polars ComputeError if one is damaged or is no record."""
-    # The last line of a run that was killed may have no end.
-    closed = [text.removesuffix(b"\n") + b"\n" * bool(text) for _, text in texts]
+    closed = []
+    for _, text in texts:
+        if text:  # the last line of a run that was killed may have no end
+            text = text.removesuffix(b"\n") + b"\n"
+        closed.append(text)
     lines = [text.count(b"\n") for text in closed]
     data = b"".join(closed)
     if not all(map(files.is_sealed, data.split(b"\n"))):
@@ -317,40 +326,40 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> pl.DataFrame:
     frame = pl.read_ndjson(data, schema=EVENT_SCHEMA)
     if len(frame) != sum(lines):
         raise pl.exceptions.ComputeError("not every line is a record")
-    runs = pl.Series([run for run, _ in texts], dtype=pl.String)
-    runs = runs.gather(np.repeat(np.arange(len(texts)), lines))
+    names = pl.Series([run for run, _ in texts], dtype=pl.String)
+    runs = names.gather(np.repeat(np.arange(len(texts)), lines))
     if (frame["run"] != runs).any():  # null in old files
         raise pl.exceptions.ComputeError("a line is of another run")
     return frame.with_columns(run=runs)
 
 
-def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[pl.DataFrame, Counter[str]]:
+def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[DataFrame, Counter[str]]:
     """Parse line by line; return the events and the numbers of damaged lines by run."""
     rows = []
-    damaged = Counter[str]()
+    damaged = Counter()
     for run, text in texts:
         for record in files.parse_lines(text, run):
             if record is None:
                 damaged[run] += 1
-            else:
-                for name in {files.ENVIRONMENT, files.FILES} & record.keys():
-                    record[name] = json.dumps(record[name])  # a text, as `read_ndjson` has
-                rows.append({**record, "run": run})
-    return pl.DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
+                continue
+            for name in {files.ENVIRONMENT, files.FILES} & record.keys():
+                record[name] = json.dumps(record[name])  # a text, as `read_ndjson` has
+            rows.append(record | {"run": run})
+    return DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
 def _run_row(config: Fields) -> FieldsDict:
+    row = {name: config.get(name) for name in RUN_SCHEMA}
+    for name in ("model", "corpus", "setting"):
+        row[name] = _text(config[name])
+    row["recipe"] = _text(config.get("recipe") or {})
+    row["environment"] = _text(config.get(files.ENVIRONMENT) or {})
+    row["point"] = config["point"]["id"]
     floor = config["floor"] or {}
-    return {
-        **{name: config.get(name) for name in RUN_SCHEMA},
-        **{name: _text(config[name]) for name in ("model", "corpus", "setting")},
-        "recipe": _text(config.get("recipe") or {}),
-        "environment": _text(config.get(files.ENVIRONMENT) or {}),
-        "point": config["point"]["id"],
-        "floor_token": floor.get("token"),
-        "floor_sentence": floor.get("sentence"),
-        "program": config.get(files.PROGRAM),
-    }
+    row["floor_token"] = floor.get("token")
+    row["floor_sentence"] = floor.get("sentence")
+    row["program"] = config.get(files.PROGRAM)
+    return row
 
 
 def _text(value: Any) -> str:
@@ -367,19 +376,16 @@ def _check_schema(content: Fields, path: str | Path) -> None:
         )
 
 
-def chosen_runs(study: Fields) -> pl.DataFrame:
+def chosen_runs(study: Fields) -> DataFrame:
     """Return one row (point, run) for each confirm run of a chosen setting."""
     chosen = study.get("chosen", {})
     pairs = [(point, run) for point, own in chosen.items() for run in own["runs"]]
-    return pl.DataFrame(pairs, {"point": pl.String, "run": pl.String}, orient="row")
+    return DataFrame(pairs, {"point": pl.String, "run": pl.String}, orient="row")
 
 
 def confirm_runs(
-    runs: pl.LazyFrame,
-    events: pl.LazyFrame,
-    study: Fields,
-    metric: str,
-) -> tuple[pl.DataFrame, int]:
+    runs: LazyFrame, events: LazyFrame, study: Fields, metric: str
+) -> tuple[DataFrame, int]:
     """Return the confirm runs, a row (point, facts of the run, loss) each, and the losses' epoch.
 
     The loss is the test loss at the study's budget, or, while no run has been tested there, at the
@@ -392,10 +398,10 @@ def confirm_runs(
             f"study {study['name']!r} has no confirmed point yet; "
             "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
         )
-    tests = events.filter(pl.col("event") == "test").join(chosen.lazy(), on="run", how="semi")
+    tests = events.filter(event="test").join(chosen.lazy(), on="run", how="semi")
     losses = tests.select("run", "epoch", loss=metric).drop_nulls().collect()
     epoch = _test_epoch(study, losses)
-    of_epoch = losses.lazy().filter(pl.col("epoch") == epoch).unique("run").drop("epoch")
+    of_epoch = losses.lazy().filter(epoch=epoch).unique("run").drop("epoch")
     known = runs.drop("point").with_columns(status=status_at(epoch))
     known = known.join(of_epoch, on="run", how="left")
     loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
@@ -403,7 +409,7 @@ def confirm_runs(
     return confirm.with_columns(loss=loss).collect(), epoch
 
 
-def _test_epoch(study: Fields, tests: pl.DataFrame) -> int:
+def _test_epoch(study: Fields, tests: DataFrame) -> int:
     if tests.is_empty():
         raise UserError(
             f"study {study['name']!r} has no test results yet; run its sweep again until the "
@@ -421,41 +427,41 @@ def _test_epoch(study: Fields, tests: pl.DataFrame) -> int:
     return max(reached)
 
 
-def learning_curves(folder: StudyFolder, metric: str = "token") -> pl.DataFrame:
+def learning_curves(folder: StudyFolder, metric: str = "token") -> DataFrame:
     """Return label, epoch, loss, low, high, runs; low and high are null for a single run.
 
     A run that confirms several points (they are the same function) belongs to the point for which
     it was made.
     """
     labels = [(point["id"], point["label"]) for point in folder.study["points"]]
-    named = pl.LazyFrame(labels, {"point": pl.String, "label": pl.String}, orient="row")
+    named = LazyFrame(labels, {"point": pl.String, "label": pl.String}, orient="row")
     confirm = chosen_runs(folder.study).lazy().select("run").unique()
     runs = folder.runs.join(confirm, on="run", how="semi").join(named, on="point")
-    events = folder.events.filter(pl.col("event") == "epoch").join(runs, on="run")
+    events = folder.events.filter(event="epoch").join(runs, on="run")
     losses = events.select("label", "epoch", loss=f"valid_{metric}", order="run").drop_nulls("loss")
     losses = losses.sort("label", "order", "epoch").collect()
     rows = []
     for (label, epoch), part in losses.group_by("label", "epoch", maintain_order=True):
-        interval = mean_interval(part["loss"].to_numpy())
-        low, high = (None if np.isnan(x) else float(x) for x in (interval.low, interval.high))
-        rows.append((label, epoch, float(interval.mean), low, high, part.height))
+        mean, low, high = map(float, mean_interval(part["loss"].to_numpy()))
+        rows.append((label, epoch, mean, low, high, part.height))
     schema = {
         "label": pl.String, "epoch": pl.Int64, "loss": pl.Float64,
         "low": pl.Float64, "high": pl.Float64, "runs": pl.Int64,
     }  # fmt: skip
-    return pl.DataFrame(rows, schema, orient="row").sort("label", "epoch")
+    curves = DataFrame(rows, schema, orient="row").sort("label", "epoch")
+    return curves.with_columns(pl.col("low", "high").fill_nan(None))
 
 
-Range = Mapping[str, Any]
-"""`low`, `high` and `log`, or `values`, as in `study.json`."""
+def distinct_ranges(study: Fields) -> dict[str, list[Fields]]:
+    """Return field -> the different ranges in which points search it.
 
-
-def distinct_ranges(study: Fields) -> dict[str, list[Range]]:
-    """Return field -> the different ranges in which points search it."""
-    own = [point["search"] for point in study["points"] if "search" in point]
-    ranges: dict[str, list[Range]] = {}
-    for search in own or [study["search"]]:
-        for name, search_range in search.items():
-            if search_range not in ranges.setdefault(name, []):
-                ranges[name].append(search_range)
+    A range has `low`, `high` and `log`, or `values`, as in `study.json`.
+    """
+    searches = [point["search"] for point in study["points"] if "search" in point]
+    ranges = {}
+    for search in searches or [study["search"]]:
+        for name, searched in search.items():
+            known = ranges.setdefault(name, [])
+            if searched not in known:
+                known.append(searched)
     return ranges

@@ -39,10 +39,12 @@ together are right with 95 %. Count models are not compared.
 """
 
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars import DataFrame, LazyFrame, Series
 
 from lmzoo.base.environment import apart
 from lmzoo.base.plain import Fields, FieldsDict
@@ -64,12 +66,8 @@ SCORE_ORDER = ("exact", "bound", "reconstruction", "conditional")
 
 
 def rank_points(
-    runs: pl.LazyFrame,
-    events: pl.LazyFrame,
-    study: Fields,
-    *,
-    metric: str = "token",
-) -> pl.DataFrame:
+    runs: LazyFrame, events: LazyFrame, study: Fields, *, metric: str = "token"
+) -> DataFrame:
     """Rank a study's points by the losses of `confirm_runs`; columns: `RANKING` of `columns.py`.
 
     A `UserError` says that no point has a loss.
@@ -80,26 +78,26 @@ def rank_points(
     table = _point_facts(study, runs, confirm)
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
     table = table.join(_point_accuracies(confirm), on="point", how="left")
-    others = [*apart(of_points(confirm), study.get("reference", ""))]
-    table = table.with_columns(apart=pl.col("point").is_in(others))
+    of_others = list(apart(of_points(confirm), study.get("reference", "")))
+    table = table.with_columns(apart=pl.col("point").is_in(of_others))
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
-    compared = pl.concat(add_statistics(part, with_lost(confirm), study) for part in parts)
+    table = pl.concat(add_statistics(part, with_lost(confirm), study) for part in parts)
     sizes = text_sizes(runs, events)
     if metric != "token":  # the bits are those of all tokens of the test split
         sizes = sizes.clear()
-    compared = add_sizes(compared, sizes)
-    tests = events.filter(pl.col("event") == "test").join(runs, on="run")
-    counts = tests.group_by("fingerprint").agg(pl.col("sequences").max()).collect()
-    compared = compared.join(counts, on="fingerprint", how="left", maintain_order="left")
+    table = add_sizes(table, sizes)
+    tests = events.filter(event="test").join(runs, on="run")
+    counts = tests.group_by("fingerprint").agg(pl.max("sequences")).collect()
+    table = table.join(counts, on="fingerprint", how="left", maintain_order="left")
     # A program that reports no test metric is compared by the metric that chose its setting.
     chose = pl.col("metric") == study.get("asked", {}).get("metric", "")
     own_split = "test"
     if len(tests.filter(chose).collect()):
         own_split = "validation"
-    return _add_derived_columns(compared, study, metric, own_split, epoch)
+    return _add_derived_columns(table, study, metric, own_split, epoch)
 
 
-def with_lost(confirm: pl.DataFrame) -> pl.DataFrame:
+def with_lost(confirm: DataFrame) -> DataFrame:
     """Return runs with an infinite loss where one diverged or has not solved its task."""
     if "solved" in confirm.columns:
         is_lost = pl.col("solved").eq(other=False).fill_null(value=False)
@@ -109,7 +107,7 @@ def with_lost(confirm: pl.DataFrame) -> pl.DataFrame:
     return confirm.drop_nulls("seed")
 
 
-def _point_facts(study: Fields, runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl.DataFrame:
+def _point_facts(study: Fields, runs: LazyFrame, confirm: DataFrame) -> DataFrame:
     facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
     facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
     own = runs.collect()
@@ -117,7 +115,7 @@ def _point_facts(study: Fields, runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl
     # Runs of an older version do not know all facts, and a join has no order.
     known = known.group_by("point").agg(pl.all().drop_nulls().first())
     names = [architecture(json.loads(text)) for text in known["model"]]
-    known = known.with_columns(architecture=pl.Series(names, dtype=pl.String))
+    known = known.with_columns(architecture=Series(names, dtype=pl.String))
     status = pl.col("status")
     counts = own.group_by("point").agg(
         tune=(pl.col("stage") == "tune").sum(),
@@ -130,48 +128,75 @@ def _point_facts(study: Fields, runs: pl.LazyFrame, confirm: pl.DataFrame) -> pl
         runs=pl.col("loss").is_finite().sum(),
         confirm_diverged=(status == "diverged").sum(),
     )
-    return (
-        _study_points(study)
-        .join(known, on="point", maintain_order="left")
-        .join(counts, on="point", how="left", maintain_order="left")
-        .join(confirm_counts, on="point", how="left", maintain_order="left")
-        .with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
-        .with_columns(missing=pl.col("confirm") - pl.col("runs") - pl.col("confirm_diverged"))
-    )
+    table = _study_points(study).join(known, on="point", maintain_order="left")
+    for counted in (counts, confirm_counts):
+        table = table.join(counted, on="point", how="left", maintain_order="left")
+    # A count is unsigned, and its differences would be, too.
+    table = table.with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
+    missing = pl.col("confirm") - pl.col("runs") - pl.col("confirm_diverged")
+    return table.with_columns(missing=missing)
 
 
-def _training_seconds(confirm: pl.DataFrame, events: pl.LazyFrame) -> pl.DataFrame:
-    epochs = events.filter(pl.col("event") == "epoch").group_by("run").agg(pl.col("seconds").sum())
+def _training_seconds(confirm: DataFrame, events: LazyFrame) -> DataFrame:
+    epochs = events.filter(event="epoch").group_by("run").agg(pl.sum("seconds"))
     # A run that diverged early was cheap, and has no loss to compare its time with.
     counted = confirm.filter(pl.col("loss").is_finite())
     runs = counted.lazy().select("point", "run").join(epochs, on="run")
     # Rounded, because sums of parts have no order.
-    return runs.group_by("point").agg(pl.col("seconds").mean().round(6)).collect()
+    return runs.group_by("point").agg(pl.mean("seconds").round(6)).collect()
 
 
-def _study_points(study: Fields) -> pl.DataFrame:
-    chosen = study["chosen"]
+def _study_points(study: Fields) -> DataFrame:
+    texts = pl.List(pl.String)
+    schema = {
+        "point": pl.String, "label": pl.String, "aliases": texts,
+        "setting": pl.String, "edge": texts, "equations": texts,
+    }  # fmt: skip
     rows = []
     for point in study["points"]:
-        row = {"point": point["id"], "label": point["label"]}
-        row |= {name: point.get(name, []) for name in ("aliases", "equations")}
-        own = chosen.get(point["id"])
-        if own is not None:
-            row |= {"setting": json.dumps(own["setting"]), "edge": own.get("edge", [])}
-        rows.append({"setting": None, "edge": [], **row})
-    texts = pl.List(pl.String)
-    schema = {"point": pl.String, "label": pl.String, "aliases": texts}
-    return pl.DataFrame(rows, {**schema, "setting": pl.String, "edge": texts, "equations": texts})
+        chosen = study["chosen"].get(point["id"], {})
+        setting = None
+        if chosen:
+            setting = json.dumps(chosen["setting"])
+        rows.append({
+            "point": point["id"], "label": point["label"], "aliases": point.get("aliases", []),
+            "setting": setting, "edge": chosen.get("edge", []),
+            "equations": point.get("equations", []),
+        })  # fmt: skip
+    return DataFrame(rows, schema)
 
 
 def _add_derived_columns(
-    table: pl.DataFrame, study: Fields, metric: str, own_split: str, epoch: int
-) -> pl.DataFrame:
+    table: DataFrame, study: Fields, metric: str, own_split: str, epoch: int
+) -> DataFrame:
     """Add the columns that follow from others, and sort the rows.
 
     `own_split` has the metrics of programs; the losses of rows of the zoo are of the test split.
     """
-    marks = {
+    is_metric = pl.col("score") == METRIC
+    asked = study.get("asked", {})
+    unit = asked.get("unit")
+    if not unit:
+        unit = asked.get("metric", "")
+    table = table.with_columns(
+        floor=pl.col(f"floor_{metric}"),
+        marks=_marks(metric),
+        metric=pl.when(is_metric).then(pl.lit(unit)).otherwise(pl.lit(metric)),
+        split=pl.when(is_metric).then(pl.lit(own_split)).otherwise(pl.lit("test")),
+        epoch=pl.lit(epoch),
+    )
+    order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
+    kind = pl.col("score").replace_strict(order, default=len(order))
+    table = table.sort(kind, "fingerprint", "rank", nulls_last=True, maintain_order=True)
+    return add_values(table)
+
+
+def _marks(metric: str) -> pl.Expr:
+    """Return the names of the conditions that hold for a row."""
+    facts = pl.struct(
+        "vocab", "sequences", loss=pl.coalesce("high", "loss"), floor=f"floor_{metric}"
+    )  # fmt: skip
+    conditions = {
         "edge": pl.col("edge").list.len() > 0,
         "leaks": pl.col("leaks") != "",
         "missing": pl.col("missing") > 0,
@@ -180,71 +205,52 @@ def _add_derived_columns(
         "apart": pl.col("apart"),
         "noisy": pl.col("noisy"),
         "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
-        "impossible": pl.struct(
-            "vocab", "sequences", loss=pl.coalesce("high", "loss"), floor=f"floor_{metric}"
-        ).map_elements(lambda row: is_impossible(**row), pl.Boolean),
+        "impossible": facts.map_elements(lambda row: is_impossible(**row), pl.Boolean),
         "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
     }
-    order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
-    is_metric = pl.col("score") == METRIC
-    asked = study.get("asked", {})
-    unit = asked.get("unit")
-    if not unit:
-        unit = asked.get("metric", "")
-    table = table.with_columns(
-        floor=pl.col(f"floor_{metric}"),
-        marks=pl.concat_list(
-            pl.when(condition).then(pl.lit(mark)) for mark, condition in marks.items()
-        ).list.drop_nulls(),
-        metric=pl.when(is_metric).then(pl.lit(unit)).otherwise(pl.lit(metric)),
-        split=pl.when(is_metric).then(pl.lit(own_split)).otherwise(pl.lit("test")),
-        epoch=pl.lit(epoch),
-    ).sort(
-        pl.col("score").replace_strict(order, default=len(order)),
-        pl.col("fingerprint", "rank"),
-        nulls_last=True,
-        maintain_order=True,
-    )
-    return add_values(table)
+    marks = []
+    for mark, condition in conditions.items():
+        marks.append(pl.when(condition).then(pl.lit(mark)))
+    return pl.concat_list(marks).list.drop_nulls()
 
 
-def _with_accuracies(
-    confirm: pl.DataFrame, events: pl.LazyFrame, study: Fields, epoch: int
-) -> pl.DataFrame:
+def _with_accuracies(confirm: DataFrame, events: LazyFrame, study: Fields, epoch: int) -> DataFrame:
     """Add the accuracies of runs, and whether they solve their task: null if nothing says when."""
-    tests = events.filter((pl.col("event") == "test") & (pl.col("epoch") == epoch))
+    tests = events.filter(event="test", epoch=epoch)
     known = tests.select("run", "accuracy", "sequence_accuracy").unique("run").collect()
     confirm = confirm.join(known, on="run", how="left", maintain_order="left")
     bound = float((study.get("asked") or {}).get("solved") or 0.0)
     sign = 1
     if is_maximized(study):
         sign = -1
-    solved = list[bool | None]()
-    for row in confirm.select("loss", "accuracy", "ceiling", "status").iter_rows(named=True):
-        is_task = bound or None not in (row["ceiling"], row["accuracy"])
-        if row["loss"] is None or not is_task:
+    solved = []
+    facts = confirm.select("loss", "accuracy", "ceiling", "status")
+    for loss, accuracy, ceiling, status in facts.iter_rows():
+        is_task = bound or None not in (accuracy, ceiling)
+        if loss is None or not is_task:
             solved.append(None)
-            continue
-        has_ended = row["status"] != "diverged"
-        loss = sign * row["loss"]
-        own = solves(loss, row["accuracy"], row["ceiling"], bound=bound, sign=sign)
-        solved.append(has_ended and own)
-    return confirm.with_columns(solved=pl.Series(solved, dtype=pl.Boolean))
+        elif status == "diverged":
+            solved.append(False)
+        else:
+            solved.append(solves(sign * loss, accuracy, ceiling, bound=bound, sign=sign))
+    return confirm.with_columns(solved=Series(solved, dtype=pl.Boolean))
 
 
-def _point_accuracies(confirm: pl.DataFrame) -> pl.DataFrame:
+def _point_accuracies(confirm: DataFrame) -> DataFrame:
     """Return one row (point, accuracies, solved) for each point that has one of them."""
-    known = confirm.filter(pl.any_horizontal(pl.col("accuracy", "solved").is_not_null()))
+    accuracy = pl.col("accuracy")
+    solved = pl.col("solved")
+    known = confirm.filter(accuracy.is_not_null() | solved.is_not_null())
     return known.group_by("point").agg(
-        pl.col("accuracy", "sequence_accuracy").mean().round(9),  # sums of parts have no order
-        accuracy_low=pl.col("accuracy").min(),
-        accuracy_high=pl.col("accuracy").max(),
-        ceiling=pl.col("ceiling").max(),
-        solved=pl.when(pl.col("solved").count() > 0).then(pl.col("solved").sum()).cast(pl.Int64),
+        pl.mean("accuracy", "sequence_accuracy").round(9),  # sums of parts have no order
+        accuracy_low=accuracy.min(),
+        accuracy_high=accuracy.max(),
+        ceiling=pl.max("ceiling"),
+        solved=pl.when(solved.count() > 0).then(solved.sum()).cast(pl.Int64),
     )
 
 
-def accuracy_lines(table: pl.DataFrame) -> list[str]:
+def accuracy_lines(table: DataFrame) -> list[str]:
     """Return what the accuracies of a ranking are, in one line; [] without any."""
     measured = table.drop_nulls("accuracy")
     if measured.is_empty():
@@ -267,105 +273,115 @@ BASELINE_LABELS = ("unigram count", "Kneser-Ney 5-gram")
 CHANCES = ("probability_worse", "probability_within", "probability_better")
 
 
-def add_statistics(part: pl.DataFrame, runs: pl.DataFrame, study: Fields) -> pl.DataFrame:
+def add_statistics(part: DataFrame, runs: DataFrame, study: Fields) -> DataFrame:
     """Return the points of one table with the columns of their statistics; NaN becomes null.
 
     `runs` has the confirm runs of all points; the loss of a diverged one is infinite.
     """
     losses = by_seed(runs, part["point"])
     tuning = tuning_sds(part, study)
+    # Statistics are those of losses, of which the lowest is the best.
     if is_maximized(study):
         losses = np.where(np.isinf(losses), np.inf, -losses)
-    reference = part["point"] == study.get("reference", "")
-    without = untuned(part, study)
-    elsewhere = part.get_column("apart", default=pl.Series([False])).to_numpy()
-    silent = without | elsewhere
+    is_reference = part["point"] == study.get("reference", "")
+    at = int(is_reference.arg_max() or 0)
+    is_untuned = untuned(part, study)
+    elsewhere = part.get_column("apart", default=Series([False])).to_numpy()
+    silent = is_untuned | elsewhere
     family = asked_contrasts(part, study) & ~silent
-    sharing = family | silent | reference.to_numpy()
-    at = int(reference.arg_max() or 0)
+    sharing = family | silent | is_reference.to_numpy()
     interval = point_intervals(losses, sharing, reference=at)
     rank_low, rank_high = rank_intervals(losses, tuning, family=sharing, reference=at)
     margin = float(study.get("margin", MARGIN))
-    c = compared(  # a table without the reference has no differences
-        losses if reference.any() else np.full_like(losses, np.nan),
-        at, family=family, silent=silent, tuning_sd=tuning,
+    paired = losses
+    if not is_reference.any():  # a table without the reference has no differences
+        paired = np.full_like(losses, np.nan)
+    found = compared(
+        paired, at, family=family, silent=silent, tuning_sd=tuning,
         looks=read_looks(study.get("looks"), losses.shape[1]), margin=margin,
     )  # fmt: skip
     columns: FieldsDict = {
         "loss": interval.mean, "low": interval.low, "high": interval.high,
         "rank_low": rank_low, "rank_high": rank_high, "rank": order(losses, interval.mean),
-        "reference": reference, "untuned": without,
+        "reference": is_reference, "untuned": is_untuned,
         "is_baseline": part["point"].is_in(baselines(study)), "margin": np.full(len(part), margin),
-        **verdict_columns(c),
     }  # fmt: skip
+    columns |= verdict_columns(found)
     for name in CHANCES:  # as a verdict would be
         columns[name] = np.where(elsewhere, np.nan, columns[name])
     whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
     rank = pl.col("rank").rank("min").cast(pl.Int64)
-    part = part.hstack(pl.DataFrame(columns).fill_nan(None).with_columns(whole, rank))
+    part = part.hstack(DataFrame(columns).fill_nan(None).with_columns(whole, rank))
     # Means without the effects of the seeds can have another order.
-    others = {"rank_low": pl.min_horizontal, "rank_high": pl.max_horizontal}
-    ends = {end: pl.when(pl.col(end) > 0).then(of(end, "rank")) for end, of in others.items()}
-    part = part.with_columns(**ends, higher_is_better=False)
+    low = pl.min_horizontal("rank_low", "rank")
+    high = pl.max_horizontal("rank_high", "rank")
+    part = part.with_columns(
+        rank_low=pl.when(pl.col("rank_low") > 0).then(low),
+        rank_high=pl.when(pl.col("rank_high") > 0).then(high),
+        higher_is_better=False,
+    )
     part = add_baseline_columns(part, losses, tuning)
     if is_maximized(study):
         return maximized(part, "ranking")
     return part
 
 
-def tuning_sds(part: pl.DataFrame, study: Fields) -> Array:
+def tuning_sds(part: DataFrame, study: Fields) -> Array:
     """Return what the choice of its setting adds to the loss of each point, (P,)."""
     chosen = study.get("chosen", {})
     return np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]])
 
 
-def verdict_columns(c: Compared) -> FieldsDict:
+def verdict_columns(found: Compared) -> FieldsDict:
     """Return the columns of a comparison."""
-    verdict = pl.Series([str(word) or None for word in c.verdict], dtype=pl.String)
+    verdict = Series(found.verdict.astype(str), dtype=pl.String).replace("", None)
     return {
-        "difference": c.mean, "difference_low": c.low, "difference_high": c.high,
-        "p_raw": c.p_raw, "p": c.p, "verdict": verdict, "sign": c.sign,
-        **{f"probability_{name}": getattr(c, name) for name in ("worse", "within", "better")},
-        "p_diverged": c.p_diverged, "seeds_needed": c.seeds_needed,
-        "half_corrected": c.half_corrected, "needs_tuning": c.needs_tuning,
-        "confirmed": c.confirmed, "noisy": c.noisy,
+        "difference": found.mean, "difference_low": found.low, "difference_high": found.high,
+        "p_raw": found.p_raw, "p": found.p, "verdict": verdict, "sign": found.sign,
+        "probability_worse": found.worse, "probability_within": found.within,
+        "probability_better": found.better,
+        "p_diverged": found.p_diverged, "seeds_needed": found.seeds_needed,
+        "half_corrected": found.half_corrected, "needs_tuning": found.needs_tuning,
+        "confirmed": found.confirmed, "noisy": found.noisy,
     }  # fmt: skip
 
 
-def asked_contrasts(part: pl.DataFrame, study: Fields) -> NDArray[np.bool_]:
+def asked_contrasts(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
     """Return the points compared: all but the reference, baselines, leaking and untuned rows."""
     return _honest(part, study) & ~untuned(part, study)
 
 
-def _honest(part: pl.DataFrame, study: Fields) -> NDArray[np.bool_]:
+def _honest(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
     leaks = (part["leaks"].fill_null("") != "").to_numpy()
-    outside = [*baselines(study), study.get("reference", "")]
+    outside = baselines(study)
+    outside.append(study.get("reference", ""))
     return ~leaks & ~part["point"].is_in(outside).to_numpy()
 
 
-def untuned(part: pl.DataFrame, study: Fields) -> NDArray[np.bool_]:
+def untuned(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
     """Return which points have another architecture than the reference, at one untuned setting."""
-    there = part["point"] == study.get("reference", "")
-    if not there.any():
+    is_reference = part["point"] == study.get("reference", "")
+    if not is_reference.any():
         return np.zeros(len(part), bool)
-    several = study["budget"]["samples"] > 1
-    searches = {p["id"]: p.get("search", study["search"]) for p in study["points"]}
-    counts = (part["parameters"] == 0).fill_null(value=False)
-    tuned = [
-        is_count or (several and bool(searches[point]))
-        for point, is_count in zip(part["point"], counts, strict=True)
-    ]
+    searched = set()
+    for point in study["points"]:
+        if study["budget"]["samples"] > 1 and point.get("search", study["search"]):
+            searched.add(point["id"])
+    # A model of counts has no parameters.
+    is_count = (part["parameters"] == 0).fill_null(value=False)
+    tuned = part["point"].is_in(searched) | is_count
     names = part["architecture"].fill_null("").to_list()
-    return _honest(part, study) & unfair(names, tuned, int(there.arg_max() or 0))
+    at = int(is_reference.arg_max() or 0)
+    return _honest(part, study) & unfair(names, tuned.to_list(), at)
 
 
 def baselines(study: Fields) -> list[str]:
     """Return the points that the study added as baselines."""
-    return [
-        point["id"]
-        for point in study["points"]
-        if point.get("baseline", point["label"] in BASELINE_LABELS)
-    ]
+    found = []
+    for point in study["points"]:
+        if point.get("baseline", point["label"] in BASELINE_LABELS):
+            found.append(point["id"])
+    return found
 
 
 def order(losses: Array, mean: Array) -> Array:
@@ -386,45 +402,57 @@ FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
 """Fields of the 5-gram's model config; the point may have any label."""
 TEXT_BASELINE_NAME = "Kneser-Ney n-gram"
 """Label of the baseline of a contiguous text."""
-TEXT_BASELINE = {**FIVE_GRAM, "order": 0}
-LOSES, WINS, UNDECIDED, ONE_SEED = "loses", "wins", "undecided", "one seed"
-BASELINE_COLUMNS = ("kn5", "kn5_difference", "kn5_difference_low", "kn5_difference_high")
+TEXT_BASELINE = FIVE_GRAM | {"order": 0}
+LOSES = "loses"
+WINS = "wins"
+UNDECIDED = "undecided"
+ONE_SEED = "one seed"
+BASELINE_COLUMNS = {
+    "kn5": pl.String,
+    "kn5_difference": pl.Float64,
+    "kn5_difference_low": pl.Float64,
+    "kn5_difference_high": pl.Float64,
+}
 """The columns that `add_baseline_columns` adds; null for rows that are not compared."""
 
 
-def add_baseline_columns(table: pl.DataFrame, losses: Array, tuning_sd: Array) -> pl.DataFrame:
+def add_baseline_columns(table: DataFrame, losses: Array, tuning_sd: Array) -> DataFrame:
     """Add the comparison with the baseline of the same table to its points.
 
     A point whose model leaks may lose, but not win. The losses (P, S) and `tuning_sd` (P,) are
     those of `compared`.
     """
     models = [json.loads(text or "{}") for text in table["model"]]
-    own = pl.Series([model.get("name") != FIVE_GRAM["name"] for model in models], dtype=pl.Boolean)
-    found = [
-        i
-        for fields in (TEXT_BASELINE, FIVE_GRAM)
-        for i, model in enumerate(models)
-        if fields.items() <= model.items()
-    ]
-    if not found:
-        nothing = {name: pl.lit(None, pl.Float64) for name in BASELINE_COLUMNS[1:]}
-        return table.with_columns(kn5=pl.lit(None, pl.String), **nothing)
-    c = compared(losses, found[0], family=own.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
-    difference, low, high = (pl.Series(x).fill_nan(None) for x in (c.mean, c.low, c.high))
-    sign = pl.Series(c.sign)
+    at = _baseline_of(models)
+    if at is None:
+        return table.hstack(DataFrame(schema=BASELINE_COLUMNS).clear(len(table)))
+    is_compared = Series([model.get("name") != FIVE_GRAM["name"] for model in models])
+    found = compared(losses, at, family=is_compared.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
+    numbers = DataFrame([found.mean, found.low, found.high], list(BASELINE_COLUMNS)[1:])
+    numbers = numbers.fill_nan(None)
+    sign = Series(found.sign)
     word = (
-        pl.when(difference.is_null()).then(None)
+        pl.when(pl.col("kn5_difference").is_null()).then(None)
         .when(sign > 0).then(pl.lit(LOSES))
         .when(table["leaks"] != "").then(None)
         .when(sign < 0).then(pl.lit(WINS))
-        .when(low.is_null()).then(pl.lit(ONE_SEED))
+        .when(pl.col("kn5_difference_low").is_null()).then(pl.lit(ONE_SEED))
         .otherwise(pl.lit(UNDECIDED))
     )  # fmt: skip
-    columns = zip(BASELINE_COLUMNS, (word, difference, low, high), strict=True)
-    return table.with_columns(pl.when(own).then(column).alias(name) for name, column in columns)
+    columns = numbers.select(word.alias("kn5"), pl.all())
+    return table.hstack(columns.select(pl.when(is_compared).then(pl.all())))
 
 
-def baseline_name(frame: pl.DataFrame) -> str:
+def _baseline_of(models: Sequence[Fields]) -> int | None:
+    """Return the place of the baseline of a table; that of a text comes before the 5-gram."""
+    for fields in (TEXT_BASELINE, FIVE_GRAM):
+        for i, model in enumerate(models):
+            if fields.items() <= model.items():
+                return i
+    return None
+
+
+def baseline_name(frame: DataFrame) -> str:
     """Return what the rows of a table are compared with."""
     if frame["label"].str.ends_with(TEXT_BASELINE_NAME).any():
         return TEXT_BASELINE_NAME

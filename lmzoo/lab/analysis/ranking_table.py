@@ -6,11 +6,12 @@ a column with equal cells is a part of the title. A missing number is "—", nev
 The short form fits 80 x 24: what is doubtful, the answer, the points, the next command.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, Texts
@@ -31,6 +32,7 @@ from lmzoo.lab.analysis.formatting import (
     format_number,
     format_value,
     join_labels,
+    labels_of,
     metric_of,
     positive_halves,
     size_line,
@@ -65,28 +67,26 @@ def study_ranking(
     else:
         folder = load_study(path)
     if margin is not None:
-        folder = folder._replace(study={**folder.study, "margin": margin})
+        folder = folder._replace(study=folder.study | {"margin": margin})
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     if after_training:
         frame = add_after_training(frame, folder)
-    if (frame["score"] == METRIC).all():
-        if unit != "token":
-            raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
-        return ranking_report(folder, frame)
-    return ranking_report(folder, in_unit(frame, unit))
+    if not (frame["score"] == METRIC).all():
+        frame = in_unit(frame, unit)
+    elif unit != "token":
+        raise UserError(f"--unit {unit}: the study ranks a metric of its own; leave it out")
+    return ranking_report(folder, frame)
 
 
-def ranking_report(folder: StudyFolder, frame: pl.DataFrame) -> Report:
+def ranking_report(folder: StudyFolder, frame: DataFrame) -> Report:
     """Return all that a ranking says, made once, from a table of its points."""
-    tables = [
-        table
-        for part in frame.partition_by(TABLE_KEYS, maintain_order=True)
-        for table in (_results(part), provenance_table(part))
-    ]
+    tables = []
+    for part in frame.partition_by(TABLE_KEYS, maintain_order=True):
+        tables += [_results(part), provenance_table(part)]
     found = caveats(folder, frame)
     aim, command = next_command(folder, frame, found)
     report = Report(
-        heading=_heading(folder, frame, tables),
+        heading=tuple(_heading(folder, frame, tables)),
         tables=tuple(tables),
         legend=_legend(frame),
         frame=frame,
@@ -118,46 +118,45 @@ def unit_words(row: Fields) -> str:
     return UNITS.get(metric, metric)
 
 
-def result_columns(part: pl.DataFrame, table: str) -> list[Column]:
+def result_columns(part: DataFrame, table: str) -> list[Column]:
     """Return the columns of a text table of results; a metric of the user has its own heading."""
     columns = shown_columns(table)
-    if part["score"].item(0) != METRIC:
-        return columns
-    name = part["metric"].item(0)
-    return [replace(c, heading=name) if c.name == "loss" else c for c in columns]
+    if part["score"].item(0) == METRIC:
+        for i, column in enumerate(columns):
+            if column.name == "loss":
+                columns[i] = replace(column, heading=part["metric"].item(0))
+    return columns
 
 
-def _results(part: pl.DataFrame) -> TextTable:
+def _results(part: DataFrame) -> TextTable:
     title = table_title(part.row(0, named=True))
     return text_table(title, part.to_dicts(), result_columns(part, "results"), _digits(part))
 
 
-def _heading(folder: StudyFolder, frame: pl.DataFrame, tables: Sequence[TextTable]) -> Texts:
+def _heading(folder: StudyFolder, frame: DataFrame, tables: Sequence[TextTable]) -> Iterator[str]:
     study = folder.study
     row = frame.row(0, named=True)
     budget = study["budget"]
-    search_space = "; ".join(
-        f"{name} {' or '.join(map(_range, ranges))}"
-        for name, ranges in distinct_ranges(study).items()
-    )
-    labels = {point["id"]: point["label"] for point in study["points"]}
-    reference = labels.get(study.get("reference"), "no point")
-    return (
-        *verdict_lines(frame),
+    ranges = []
+    for name, own in distinct_ranges(study).items():
+        ranges.append(f"{name} {' or '.join(map(_range, own))}")
+    search_space = "; ".join(ranges)
+    labels = labels_of(study)
+    reference = labels.get(study.get("reference", ""), "no point")
+    yield from verdict_lines(frame)
+    yield (
         f"{study['name']}: {unit_words(row)}, {split_words(study, row)}; means over seeds, 95 % "
-        "intervals; points whose seeds vary alike share one estimate of that variance",
-        f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
-        f"{budget['epochs']} epochs; search space: {search_space or 'none'}",
-        *legends(
-            tables,
-            shown_columns("results"),
-            reference=repr(reference),
-            words=words(frame),
-        ),
+        "intervals; points whose seeds vary alike share one estimate of that variance"
     )
+    yield (
+        f"budget per point: {budget['samples']} settings, {budget['seeds']} seeds, "
+        f"{budget['epochs']} epochs; search space: {search_space or 'none'}"
+    )
+    columns = shown_columns("results")
+    yield from legends(tables, columns, reference=repr(reference), words=words(frame))
 
 
-def _caption(folder: StudyFolder, frame: pl.DataFrame) -> str:
+def _caption(folder: StudyFolder, frame: DataFrame) -> str:
     """Return what the numbers of a table or a figure are, for a reader who has only that."""
     study = folder.study
     row = frame.row(0, named=True)
@@ -176,11 +175,14 @@ def _caption(folder: StudyFolder, frame: pl.DataFrame) -> str:
 def account_of(folder: StudyFolder) -> dict[str, int]:
     """Return the number of runs, and of those with each status."""
     statuses = folder.runs.select("status").collect()["status"]
-    counts = {name: int((statuses == name).sum()) for name in STATUSES}
-    return {"runs": len(statuses), **counts, "not ended": statuses.null_count()}
+    account = {"runs": len(statuses)}
+    for name in STATUSES:
+        account[name] = int((statuses == name).sum())
+    account["not ended"] = statuses.null_count()
+    return account
 
 
-def _legend(frame: pl.DataFrame) -> Texts:
+def _legend(frame: DataFrame) -> Texts:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += accuracy_lines(frame)
@@ -188,12 +190,13 @@ def _legend(frame: pl.DataFrame) -> Texts:
     leaking = frame.filter(pl.col("leaks") != "")
     for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
         lines.append(f"leaks: not a language model's loss; {join_labels(labels)}: {reason}")
-    for row in frame.filter(pl.col("aliases").list.len() > 0).to_dicts():
-        lines.append("the same function: " + " ≡ ".join([row["label"], *row["aliases"]]))
+    for label, aliases in frame.select("label", "aliases").iter_rows():
+        if aliases:
+            lines.append(f"the same function: {label} ≡ {' ≡ '.join(aliases)}")
     return tuple(lines)
 
 
-def _digits(part: pl.DataFrame) -> str:
+def _digits(part: DataFrame) -> str:
     """Return 3 decimals, or 4 if an interval is too narrow for three; more if all are."""
     known = positive_halves(part, "loss")
     values = part["loss"].drop_nulls()
@@ -224,16 +227,19 @@ FEWEST = 3
 """Rows of a table whose equal columns become a part of the title."""
 
 
-def provenance_table(part: pl.DataFrame) -> TextTable:
+def provenance_table(part: DataFrame) -> TextTable:
     """Return the parameters, the runs and the chosen setting of each point of one table."""
     table = text_table(TITLE, part.to_dicts(), shown_columns("provenance"))
     equal = []
-    for name, *own in zip(table.header, *table.rows, strict=True):
-        if name not in KEYS and set(own) <= {"0"}:
+    for name, cells in zip(table.header, zip(*table.rows, strict=True), strict=True):
+        if name in KEYS:
+            continue
+        values = set(cells)
+        if values <= {"0"}:
             table = table.without(name)
-        elif name not in KEYS and len(own) >= FEWEST and len(set(own)) == 1:
+        elif len(cells) >= FEWEST and len(values) == 1:
             table = table.without(name)
-            equal.append(f"{name} {own[0]}")
+            equal.append(f"{name} {cells[0]}")
     if not equal:
         return table
     return replace(table, title=f"{TITLE}; at every point: {', '.join(equal)}")
@@ -246,22 +252,20 @@ WIDTH = 80
 def _brief(report: Report, folder: StudyFolder) -> Report:
     """Return the short form of a ranking's report."""
     frame = report.frame
-    baseline = pl.col("point").is_in(baselines(folder.study))
-    parts = frame.filter(~baseline).partition_by(TABLE_KEYS, maintain_order=True)
-    tables = [
-        text_table(
-            SCORE_KINDS.get(part["score"].item(0), "") * (len(parts) > 1),
-            part.to_dicts(),
-            result_columns(part, "brief"),
-            _digits(part),
-        )
-        for part in parts
-    ]
-    known = frame.filter(baseline).select("label", "loss").drop_nulls()
+    is_baseline = pl.col("point").is_in(baselines(folder.study))
+    parts = frame.filter(~is_baseline).partition_by(TABLE_KEYS, maintain_order=True)
+    tables = []
+    for part in parts:
+        title = ""
+        if len(parts) > 1:
+            title = SCORE_KINDS.get(part["score"].item(0), "")
+        columns = result_columns(part, "brief")
+        tables.append(text_table(title, part.to_dicts(), columns, _digits(part)))
+    known = frame.filter(is_baseline).select("label", "loss").drop_nulls()
     listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
     row = frame.row(0, named=True)
     what = f"{unit_words(row)}, {split_words(folder.study, row)}"
-    if (row["metric"], row["split"]) == ("token", "test"):
+    if row["metric"] == "token" and row["split"] == "test":
         what = ""
     more = "more with --explain"
     if listed:

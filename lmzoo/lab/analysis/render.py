@@ -53,8 +53,11 @@ class TextTable:
 
     def without(self, name: str) -> "TextTable":
         i = self.header.index(name)
-        rows = [(*row[:i], *row[i + 1 :]) for row in self.rows]
-        return replace(self, header=(*self.header[:i], *self.header[i + 1 :]), rows=rows)
+
+        def rest(cells: Sequence[str]) -> Texts:
+            return tuple(cells[:i]) + tuple(cells[i + 1 :])
+
+        return replace(self, header=rest(self.header), rows=list(map(rest, self.rows)))
 
 
 @dataclass(frozen=True)
@@ -89,30 +92,36 @@ class Report:
     @property
     def lead(self) -> Texts:
         """The gravest warnings and the answer."""
-        return tuple(filter(None, (*self.warnings[: self.grave], self.answer)))
+        lines = list(self.warnings[: self.grave])
+        lines.append(self.answer)
+        return tuple(filter(None, lines))
 
     @property
     def opening(self) -> Texts:
         """All lines before the tables."""
-        lines = (self.question, *self.lead, *self.warnings[self.grave :], *self.heading)
+        lines = [self.question]
+        lines += self.lead + self.warnings[self.grave :] + self.heading
         return tuple(filter(None, lines))
 
     @property
     def closing(self) -> Texts:
         """All lines after the tables."""
-        lines = [*self.legend]
+        lines = list(self.legend)
         if self.account:
             lines.append(account_line(self.account))
         if self.says_version:
             lines.append(self.made_by)
-        return tuple(filter(None, (*lines, self.next_line)))
+        lines.append(self.next_line)
+        return tuple(filter(None, lines))
 
     @property
     def made_by(self) -> str:
         """The versions that computed the numbers: they outlive the page."""
         version = code_version()
-        commit = f" ({version['commit']})" * bool(version["commit"])
-        return f"computed by lmzoo {version['lmzoo']}{commit}, statistics {STATISTICS}"
+        made = f"computed by lmzoo {version['lmzoo']}"
+        if version["commit"]:
+            made += f" ({version['commit']})"
+        return f"{made}, statistics {STATISTICS}"
 
     @property
     def next_line(self) -> str:
@@ -123,9 +132,8 @@ class Report:
 
 def account_line(account: Mapping[str, int]) -> str:
     """Return the number of what was read, and of its parts."""
-    (what, whole), *parts = account.items()
-    counts = ", ".join(f"{count:,} {name}" for name, count in parts)
-    return f"{whole:,} {what}: {counts}"
+    whole, *parts = (f"{count:,} {name}" for name, count in account.items())
+    return f"{whole}: {', '.join(parts)}"
 
 
 class ReportFrame(pl.DataFrame):
@@ -180,8 +188,10 @@ def printable_parts(value: Any) -> Any:
 
 def check_format(format: str) -> None:
     """Raise a `UserError` unless a format is known."""
-    if format not in ("table", *FORMATS):
-        raise UserError(f"no format {format!r}; known: {', '.join(('table', *FORMATS))}")
+    known = ["table"]
+    known += FORMATS
+    if format not in known:
+        raise UserError(f"no format {format!r}; known: {', '.join(known)}")
 
 
 def _terminal(report: Report, *, width: int, colour: bool) -> str:
@@ -203,6 +213,7 @@ def _terminal(report: Report, *, width: int, colour: bool) -> str:
             console.print(_rich_table(table, width))
             console.print()
             console.width = width
+        # The next command is copied, so only the terminal wraps it.
         for line in report.closing:
             console.print(Text(line), soft_wrap=line == report.next_line)
     return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
@@ -221,13 +232,15 @@ def _rich_table(table: TextTable, width: int = 0) -> Table:
     result = Table(
         box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True, show_edge=False
     )
-    columns = [own for own in zip(table.header, *table.rows, strict=True)]
-    widths = {own[0]: max(map(len, own)) for own in columns}
-    longest = max(table.text_columns & {*table.header}, key=lambda name: widths[name], default="")
+    columns = list(zip(table.header, *table.rows, strict=True))  # a metric may be called "rank"
+    widths = {cells[0]: max(map(len, cells)) for cells in columns}
+    texts = table.text_columns.intersection(widths)
+    longest = max(texts, key=widths.__getitem__, default="")
     is_narrow = sum(widths.values()) + 2 * len(widths) > width > 0
-    for name, *cells in columns:
-        if name in table.text_columns:
-            word = max(len(word) for cell in (name, *cells) for word in cell.split() or [""])
+    for cells in columns:
+        name = cells[0]
+        if name in texts:
+            word = max(map(len, " ".join(cells).split()), default=0)
             most = None
             if is_narrow and name != longest:
                 most = word + 1
@@ -254,14 +267,17 @@ def filled(form: Path, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = (_escape_markdown, _escape_latex, _latex_row, sentence)
-    forms.filters |= zip(("md", "tex", "row", "sentence"), filters, strict=True)
+    forms.filters |= {
+        "md": _escape_markdown, "tex": _escape_latex, "row": _latex_row, "sentence": sentence,
+    }  # fmt: skip
     text = forms.get_template(form.name).render(values)
     return re.sub("\n{3,}", "\n\n", text).strip()
 
 
 def _form(report: Report, name: str) -> str:
-    title = report.question or "".join(report.heading[:1])
+    title = report.question
+    if not title:
+        title = "".join(report.heading[:1])
     label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:6])
     return filled(FORMS / f"{name}.txt", report=report, title=title, name=label)
 
@@ -291,13 +307,18 @@ def _latex_row(row: Sequence[str]) -> str:
 
 
 def _escape_latex(text: str) -> str:
-    escaped = "".join(
-        TEX.get(x) or (x if ord(x) < LATIN else rf"\zoochar{{{ord(x):X}}}") for x in text
-    )
+    escaped = "".join(map(_latex_letter, text))
     return re.sub("-(?=-)", "-{}", escaped)  # two hyphens of an option are no dash
 
 
+def _latex_letter(letter: str) -> str:
+    if letter in TEX or ord(letter) < LATIN:
+        return TEX.get(letter, letter)
+    return rf"\zoochar{{{ord(letter):X}}}"
+
+
 def _csv(report: Report) -> str:
+    # A cell of CSV holds no list.
     lists = pl.col(pl.List(pl.String)).list.join("; ")
     texts = pl.col(pl.String).str.replace(FORMULA, "'${1}")
     frame = report.frame.with_columns(lists)
@@ -313,11 +334,13 @@ FORMULA = r"^(\s*[=+@\t\r＝＋－＠]|-[^0-9.]|-[0-9.]+[^0-9.eE]|-[0-9.]+[eE][+
 
 def csv_note(report: Report) -> str:
     """Return what a file of rows has no place for, and which cells are marked as text."""
+    lines = list(report.lead + report.warnings[report.grave :])
+    lines.append(report.next_line)
     texts = report.frame.select(pl.col(pl.String))
     marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
-    said = "cells that a spreadsheet would run as a formula have a ' before them"
-    lines = [*report.lead, *report.warnings[report.grave :], report.next_line]
-    lines += [f"{', '.join(marked)}: {said}"] * bool(marked)
+    if marked:
+        said = "cells that a spreadsheet would run as a formula have a ' before them"
+        lines.append(f"{', '.join(marked)}: {said}")
     return printable("\n".join(filter(None, lines)))
 
 
@@ -328,8 +351,9 @@ def _json(report: Report) -> str:
             row[name] = json.loads(row[name] or "null")
     names = ("question", "answer", "warnings", "next_command", "account", "heading", "legend")
     said = json.dumps({name: getattr(report, name) for name in names}, ensure_ascii=False)
-    made_by = {**code_version(), "statistics": STATISTICS}
-    value = {**json.loads(said.replace("−", "-")), "made_by": made_by, "rows": rows}
+    value = json.loads(said.replace("−", "-"))
+    value["made_by"] = code_version() | {"statistics": STATISTICS}
+    value["rows"] = rows
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
     return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 

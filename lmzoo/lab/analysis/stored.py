@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.base.foreign import read_regular
-from lmzoo.lab.analysis.study_parquet import SUFFIX, read_files, read_rows
+from lmzoo.lab.analysis.study_parquet import SUFFIX, read_files
 from lmzoo.lab.store import records as files
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.archive import (
@@ -37,17 +37,18 @@ class StoredRuns(NamedTuple):
 def stored_runs(path: Path) -> StoredRuns:
     """Return the runs of a study's folder and of its archive."""
     folders = run_folders(path)
-    archive_of: dict[str, Archive] = {}
-    copies: list[tuple[str, bytes]] = []
+    archive_of = {}
+    copies = []
     found = archives(path)  # after the folders: a sweep moves runs there
     for archive in found:
         for run in archive.run_names:
             if run in archive_of:
                 copies.append((run, _records(archive_of[run], run)))
             archive_of[run] = archive
-    copies += [(run, _records(archive_of[run], run)) for run in sorted(folders & archive_of.keys())]
+    for run in sorted(folders & archive_of.keys()):
+        copies.append((run, _records(archive_of[run], run)))
     damage = [archive.damage for archive in found if archive.damage]
-    count = len(folders | archive_of.keys())
+    count = len(folders.union(archive_of))
     return StoredRuns(_in_order(path, folders, archive_of), count, damage, copies)
 
 
@@ -55,13 +56,12 @@ def _in_order(
     path: Path, folders: set[str], archive_of: Mapping[str, Archive]
 ) -> Iterator[tuple[str, Any, bytes]]:
     """Yield the runs one at a time, because all of them together need gigabytes."""
-    for run in sorted({*folders, *archive_of}):
+    for run in sorted(folders.union(archive_of)):
         archive = archive_of.get(run)
         if run in folders:
             config = files.parse_json(_bytes(path, run, files.CONFIG))
             records = _bytes(path, run, files.RECORDS)
-            is_whole = isinstance(config, dict)
-            if is_whole and (records or archive):
+            if isinstance(config, dict) and (records or archive):
                 yield run, config, records
                 continue
             if archive is None:
@@ -102,10 +102,8 @@ def study_file(path: Path | str, name: str) -> bytes:
     """Return a file of the study itself; empty if it does not exist."""
     if not str(path).endswith(SUFFIX):
         return open_store(path).read(name) or b""
-    for run, own, content in read_rows(Path(path)):
-        if own == name and not run:
-            return content
-    return b""
+    found = read_files(Path(path)).filter(folder="", file=name)["content"]
+    return b"".join(found)  # it is there once, or not at all
 
 
 def _bytes(path: Path, run: str, name: str) -> bytes:

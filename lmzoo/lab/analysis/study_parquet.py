@@ -63,10 +63,11 @@ def save_study(store: Store | Path | str, path: Path) -> int:
     if not (folder / STUDY).exists():
         raise UserError(f"{str(store)!r} has no {STUDY}; give the folder of a study, as runs/NAME")
     rows = _rows(folder)
-    parts = [pl.DataFrame(schema=COLUMNS)]
-    while parts[-1].height or len(parts) == 1:
-        part = [*itertools.islice(rows, PART)]
+    parts = []
+    part = list(itertools.islice(rows, PART))
+    while part:
         parts.append(pl.DataFrame(part, COLUMNS, orient="row"))
+        part = list(itertools.islice(rows, PART))
     buffer = io.BytesIO()
     pl.concat(parts).sort("file", "folder").write_parquet(
         buffer, compression="zstd", compression_level=LEVEL, statistics=False,
@@ -85,12 +86,19 @@ def restore_study(path: Path, store: Store | Path | str) -> int:
     rows = read_rows(path)
     if target.read(STUDY) is not None or target.prefetch(CONFIG):
         raise UserError(f"{target} is not empty; give a new folder, or delete it")
+    study = b""
+    runs = set()
     for folder, file, content in rows:
-        if (folder, file) != ("", STUDY):
-            (target / folder if folder else target).write(file, content)
+        if folder:
+            runs.add(folder)
+            (target / folder).write(file, content)
+        elif file == STUDY:
+            study = content
+        else:
+            target.write(file, content)
     # Last, so that a store that was restored in part is no study.
-    target.write(STUDY, next(content for _, file, content in rows if file == STUDY))
-    return len({folder for folder, _, _ in rows if folder})
+    target.write(STUDY, study)
+    return len(runs)
 
 
 def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
@@ -135,24 +143,24 @@ def polars_errors() -> Iterator[None]:
 
 
 def _is_of_study(name: str) -> bool:
-    *folders, file = name.split("/")
-    known = any(fnmatch(file, pattern) for pattern in FILES)
-    return known and len(folders) < 2 and not name.startswith(".") and file[0] != "."
+    folder, _, file = name.rpartition("/")
+    if "/" in folder or name.startswith(".") or file.startswith("."):
+        return False
+    return any(fnmatch(file, pattern) for pattern in FILES)
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, str, bytes]]:
-    runs = [config.parent for config in folder.glob(f"[!.]*/{CONFIG}")]
-    for parent in (folder, *runs):
-        for path in parent.iterdir():
-            if path.name[0] != "." and any(fnmatch(path.name, p) for p in FILES):
-                name = "" if parent == folder else parent.name
+    names = {""}
+    names.update(config.parent.name for config in folder.glob(f"[!.]*/{CONFIG}"))
+    for name in names:
+        for path in (folder / name).iterdir():
+            if _is_of_study(path.name):
                 own = below(folder, path.relative_to(folder).as_posix())
                 yield name, path.name, _public(path.name, read_regular(own))
     archive_of = {(run, name): archive for run, name, archive in archived_files(folder, FILES)}
-    with_folder = {run.name for run in runs}
     for (run, name), archive in archive_of.items():
         parts_of(run)
-        if "/" not in name and run not in with_folder:
+        if "/" not in name and run not in names:
             yield run, name, _public(name, archive.read(f"{run}/{name}") or b"")
 
 
@@ -171,13 +179,20 @@ def _without_folder(content: bytes) -> bytes:
     study = parse_json(content)
     if not isinstance(study, dict):
         return content
-    public = {name: value for name, value in study.items() if name != "given"}
+    public = dict(study)
+    public.pop("given", None)
     if study.get("script"):
-        words = [(word, Path(word)) for word in study["script"]]
-        public["script"] = [
-            "/".join(path.parts[-2:]) if path.is_absolute() else word for word, path in words
-        ]
-    return content if public == study else json_bytes(public)
+        public["script"] = list(map(_without_root, study["script"]))
+    if public == study:
+        return content
+    return json_bytes(public)
+
+
+def _without_root(word: str) -> str:
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    return "/".join(path.parts[-2:])
 
 
 def _without_host(line: bytes) -> bytes:

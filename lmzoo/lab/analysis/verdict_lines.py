@@ -1,9 +1,10 @@
 """The verdicts of a ranking in words: one line for each verdict, the largest effects first."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.formatting import (
@@ -59,22 +60,25 @@ def shown_verdict(verdict: str | None, *, confirmed: bool = True) -> str:
     return f"{verdict.removesuffix('-open')}, {NOT_CONFIRMED}"
 
 
-def words(frame: pl.DataFrame) -> str:
+def words(frame: DataFrame) -> str:
     """Return what the verdicts of a ranking say, those that it has."""
     found = set(frame["verdict"].drop_nulls())
-    said = [f"{SHOWN.get(v, v)}: {text}" for v, text in MEANINGS.items() if v in found]
+    said = []
+    for verdict, text in MEANINGS.items():
+        if verdict in found:
+            said.append(f"{SHOWN.get(verdict, verdict)}: {text}")
     is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
     if frame.filter(is_sign & ~pl.col("confirmed")).height:
         said.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
     return "; ".join(said)
 
 
-def verdict_lines(frame: pl.DataFrame) -> Texts:
+def verdict_lines(frame: DataFrame) -> Texts:
     """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
     return tuple(f"{head}: {_listed(points)}" for _, head, points in _groups(frame))
 
 
-def answer(frame: pl.DataFrame) -> str:
+def answer(frame: DataFrame) -> str:
     """Return what the verdicts of a ranking say together, in one sentence; "" without a verdict."""
     groups = _groups(frame)
     if sum(len(points) for _, _, points in groups) <= FEW:
@@ -82,9 +86,9 @@ def answer(frame: pl.DataFrame) -> str:
         if not text:
             return ""
         return f"{text[0].upper()}{text[1:]}."
-    count = Counter[str]()
+    count = Counter()
     said = {NEGLIGIBLE: f"within {_margin(frame)}", UNDECIDED: UNDECIDED}
-    unsure = Counter[str]()
+    unsure = Counter()
     for shown, _, points in groups:
         side = shown.partition(" ")[0].rstrip(",")
         count[side] += len(points)
@@ -105,26 +109,30 @@ def answer(frame: pl.DataFrame) -> str:
     return f"{count.total()} points against {reference!r}: {'; '.join(parts)}."
 
 
-def _groups(frame: pl.DataFrame) -> list[tuple[str, str, list[str]]]:
+def _groups(frame: DataFrame) -> list[tuple[str, str, list[str]]]:
     """Return words, head and points of each group: what is free, then what costs most."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return []
-    rows = frame.filter(pl.col("verdict").is_not_null()).sort(
-        "difference", descending=frame["higher_is_better"].item(0), nulls_last=True
-    )
+    is_higher = frame["higher_is_better"].item(0)
+    ranked = frame.drop_nulls("verdict")
+    ranked = ranked.sort("difference", descending=is_higher, nulls_last=True)
+    rows = defaultdict(list)
+    for row in ranked.to_dicts():
+        rows[_phrase(row)].append(row)
     found = []
     for shown, phrase, describe in _PHRASES:
-        points = [describe(row) for row in rows.to_dicts() if _phrase(row) == phrase]
+        points = list(map(describe, rows[phrase]))
         if points:
             head = phrase.format(name=repr(reference.item(0)), margin=_margin(frame))
+            # What costs most is named first.
             if shown.startswith(WORSE):
                 points.reverse()
             found.append((shown, head, points))
     return found
 
 
-def _margin(frame: pl.DataFrame) -> str:
+def _margin(frame: DataFrame) -> str:
     unit = effect_words(frame["metric"].item(0))
     return f"{format_number(frame['margin'].item(0), '.3g')} {unit}"
 
@@ -152,19 +160,23 @@ def _listed(texts: Sequence[str]) -> str:
 
 def _effect(row: Fields) -> str:
     """Return a point with the size of what it costs or gains."""
-    ends = [row["difference_low"], row["difference_high"]]
-    verb = "gains"
+    ends = (row["difference_low"], row["difference_high"])
     is_worse = row["verdict"] in (WORSE, WORSE_OPEN)
+    verb = "gains"
     if is_worse:
         verb = "costs"
     if is_worse == row["higher_is_better"] and None not in ends:
-        ends = [-end for end in reversed(ends)]
+        ends = (-ends[1], -ends[0])
     low, high = ends
     by_count = row["p_diverged"] is not None and low is not None and low < 0
     if row["difference"] is None or by_count:
         return f"{row['label']} ({counted_words(row)})"
     margin = float(f"{row['margin']:.3g}")  # as shown: no end beyond it is rounded below it
-    least = next((n for n in range(2, 7) if low is not None and round(low, n) >= margin), 2)
+    least = 2
+    for decimals in range(2, 7):
+        if low is not None and round(low, decimals) >= margin:
+            least = decimals
+            break
     effect = _range(low, high, least=least)
     return f"{row['label']} ({verb} {effect} {effect_words(row['metric'])})"
 
@@ -177,18 +189,22 @@ def counted_words(row: Fields) -> str:
 
 
 def _undecided(row: Fields) -> str:
+    label = row["label"]
     more = ""
     if row["seeds_needed"] is not None:
         more = f"; about {row['seeds_needed']} more"
     if row.get("solved") is not None:
-        return f"{row['label']} ({counted_words(row)}{more})"
-    if row["difference_low"] is None:
-        return f"{row['label']} ({row['runs']} of {row['confirm']} seeds)"
-    return f"{row['label']} ({_range(row['difference_low'], row['difference_high'])}{more})"
+        return f"{label} ({counted_words(row)}{more})"
+    low = row["difference_low"]
+    if low is None:
+        return f"{label} ({row['runs']} of {row['confirm']} seeds)"
+    effect = _range(low, row["difference_high"])
+    return f"{label} ({effect}{more})"
 
 
 def _negligible(row: Fields) -> str:
-    return f"{row['label']} ({_range(row['difference_low'], row['difference_high'], least=3)})"
+    effect = _range(row["difference_low"], row["difference_high"], least=3)
+    return f"{row['label']} ({effect})"
 
 
 def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
@@ -224,5 +240,8 @@ _PHRASES = (
     (WORSE, "worse than {name} by more than {margin}", _effect),
     (SHOWN[WORSE_OPEN], "worse than {name}, size open", _effect),
     (f"{WORSE}, {NOT_CONFIRMED}", UNSURE.format("worse than {name}"), _effect),
-    *((UNDECIDED, phrase, _undecided) for phrase in (SEEDS, TUNING, NOTHING, UNMEASURED)),
+    (UNDECIDED, SEEDS, _undecided),
+    (UNDECIDED, TUNING, _undecided),
+    (UNDECIDED, NOTHING, _undecided),
+    (UNDECIDED, UNMEASURED, _undecided),
 )

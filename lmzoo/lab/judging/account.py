@@ -8,12 +8,13 @@ else, so the numbers of the reasons add up to the rows read.
 import contextlib
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import polars as pl
+from polars import DataFrame, Series
 
 from lmzoo.base import arguments
 from lmzoo.base.errors import UserError, near
@@ -21,7 +22,6 @@ from lmzoo.lab.analysis.render import account_line
 from lmzoo.lab.judging.directions import GOALS, OPTIONS, better, direction_of, stated
 from lmzoo.lab.judging.histories import (
     IDENTITY,
-    ROWS,
     VALUE,
     continue_runs,
     picked_rows,
@@ -53,6 +53,7 @@ from lmzoo.lab.judging.texts import (
     SHOWN,
     STEPS,
     Source,
+    all_match,
     mapped,
     number,
     plain,
@@ -99,24 +100,26 @@ class Question:
     @property
     def columns(self) -> Sequence[str]:
         """The columns of `by`."""
-        return [self.by] if isinstance(self.by, str) else self.by
+        if isinstance(self.by, str):
+            return [self.by]
+        return self.by
 
-    def needed(self, head: pl.DataFrame) -> list[str]:
+    def needed(self, head: DataFrame) -> list[str]:
         """Return the columns that an account of a history needs, by its first rows."""
-        named = {*_named(self)}
-        has_seed = self.seed or any(map(SEED_NAME.fullmatch, head.columns))
-        is_stated = any(re.fullmatch(GOALS, name) for name in head.columns)
-        if self.step is None or not has_seed or is_stated or not named <= {*head.columns}:
-            return head.columns
-        known = re.compile(
-            f"{SEED_NAME.pattern}|{'|'.join((*NAMES, *PARENT_COLUMNS))}|{ENVIRONMENT}.*",
-            re.IGNORECASE,
-        )
-        return [
-            name
-            for name in head.columns
-            if name in named or known.fullmatch(name) or may_be_state(head[name])
-        ]
+        columns = head.columns
+        named = set(_named(self))
+        has_seed = self.seed or any(map(SEED_NAME.fullmatch, columns))
+        is_stated = any(re.fullmatch(GOALS, name) for name in columns)
+        if self.step is None or not has_seed or is_stated or not named.issubset(columns):
+            return columns
+        kinds = [SEED_NAME.pattern, f"{ENVIRONMENT}.*"]
+        kinds += NAMES + PARENT_COLUMNS
+        known = re.compile("|".join(kinds), re.IGNORECASE)
+        needed = []
+        for name in columns:
+            if name in named or known.fullmatch(name) or may_be_state(head[name]):
+                needed.append(name)
+        return needed
 
 
 Question.__init__ = arguments.called(Question.__init__, "judge")  # type: ignore[method-assign]
@@ -125,9 +128,9 @@ Question.__init__ = arguments.called(Question.__init__, "judge")  # type: ignore
 class Account(NamedTuple):
     """All rows of a source, and its runs."""
 
-    rows: pl.DataFrame
+    rows: DataFrame
     """row, why; one row per row read."""
-    runs: pl.DataFrame
+    runs: DataFrame
     """row, variant, key, value; the value of a run that is missing is null."""
     question: Question
     """With the seed and the direction that were found."""
@@ -140,12 +143,14 @@ class Account(NamedTuple):
         found = dict(self.rows["why"].value_counts().rows())
         if self.unread:
             found[OTHER] = found.get(OTHER, 0) + self.unread
-        reasons = sorted(found, key=lambda why: (why != COUNTED, why != DIVERGED, why))
         whole = len(self.rows) + self.unread
         name = "rows read"
         if whole == 1:
             name = "row read"
-        return {name: whole, **{why: found[why] for why in reasons}}
+        counts = {name: whole}
+        for why in sorted(found, key=lambda why: (why != COUNTED, why != DIVERGED, why)):
+            counts[why] = found[why]
+        return counts
 
     def line(self) -> str:
         """Return the counts in a line."""
@@ -163,35 +168,39 @@ def account(results: Any, question: Question) -> Account:
     notes = list(source.notes)
     if question.parse:
         source.frame = parse_column(source.frame, question.parse)
-    q, key, facts = _completed(question, source)
     frame = source.frame
-    rows = _rows(frame, q, key, [c for c in facts if c not in source.metrics], notes)
-    higher = _direction(source, frame, q, notes)
-    q = replace(q, higher_is_better=higher)
+    q, key, facts = _completed(question, source)
+    may_be_states = [c for c in facts if c not in source.metrics]
+    rows = _rows(frame, q, key, may_be_states, notes)
+    q = replace(q, higher_is_better=_direction(source, q, notes))
     settings = settings_of(frame, _named(q))
     rows, said = without_tuning(frame, rows, settings, confirming(results, q))
     notes += said
-    free = [c for c in frame.columns if c not in {*_named(q), *source.twice}]
+    # Rows of epochs would count as runs.
     if q.step is None and key is None:
-        _check_history(frame, [c for c in free if c in facts], rows)
-        if repeated := len(frame) - frame.n_unique():
+        _check_history(frame, facts, rows)
+        repeated = len(frame) - frame.n_unique()
+        if repeated:
             notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
     at = q.step
     if at is None:
         at = _last_steps(frame, q, facts)
     steps = pl.lit(0.0)
     if at is not None:
-        usable = rows.select(own=(pl.col("why") == "") & VALUE.is_not_null())["own"]
-        steps = numbers(frame[at], usable, notes).alias("step")
-        if not q.step:
-            steps = steps.fill_null(0.0)
+        usable = rows.select((pl.col("why") == "") & VALUE.is_not_null()).to_series()
+        steps = numbers(frame[at], usable, notes)
     rows = rows.with_columns(step=steps)
-    if q.step is not None:
+    if q.step is None:
+        rows = rows.with_columns(pl.col("step").fill_null(0.0))
+    else:
+        # A run of Lightning may begin where another one of its variant and seed ends.
         rows = continue_runs(rows, notes, with_seeds=q.seed is not None)
+    free = _free_columns(q, source)
     ends = str(at).replace(q.metric + LAST_STEP, "step")
     picked = picked_rows(rows, frame.select(free), q, (key or "row", ends), notes)
-    runs = rows.filter(pl.col("run").is_not_null()).group_by("run").last().sort("run")
-    runs = pl.concat([picked.select(*ROWS), runs.select(*ROWS)]).unique("run", maintain_order=True)
+    # A run without a value is there with its last row.
+    others = rows.drop_nulls("run").group_by("run").last()
+    runs = pl.concat([picked.select(others.columns), others]).unique("run", keep="first")
     runs = runs.sort("run")
     if q.seed is None:
         each = "row counts as a run"
@@ -201,10 +210,12 @@ def account(results: Any, question: Question) -> Account:
     notes += _said_of_runs(rows, picked, q, source)
     notes += differing(frame, runs, settings)
     notes += _environments(frame, picked)
-    return _counted(rows, runs, q, notes)._replace(unread=source.unread)
+    return _counted(rows, runs, q, notes, source.unread)
 
 
-def _counted(rows: pl.DataFrame, runs: pl.DataFrame, q: Question, notes: list[str]) -> Account:
+def _counted(
+    rows: DataFrame, runs: DataFrame, q: Question, notes: list[str], unread: int
+) -> Account:
     """Return the account of rows, of which those in `runs` count if they have a value."""
     no_value = pl.lit(f"without a value of {q.metric}")
     is_other = ~pl.col("row").is_in(runs["row"].implode())
@@ -218,57 +229,59 @@ def _counted(rows: pl.DataFrame, runs: pl.DataFrame, q: Question, notes: list[st
     counts = pl.col("why").is_in([COUNTED, DIVERGED])
     runs = runs.with_columns(why=why).with_columns(value=pl.when(counts).then(VALUE))
     columns = ("row", "variant", "key", "value")
-    return Account(rows.select("row", why=why), runs.select(columns), q, notes)
+    return Account(rows.select("row", why=why), runs.select(columns), q, notes, unread)
 
 
 def _named(q: Question) -> list[str]:
     """Return the columns that a question names; the best row may be that of the metric."""
-    asked = [*q.columns, q.metric, q.seed, q.step]
-    if q.best not in asked:
-        asked.append(q.best)
-    return [name for name in asked if name is not None]
+    named = [*q.columns, q.metric, q.seed, q.step]
+    if q.best not in named:
+        named.append(q.best)
+    return [name for name in named if name is not None]
+
+
+def _free_columns(q: Question, source: Source) -> list[str]:
+    """Return the columns that a question does not name, of those that are there once."""
+    named = _named(q)
+    return [c for c in source.frame.columns if c not in named and c not in source.twice]
 
 
 def _completed(q: Question, source: Source) -> tuple[Question, str | None, list[str]]:
     """Return a question with its seed and steps, what tells runs apart, and columns of facts."""
     frame = source.frame
     named = _named_columns(frame, q, source)
-    step = q.step
-    if step is None and source.step not in named:
-        step = source.step
-    free = [c for c in frame.columns if c not in {*named, step, *source.twice}]
-    key = seed = q.seed
-    if seed is None:
-        key = seed = _seed_column(frame, free, source, paired=q.paired)
-    free = [c for c in free if c != seed]
+    if q.step is None and source.step not in named:
+        q = replace(q, step=source.step)
+    if q.seed is None:
+        seed = _seed_column(frame, _free_columns(q, source), source, paired=q.paired)
+        q = replace(q, seed=seed)
+    free = _free_columns(q, source)
+    key = q.seed
     if key is None:
-        key = next((c for c in RUNS if c in free or c in q.columns), None)
-    if q.best is not None and step is None:
+        key = _first(RUNS, free + list(q.columns))
+    if q.best is not None and q.step is None:
         raise UserError("--best needs the steps of runs; give --step COLUMN")
-    if step is not None and key is None:
+    if q.step is not None and key is None:
         advice = ""
         if RUN in frame.columns:
             advice = f"; --by {RUN} makes each run a variant"
         raise UserError(
-            f"the steps of {step} need a column that tells the runs of a variant apart: --seed, "
+            f"the steps of {q.step} need a column that tells the runs of a variant apart: --seed, "
             f"or --parse of their names{advice}"
         )
     facts = [c for c in free if c not in source.settings]
-    return replace(q, seed=seed, step=step), key, facts
+    return q, key, facts
 
 
-def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str]:
+def _named_columns(frame: DataFrame, q: Question, source: Source) -> list[str]:
     """Return the columns that a question names; each is there, once, and named once."""
     if not q.columns:
         raise UserError("by names no column; give the ones that say which variant was trained")
     named = _named(q)
-    read = [c for c in source.twice if is_state(c) or (not q.seed and SEED_NAME.fullmatch(c))]
-    for name in dict.fromkeys((*named, *read)):
+    for name in named:
         if name not in frame.columns:
             known_names = [column for column in frame.columns if "\0" not in column]
             raise UserError(f"no column {name!r}{near(name, known_names)}")
-        if name in source.twice:
-            raise UserError(f"two columns are named {name!r}; rename one of them")
         if name in (q.metric, q.step) and name in source.unclear:
             raise UserError(source.unclear[name])
         if named.count(name) > 1:
@@ -276,42 +289,45 @@ def _named_columns(frame: pl.DataFrame, q: Question, source: Source) -> list[str
                 f"column {name!r} is named twice; each of --by, --metric, --seed and --step "
                 "needs a column of its own"
             )
+    for name in source.twice:
+        is_read = name in named or is_state(name)
+        if is_read or (not q.seed and SEED_NAME.fullmatch(name)):
+            raise UserError(f"two columns are named {name!r}; rename one of them")
     return named
 
 
 def _rows(
-    frame: pl.DataFrame, q: Question, key: str | None, facts: Sequence[str], notes: list[str]
-) -> pl.DataFrame:
+    frame: DataFrame, q: Question, key: str | None, facts: Sequence[str], notes: list[str]
+) -> DataFrame:
     """Return the rows with the run, the value and the reason of each, "" if it may count."""
-    row = pl.Series("row", range(len(frame)), pl.Int64)
+    row = Series("row", range(len(frame)), pl.Int64)
     cells = {name: _labels(frame[name], notes) for name in q.columns}
-    variant = pl.DataFrame([*cells.values()]).select(pl.concat_str(pl.all(), separator=", "))
+    variant = DataFrame(cells).select(pl.concat_str(pl.all(), separator=", ")).to_series()
     keys = row.cast(pl.String)
     if key is not None:
-        keys = cells[key] = _seeds(frame[key], notes)
-    named = next((c for c in (RUN, RUN_ID) if c in frame.columns and c != key), None)
+        keys = _seeds(frame[key], notes)
+        cells[key] = keys
+    names = pl.lit(None, pl.String)
+    named = _first((RUN, RUN_ID), [c for c in frame.columns if c != key])
     if named:
         names = frame[named].cast(pl.String)
-    else:
-        names = pl.lit(None, pl.String)
-    lacking = [
-        pl.when(own.is_null()).then(pl.lit(f"without a value of {name}"))
-        for name, own in cells.items()
-    ]
-    rows = pl.DataFrame({"row": row, "variant": variant.to_series()}).with_columns(
-        key=keys, name=names, state=states(frame, q.seed, facts, q.finished, notes)
-    )
-    state = pl.col("state")
+    lacking = []
+    for name, own in cells.items():
+        reason = pl.lit(f"without a value of {name}")
+        lacking.append(pl.when(own.is_null()).then(reason))
+    lacking.append(pl.lit(""))
+    rows = DataFrame({"row": row, "variant": variant, "key": keys})
+    state = states(frame, q.seed, facts, q.finished, notes)
     is_diverged = state == DIVERGED
     rows = rows.with_columns(
+        name=names,
         why=pl.when(_parents(frame, q.metric)).then(pl.lit(PARENTS))
         .when((state != "") & ~is_diverged).then(state)
-        .otherwise(pl.coalesce(*lacking, pl.lit("")))
+        .otherwise(pl.coalesce(lacking)),
     )  # fmt: skip
     is_whole = ~pl.any_horizontal(pl.col(IDENTITY).is_null())
     if not rows.select(is_whole.any()).item():
-        needed = dict.fromkeys(filter(None, (*q.columns, key)))
-        raise UserError(f"no row has a value of {' and '.join(needed)}")
+        raise UserError(f"no row has a value of {' and '.join(cells)}")
     # A deleted run, a mean and a parent are no runs, so nothing is missing in their place.
     is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
     usable = rows["why"] == ""
@@ -320,70 +336,86 @@ def _rows(
     if q.best:
         best = numbers(frame[q.best], usable, notes)
     return rows.with_columns(
-        run=pl.when(is_run).then(pl.col("row").min().over(IDENTITY)),
+        run=pl.when(is_run).then(pl.min("row").over(IDENTITY)),
         value=pl.when(is_diverged).then(math.inf).otherwise(values),
         best=best,
-    ).drop("state")
+    )
 
 
-def _parents(frame: pl.DataFrame, metric: str) -> pl.Series:
-    """Return which rows are runs that others, which have the metric, name as their parent."""
-    known = [name for name in PARENT_COLUMNS if name in frame.columns]
-    if not known or RUN_ID not in frame.columns:
-        return pl.repeat(value=False, n=len(frame), eager=True)
-    parents = frame.filter(frame[metric].is_not_null())[known[0]].drop_nulls()
-    return frame[RUN_ID].is_in(parents.implode())
-
-
-def _last_steps(frame: pl.DataFrame, q: Question, facts: Sequence[str]) -> str | None:
-    """Return the column that says where runs ended; None if there is none."""
-    ends = [q.metric + LAST_STEP, *(c for c in facts if re.fullmatch(END, c, re.IGNORECASE))]
-    for name in (c for c in ends if c in facts):
-        if all(re.fullmatch(NUMBER, text or "") for text in plain(frame[name].unique())):
+def _first(names: Iterable[str], columns: Collection[str]) -> str | None:
+    """Return the first of these names that a column has."""
+    for name in names:
+        if name in columns:
             return name
     return None
 
 
-def _said_of_runs(
-    rows: pl.DataFrame, picked: pl.DataFrame, q: Question, source: Source
-) -> Iterator[str]:
+def _parents(frame: DataFrame, metric: str) -> Series:
+    """Return which rows are runs that others, which have the metric, name as their parent."""
+    # A parent has the mean or the best value of the runs that name it.
+    parent = _first(PARENT_COLUMNS, frame.columns)
+    if parent is None or RUN_ID not in frame.columns:
+        return pl.repeat(value=False, n=len(frame), eager=True)
+    parents = frame.drop_nulls([metric, parent])[parent]
+    return frame[RUN_ID].is_in(parents.implode())
+
+
+def _last_steps(frame: DataFrame, q: Question, facts: Sequence[str]) -> str | None:
+    """Return the column that says where runs ended; None if there is none."""
+    ends = [q.metric + LAST_STEP]
+    ends += [c for c in facts if re.fullmatch(END, c, re.IGNORECASE)]
+    for name in ends:
+        if name in facts and all_match(NUMBER, plain(frame[name].unique())):
+            return name
+    return None
+
+
+def _said_of_runs(rows: DataFrame, picked: DataFrame, q: Question, source: Source) -> Iterator[str]:
     """Yield what looks wrong in the runs that count, and in those that are left out."""
     known = picked.filter(VALUE.is_finite())
     by_variant = known.group_by("variant", maintain_order=True)
     variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
     same = variants.filter((pl.col("runs") > 1) & (pl.col("values") == 1))["variant"]
     if len(same):
-        yield f"{', '.join(map(repr, dict.fromkeys(same)))}: {SAME}"
-    keys = known["key"].unique(maintain_order=True)
-    is_number = keys.str.contains(r"^[+-]?\d+$")
-    others = keys.filter(~is_number).to_list()
-    if q.seed and others and is_number.any():
-        yield f"{q.seed}: not a number, as others are, but counted: {some(others)}"
-    if q.seed and len(keys) == len(known) > len(variants) > 1:
-        yield f"{q.seed} is another one in each run, so it pairs none"
-    word = "seed" if q.seed else "row"
+        yield f"{', '.join(map(repr, same))}: {SAME}"
+    word = "row"
+    if q.seed:
+        word = "seed"
+        keys = known["key"].unique(maintain_order=True)
+        is_number = keys.str.contains(r"^[+-]?\d+$")
+        others = keys.filter(~is_number).to_list()
+        if others and is_number.any():
+            yield f"{q.seed}: not a number, as others are, but counted: {some(others)}"
+        if len(keys) == len(known) > len(variants) > 1:
+            yield f"{q.seed} is another one in each run, so it pairs none"
+    # A loss that is negative in each run may be a negated one.
     is_loss = better(q.metric) is False and not q.higher_is_better
     if is_loss and len(known) and (known["value"] < 0).all():
         yield f"{q.metric} is negative in each run; of a negated loss, a higher one is better"
+    # Lightning logs `loss_step` of a batch beside `loss_epoch`.
     of_epochs = re.sub("_step$", "_epoch", q.metric)
     if of_epochs != q.metric and of_epochs in source.frame.columns:
         yield f"{q.metric} is of one batch, {of_epochs} of all; which do you mean?"
-    left = rows.filter(pl.col("variant").is_null()).select("name", "key").unique()
-    lost = [f"{name}, {word} {key}" if name else f"{word} {key}" for name, key in left.rows()]
+    lost = set()
+    for name, key in rows.filter(pl.col("variant").is_null()).select("name", "key").rows():
+        text = f"{word} {key}"
+        if name:
+            text = f"{name}, {text}"
+        lost.add(text)
     if lost:
         yield f"left out, as {' or '.join(q.columns)} is empty: {some(sorted(lost))}"
-    judged = dict(known.select("name", "value").rows())
-    texts = list[str]()
+    values = dict(known.select("name", "value").rows())
+    texts = []
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
             other = number(row[q.metric])
-            if other != judged[run]:
-                texts.append(f"{file} has {other:.4g}, {judged[run]:.4g} counts ({run})")
+            if other != values[run]:
+                texts.append(f"{file} has {other:.4g}, {values[run]:.4g} counts ({run})")
     if texts:
         yield f"a file that is not read says otherwise: {some(texts)}"
 
 
-def _environments(frame: pl.DataFrame, picked: pl.DataFrame) -> Iterator[str]:
+def _environments(frame: DataFrame, picked: DataFrame) -> Iterator[str]:
     """Yield in which environments the runs that count were trained, if there are several."""
     own = frame[picked["row"]].with_columns(variant=picked["variant"])
     for name in frame.columns:
@@ -391,19 +423,22 @@ def _environments(frame: pl.DataFrame, picked: pl.DataFrame) -> Iterator[str]:
             continue
         groups = own.drop_nulls(name).group_by(name, maintain_order=True)
         found = groups.agg(runs=pl.len(), variants=pl.col("variant").unique(maintain_order=True))
-        said = [f"{n} runs with {v} ({', '.join(who)})" for v, n, who in found.rows()]
+        said = []
+        for value, runs, variants in found.rows():
+            said.append(f"{runs} runs with {value} ({', '.join(variants)})")
         if len(said) > 1:
             yield f"{name.removeprefix(ENVIRONMENT)} differs: {'; '.join(said)}"
 
 
-def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
+def parse_column(frame: DataFrame, pattern: str) -> DataFrame:
     """Add the named groups of a regular expression over the names of runs; else a `UserError`.
 
     Without a column of names, those of the first column of texts that it matches are read.
     """
-    columns = [name for name in NAMES if name in frame.columns][:1]
-    if not columns:
-        columns = [name for name in frame.columns if frame[name].dtype == pl.String]
+    columns = frame.select(pl.col(pl.String)).columns
+    named = _first(NAMES, frame.columns)
+    if named:
+        columns = [named]
     if not columns:
         raise UserError("--parse reads the names of runs; the results have no column of texts")
     try:
@@ -411,58 +446,57 @@ def parse_column(frame: pl.DataFrame, pattern: str) -> pl.DataFrame:
     except pl.exceptions.ComputeError as error:
         reason = str(error).splitlines()[-1]
         raise UserError(f"--parse {pattern!r} is no regular expression: {reason}") from error
-    parts = [own.struct.unnest() for own in groups]
-    names = [name for name in parts[0].columns if not name.isdecimal()]
+    names = [name for name in groups[0].struct.fields if not name.isdecimal()]
     if not names:
         raise UserError(f"--parse {pattern!r} has no named group, such as (?P<seed>\\d+)")
-    matched = [own.select(names) for own in parts]
-    found = [own for own in matched if any(count < len(own) for count in own.null_count().row(0))]
-    if not found:
-        first = frame[columns[0]][0]
-        raise UserError(f"--parse {pattern!r} matches no {columns[0]}; the first: {first!r}")
     for name in names:
         if name in frame.columns:
             raise UserError(
                 f"--parse makes a column {name!r}, which is there; name its group otherwise"
             )
-    return frame.with_columns(found[0])
+    for own in groups:
+        matched = own.struct.unnest().select(names)
+        if min(matched.null_count().row(0)) < len(frame):
+            return frame.with_columns(matched)
+    first = frame[columns[0]][0]
+    raise UserError(f"--parse {pattern!r} matches no {columns[0]}; the first: {first!r}")
 
 
-def numbers(values: pl.Series, usable: pl.Series, notes: list[str]) -> pl.Series:
+def numbers(values: Series, usable: Series, notes: list[str]) -> Series:
     """Return a column as numbers, null where empty or not usable; a `UserError` for text."""
     is_text = values.dtype == pl.String
     given = values
     if is_text:
         given = values.str.strip_chars()
         given = given.set(given.is_in(["", NULL]), None)
-    read = pl.Series(values.name, [None], pl.Float64).new_from_index(0, len(values))
+    read = Series(values.name, [None], pl.Float64).new_from_index(0, len(values))
     if is_text or values.dtype.is_numeric():
         read = given.cast(pl.Float64, strict=False)
     is_plain = read.is_nan() | (read.abs() <= LARGEST)
     # The few others are read one by one: 1e999, Infinity, a Decimal, a text, which is refused.
     odd = given.is_not_null() & usable & ~is_plain.fill_null(value=False)
     places = odd.arg_true()
-    found = list[float]()
+    found = []
     for place in places:
         try:
             found.append(number(given[place]))
         except ValueError:
             text = str(given[place])
-            advice = next(own for form, own in FORMS.items() if re.search(form, text))
+            advice = [own for form, own in FORMS.items() if re.search(form, text)]
             raise UserError(
                 f"row {place + 1}: {values.name} is {text[:60]!r}, not a number up to "
-                f"{LARGEST:g}; {advice}"
+                f"{LARGEST:g}; {advice[0]}"
             ) from None
     # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)
-    large = given.filter(read.abs() > 2**53)
-    count = sum(bool(re.fullmatch(r"[+-]?\d+", str(cell))) for cell in large)
-    if count:
-        notes.append(f"{values.name}: {count} integers above 2^53 are rounded to 16 digits")
+    large = map(str, given.filter(read.abs() > 2**53))
+    whole = [cell for cell in large if re.fullmatch(r"[+-]?\d+", cell)]
+    if whole:
+        notes.append(f"{values.name}: {len(whole)} integers above 2^53 are rounded to 16 digits")
     return read
 
 
-def _labels(values: pl.Series, notes: list[str]) -> pl.Series:
+def _labels(values: Series, notes: list[str]) -> Series:
     """Return the labels of variants; say which are nearly the same."""
     labels = mapped(values, plain)
     _say_merged(values, labels, f"{values.name}: differ by blanks only, and are one", notes)
@@ -483,9 +517,9 @@ def _labels(values: pl.Series, notes: list[str]) -> pl.Series:
     return labels
 
 
-def _seeds(values: pl.Series, notes: list[str]) -> pl.Series:
+def _seeds(values: Series, notes: list[str]) -> Series:
     """Return seeds as texts; 1, 1.0 and 01 are one seed."""
-    labels = mapped(values, lambda own: [_seed(text) for text in plain(own)])
+    labels = mapped(values, lambda own: list(map(_seed, plain(own))))
     _say_merged(values, labels, "seeds written in several ways are one", notes)
     return labels
 
@@ -501,80 +535,89 @@ def _seed(label: str | None) -> str | None:
     return label
 
 
-def _say_merged(values: pl.Series, labels: pl.Series, text: str, notes: list[str]) -> None:
+def _say_merged(values: Series, labels: Series, text: str, notes: list[str]) -> None:
     """Say which cells, written in several ways, are one label."""
-    ways = pl.DataFrame({"label": labels, "cell": values.cast(pl.String)})
+    ways = DataFrame({"label": labels, "cell": values.cast(pl.String)})
     ways = ways.drop_nulls("label").unique(maintain_order=True)
     several = ways.group_by("label", maintain_order=True).agg("cell")
     several = several.filter(pl.col("cell").list.len() > 1)["cell"]
     if len(several):
-        notes.append(f"{text}: {some([' and '.join(map(repr, own)) for own in several])}")
+        texts = [" and ".join(map(repr, own)) for own in several]
+        notes.append(f"{text}: {some(texts)}")
 
 
 def _seed_column(
-    frame: pl.DataFrame, free: Sequence[str], source: Source, *, paired: bool | None
+    frame: DataFrame, free: Sequence[str], source: Source, *, paired: bool | None
 ) -> str | None:
     """Return the only column that may be the seed; one of a file comes before one of a path."""
     found = [c for c in free if SEED_NAME.fullmatch(c) and not _has_fractions(frame[c])]
+    # What stands in a file comes before what its path says.
     of_files = [c for c in found if c not in source.paths]
     if of_files:
         found = of_files
     varied = [c for c in found if frame[c].drop_nulls().n_unique() > 1]
     if "seed" in found:
-        own = mapped(frame["seed"], plain)
-        varied = ["seed", *(c for c in varied if not mapped(frame[c], plain).equals(own))]
+        seeds = mapped(frame["seed"], plain)
+        others = [c for c in varied if not mapped(frame[c], plain).equals(seeds)]
+        varied = ["seed"]
+        varied += others
+    if len(varied) == 1:
+        return varied[0]
     # Without pairs a seed is only a name, so that either one would do.
-    if len(varied) > 1 and paired is not False:
+    if varied and paired is not False:
         raise UserError(f"which is the seed: {' or '.join(varied)}? Give --seed COLUMN")
-    return varied[0] if len(varied) == 1 else None
+    return None
 
 
-def _has_fractions(values: pl.Series) -> bool:
+def _has_fractions(values: Series) -> bool:
     """Return whether a number of a column is not whole, as in a share of a variance."""
     read = values.cast(pl.Float64, strict=False)
     return bool((read.filter(read.is_finite()) % 1 > 0).any())
 
 
-def _check_history(frame: pl.DataFrame, free: Sequence[str], rows: pl.DataFrame) -> None:
+def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> None:
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
-    for name in (c for c in free if re.fullmatch(STEPS, c, re.IGNORECASE)):
+    for name in facts:
+        if not re.fullmatch(STEPS, name, re.IGNORECASE):
+            continue
         at = frame[name].cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
-        steps = rows.with_columns(at=at).filter(pl.col("why") == "").drop_nulls("at")
+        steps = rows.with_columns(at=at).filter(why="").drop_nulls("at")
         by_variant = steps.group_by("variant", maintain_order=True)
         ladders = by_variant.agg(pl.col("at").unique().sort())["at"].to_list()
         # A column with one value a variant, such as a number of epochs, orders no rows.
         if min(map(len, ladders), default=0) > 1:
-            first, second, *_ = ladders[0]
+            first, second = ladders[0][:2]
             raise UserError(
                 f"the rows of {name} {first:g}, {second:g}, ... would count as runs; give "
                 f"--step {name} with --seed COLUMN, or --seed {name}, or leave {name} out"
             )
 
 
-def _unnamed(frame: pl.DataFrame, free: Sequence[str], runs: pl.DataFrame, each: str) -> list[str]:
-    """Return a note that names the columns whose values variants share: seeds, other factors."""
+def _unnamed(frame: DataFrame, free: Sequence[str], runs: DataFrame, each: str) -> Iterator[str]:
+    """Yield a note that names the columns whose values variants share: seeds, other factors."""
     found = []
-    for name in (c for c in free if not is_state(c)):
+    for name in free:
+        if is_state(name):
+            continue
+        cells = runs.select("variant", cell=mapped(frame[name].gather(runs["row"]), plain))
+        owners = cells.drop_nulls("cell").group_by("cell").agg(pl.n_unique("variant"))
         # What is measured is another number in each run; a seed or a factor is shared.
-        owners = _numbers_of(frame[name], runs, "variant", "cell")
         shared = owners["variant"] > 1
-        is_number = all(re.fullmatch(NUMBER, text) for text in owners["cell"])
-        if len(shared) > 1 and (shared.all() if is_number else shared.any()):
+        is_shared = shared.any()
+        if all_match(NUMBER, owners["cell"]):
+            is_shared = shared.all()
+        if len(shared) > 1 and is_shared:
             found.append(name)
-    ways = "a seed (--seed), a step (--step) or a factor (--by)"
-    return [f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"] if found else []
+    if found:
+        ways = "a seed (--seed), a step (--step) or a factor (--by)"
+        yield f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"
 
 
-def _numbers_of(values: pl.Series, runs: pl.DataFrame, counted: str, by: str) -> pl.DataFrame:
-    """Return how many different cells of a column each variant has, or variants each cell."""
-    cells = runs.select("variant", cell=mapped(values.gather(runs["row"]), plain))
-    return cells.drop_nulls("cell").group_by(by).agg(pl.col(counted).n_unique())
-
-
-def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str]) -> bool:
+def _direction(source: Source, q: Question, notes: list[str]) -> bool:
     """Return whether higher is better: as asked for, as the source says, or as the name says."""
-    known = stated(frame) | source.higher
+    known = stated(source.frame) | source.higher
     asked = q.higher_is_better
+    chosen = asked
     stored = known.get(q.metric)
     if stored is None and q.metric in known and asked is None:
         raise UserError(
@@ -582,11 +625,13 @@ def _direction(source: Source, frame: pl.DataFrame, q: Question, notes: list[str
             "study by itself"
         )
     if stored is not None:
-        verb = "maximises" if stored else "minimises"
+        verb = "minimises"
+        if stored:
+            verb = "maximises"
         if asked not in (None, stored):
             raise UserError(f"{OPTIONS[not stored]} contradicts the study, which {verb} {q.metric}")
         notes.append(f"the study {verb} {q.metric}")
-    chosen = stored if asked is None else asked
+        chosen = stored
     if chosen is None:
         chosen = direction_of(q.metric)
     word = f"{OPTIONS[chosen]} is given"

@@ -28,7 +28,15 @@ from lmzoo.base.environment import Environment, differences, present
 from lmzoo.base.errors import ProgramError, UserError, described_output, near
 from lmzoo.base.printed import check_whole, with_digits
 from lmzoo.base.shell import command_environment, named_files, noticed
-from lmzoo.lab.judging.texts import SAME, check_margin, flat_row, loose_object, number, objects
+from lmzoo.lab.judging.texts import (
+    SAME,
+    check_margin,
+    flat_row,
+    keys_of,
+    loose_object,
+    number,
+    objects,
+)
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,
     UNDECIDED,
@@ -86,6 +94,13 @@ class Metric:
     """A regular expression; the first group of its last match counts."""
     higher_is_better: bool = False
 
+    @property
+    def sign(self) -> int:
+        """A loss is this times the metric."""
+        if self.higher_is_better:
+            return -1
+        return 1
+
     def read(self, out: str, err: str, say: Say = lambda _: None) -> float:
         """Return the metric, not finite if the run diverged; a `UserError` if it is no number.
 
@@ -126,12 +141,13 @@ class Arm:
     def files(self) -> Files:
         """The files of its identity, and their digests before it writes them."""
         names = named_files(self.command, self.folder)
-        return {**{name: digest(self.folder / name) for name in names}, **self.changed}
+        return {name: digest(self.folder / name) for name in names} | dict(self.changed)
 
     @functools.cached_property
     def identity(self) -> str:
         """A hash of the command, the metric, and what it reads and depends on."""
-        parts = [self.command, str(self.metric), *self.files.values()]
+        parts = [self.command, str(self.metric)]
+        parts.extend(self.files.values())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     def environment(self) -> dict[str, Any]:
@@ -164,12 +180,12 @@ class Arm:
     def _run(self, seed: int, say: Say) -> float:
         command = with_hook(self.command.replace(SEED, str(seed)))
         self.log.unlink(missing_ok=True)
-        own = {"LMZOO_SEED": str(seed), **variables(self.log)}
+        environment = dict(os.environ) | {"LMZOO_SEED": str(seed)} | variables(self.log)
         # Files, not pipes: a child in the background may hold a pipe for ever.
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             process = subprocess.Popen(
                 command, shell=True, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=stderr, start_new_session=True, env={**os.environ, **own},
+                stderr=stderr, start_new_session=True, env=environment,
             )  # fmt: skip
             try:
                 process.wait()
@@ -178,10 +194,17 @@ class Arm:
                     os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 raise
-            out, err = map(_printed, (stdout, stderr))
-        if code := process.returncode:
-            lines = [line for line in (err.strip() or out.strip()).splitlines() if line.strip()]
-            ended = f"signal {-code}" if code < 0 else f"exit code {code}"
+            out = _printed(stdout)
+            err = _printed(stderr)
+        code = process.returncode
+        if code:
+            ended = f"exit code {code}"
+            if code < 0:
+                ended = f"signal {-code}"
+            printed = err.strip()
+            if not printed:
+                printed = out.strip()
+            lines = list(filter(str.strip, printed.splitlines()))
             raise UserError(f"{ended}: {described_output(lines)}")
         found = TRACEBACK.search(f"{out}\n{err}")
         if found:
@@ -200,13 +223,14 @@ def _printed(file: IO[bytes]) -> str:
 def _matched(pattern: str, printed: str, say: Say) -> str:
     """Return the first group of the last match of the pattern, as it was printed."""
     finds = re.compile(pattern, re.MULTILINE).finditer
-    found = [*finds(printed), *finds(with_digits(printed))]  # \\d+ matches no nan
+    found = list(finds(printed))
+    found.extend(finds(with_digits(printed)))  # \\d+ matches no nan
     last = max(found, key=re.Match.start, default=None)
     if last is None or not last[1]:
         raise UserError(f"nothing matches --pattern {pattern!r}")
     start, end = last.span(1)
     check_whole(printed, start, end)
-    *_, word = re.split(r"[^\w./-]", printed[: last.start()])
+    word = re.split(r"[^\w./-]", printed[: last.start()])[-1]
     if word and re.match(r"\w", last[0]):
         say(f"--pattern {pattern!r} matches inside of {word + last[0]!r}")
     return printed[start:end]
@@ -214,22 +238,22 @@ def _matched(pattern: str, printed: str, say: Say) -> str:
 
 def _named(name: str, out: str, say: Say) -> Any:
     """Return the value of the key in the last object that has it."""
-    rows = [flat_row(row) for row in objects(out)]
+    rows = list(map(flat_row, objects(out)))
     values = [row[name] for row in rows if name in row]
     key = name.rpartition(".")[2]
     is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""")
-    lines = [line for line in out.split("\n") if is_named.search(line)]
-    if lines and not [*objects(lines[-1])]:
-        *_, last = is_named.finditer(out)
+    lines = list(filter(is_named.search, out.split("\n")))
+    if lines and not list(objects(lines[-1])):
+        last = list(is_named.finditer(out))[-1]
         found, kind = loose_object(out, last.start())
-        values = [value for own, value in flat_row(found).items() if own == name]
-        if not values:
+        row = flat_row(found)
+        if name not in row:
             line = lines[-1].strip()[:60]
             raise UserError(f"a line with the key {key!r} is not JSON: {line!r}")
+        values = [row[name]]
         say(f"{name} is read from {kind}")
     if not values:
-        names = dict.fromkeys(key for row in rows for key in row)
-        raise UserError(f"no JSON line has the key {name!r}{near(name, names)}")
+        raise UserError(f"no JSON line has the key {name!r}{near(name, keys_of(rows))}")
     if values[-1] is None:
         raise UserError(f"{name} is null in the last JSON line that has it")
     return values[-1]
@@ -245,15 +269,15 @@ class Results:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is no folder; choose another --out")
         self.store = Store(folder)
-        *lines, cut = (self.store.read(RUNS) or b"").split(b"\n")
-        damaged = 0
         self.values: dict[tuple[str, int], float] = {}
         """Identity of an arm and seed -> metric; a pending run has none."""
         self._then: dict[str, Environment] = {}
         """Identity of an arm -> the environment of its last run."""
         self.read: dict[str, dict[str, str]] = {}
         """Identity of an arm -> files that its runs have read."""
-        for line in filter(None, (*lines, cut)):
+        damaged = 0
+        lines = (self.store.read(RUNS) or b"").split(b"\n")
+        for line in filter(None, lines):
             row = parse_json(line)
             try:
                 if row.keys() != RUN_KEYS:
@@ -262,7 +286,8 @@ class Results:
                 self._then[row["arm"]] = row["environment"]
                 self.read.setdefault(row["arm"], {}).update(row["files"])
             except (AttributeError, TypeError, ValueError):
-                damaged += line != cut  # a judge that was killed has cut the last line
+                if line != lines[-1]:  # a judge that was killed has cut the last line
+                    damaged += 1
         if damaged:
             said = "damaged or foreign lines are left out; runs without a result are run again"
             say(f"{folder / RUNS}: {damaged} {said}")
@@ -276,6 +301,19 @@ class Results:
         self.store.append(RUNS, record_line(row))
         self.values[arm.identity, seed] = value
 
+    def losses(self, arms: tuple[Arm, Arm], seeds: int) -> np.ndarray:
+        """Return the losses (2, S): infinity for a diverged run, NaN for a pending one."""
+        losses = np.full((2, seeds), np.nan)
+        for row, arm in zip(losses, arms, strict=True):
+            for seed in range(1, 1 + seeds):
+                value = self.values.get((arm.identity, seed))
+                if value is None:
+                    continue
+                row[seed - 1] = math.inf
+                if math.isfinite(value):
+                    row[seed - 1] = value * arm.metric.sign
+        return losses
+
     def of_now(self, arm: Arm, say: Say) -> Arm:
         """Return the arm with what its runs have read, and depended on, as it is now.
 
@@ -286,13 +324,14 @@ class Results:
         packages = differences(then, present(then), program=True)
         changed = changes(read or {}, arm.folder)
         changed |= {name: now for name, (_, now) in packages.items()}
-        if not changed:
-            if text := noticed(arm.command, arm.files, noted=read != {}):
-                say(f"{arm.name}: {text}")
-            return arm
-        say(f"{arm.name} is measured again: {', '.join(changed)} has changed")
-        # Under its new identity it may have runs, which have read other files.
-        return self.of_now(replace(arm, changed={**arm.changed, **changed}), say)
+        if changed:
+            say(f"{arm.name} is measured again: {', '.join(changed)} has changed")
+            # Under its new identity it may have runs, which have read other files.
+            return self.of_now(replace(arm, changed=dict(arm.changed) | changed), say)
+        text = noticed(arm.command, arm.files, noted=read != {})
+        if text:
+            say(f"{arm.name}: {text}")
+        return arm
 
     def plan(self, pair: str, most: int) -> tuple[Look, ...]:
         """Return the looks for at most this number of seeds, after those of an earlier judge."""
@@ -309,7 +348,7 @@ class Results:
                 "not known; choose another --out"
             )
         schedule = spend(looks(min(FIRST, most), most), made)
-        self.store.write(LOOKS, record_line({**(stored or {}), pair: schedule}).encode())
+        self.store.write(LOOKS, record_line((stored or {}) | {pair: schedule}).encode())
         return schedule
 
 
@@ -328,25 +367,16 @@ def judge_commands(
     A `UserError` says that a command failed, or that an argument is out of range.
     """
     SEEN.clear()
-    base, candidate = (results.of_now(arm, say) for arm in (base, candidate))
-    arms = (base, candidate)
+    arms = (results.of_now(base, say), results.of_now(candidate, say))
     _check_arguments(arms, margin, max_seeds, minutes)
-    sign = -1.0 if base.metric.higher_is_better else 1.0
-    pair = f"{base.identity} {candidate.identity}"
+    pair = " ".join(arm.identity for arm in arms)
     # The looks of an earlier judge have spent a part of the error.
     schedule = results.plan(pair, max_seeds)
+    most = schedule[-1].seeds
     deadline = time.monotonic() + 60 * minutes
-
-    def losses() -> np.ndarray:
-        seeds = range(1, 1 + schedule[-1].seeds)
-        found = [[results.values.get((arm.identity, seed)) for seed in seeds] for arm in arms]
-        x = sign * np.array(found, np.float64)  # None, a pending run, is NaN
-        pending = [[value is None for value in own] for own in found]
-        return np.where(np.isfinite(x) | pending, x, np.inf)
-
     out_of_time = False
-    for wanted in (one.seeds for one in schedule):
-        for seed, arm in itertools.product(range(1, 1 + wanted), arms):
+    for look in schedule:
+        for seed, arm in itertools.product(range(1, 1 + look.seeds), arms):
             if (arm.identity, seed) in results.values:
                 continue
             begun = time.monotonic()
@@ -356,33 +386,52 @@ def judge_commands(
             value = arm.run(seed, say)
             results.add(arm, seed, value, time.monotonic() - begun)
             say(f"{arm.name}, seed {seed}: {value:g}")
-        if out_of_time or decide(losses(), schedule, margin)[0] != UNDECIDED:
+        if out_of_time or decide(results.losses(arms, most), schedule, margin)[0] != UNDECIDED:
             break
-    x = losses()
-    known = [row[np.isfinite(row)] for row in x]
-    fixed = [arm.name for arm, y in zip(arms, known, strict=True) if len(y) > 1 and np.ptp(y) == 0]
-    if fixed:
-        say(f"warning: {' and '.join(fixed)}: {SAME}")
-    alike = follow_line(x)
-    if alike:
-        say(f"warning: {alike}")
-    decision, c = decide(x, schedule, margin)
-    ends = sorted(sign * float(end) for end in (c.low[1], c.high[1]))
-    numbers = {
-        "difference": sign * float(c.mean[1]), "low": ends[0], "high": ends[1],
-        "p": float(c.p[1]),
-    }  # fmt: skip
+    # If the time is over, the runs since the last look count, too.
+    x = results.losses(arms, most)
+    _warn(arms, x, say)
+    decision, found = decide(x, schedule, margin)
+    sign = base.metric.sign
+    low, high = sorted(sign * end for end in (found.low[1], found.high[1]))
+    needed = _plain(found.seeds_needed[1])
+    if needed is not None:
+        needed = int(needed)
     return {
         "decision": decision,
-        "verdict": str(c.verdict[1]) or UNDECIDED,
-        "confirmed": bool(c.confirmed[1]),
-        **{k: None if math.isnan(v) else v + 0.0 for k, v in numbers.items()},
+        "verdict": str(found.verdict[1]) or UNDECIDED,
+        "confirmed": bool(found.confirmed[1]),
+        "difference": _plain(sign * found.mean[1]),
+        "low": _plain(low),
+        "high": _plain(high),
+        "p": _plain(found.p[1]),
         "margin": margin,
-        "seeds": [int((~np.isnan(row)).sum()) for row in x],
-        "diverged": [int(np.isposinf(row).sum()) for row in x],
-        "seeds_needed": None if math.isnan(c.seeds_needed[1]) else int(c.seeds_needed[1]),
+        "seeds": (~np.isnan(x)).sum(1).tolist(),
+        "diverged": np.isposinf(x).sum(1).tolist(),
+        "seeds_needed": needed,
         "out_of_time": out_of_time,
     }
+
+
+def _warn(arms: tuple[Arm, Arm], losses: np.ndarray, say: Say) -> None:
+    """Say which losses are no noise of seeds."""
+    fixed = []
+    for arm, own in zip(arms, losses, strict=True):
+        known = own[np.isfinite(own)]
+        if len(known) > 1 and np.ptp(known) == 0:
+            fixed.append(arm.name)
+    if fixed:
+        say(f"warning: {' and '.join(fixed)}: {SAME}")
+    alike = follow_line(losses)
+    if alike:
+        say(f"warning: {alike}")
+
+
+def _plain(value: float) -> float | None:
+    """Return a number as JSON has it: None for NaN, 0.0 for -0.0."""
+    if math.isnan(value):
+        return None
+    return float(value) + 0.0
 
 
 def _check_arguments(arms: tuple[Arm, Arm], margin: float, max_seeds: int, minutes: float) -> None:
@@ -404,10 +453,14 @@ def decide(x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0) -> tupl
     The losses x (2, S) are those of the base and of the candidate, NaN for pending runs. A sign
     decides when fresh seeds have repeated it.
     """
-    ended = np.array([(np.append(np.isnan(row), True)).argmax() for row in x])
-    c = compared(x, 0, looks=schedule, margin=margin, ended=ended)
-    if str(c.verdict[1]) == NEGLIGIBLE or (c.confirmed[1] and c.sign[1] > 0):
-        return DISCARD, c
-    if c.confirmed[1] and c.sign[1] < 0:
-        return KEEP, c
-    return UNDECIDED, c
+    # The column after the last one ends a row without a pending run.
+    pending = np.pad(np.isnan(x), ((0, 0), (0, 1)), constant_values=True)
+    found = compared(x, 0, looks=schedule, margin=margin, ended=pending.argmax(1))
+    sign = 0
+    if found.confirmed[1]:
+        sign = found.sign[1]
+    if str(found.verdict[1]) == NEGLIGIBLE or sign > 0:
+        return DISCARD, found
+    if sign < 0:
+        return KEEP, found
+    return UNDECIDED, found

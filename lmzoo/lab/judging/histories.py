@@ -5,13 +5,14 @@ run has none.
 """
 
 import re
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import Fields, FieldsDict, Texts
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.judging.directions import better
 from lmzoo.lab.judging.texts import SHOWN, STEPS, some
 
@@ -23,7 +24,9 @@ IDENTITY = ("variant", "key")
 ROWS: FieldsDict = {
     "row": pl.Int64,
     "run": pl.Int64,
-    **dict.fromkeys((*IDENTITY, "name"), pl.String),
+    "variant": pl.String,
+    "key": pl.String,
+    "name": pl.String,
     "why": pl.String,  # it does not count, or ""
     "value": pl.Float64,
     "best": pl.Float64,  # by which the best row of a run is chosen
@@ -36,28 +39,28 @@ KNOWN = USABLE & VALUE.is_not_null()
 """Rows that may count, and have a value."""
 
 
-def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> pl.DataFrame:
+def continue_runs(rows: DataFrame, notes: list[str], *, with_seeds: bool) -> DataFrame:
     """Make a run that begins where another of its variant (and seed) ends a part of it; say so."""
-    spans = rows.filter(KNOWN).group_by("run", "name").agg(
-        pl.col("variant", "key").first(),
+    by_run = rows.filter(KNOWN).group_by("run", "name")
+    spans = by_run.agg(
+        pl.first("variant", "key"),
         start=STEP.min(), end=STEP.max(), steps=STEP.n_unique(),
     )  # fmt: skip
-    if with_seeds:
-        by = IDENTITY
-    else:
-        by = IDENTITY[:1]
+    spans = spans.with_columns(shown=pl.coalesce("name", "key"))
     moved: dict[tuple[int, str | None], Fields] = {}
-    whole: dict[Texts, list[FieldsDict]] = {}
+    whole: dict[Any, list[FieldsDict]] = {}
     # In the order of their beginnings, so that a part finds what it continues.
     for part in spans.sort("start", "run", "name").to_dicts():
-        known = whole.setdefault(tuple(part[name] for name in by), [])
-        found = next((other for other in known if _goes_on(other, part["start"])), None)
+        owner = part["variant"]
+        if with_seeds:
+            owner = (owner, part["key"])
+        known = whole.setdefault(owner, [])
+        found = _continued(known, part["start"])
         if found is None:
             known.append(part)
             continue
-        name, own = (one["name"] or one["key"] for one in (found, part))
         ends = f"{found['start']:g} to {found['end']:g}, {part['start']:g} on"
-        notes.append(f"{own} continues {name} ({ends}): one run")
+        notes.append(f"{part['shown']} continues {found['shown']} ({ends}): one run")
         found["end"] = part["end"]
         found["steps"] += part["steps"]
         moved[part["run"], part["name"]] = found
@@ -66,18 +69,23 @@ def continue_runs(rows: pl.DataFrame, notes: list[str], *, with_seeds: bool) -> 
     names = ("run", "key", "name")
     own = rows.select(names).to_dicts()
     new = [moved.get((row["run"], row["name"]), row) for row in own]
-    return rows.with_columns(pl.DataFrame(new, {name: ROWS[name] for name in names}))
+    return rows.with_columns(DataFrame(new, {name: ROWS[name] for name in names}))
 
 
-def _goes_on(run: Fields, start: float) -> bool:
-    """Return whether a step is the next one of a run, within one and a half of its strides."""
-    stride = (run["end"] - run["start"]) / max(1, run["steps"] - 1) or 1
-    return run["end"] < start <= run["end"] + 1.5 * stride
+def _continued(runs: Sequence[FieldsDict], start: float) -> FieldsDict | None:
+    """Return the run whose next step this is, within one and a half of its strides."""
+    for run in runs:
+        stride = (run["end"] - run["start"]) / max(1, run["steps"] - 1)
+        if stride == 0:  # of a run of one step
+            stride = 1
+        if run["end"] < start <= run["end"] + 1.5 * stride:
+            return run
+    return None
 
 
 def picked_rows(
-    rows: pl.DataFrame, free: pl.DataFrame, q: "Question", words: tuple[str, str], notes: list[str]
-) -> pl.DataFrame:
+    rows: DataFrame, free: DataFrame, q: "Question", words: tuple[str, str], notes: list[str]
+) -> DataFrame:
     """Return the row of each run that counts: its last one with a value, or its best one.
 
     `free` has the columns that the question does not name; `words` are what tells runs apart, and
@@ -105,20 +113,27 @@ def _shown(run: Fields, key: str) -> str:
     return f"variant {run['variant']!r}, {key} {run['key']}"
 
 
-def _check_runs(known: pl.DataFrame, free: pl.DataFrame, q: "Question", key: str) -> Iterator[str]:
+def _all_shown(runs: DataFrame, key: str) -> str:
+    return some([_shown(run, key) for run in runs.to_dicts()])
+
+
+def _check_runs(known: DataFrame, free: DataFrame, q: "Question", key: str) -> Iterator[str]:
     """Refuse two runs of one name, two rows without a step, and a row that lacks its step.
 
     Yield which runs have one value in all their rows, as a file that also has a history.
     """
-    runs = known.group_by("run").agg(
-        pl.col("variant", "key", "row").first(),
+    by_run = known.group_by("run").agg(
+        pl.first("variant", "key", "row"),
         names=pl.col("name").unique(maintain_order=True),
         rows=pl.len(),
         steps=STEP.n_unique(),
         values=VALUE.n_unique(),
-    ).sort("run")  # fmt: skip
-    for run in runs.filter(pl.col("names").list.len() > 1)[:1].to_dicts():
-        first, second, *_ = run["names"]
+    )  # fmt: skip
+    runs = by_run.sort("run")
+    of_two_names = runs.filter(pl.col("names").list.len() > 1)
+    if len(of_two_names):
+        run = of_two_names.row(0, named=True)
+        first, second = run["names"][:2]
         raise UserError(
             f"two runs have {_shown(run, key)}: {first!r} and {second!r}; keep one of them, or "
             "tell them apart with more --by or another --seed"
@@ -126,30 +141,34 @@ def _check_runs(known: pl.DataFrame, free: pl.DataFrame, q: "Question", key: str
     several = runs.filter(pl.col("rows") > 1)
     if q.step is not None and runs["steps"].max() != 1:  # their rows have an order
         several = several.clear()
-    is_named = pl.col("names").list.first().is_not_null()
-    repeated = several.filter(is_named & (pl.col("values") == 1)).to_dicts()
-    for run in several.filter(~is_named | (pl.col("values") > 1))[:1].to_dicts():
+    is_repeated = pl.col("names").list.first().is_not_null() & (pl.col("values") == 1)
+    unclear = several.filter(~is_repeated)
+    if len(unclear):
+        run = unclear.row(0, named=True)
         own = known.filter(run=run["run"])["row"]
         raise UserError(f"two rows have {_shown(run, key)}{_told_apart(own, free)}")
     lacking = known.filter(~STEP.is_finite().fill_null(value=False))
     if q.step is not None and len(lacking):
         row = lacking["row"][0] + 1
         raise UserError(f"row {row} has no {q.step}; fill it, or leave out --step")
-    if repeated:
-        texts = [_shown(run, key) for run in repeated]
-        yield f"rows of one run that have one value count once: {some(texts)}"
+    if len(several):
+        yield f"rows of one run that have one value count once: {_all_shown(several, key)}"
 
 
-def _told_apart(rows: pl.Series, free: pl.DataFrame) -> str:
+def _told_apart(rows: pl.Series, free: DataFrame) -> str:
     """Return what tells the rows of a run apart, and how to name it.
 
     A factor has values that other runs share; what is measured is another number in each row.
     """
-    most = len(free) // 2
-    differ = [name for name in free.columns if free[name].gather(rows).drop_nulls().n_unique() > 1]
-    shared = [name for name in differ if free[name].n_unique() <= most]
-    steps = [name for name in differ if re.fullmatch(STEPS, name, re.IGNORECASE)]
-    factors = [name for name in shared if name not in steps]
+    steps = []
+    factors = []
+    for name in free.columns:
+        if free[name].gather(rows).drop_nulls().n_unique() < 2:
+            continue
+        if re.fullmatch(STEPS, name, re.IGNORECASE):
+            steps.append(name)
+        elif free[name].n_unique() <= len(free) // 2:
+            factors.append(name)
     said = ""
     if factors:
         said = f", which differ in {' and '.join(factors[:SHOWN])}"
@@ -160,30 +179,30 @@ def _told_apart(rows: pl.Series, free: pl.DataFrame) -> str:
 
 
 def _said_of_ends(
-    known: pl.DataFrame, last: pl.DataFrame, step: str | None, at: str, key: str
+    known: DataFrame, last: DataFrame, step: str | None, at: str, key: str
 ) -> Iterator[str]:
     """Say which runs have several values at their end, begin again, or end before others."""
-    ends = last.group_by("run").agg(
-        pl.col("variant", "key", "step").first(), values=VALUE.n_unique()
-    ).sort("run")  # fmt: skip
-    several = [_shown(run, key) for run in ends.filter(pl.col("values") > 1).to_dicts()]
-    if several:
-        yield f"several values at the last {step}; the last row counts: {some(several)}"
+    identity = pl.first("variant", "key")
     # A history in another order has each step once; one that begins again has its last twice.
     final = STEP.last()
     is_again = (final < STEP.max()) & ((final == STEP).sum() > 1)
-    runs = known.group_by("run").agg(pl.col("variant", "key").first(), again=is_again)
-    again = [_shown(run, key) for run in runs.filter("again").sort("run").to_dicts()]
-    if again:
-        yield f"{step} begins again, and its largest value counts: {some(again)}"
-    early = ends.filter(pl.col("step") < pl.col("step").max()).to_dicts()
-    texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early]
-    if texts:
+    ends = last.group_by("run").agg(identity, STEP.first(), values=VALUE.n_unique()).sort("run")
+    runs = known.group_by("run").agg(identity, again=is_again).sort("run")
+    several = ends.filter(pl.col("values") > 1)
+    if len(several):
+        shown = _all_shown(several, key)
+        yield f"several values at the last {step}; the last row counts: {shown}"
+    again = runs.filter("again")
+    if len(again):
+        yield f"{step} begins again, and its largest value counts: {_all_shown(again, key)}"
+    early = ends.filter(STEP.max() > STEP)
+    if len(early):
+        texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early.to_dicts()]
         latest = ends["step"].max()
         yield f"stopped before {at} {latest:g}, judged by their last value: {some(texts)}"
 
 
-def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question") -> pl.DataFrame:
+def _best(rows: DataFrame, known: DataFrame, q: "Question") -> DataFrame:
     """Return the row of each run at the step at which a column is best, and of how many rows."""
     is_higher = q.higher_is_better
     stated = better(q.best or q.metric)
@@ -193,13 +212,15 @@ def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question") -> pl.DataFram
     at_best = best.arg_min()
     if is_higher:
         at_best = best.arg_max()
-    finite = rows.filter(USABLE & best.is_finite()).group_by("run").agg(
-        at=STEP.get(at_best), count=pl.len()
-    )  # fmt: skip
+    by_run = rows.filter(USABLE & best.is_finite()).group_by("run")
+    finite = by_run.agg(at=STEP.get(at_best), count=pl.len())
     joined = known.join(finite, on="run", how="left", maintain_order="left")
     joined = joined.with_columns(pl.col("count").fill_null(0))
     found = joined.filter(pl.col("at").fill_null(STEP) == STEP).group_by("run").last().sort("run")
-    for run in joined.join(found, on="run", how="anti")[:1].to_dicts():
+    # The metric may be logged at other steps than the column.
+    lost = joined.join(found, on="run", how="anti")
+    if len(lost):
+        run = lost.row(0, named=True)
         raise UserError(
             f"variant {run['variant']!r}, {run['key']} has no {q.metric} at the {q.step} of its "
             f"best {q.best}; log both at one {q.step}"
@@ -207,19 +228,21 @@ def _best(rows: pl.DataFrame, known: pl.DataFrame, q: "Question") -> pl.DataFram
     return found
 
 
-def _beside_best(last: pl.DataFrame, best: pl.DataFrame, q: "Question") -> Iterator[str]:
+def _beside_best(last: DataFrame, best: DataFrame, q: "Question") -> Iterator[str]:
     """Say the means of the last and of the best values, and where a sign turns."""
-    ends = last.filter(VALUE.is_finite()).join(
-        best.select("run", top="value"), on="run", maintain_order="left"
-    )
+    tops = best.select("run", top="value")
+    ends = last.filter(VALUE.is_finite()).join(tops, on="run", maintain_order="left")
     means = ends.group_by("variant", maintain_order=True).agg(VALUE.mean(), pl.mean("top"))
     if means["value"].equals(means["top"]):
         return
-    rows = means.to_dicts()
-    base = next((row for row in rows if row["variant"] == q.reference), rows[0])
-    texts = [f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}" for row in rows]
+    texts = []
+    for row in means.to_dicts():
+        texts.append(f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}")
     said = f"last values count, not the best ones of runs (--best): {some(texts)}"
-    is_turned = (VALUE - base["value"]) * (pl.col("top") - base["top"]) < 0
+    is_other = pl.col("variant").ne_missing(pl.lit(q.reference))
+    # Without a reference, the first variant is it.
+    value, top = means.sort(is_other, maintain_order=True).select("value", "top").row(0)
+    is_turned = (VALUE - value) * (pl.col("top") - top) < 0
     turned = means.filter(is_turned)["variant"]
     if len(turned):
         said += f"; the sign of {' and '.join(turned[:SHOWN])} turns"

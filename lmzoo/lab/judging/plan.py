@@ -16,7 +16,7 @@ import polars as pl
 
 from lmzoo.base.arguments import called, number, whole
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import FieldsDict, Texts
+from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.caveats import longer_training, longer_words
 from lmzoo.lab.analysis.columns import Column, text_table
@@ -37,7 +37,7 @@ from lmzoo.lab.judging.verdicts import judged
 from lmzoo.lab.statistics.compared import MOST_SEEDS, POWER, reference_seeds
 from lmzoo.lab.statistics.contrasts import pairs_pay
 from lmzoo.lab.statistics.intervals import Array
-from lmzoo.lab.statistics.power import planned_seeds
+from lmzoo.lab.statistics.power import Plan, planned_seeds
 from lmzoo.lab.store.records import find_study
 
 
@@ -76,7 +76,7 @@ def pilot_of_study(path: Path) -> Pilot:
     """Return the pilot that a study of lmzoo is; a `UserError` if its reference has no loss."""
     folder = load_study(path)
     frame = rank_points(folder.runs, folder.events, folder.study)
-    reference = frame.filter(pl.col("point") == folder.study.get("reference", ""))
+    reference = frame.filter(point=folder.study.get("reference", ""))
     if reference.is_empty():
         raise UserError(f"study {path} has no reference with a loss; a plan needs one")
     home = reference.select(TABLE_KEYS)
@@ -105,7 +105,7 @@ def pilot_of_results(results: Any, question: Question) -> Pilot:
     paired = losses.paired
     if len(labels) == 1:
         x = np.repeat(x, 2, axis=0)
-        labels = [*labels, "another"]
+        labels = [labels[0], "another"]
         paired = False
     unknown = np.full(len(labels), math.nan)
     asked = np.arange(len(labels)) != losses.base
@@ -185,17 +185,17 @@ def plan_report(
         k = whole("contrasts", contrasts, 1)
     if minutes is not None:
         known = known._replace(seconds=np.full_like(known.seconds, 60 * number("minutes", minutes)))
-    found, tuned = (
-        planned_seeds(
+
+    def planned(tuning_sd: Any) -> Plan:
+        return planned_seeds(
             known.losses, known.reference, effect / known.unit, power,
-            family=known.asked, tuning_sd=sd, paired=known.paired, count=contrasts,
-        )
-        for sd in (known.tuning_sd, 0.0)
-    )  # fmt: skip
+            family=known.asked, tuning_sd=tuning_sd, paired=known.paired, count=contrasts,
+        )  # fmt: skip
+
+    found = planned(known.tuning_sd)
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
-    finite = [own[np.isfinite(own)] for own in known.losses]
-    if not any(np.ptp(own) for own in finite if len(own) > 1):
+    if not any(len(np.unique(own[np.isfinite(own)])) > 1 for own in known.losses):
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
     # How many seeds the reference has for one of a point; 1000 hides the rounding.
     of_reference = reference_seeds(1000, k) / 1000
@@ -203,7 +203,7 @@ def plan_report(
     shown = {
         "point": known.labels, "sd": found.sd * known.unit, "seeds": found.seeds,
         "least": found.least, "most": found.most, "hours": hours,
-        "chance": found.chance, "seeds_if_tuned": tuned.seeds,
+        "chance": found.chance, "seeds_if_tuned": planned(0.0).seeds,
     }  # fmt: skip
     frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
     frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
@@ -211,29 +211,39 @@ def plan_report(
     how = "by the means"
     if known.paired:
         how = "paired by seed"
-    answer, *heading = _summary(known, frame, power, k)
+    summary = tuple(_summary(known, frame, power, k))
     return Report(
-        heading=tuple(heading),
+        heading=summary[1:],
         tables=(text,),
         legend=(),
         frame=frame,
         question=f"To show a difference of {effect:g} from {known.labels[known.reference]!r} with "
         f"a probability of {power:g}, {how}:",
-        answer=answer,
-        warnings=(*_undecidable(frame), *known.notes),
+        answer=summary[0],
+        warnings=tuple(_undecidable(frame)) + known.notes,
         account=dict(known.account),
     )
+
+
+def _range(row: Fields, _: str) -> str:
+    if not row["least"]:
+        return ""
+    return f"{row['least']} to {row['most'] or 'more'}"
+
+
+def _time(row: Fields, _: str) -> str:
+    if not row["hours"]:
+        return MISSING
+    return duration(3600 * row["hours"])
 
 
 COLUMNS = (
     Column("point", "", "point", lambda row, _: row["point"], is_text=True),
     Column("sd", "", "sd of one difference", ".3g"),
     Column("seeds", "", "seeds in all", lambda row, _: str(row["seeds"] or "cannot be decided")),
-    Column("least", "", "80 % range",
-           lambda row, _: f"{row['least']} to {row['most'] or 'more'}" if row["least"] else ""),
-    Column("hours", "", "time of both",
-           lambda row, _: duration(3600 * row["hours"]) if row["hours"] else MISSING),
-)  # fmt: skip
+    Column("least", "", "80 % range", _range),
+    Column("hours", "", "time of both", _time),
+)
 
 
 def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, k: int) -> Iterator[str]:

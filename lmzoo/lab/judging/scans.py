@@ -25,6 +25,7 @@ def large_table(file: Path, question: Any) -> Source | None:
     """Return what a question needs of a large table; None if it is small, or not plain."""
     if not file.is_file() or file.stat().st_size < LARGE:
         return None
+    # The readers of small tables say what is wrong with this one.
     with contextlib.suppress(UserError, pl.exceptions.PolarsError):
         scan, separator = _scan(file)
         schema = scan.collect_schema()
@@ -35,8 +36,8 @@ def large_table(file: Path, question: Any) -> Source | None:
         if question.step is not None and question.best is None:
             typed = scan
             if separator:
-                kinds = {question.metric: pl.Float64, question.step: pl.Float64}
-                typed = pl.scan_csv(file, separator=separator, schema={**schema, **kinds})
+                kinds = dict(schema) | dict.fromkeys((question.metric, question.step), pl.Float64)
+                typed = pl.scan_csv(file, separator=separator, schema=kinds)
             with contextlib.suppress(pl.exceptions.PolarsError):  # a number is a text
                 found = _ends_of_runs(typed.select(columns), question)
         if found is None:
@@ -53,10 +54,9 @@ def _scan(file: Path) -> tuple[pl.LazyFrame, str]:
     Of a plain CSV, polars reads the beginning as `read_csv` does.
     """
     not_plain = UserError(f"{file} is not read by columns")
-    with (
-        file.open("rb") as opened,
-        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as content,
-    ):
+    with file.open("rb") as opened:
+        content = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
+    with content:
         if content[:4] == b"PAR1":
             return pl.scan_parquet(file), ""
         if content[-1:] != b"\n" or content.find(b"\0") >= 0:
@@ -67,12 +67,15 @@ def _scan(file: Path) -> tuple[pl.LazyFrame, str]:
         separator, _ = separator_of(below_comments(decoded(head)))
         ours = read_csv(decoded(head))
         theirs = pl.read_csv(head, separator=separator, infer_schema=False)
-        odd = [b"\n\n", b"\n\r\n", b"\n" + head.partition(b"\n")[0] + b"\n"]
+        if ours.unclear or not ours.frame.equals(theirs):
+            raise not_plain
+        header = head.partition(b"\n")[0]
+        odd = [b"\n\n", b"\n\r\n", b"\n" + header + b"\n"]
         if separator != ",":
             odd.append(b",")
-        is_odd = any(content.find(mark) >= 0 for mark in odd)
-        if is_odd or ours.unclear or not ours.frame.equals(theirs):
-            raise not_plain
+        for mark in odd:
+            if content.find(mark) >= 0:
+                raise not_plain
     return pl.scan_csv(file, separator=separator, infer_schema=False), separator
 
 
@@ -85,8 +88,9 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
     """
     schema = scan.collect_schema()
     numbers = (question.metric, question.step)
-    if not all(name in schema and schema[name].is_numeric() for name in numbers):
-        return None
+    for name in numbers:
+        if name not in schema or not schema[name].is_numeric():
+            return None
     keys = [name for name in schema if name not in numbers]
     value, step = (pl.col(name).cast(pl.Float64) for name in numbers)
     is_known = value.is_not_null()
@@ -95,30 +99,28 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
         _value=value, _odd=is_known & ~is_usual, _step=pl.when(is_known).then(step)
     )  # fmt: skip
     seen = pl.col("_value", "_step")
-    runs = marked.group_by(keys).agg(
+    by_run = marked.group_by(keys).agg(
         seen.min().name.suffix("_low"),
         seen.max().name.suffix("_high"),
         _last=pl.col("_step").drop_nulls().last(),
         _odd=pl.any("_odd"),
         _rows=pl.len(),
-    ).collect(engine="streaming")  # fmt: skip
+    )  # fmt: skip
+    runs = by_run.collect(engine="streaming")
     known = runs.drop_nulls("_step_low")
     goes_on = known.select(pl.max("_step_low") > pl.min("_step_high")).item()
     if known.is_empty() or runs["_odd"].any() or goes_on:
         return None
-    is_kept = pl.col("_step_low").is_null()  # a run without a value has no ends
-    for name in ("_step_low", "_step_high", "_last"):
-        is_kept |= pl.col("_step") == pl.col(name)
+    is_end = pl.col("_step_low").is_null()  # a run without a value has no ends
+    may_be_end = pl.col("_step").is_null()
     # The best rows are compared with the last ones.
-    for name in ("_value_low", "_value_high"):
-        is_kept |= pl.col("_value") == pl.col(name)
+    ends = {"_step": ("_step_low", "_step_high", "_last"), "_value": ("_value_low", "_value_high")}
+    for column, names in ends.items():
+        for name in names:
+            is_end |= pl.col(column) == pl.col(name)
+            may_be_end |= pl.col(column).is_in(known[name].implode())
     # Few rows are at an end of any run: the others need no join.
-    steps = known.select(pl.concat_list("_step_low", "_step_high", "_last").explode())
-    values = known.select(pl.concat_list("_value_low", "_value_high").explode())
-    may_be_kept = pl.col("_step").is_null() | pl.col("_step").is_in(steps.to_series().implode())
-    may_be_kept |= pl.col("_value").is_in(values.to_series().implode())
-    joined = marked.drop("_odd").filter(may_be_kept).join(
-        runs.lazy(), on=keys, nulls_equal=True, maintain_order="left"
-    )  # fmt: skip
-    frame = joined.filter(is_kept).select(list(schema)).collect(engine="streaming")
+    few = marked.drop("_odd").filter(may_be_end)
+    joined = few.join(runs.lazy(), on=keys, nulls_equal=True, maintain_order="left")
+    frame = joined.filter(is_end).select(list(schema)).collect(engine="streaming")
     return Source(frame, unread=int(runs["_rows"].sum()) - len(frame))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import KNOWN_NAMES, some
@@ -28,29 +29,29 @@ DIFFER = "settings differ between runs of one variant: "
 """The beginning of a note that makes all differences doubtful."""
 
 
-def settings_of(frame: pl.DataFrame, named: Collection[str]) -> list[str]:
+def settings_of(frame: DataFrame, named: Collection[str]) -> list[str]:
     """Return the columns of settings that a question does not name; seeds are none."""
     found = filter(SETTING.fullmatch, frame.columns)
     return [name for name in found if name not in named and not SEED_NAME.fullmatch(name)]
 
 
-def _searched(runs: pl.DataFrame, settings: Sequence[str]) -> list[str]:
+def _searched(runs: DataFrame, settings: Sequence[str]) -> list[str]:
     """Return the settings that have several values within a variant."""
     values = runs.group_by("variant").agg(pl.col(settings).drop_nulls().n_unique())
     return [name for name in settings if (values[name] > 1).any()]
 
 
-def differing(frame: pl.DataFrame, runs: pl.DataFrame, settings: Sequence[str]) -> Iterator[str]:
+def differing(frame: DataFrame, runs: DataFrame, settings: Sequence[str]) -> Iterator[str]:
     """Yield a note that names the settings in which runs of one variant differ."""
-    own = runs.select("variant").with_columns(frame[c].gather(runs["row"]) for c in settings)
+    own = runs.select("variant").with_columns(frame[runs["row"]].select(settings))
     found = _searched(own, settings)
     if found:
         yield f"{DIFFER}{some(found)}; a difference may be theirs"
 
 
 def without_tuning(
-    frame: pl.DataFrame, rows: pl.DataFrame, settings: Sequence[str], more: str
-) -> tuple[pl.DataFrame, list[str]]:
+    frame: DataFrame, rows: DataFrame, settings: Sequence[str], more: str
+) -> tuple[DataFrame, list[str]]:
     """Return the rows, of which those of tuning have that reason, and a note if there are some.
 
     `more` says how seeds are trained. A `UserError` says that there are no seeds, or those of
@@ -59,12 +60,12 @@ def without_tuning(
     if TRIAL not in frame.columns:
         return rows, []
     counts = rows["why"] == ""
-    trials = frame.select(TRIAL, *settings).with_columns(rows["variant"]).filter(counts)
+    trials = frame.select([TRIAL, *settings]).with_columns(rows["variant"]).filter(counts)
     trials = trials.unique(TRIAL, keep="last", maintain_order=True)  # PBT changes a config
     searched = _searched(trials, settings)
     if not searched:
         return rows, []
-    by_setting = trials.group_by("variant", *searched, maintain_order=True).agg(TRIAL)
+    by_setting = trials.group_by("variant", pl.col(searched), maintain_order=True).agg(TRIAL)
     repeated = by_setting.filter(pl.col(TRIAL).list.len() > 1)
     what = f"several values of {', '.join(searched)} within a variant"
     if repeated.is_empty():

@@ -14,15 +14,17 @@ import math
 import re
 import shlex
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, unpacked
+from lmzoo.base.plain import Fields
 from lmzoo.lab.analysis.study_parquet import polars_errors
 from lmzoo.lab.judging.scans import large_table
 from lmzoo.lab.judging.texts import (
@@ -37,6 +39,7 @@ from lmzoo.lab.judging.texts import (
     Source,
     decoded,
     frame_of,
+    known_cells,
     objects_of,
     place_of,
     read_csv,
@@ -72,34 +75,41 @@ def read_results(path: str | Path, question: Any = None) -> Source:
     if text != "-" and not file.exists():
         raise UserError(f"no file or folder {str(file)!r}; give a CSV, JSON lines, Parquet, ...")
     try:
-        if text == "-":
-            source = _content(sys.stdin.buffer.read(), file)
-        else:
-            large = None
-            if question is not None:
-                large = large_table(file, question)
-            source = large or (
-                _folder(file) if file.is_dir() else _content(file.read_bytes(), file)
-            )
+        source = None
+        if question is not None and text != "-":
+            source = large_table(file, question)
+        if source is None:
+            source = _read(file)
     except UserError as error:
         text = f"{file}: {error}".replace(f"{file}: {file}", str(file))
         raise UserError(" ".join(text.split())) from error
     except ImportError as error:
         raise UserError(f"{file} needs {error.name}: pip install {error.name}") from None
     except Exception as error:  # readers of damaged files raise any
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        reason = str(error).strip().partition("\n")[0]
+        if not reason:
+            reason = type(error).__name__
         raise UserError(f"cannot read {file}: {reason}") from error
     if source.frame.is_empty():
         raise UserError(f"{file} has no rows of results")
     return source
 
 
-def as_source(given: Any, question: Any = None) -> Source:
+def _read(file: Path) -> Source:
+    if str(file) == "-":
+        return _content(sys.stdin.buffer.read(), file)
+    if file.is_dir():
+        return _folder(file)
+    return _content(file.read_bytes(), file)
+
+
+def as_source(results: Any, question: Any = None) -> Source:
     """Return the source of a polars or pandas frame, columns, rows or a path."""
-    results: Any = given.collect() if isinstance(given, pl.LazyFrame) else given
+    if isinstance(results, pl.LazyFrame):
+        results = results.collect()
     if hasattr(results, "experiment_path"):  # a ResultGrid of Ray Tune, which has no states
         results = results.experiment_path
-    if isinstance(results, pl.DataFrame):
+    if isinstance(results, DataFrame):
         return _of_frame(results)
     is_series = hasattr(results, "dtype") and getattr(results, "ndim", 1) == 1
     if is_series or not (hasattr(results, "__iter__") or isinstance(results, Path)):
@@ -107,23 +117,34 @@ def as_source(given: Any, question: Any = None) -> Source:
     if isinstance(results, str | Path):
         return read_results(results, question)
     if isinstance(results, Mapping):
-        if all(isinstance(own, Mapping) for own in results.values()):  # of LightGBM and XGBoost
-            return Source(frame_of(objects_of(results)))
-        for name, own in results.items():
-            if not hasattr(own, "__iter__"):
-                raise UserError(f"column {name!r} is {own!r:.60}; give a list of values")
-        return _of_frame(pl.DataFrame({str(k): list(v) for k, v in results.items()}, strict=False))
-    if not hasattr(results, "isna"):
-        return Source(frame_of(results))
-    if any(name is not None for name in results.index.names):
-        results = results.reset_index()
-    results = results.rename(columns=str)
-    twice = results.columns[results.columns.duplicated()]
+        return _of_columns(results)
+    if hasattr(results, "isna"):
+        return _of_pandas(results)
+    return Source(frame_of(results))
+
+
+def _of_columns(columns: Fields) -> Source:
+    if all(isinstance(own, Mapping) for own in columns.values()):  # of LightGBM and XGBoost
+        return Source(frame_of(objects_of(columns)))
+    lists = {}
+    for name, own in columns.items():
+        if not hasattr(own, "__iter__"):
+            raise UserError(f"column {name!r} is {own!r:.60}; give a list of values")
+        lists[str(name)] = list(own)
+    return _of_frame(DataFrame(lists, strict=False))
+
+
+def _of_pandas(frame: Any) -> Source:
+    # A named index is a column, such as the variant; a plain one numbers the rows.
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+    frame = frame.rename(columns=str)
+    twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")
-    nans = results.isna()
-    columns = results.astype(object).where(~nans, None).to_dict("list")
-    source = Source(pl.DataFrame(columns, strict=False))
+    nans = frame.isna()
+    columns = frame.astype(object).where(~nans, None).to_dict("list")
+    source = Source(DataFrame(columns, strict=False))
     if nans.any(axis=None):
         source.notes.append(
             "NaN in a pandas frame is a missing value; a polars frame tells it from a diverged run"
@@ -153,17 +174,19 @@ def _content(content: bytes, file: Path) -> Source:
     if content.startswith(b'{"op_code"'):
         return read_journal(content)
     text = decoded(content)
-    is_json = text.lstrip()[:1] in ("{", "[") and name.suffix.lower() not in (".csv", ".tsv")
-    is_json |= bool(re.match(r'\s*(\[\s*)?\{\s*"', text))
-    return read_json(text) if is_json or _kind(name) == "json" else read_csv(text)
+    # A cell of a CSV may begin with a brace, but not with an object.
+    is_table = name.suffix.lower() in (".csv", ".tsv")
+    is_json = text.lstrip()[:1] in ("{", "[") and not is_table
+    if is_json or _kind(name) == "json" or re.match(r'\s*(\[\s*)?\{\s*"', text):
+        return read_json(text)
+    return read_csv(text)
 
 
-def _of_frame(frame: pl.DataFrame) -> Source:
+def _of_frame(frame: DataFrame) -> Source:
     """Return a frame without nested columns; a null may be a missing value."""
-    if not any(dtype.is_nested() for dtype in frame.schema.values()):
-        return Source(frame)
-    rows = frame.to_dicts()
-    return Source(frame_of({k: v for k, v in row.items() if v is not None} for row in rows))
+    if any(dtype.is_nested() for dtype in frame.schema.values()):
+        frame = frame_of(known_cells(frame))
+    return Source(frame)
 
 
 def _kind(file: Path) -> str:
@@ -181,70 +204,106 @@ def _kind(file: Path) -> str:
 def _folder(path: Path) -> Source:
     if (path / "study.json").exists():
         raise UserError(f"{path} is a study of lmzoo; use `lmzoo rank {shlex.quote(str(path))}`")
-    for link in filter(Path.is_symlink, path.glob("**/*")):
-        if not re.fullmatch(r"debug.*\.log", link.name):  # W&B links its logs, which are not read
-            below(path, link.relative_to(path).as_posix())
+    files = _visible(path)
     # Stores first: the artifacts of their runs may be tables and event files.
     if (path / "mlflow.db").exists():
         return read_database(path / "mlflow.db")
-    if (source := _mlflow_runs(path)) is not None:
+    source = _mlflow_runs(path)
+    if source is not None:
         return source
-    files = sorted(file for file in path.glob("**/*") if file.is_file())
-    hidden = re.compile(r"\.|latest-run$")  # the latter is a link to a run of W&B
-    files = [f for f in files if not any(map(hidden.match, f.relative_to(path).parts))]
-    if logs := [file for file in files if file.suffix == ".wandb"]:
+    named = defaultdict(list)
+    for file in files:
+        named[_shown_name(file)].append(file)
+    logs = [file for file in files if file.suffix == ".wandb"]
+    if logs:
         return _said(read_wandb_logs(logs, path), logs, files, path)
     # The order of PARTS decides: Lightning and Tune write event files as well.
-    for name in PARTS:
-        if own := [file for file in files if file.name == name]:
-            return _said(_files(own, path, PARTS[name], whole=True), own, files, path)
-    if boards := [file for file in files if "tfevents" in file.name]:
+    for name, step in PARTS.items():
+        own = named[name]
+        if own:
+            return _said(_files(own, path, step, whole=True), own, files, path)
+    boards = named[EVENTS]
+    if boards:
         found = read_boards(sorted({file.parent for file in boards}), path, SETTINGS)
         return _said(source_of(found), boards, files, path)
     tables = [file for file in files if _kind(file)]
-    tables = [file for file in tables if file.name not in SETTINGS] or tables
-    kinds = Counter(map(_kind, tables))
-    if len(kinds) == 1:
+    # A file with the name of settings is a table if there is no other.
+    results = [file for file in tables if file.name not in SETTINGS]
+    if results:
+        tables = results
+    found = Counter(map(_kind, tables))
+    if len(found) == 1:
         return _files(tables, path, "", whole=False)
     raise UserError(
         f"{path} has neither runs of MLflow, W&B, Tune, Lightning or Hugging Face, nor event files "
-        f"of TensorBoard, nor tables of one kind ({dict(kinds) or 'none'}): give a folder of one"
+        f"of TensorBoard, nor tables of one kind ({dict(found) or 'none'}): give a folder of one"
     )
+
+
+def _visible(path: Path) -> list[Path]:
+    """Return the files of a folder that no part of their path hides; refuse links that lead out."""
+    files = []
+    for file in sorted(path.glob("**/*")):
+        place = file.relative_to(path)
+        # W&B links its logs, which are not read.
+        if file.is_symlink() and not re.fullmatch(r"debug.*\.log", file.name):
+            below(path, place.as_posix())
+        if file.is_file() and not re.search(HIDDEN, place.as_posix()):
+            files.append(file)
+    return files
+
+
+def _shown_name(file: Path) -> str:
+    if "tfevents" in file.name:
+        return EVENTS
+    return file.name
+
+
+HIDDEN = r"(^|/)(\.|latest-run(/|$))"
+"""Part of a path that is not read: hidden, or a link to a run of W&B."""
+EVENTS = "event file"
 
 
 def _said(source: Source, read: Sequence[Path], files: Sequence[Path], root: Path) -> Source:
     """Say which files of results are not read, and keep the values of those that are small."""
-    names = {file: re.sub(r".*tfevents.*", "event file", file.name) for file in files}
-    left = {file: name for file, name in names.items() if re.fullmatch(RESULTS, name)}
-    for file in read:
-        left.pop(file, None)
+    left = Counter()
+    known = set(read)
+    for file in files:
+        name = _shown_name(file)
+        if file in known or not re.fullmatch(RESULTS, name):
+            continue
+        left[name] += 1
+        if file.suffix == ".json":
+            with contextlib.suppress(ValueError, UserError):
+                for row in read_json(file.read_text()).frame[:1].to_dicts():
+                    run = place_of(file.parent, root)[""][RUN]
+                    source.others.append((run, file.name, row))
     if left:
-        said = ", ".join(f"{count} {name}" for name, count in Counter(left.values()).items())
-        source.notes.append(f"{names[read[0]]} is read; not read: {said}")
-    for file in (file for file in left if file.suffix == ".json"):
-        with contextlib.suppress(ValueError, UserError):
-            for row in read_json(file.read_text()).frame[:1].to_dicts():
-                source.others.append((place_of(file.parent, root)[""][RUN], file.name, row))
+        said = ", ".join(f"{count} {name}" for name, count in left.items())
+        source.notes.append(f"{_shown_name(read[0])} is read; not read: {said}")
     return source
 
 
-RESULTS = "|".join(["event file", r".*_results\.json", *map(re.escape, PARTS)])
+RESULTS = "|".join(map(re.escape, PARTS)) + r"|event file|.*_results\.json"
 
 
 def _mlflow_runs(path: Path) -> Source | None:
-    """Return the runs that MLflow wrote as files; None if there is none."""
+    """Return the runs that MLflow wrote as files, as they began; None if there is none."""
     runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
     if not runs:
         return None
     # And those whose meta.yaml is lost, but no logged models of MLflow 3.
     runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
     rows = []
-    for run in sorted(run for run in runs if run.parent.name != "models"):
+    for run in sorted(runs):
+        if run.parent.name == "models":
+            continue
         try:
             rows.append(read_mlflow_run(run))
         except Exception as error:
             raise UserError(f"{run} has a damaged file: {error}; delete it") from error
-    return source_of(row for _, row in sorted(rows, key=lambda own: own[0]))
+    rows.sort(key=lambda own: own[0])
+    return source_of(row for _, row in rows)
 
 
 def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Source:
@@ -252,18 +311,23 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
     kept = files
     splits = _splits(files)
     if whole:
+        # A checkpoint of Hugging Face holds a part of the history of its run.
         kept = _newest(files)
         splits = {}
     found = {file: _table_and_settings(file) for file in kept}
-    notes = [note for source, _ in found.values() for note in source.notes]
+    notes = []
+    names = set()
+    for source, _ in found.values():
+        notes += source.notes
+        if RUN in source.paths:
+            names.add(tuple(source.frame[RUN]))
     copies = len(files) - len(kept)
     if copies:
         notes.append(f"{copies} {files[0].name} of checkpoints hold a part of their run's history")
-    names = {tuple(source.frame[RUN]) for source, _ in found.values() if RUN in source.paths}
     # The same names in each file are parts of its run, such as the splits of the data.
     is_run = len(names) == 1 and len(kept) > 1
     states = _tune_states(root)
-    rows: list[RunParts] = []
+    rows = []
     for file, (source, config) in found.items():
         split = splits.get(file, "")
         folder = file.with_suffix("")
@@ -283,12 +347,14 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
                 row = {k if re.fullmatch(STEPS, k) else f"{split}.{k}": v for k, v in row.items()}
             if step == "training_iteration" and row.get("done") in ("True", "False"):
                 del row["done"]  # False in the last row of a function of Ray Tune
+            # Ray Tune writes the config of a trial into each of its rows.
             rest = {k: v for k, v in config.items() if k not in row or not k.startswith("config.")}
             if split and len(own) == 1 and rows and rows[-1][""] == ours:
                 rows[-1]["file"] |= row
             else:
                 rows.append({"": ours, "file": row, "config": rest, "path": place["path"]})
-    result = source_of([*rows, *_without_results(files, root)], notes=notes)
+    rows.extend(_without_results(files, root))
+    result = source_of(rows, notes=notes)
     if step in result.frame.columns:
         result.step = step
     return result
@@ -296,18 +362,27 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
 
 def _rows_of(source: Source, *, is_run: bool) -> list[Row]:
     """Return the rows of a file, at least one; named parts of a run are one."""
-    rows = [{k: v for k, v in row.items() if v is not None} for row in source.frame.to_dicts()]
-    if RUN in source.paths and is_run:
-        return [{f"{row[RUN]}.{k}": v for row in rows for k, v in row.items() if k != RUN}]
-    return rows or [{}]
+    rows = known_cells(source.frame)
+    if not rows:
+        return [{}]
+    if RUN not in source.paths or not is_run:
+        return rows
+    run: Row = {}
+    for row in rows:
+        name = row.pop(RUN)
+        for key, value in row.items():
+            run[f"{name}.{key}"] = value
+    return [run]
 
 
 def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
     """Return how a run ended, as Ray Tune or Sacred has written it; empty if neither has."""
-    trials = [row.get("trial_id"), *(trial for trial in states if f"_{trial}_" in run)]
-    known = [states[trial] for trial in trials if trial in states]
-    if known:
-        return {"status": known[0]}
+    trial = row.get("trial_id", "")
+    for name in states:
+        if trial not in states and f"_{name}_" in run:
+            trial = name
+    if trial in states:
+        return {"status": states[trial]}
     if file.with_name("error.txt").exists():
         return {STATE: "not finished (error.txt)"}
     status = read_settings(file.with_name("run.json")).get("config.status")
@@ -347,32 +422,39 @@ def _table_and_settings(file: Path) -> tuple[Source, Row]:
 
 def _newest(files: Sequence[Path]) -> list[Path]:
     """Return the history of each run: its own file, or that of its newest checkpoint."""
-    newest: dict[Path, tuple[float, Path]] = {}
+    newest = {}
     for file in files:
-        found = re.fullmatch(CHECKPOINT, file.parent.name)
-        run = file.parent.parent if found else file.parent
-        own = (int(found[1]) if found else math.inf, file)
+        run = file.parent
+        step = math.inf
+        checkpoint = re.fullmatch(CHECKPOINT, run.name)
+        if checkpoint:
+            run = run.parent
+            step = int(checkpoint[1])
+        own = (step, file)
         newest[run] = max(own, newest.get(run, own))
     return [file for _, file in newest.values()]
 
 
 def _splits(files: Sequence[Path]) -> dict[Path, str]:
     """Return the split of each file in a folder that has files of several splits of one run."""
-    found = {
-        f: re.fullmatch(f"({SPLIT})([_-]?(results?|metrics?|scores?))?", f.stem) for f in files
-    }
-    folders = Counter(file.parent for file, own in found.items() if own)
-    return {file: own[1] for file, own in found.items() if own and folders[file.parent] > 1}
+    found = {}
+    for file in files:
+        named = re.fullmatch(f"({SPLIT})([_-]?(results?|metrics?|scores?))?", file.stem)
+        if named:
+            found[file] = named[1]
+    folders = Counter(file.parent for file in found)
+    return {file: split for file, split in found.items() if folders[file.parent] > 1}
 
 
 def _tune_states(root: Path) -> dict[str, str]:
     """Return the state of each trial of Ray Tune; the newest file of its experiment counts."""
-    states: dict[str, str] = {}
+    states = {}
     for file in sorted(root.glob("**/experiment_state-*.json")):
         try:
             for trial, *_ in json.loads(file.read_text(encoding="utf-8")).get("trial_data", []):
-                own = json.loads(trial) if isinstance(trial, str) else trial
-                states[own["trial_id"]] = own["status"]
+                if isinstance(trial, str):
+                    trial = json.loads(trial)
+                states[trial["trial_id"]] = trial["status"]
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UserError(f"{file} has no states of trials: it is damaged ({error})") from error
     return states

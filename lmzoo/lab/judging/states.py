@@ -6,24 +6,22 @@ from collections.abc import Iterable, Sequence
 import polars as pl
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.judging.texts import KNOWN_NAMES, NUMBER, STATE, plain, some
+from lmzoo.base.plain import Fields
+from lmzoo.lab.judging.texts import KNOWN_NAMES, NUMBER, STATE, all_match, plain, some
 
 DIVERGED = "diverged"
 DELETED = "deleted"
 MEANS = "means and other summaries"
 UNFINISHED = "not finished"
 PARENTS = "parents of runs that have the metric"
-ENDED_WELL = " ".join(KNOWN_NAMES["ended_well"].values()).split()
-WORDS = {name: {*words} for name, words in KNOWN_NAMES["words"].items()}
-WORDS["finished"] = {*ENDED_WELL}
+WORDS = {name: set(words) for name, words in KNOWN_NAMES["words"].items()}
+WORDS["finished"] = set(" ".join(KNOWN_NAMES["ended_well"].values()).split())
 YES = WORDS["yes"]
 NO = WORDS["no"]
 NOTHING = WORDS["nothing"]
 SUMMARIES = WORDS["summaries"]
 CHOICES = WORDS["choices"]
 ANY = ".*"
-
-
 FORMS = KNOWN_NAMES["forms"]
 FLAGS = KNOWN_NAMES["flags"]
 """Kinds of columns that say whether a run counts; names.toml says more."""
@@ -37,11 +35,11 @@ def states(
     result = pl.repeat("", len(frame), eager=True)
     if STATE in frame.columns:
         result = frame[STATE].fill_null("")
-    for name in filter(None, [*free, seed]):
-        if name == STATE:
-            reasons = []
-        else:
-            reasons = _reasons(frame[name], finished, notes, is_seed=name == seed)
+    names = [name for name in free if name != STATE]
+    if seed is not None:
+        names.append(seed)
+    for name in names:
+        reasons = _reasons(frame[name], finished, notes, is_seed=name == seed)
         if any(reasons):
             known = frame[name].unique(maintain_order=True)
             own = frame[name].replace_strict(known, reasons, return_dtype=pl.String)
@@ -61,42 +59,55 @@ def _reasons(
     words = [text.lower() for text in texts]
     if name in KNOWN_NAMES["runs"]:  # a file among those of seeds may hold their mean
         words = [word.rpartition("/")[2] for word in words]
-    given = {*filter(None, words)}
-    rest = [re.fullmatch(NUMBER, word) for word in given - SUMMARIES - CHOICES]
-    of_rows = SUMMARIES & given
-    if rest and all(rest):
-        of_rows = (SUMMARIES | CHOICES) & given
-    elif name not in KNOWN_NAMES["runs"]:
-        of_rows = set()
-    if of_rows:
-        return [MEANS if word in of_rows else "" for word in words]
-    read = [] if is_seed or not given else [
-        flag for flag in FLAGS
-        if (
-            given & WORDS[flag["counts"]] if flag["name"] == ANY else is_named(name, flag["name"])
-        )
-    ]  # fmt: skip
-    fits = [
-        flag for flag in read
-        if all(re.fullmatch(FORMS[flag["form"]], word, re.DOTALL) for word in given)
-    ]  # fmt: skip
-    if not fits:
-        is_number = all(rest) and not given <= YES | NO
-        if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
-            several = some(sorted({text[:20] for text in texts} - {""}))
-            notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
-        return []
-    otherwise = fits[0]["otherwise"]
-    counts = WORDS[fits[0]["counts"]] | {word.lower() for word in finished}
+    given = set(filter(None, words))
+    summaries = dict.fromkeys(_summaries(name, given), MEANS)
+    if summaries:
+        return [summaries.get(word, "") for word in words]
+    read = []
+    if given and not is_seed:
+        read = [flag for flag in FLAGS if _is_read(flag, name, given)]
+    fits = [flag for flag in read if all_match(FORMS[flag["form"]], given)]
+    if fits:
+        return _of_flag(fits[0], name, texts, words, finished)
+    is_number = all_match(NUMBER, given - SUMMARIES - CHOICES) and not given <= YES | NO
+    if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
+        several = some(sorted({text[:20] for text in texts} - {""}))
+        notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
+    return []
+
+
+def _summaries(name: str, words: set[str]) -> set[str]:
+    """Return the words of a column that say that a row is no run."""
+    others = words - SUMMARIES - CHOICES
+    if others and all_match(NUMBER, others):
+        return words & (SUMMARIES | CHOICES)
+    if name in KNOWN_NAMES["runs"]:
+        return words & SUMMARIES
+    return set()
+
+
+def _is_read(flag: Fields, name: str, words: set[str]) -> bool:
+    """Return whether a column is of this kind, by its name or, for any name, by its words."""
+    if flag["name"] == ANY:
+        return not words.isdisjoint(WORDS[flag["counts"]])
+    return is_named(name, flag["name"])
+
+
+def _of_flag(
+    flag: Fields, name: str, texts: Sequence[str], words: Sequence[str], finished: Sequence[str]
+) -> list[str]:
+    """Return the reasons of the cells of a column of states."""
+    counts = WORDS[flag["counts"]].union(map(str.lower, finished))
     reasons = []
     for text, word in zip(texts, words, strict=True):
-        reason = otherwise
-        if otherwise == UNFINISHED:
-            reason = f"{otherwise} ({name} {text[:60]!r})"
-        if word == DIVERGED:
+        reason = flag["otherwise"]
+        if word in counts or re.sub(r"^[a-z]\w*\.", "", word) in counts:
+            reason = ""
+        elif word == DIVERGED:
             reason = DIVERGED
-        is_good = {word, re.sub(r"^[a-z]\w*\.", "", word)} & counts
-        reasons.append("" if is_good else reason)
+        elif reason == UNFINISHED:
+            reason = f"{reason} ({name} {text[:60]!r})"
+        reasons.append(reason)
     return reasons
 
 
@@ -107,8 +118,9 @@ def is_state(name: str) -> bool:
 
 def may_be_state(head: pl.Series) -> bool:
     """Return whether a column, by its first cells, may say how runs ended."""
-    words = [word.lower() for word in plain(head.unique()) if word]
-    return is_state(head.name) or all(re.fullmatch(FORMS["state"], word) for word in words)
+    if is_state(head.name):
+        return True
+    return all_match(f"(?i){FORMS['state']}", filter(None, plain(head.unique())))
 
 
 def is_named(name: str, pattern: str) -> bool:

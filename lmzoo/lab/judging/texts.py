@@ -12,8 +12,7 @@ import json
 import math
 import re
 import tomllib
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +20,7 @@ from unicodedata import normalize
 
 import polars as pl
 import yaml
+from polars import DataFrame, Series
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict
@@ -46,21 +46,21 @@ SPLIT = r"(train(ing)?|val(id(ation)?)?|dev(el(opment)?)?|test(ing)?|eval(uation
 class Source:
     """Rows of results, and what their source says of them."""
 
-    frame: pl.DataFrame
+    frame: DataFrame
     step: str | None = None
     """The column of steps of a history."""
     higher: dict[str, bool | None] = field(default_factory=dict)
     """Metric -> whether higher is better; None: studies differ."""
     notes: list[str] = field(default_factory=list)
-    twice: frozenset[str] = frozenset()
+    twice: Set[str] = frozenset()
     """Names that several columns have."""
     unclear: dict[str, str] = field(default_factory=dict)
     """Column -> why its numbers can be read in two ways."""
-    settings: frozenset[str] = frozenset()
+    settings: Set[str] = frozenset()
     """Columns of settings, which are no states."""
-    metrics: frozenset[str] = frozenset()
+    metrics: Set[str] = frozenset()
     """Columns of metrics and tags, which are no states either."""
-    paths: frozenset[str] = frozenset()
+    paths: Set[str] = frozenset()
     """Columns that were read from the names of folders."""
     others: list[tuple[str, str, Row]] = field(default_factory=list)
     """Run, file and values of files that were not read."""
@@ -74,36 +74,63 @@ def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
     A name that an earlier part has, in any row, is shown with its part: `param.value`.
     """
     flat = [{part: flat_row(own) for part, own in row.items()} for row in rows]
-    # The order of the parts decides who keeps a name: ours, the file's, settings, paths.
+    shown = _shown_names(flat)
+    joined = []
+    for row in flat:
+        cells: Row = {}
+        for part, own in row.items():
+            for name, value in own.items():
+                cells[shown[part, name]] = value
+        joined.append(cells)
+    for kind, parts in KNOWN_NAMES["kinds"].items():
+        names = set()
+        for (part, name), own in shown.items():
+            if part in parts or name[:7] in parts:  # 7: of `config.`
+                names.add(own)
+        more[kind] = names
+    return Source(frame_of(joined), **more)
+
+
+def _shown_names(rows: Sequence[RunParts]) -> dict[tuple[str, str], str]:
+    """Return part and name -> the name of their column."""
     shown: dict[tuple[str, str], str] = {}
-    for part in dict.fromkeys(part for row in flat for part in row):
-        taken = {*shown.values()}
-        for name in dict.fromkeys(name for row in flat for name in row.get(part, ())):
+    # The order of the parts decides who keeps a name: ours, the file's, settings, paths.
+    for part in keys_of(rows):
+        taken = set(shown.values())
+        for name in keys_of(row.get(part, {}) for row in rows):
             own = name
             while own in taken:
                 own = f"{part}.{own}"
             shown[part, name] = own
-    joined = [{shown[p, k]: v for p, own in row.items() for k, v in own.items()} for row in flat]
-    names = {
-        kind: frozenset(own for key, own in shown.items() if {key[0], key[1][:7]} & {*parts})
-        for kind, parts in PARTS.items()
-    }
-    return Source(frame_of(joined), **names, **more)
+    return shown
 
 
-PARTS = KNOWN_NAMES["kinds"]
+def keys_of(rows: Iterable[Fields]) -> list[str]:
+    """Return the keys of all rows, each once, in the order in which they appear."""
+    return list(dict.fromkeys(itertools.chain.from_iterable(rows)))
 
 
-def frame_of(rows: Iterable[Fields]) -> pl.DataFrame:
+def known_cells(frame: DataFrame) -> list[Row]:
+    """Return the rows of a frame, each without its missing values."""
+    return [{k: v for k, v in row.items() if v is not None} for row in frame.to_dicts()]
+
+
+def all_match(pattern: str, texts: Iterable[str | None]) -> bool:
+    """Return whether a pattern describes each text."""
+    return all(re.fullmatch(pattern, text or "", re.DOTALL) for text in texts)
+
+
+def frame_of(rows: Iterable[Fields]) -> DataFrame:
     """Return a frame of rows, all as texts: null is one, and what a row lacks is missing."""
     flat = [flat_row(row) for row in rows]
-    missing = object()
     columns = {}
-    for name in dict.fromkeys(name for row in flat for name in row):
-        own = [row.get(name, missing) for row in flat]
-        texts = {value for value in own if isinstance(value, str)}
-        columns[name] = [None if value is missing else _cell(value, texts) for value in own]
-    return pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
+    for name in keys_of(flat):
+        known = {i: row[name] for i, row in enumerate(flat) if name in row}
+        texts = {value for value in known.values() if isinstance(value, str)}
+        columns[name] = [None] * len(flat)
+        for i, value in known.items():
+            columns[name][i] = _cell(value, texts)
+    return DataFrame(columns, dict.fromkeys(columns, pl.String))
 
 
 def _cell(value: Any, texts: Container[str]) -> str:
@@ -123,28 +150,35 @@ def flat_row(row: Fields, prefix: str = "") -> Row:
     flat: Row = {}
     for name, value in row.items():
         if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
-            for read in (json_value, read_yaml):  # a dictionary of Python is YAML
-                with contextlib.suppress(ValueError, yaml.YAMLError):
-                    value = read(value)
-                    break
+            value = _dictionary(value)
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
             value = value["value"]  # a setting of W&B
-        inner = {f"{prefix}{name}": json.dumps(value) if isinstance(value, list) else value}
+        # A list in a row is one cell; the account says what to do with it.
+        if isinstance(value, list):
+            value = json.dumps(value)
+        full = f"{prefix}{name}"
+        inner = {full: value}
         if isinstance(value, Mapping):
-            inner = flat_row(value, f"{prefix}{name}.")
-        if twice := next(iter(inner.keys() & flat.keys()), None):
-            raise UserError(f"two keys are named {twice!r}; rename one of them")
+            inner = flat_row(value, f"{full}.")
+        twice = inner.keys() & flat.keys()
+        if twice:
+            raise UserError(f"two keys are named {twice.pop()!r}; rename one of them")
         flat |= inner
     return flat
+
+
+def _dictionary(text: str) -> Any:
+    """Return the value of a text of JSON, or of a dictionary of Python, which is YAML."""
+    for read in (json_value, read_yaml):
+        with contextlib.suppress(ValueError, yaml.YAMLError):
+            return read(text)
+    return text
 
 
 class _Settings(yaml.SafeLoader):
     """Settings: values are texts as they are written, or null; tags do not count."""
 
-    yaml_implicit_resolvers: ClassVar = {
-        first: [one for one in own if one[0].endswith((":null", ":merge"))]
-        for first, own in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers: ClassVar = {}
 
 
 def _untagged(loader: Any, _: str, node: Any) -> Any:
@@ -152,6 +186,10 @@ def _untagged(loader: Any, _: str, node: Any) -> Any:
 
 
 _Settings.add_multi_constructor("", _untagged)
+_Settings.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"^(~|null|Null|NULL|)$"), ["~", "n", "N", ""]
+)
+_Settings.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"^<<$"), ["<"])
 
 
 def read_yaml(text: str) -> Any:
@@ -163,13 +201,16 @@ def place_of(place: Path, root: Path) -> RunParts:
     """Return what a path below a folder says: `run`, `part1`, ..., and `seed=1` as a seed."""
     parts = [p for p in place.relative_to(root).parts if not re.fullmatch(CHECKPOINT, p)]
     row: Row = {RUN: "/".join(parts) or root.name}
-    row |= {f"part{i}": part for i, part in enumerate(parts, 1)}
     named: Row = {}
-    for part in parts:
-        # Not of Ray Tune's KIND_ab_00000_0_seed=1,width=8_2026-11-27_..., whose ends are unclear.
-        if re.fullmatch(r"(?!.*_\d+_.*_\d{4}-)[\w.+-]+=[^,=]*(,[\w.+-]+=[^,=]*)*", part):
+    for i, part in enumerate(parts, 1):
+        row[f"part{i}"] = part
+        if re.fullmatch(SETTINGS_IN_NAME, part):
             named |= dict(own.split("=") for own in part.split(","))
     return {"": row, "path": named}
+
+
+SETTINGS_IN_NAME = r"(?!.*_\d+_.*_\d{4}-)[\w.+-]+=[^,=]*(,[\w.+-]+=[^,=]*)*"
+"""Not Ray Tune's KIND_ab_00000_0_seed=1,width=8_2026-11-27_..., whose ends are unclear."""
 
 
 CHECKPOINT = r"checkpoint[-_](\d+)"
@@ -197,53 +238,62 @@ def read_csv(text: str) -> Source:
     """Return a table of texts; comments above its header are no rows."""
     lines = below_comments(text)
     skipped = text.count("\n") + 1 - len(lines)
-    lines = [line for line in lines if not re.fullmatch(r"[\s|:+-]*---[\s|:+-]*\|?", line)]
+    lines = [line for line in lines if not re.fullmatch(RULE, line)]
     separator, lines = separator_of(lines)
     header, found, lacking = _csv_rows(lines, separator, skipped)
     # The first run of a table without a header would be lost as its names.
-    if len(header) > 1 and all(re.fullmatch(NUMBER, name) for name in header):
+    if len(header) > 1 and all_match(NUMBER, header):
         raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
-    rows = [row for row in found if [*map(str.strip, row)] != header]
-    twice = frozenset(name for name, count in Counter(header).items() if count > 1)
-    names = [f"{name}\0{i}" if name in header[:i] else name for i, name in enumerate(header)]
-    columns = {
-        name: [row[i] if row[i].strip() else None for row in rows] for i, name in enumerate(names)
-    }
-    unclear: dict[str, str] = {}
-    notes: list[str] = []
+    rows = [row for row in found if list(map(str.strip, row)) != header]
+    twice = set()
+    columns = {}
+    for i, name in enumerate(header):
+        if name in columns:
+            twice.add(name)
+            name = f"{name}\0{i}"
+        columns[name] = [row[i] if row[i].strip() else None for row in rows]
+    unclear = {}
+    notes = []
     if separator in ";\t":
         unclear, notes = decimal_points(columns, separator)
     repeated = len(found) - len(rows)
     if repeated:
         notes.append(f"lines that repeat the header are no rows: {repeated}")
     if rows and lines[-1]:  # no line end
+        end = rows[-1][-1]
+        others = [len(row[-1]) for row in rows[:-1]]
         if lacking > 0:
-            columns[STATE] = [None] * (len(rows) - 1) + [TORN[STATE]]
-        elif len(end := rows[-1][-1]) < min((len(row[-1]) for row in rows[:-1]), default=0):
-            notes.append(f"the last line has no end: is {names[-1]} {end!r} whole?")
-    frame = pl.DataFrame(columns, dict.fromkeys(columns, pl.String))
+            columns[STATE] = [None] * len(others)
+            columns[STATE].append(TORN[STATE])
+        elif len(end) < min(others, default=0):
+            notes.append(f"the last line has no end: is {header[-1]} {end!r} whole?")
+    frame = DataFrame(columns, dict.fromkeys(columns, pl.String))
     if text.startswith('#{"t_start"'):  # a monitor of Stable-Baselines has a row an episode
         episodes = frame.with_columns(pl.all().replace({"True": "1", "False": "0"}))
         frame = episodes.cast(pl.Float64, strict=False).tail(EPISODES).mean()
         notes.append(f"a monitor is a run: means of its last {EPISODES} episodes")
-    if W_AND_B & {*names}:
-        own = frame_of({k: v for k, v in row.items() if v} for row in frame.to_dicts())
-        frame = frame.with_columns(own[c] for c in own.columns if c not in names)
+    if not W_AND_B.isdisjoint(header):
+        fields = frame_of(known_cells(frame))
+        frame = frame.hstack(fields.drop(frame.columns, strict=False))
     return Source(frame, notes=notes, twice=twice, unclear=unclear)
+
+
+RULE = r"[\s|:+-]*---[\s|:+-]*\|?"
+"""The line below the header of a table of Markdown."""
 
 
 def below_comments(text: str) -> list[str]:
     """Return the lines from the header on."""
     lines = text.split("\n")
-    return [*itertools.dropwhile(lambda line: not line.strip() or line.startswith("#"), lines)]
+    return list(itertools.dropwhile(lambda line: not line.strip() or line.startswith("#"), lines))
 
 
 def _csv_rows(
     lines: Sequence[str], separator: str, skipped: int
 ) -> tuple[list[str], list[list[str]], int]:
     """Return the header, rows of its length, and how many cells the last row lacked."""
-    header: list[str] = []
-    rows: list[list[str]] = []
+    header = []
+    rows = []
     lacking = at = 0  # `at` is the first line of the row
     reader = csv.reader(io.StringIO("\n".join(lines)), delimiter=separator, strict=True)
     try:
@@ -271,7 +321,9 @@ NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 
 def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
     """Return the separator that header and first row share; aligned blanks become tabs."""
-    head, after, *_ = [*filter(str.strip, lines), "", ""]
+    filled = list(filter(str.strip, lines))
+    filled.extend(["", ""])
+    head, after = filled[:2]
     best = max(",\t;|", key=lambda mark: _width(head, after, mark))
     words = len(head.split())
     if _width(head, after, best) == (False, True, 1) and words == len(after.split()) > 1:
@@ -282,7 +334,8 @@ def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
 def _width(head: str, after: str, mark: str) -> tuple[bool, bool, int]:
     """Return whether a mark separates a header, and as it does a row, and into how many cells."""
     header, *rows = csv.reader([head, after], delimiter=mark)
-    return len(header) > 1, all(len(row) in (0, len(header)) for row in rows), len(header)
+    cells = len(header)
+    return cells > 1, set(map(len, rows)) <= {0, cells}, cells
 
 
 def decimal_points(
@@ -298,31 +351,37 @@ def decimal_points(
     has_commas = False in commas.values()
     # A spreadsheet writes semicolons where commas are decimal, so that points may be thousands.
     may_be_thousands = has_commas or (separator == ";" and False not in points.values())
-    unclear = [
-        name
-        for name, in_threes in points.items()
-        if in_threes and (may_be_thousands or _has_hundreds(columns[name]))
-    ]
+    unclear = {}
+    decimal = []
+    for name, own in columns.items():
+        if points[name] and (may_be_thousands or _has_hundreds(own)):
+            unclear[name] = _two_readings(name, own)
+        if has_commas and commas[name] is not None:
+            decimal.append(name)
+            columns[name] = [cell and cell.replace(",", ".") for cell in own]
+        elif commas[name]:
+            unclear[name] = _two_readings(name, own)
     notes = []
-    if has_commas:
-        decimal = [name for name, in_threes in commas.items() if in_threes is not None]
-        for name in decimal:
-            columns[name] = [cell and cell.replace(",", ".") for cell in columns[name]]
+    if decimal:
         notes.append(f"decimal commas were read in {', '.join(decimal)}")
-    else:
-        unclear += [name for name, in_threes in commas.items() if in_threes]
-    return {name: _two_readings(name, columns[name]) for name in unclear}, notes
+    return unclear, notes
 
 
 def _in_threes(column: Sequence[Any], mark: str) -> bool | None:
     """Return whether each mark has three digits after it; None if no number has it, or a text."""
-    cells = [cell.strip() for cell in column if cell and re.search(r"\d", cell)]
-    marked = [cell for cell in cells if mark in cell]
     other = ",.".replace(mark, "")
-    is_number = [re.fullmatch(NUMBER, c.replace(mark, ".")) and other not in c for c in cells]
-    if not marked or not all(is_number):
+    marked = []
+    for cell in column:
+        if not cell or not re.search(r"\d", cell):
+            continue
+        text = cell.strip()
+        if other in text or not re.fullmatch(NUMBER, text.replace(mark, ".")):
+            return None
+        if mark in text:
+            marked.append(text)
+    if not marked:
         return None
-    return all(re.fullmatch(THOUSANDS, cell) for cell in marked)
+    return all_match(THOUSANDS, marked)
 
 
 def _has_hundreds(column: Sequence[Any]) -> bool:
@@ -332,8 +391,9 @@ def _has_hundreds(column: Sequence[Any]) -> bool:
 
 def _two_readings(name: str, column: Sequence[Any]) -> str:
     """Return the two values of the first number that has a mark, and how to write each."""
-    text = next(cell.strip() for cell in column if re.fullmatch(THOUSANDS, (cell or "").strip()))
-    whole, digits = re.split("[.,]", text)
+    texts = plain(column)
+    text = next(text for text in texts if all_match(THOUSANDS, [text]))
+    whole, digits = re.split("[.,]", str(text))
     small = float(f"{whole}.{digits}")
     return (
         f"{name} has {text}, which may be {small:g} or {whole}{digits}; write "
@@ -353,7 +413,7 @@ def read_json(text: str) -> Source:
     rows = objects_of(value)
     if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
         found = source_of({"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows)
-        found.paths = frozenset({RUN})
+        found.paths = {RUN}
     else:
         found = Source(frame_of(rows))
     if isinstance(value, Mapping) and "log_history" in value:
@@ -369,25 +429,39 @@ NAME = "\0name"
 
 def objects_of(value: Any) -> Sequence[Fields]:
     """Return the objects of one of the forms in which programs write a list of runs."""
+    if isinstance(value, list):
+        return value
     if not isinstance(value, Mapping):
-        if isinstance(value, list):
-            return value
         return [value]
-    lists = {name: own for name, own in value.items() if isinstance(own, list)}
-    of_objects = [k for k, own in lists.items() if own and all(isinstance(x, dict) for x in own)]
+    lists = {}
+    of_objects = []
+    for name, own in value.items():
+        if isinstance(own, list):
+            lists[name] = own
+            if set(map(type, own)) == {dict}:
+                of_objects.append(name)
     if len(of_objects) == len(value) > 1:  # several runs, or rows, have one name
         return [{NAME: name, RUN: row} for name in of_objects for row in value[name]]
     if len(of_objects) == 1:  # the other facts are those of all rows
         common = {k: v for k, v in value.items() if k not in lists and k != "schema"}
-        return [{**common, **row} for row in value[of_objects[0]]]
+        return [common | row for row in value[of_objects[0]]]
     if lists:
-        lengths = {name: len(own) for name, own in lists.items()}
-        longest = max(lengths.values())
-        if min(lengths.values()) < longest:
-            said = [f"{name!r} has {length}" for name, length in lengths.items()]
-            raise UserError(f"its lists have different lengths ({some(said)}); keep those of runs")
-        return [{k: v[i] if k in lists else v for k, v in value.items()} for i in range(longest)]
+        return _rows_of_lists(value, lists)
     return _inner_objects(value)
+
+
+def _rows_of_lists(value: Fields, lists: Mapping[str, list[Any]]) -> Sequence[Fields]:
+    """Return a row for each place in the lists of an object; its other facts are in all rows."""
+    lengths = {name: len(own) for name, own in lists.items()}
+    longest = max(lengths.values())
+    if min(lengths.values()) < longest:
+        said = [f"{name!r} has {length}" for name, length in lengths.items()]
+        raise UserError(f"its lists have different lengths ({some(said)}); keep those of runs")
+    rows = []
+    for i in range(longest):
+        cells = {name: own[i] for name, own in lists.items()}
+        rows.append(dict(value) | cells)
+    return rows
 
 
 def _inner_objects(value: Fields) -> Sequence[Fields]:
@@ -400,38 +474,43 @@ def _inner_objects(value: Fields) -> Sequence[Fields]:
         return _series(inside)
     if not inside or len(inside) < len(value):
         return [value]
-    cells = {f"{name}.{key}": cell for name, own in inside.items() for key, cell in own.items()}
-    if cells and all(isinstance(cell, list) for cell in cells.values()):
-        # evals_result of LightGBM and XGBoost
-        return [{"iteration": i, **row} for i, row in enumerate(objects_of(cells))]
+    cells: Row = {}
+    for name, own in inside.items():
+        for key, cell in own.items():
+            cells[f"{name}.{key}"] = cell
+    if set(map(type, cells.values())) == {list}:  # evals_result of LightGBM and XGBoost
+        return [{"iteration": i} | dict(row) for i, row in enumerate(objects_of(cells))]
     shared = set.intersection(*map(set, inside.values()))
-    are_splits = all(re.fullmatch(SPLIT, name) for name in inside)
-    if are_splits or not shared:
+    if not shared or all_match(SPLIT, inside):
         return [value]
-    if all(key.isdecimal() for own in inside.values() for key in own):
-        # pandas: column -> row -> value
-        rows = dict.fromkeys(row for own in inside.values() for row in own)
+    rows = keys_of(inside.values())
+    if all_match(r"\d+", rows):  # pandas: column -> row -> value
         return [{name: own.get(row) for name, own in inside.items()} for row in rows]
     return [{NAME: name, RUN: own} for name, own in inside.items()]
 
 
 def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:
     """Return a row for each step of metrics that have steps of their own."""
-    steps = dict.fromkeys(step for own in metrics.values() for step in own["steps"])
-    known = {k: dict(zip(own["steps"], own["values"], strict=True)) for k, own in metrics.items()}
-    return [{"step": step, **{k: own.get(step) for k, own in known.items()}} for step in steps]
+    rows = {}
+    for name, own in metrics.items():
+        for step, value in zip(own["steps"], own["values"], strict=True):
+            row = rows.setdefault(step, {"step": step} | dict.fromkeys(metrics))
+            row[name] = value
+    return list(rows.values())
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
-    counts = Counter(name for name, _ in pairs)
-    if twice := [name for name, count in counts.items() if count > 1]:
-        raise UserError(f"an object has the key {twice[0]!r} twice")
-    return dict(pairs)
+    row: Row = {}
+    for name, value in pairs:
+        if name in row:
+            raise UserError(f"an object has the key {name!r} twice")
+        row[name] = value
+    return row
 
 
 def json_lines(text: str) -> list[Row]:
     """Return the objects of lines; a last line that was cut is `TORN`."""
-    rows: list[Row] = []
+    rows = []
     lines = text.split("\n")
     for i, line in enumerate(lines, 1):
         if not line.strip():
@@ -462,7 +541,8 @@ def objects(text: str) -> Iterator[FieldsDict]:
 
 def loose_object(text: str, place: int) -> tuple[FieldsDict, str]:
     """Return the object around a place that is no line of JSON, and what it is; else {} and ""."""
-    for begin in (found.start() for found in re.finditer(r"\{", text[:place])):
+    for found in re.finditer(r"\{", text[:place]):
+        begin = found.start()
         with contextlib.suppress(ValueError, RecursionError):
             value, end = json.JSONDecoder().raw_decode(text, begin)
             lines = text.count("\n", begin, end) + 1
@@ -486,6 +566,7 @@ def number(value: Any) -> float:
         result = float(value)
     except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from error
+    # 1e999 is read as infinity, too, but no run has diverged.
     is_word = not math.isinf(result) or isinstance(value, float) or "inf" in str(value).lower()
     if LARGEST < abs(result) < math.inf or not is_word or "_" in str(value):
         raise ValueError("too large, or 1_000, which Python reads as 1000")
@@ -498,16 +579,25 @@ def check_margin(margin: float) -> None:
         raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")
 
 
-def plain(values: pl.Series) -> list[str | None]:
+def plain(values: Iterable[Any]) -> list[str | None]:
     """Return the texts of cells; blanks around them and forms of Unicode do not count."""
-    texts = ("" if v is None else normalize("NFC", str(v)) for v in values)
-    return [" ".join(re.sub("[\u200b\ufeff]", "", text).split()) or None for text in texts]
+    return [_plain(value) for value in values]
 
 
-def mapped(values: pl.Series, read: Callable[[pl.Series], Sequence[str | None]]) -> pl.Series:
+def _plain(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = re.sub("[\u200b\ufeff]", "", normalize("NFC", str(value)))
+    words = text.split()
+    if not words:
+        return None
+    return " ".join(words)
+
+
+def mapped(values: Series, read: Callable[[Series], Sequence[str | None]]) -> Series:
     """Return a column of the texts that `read` makes of its different cells."""
     known = values.unique(maintain_order=True)
-    texts = pl.Series(values.name, read(known), pl.String)
+    texts = Series(values.name, read(known), pl.String)
     return values.replace_strict(known, texts, return_dtype=pl.String)
 
 
@@ -517,5 +607,8 @@ SHOWN = 3
 
 def some(texts: Sequence[str]) -> str:
     """Return the first texts, and how many more there are."""
+    shown = "; ".join(texts[:SHOWN])
     more = len(texts) - SHOWN
-    return "; ".join(texts[:SHOWN]) + (f"; {more} more" if more > 0 else "")
+    if more > 0:
+        shown += f"; {more} more"
+    return shown

@@ -11,12 +11,13 @@ import sqlite3
 import struct
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.printed import json_value
+from lmzoo.lab.judging.directions import add_direction
 from lmzoo.lab.judging.texts import (
     KNOWN_NAMES,
     NULL,
@@ -35,9 +36,10 @@ from lmzoo.lab.judging.texts import (
 LAST_STEP = " (last step)"
 """End of the column that says at which step a metric has its last value."""
 RUN_ID = "run_id"
-PARENT = "parent"
 MLFLOW = KNOWN_NAMES["mlflow"]
 """Queries of a database: run, part, column and value; and the words of its states."""
+DIRECTIONS = {"MINIMIZE": False, "MAXIMIZE": True}
+"""Direction of Optuna -> whether higher is better."""
 WANDB_BLOCK = 2**15
 """Bytes of a block of W&B's log, whose records are in parts of a block."""
 
@@ -58,9 +60,10 @@ def read_database(file: Path) -> Source:
             return source_of(runs.values())
         if {"trials", "trial_params", "trial_values"} <= tables:
             with tempfile.TemporaryDirectory() as folder:  # optuna may write
-                with contextlib.closing(sqlite3.connect(f"{folder}/copy.db")) as copy:
+                path = f"{folder}/copy.db"
+                with contextlib.closing(sqlite3.connect(path)) as copy:
                     db.backup(copy)
-                return _optuna(lambda o: _storage(o, f"{folder}/copy.db"))
+                return _optuna(lambda o: _storage(o, path))
     raise UserError(f"no storage of Optuna or MLflow; its tables: {', '.join(sorted(tables))}")
 
 
@@ -96,23 +99,25 @@ def _optuna(opened: Any) -> Source:
 def _trials(studies: Sequence[Any]) -> Source:
     """Return the trials of studies, each value by its number and by the name of its metric."""
     higher: dict[str, bool | None] = {}
-    rows: list[RunParts] = []
+    rows = []
     for study in studies:
         trials = study.get_trials(deepcopy=False)
-        named = study.metric_names or ()
-        columns = [
-            (f"value_{i}" if i else "value", *named[i : i + 1])
-            for i in range(len(study.directions))
-        ]
-        # Two studies of one file may go in two directions; then none is known.
-        for aliases, direction in zip(columns, study.directions if trials else (), strict=False):
-            own = {"MINIMIZE": False, "MAXIMIZE": True}.get(direction.name)
-            for name in aliases:
-                higher[name] = own if higher.get(name, own) == own else None
+        columns = []
+        for i, direction in enumerate(study.directions):
+            names = ["value"]
+            if i:
+                names = [f"value_{i}"]
+            if study.metric_names:
+                names.append(study.metric_names[i])
+            columns.append(names)
+            # Two studies of one file may go in two directions; then none is known.
+            if trials:
+                for name in names:
+                    add_direction(higher, name, is_higher=DIRECTIONS.get(direction.name))
         for trial in trials:
             row = {"study": study.study_name, "number": trial.number, "state": trial.state.name}
-            for aliases, value in zip(columns, trial.values or (), strict=False):
-                row |= dict.fromkeys(aliases, value)
+            for names, value in zip(columns, trial.values or (), strict=False):
+                row |= dict.fromkeys(names, value)
             rows.append({"": row, "param": trial.params, "attr": trial.user_attrs})
     return source_of(rows, higher=higher)
 
@@ -126,7 +131,9 @@ def read_settings(file: Path) -> Row:
     found = json_value(text) if is_json else read_yaml(text)
     if not isinstance(found, dict):
         return {}
-    row = flat_row({"config": found} if is_json else {str(k): v for k, v in found.items()})
+    if is_json:
+        found = {"config": found}
+    row = flat_row(found)
     for _, name in itertools.product(range(9), row):  # a reference may lead to another one
         if isinstance(row[name], str):
             row[name] = re.sub(
@@ -153,26 +160,37 @@ def read_mlflow_run(folder: Path) -> tuple[str, RunParts]:
     stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
     if ".trash" in folder.parts or "deleted" in stages:
         run["lifecycle_stage"] = "deleted"
-    row: RunParts = {"": run, "metric": {}, "param": {}, "tag": {}}
-    for kind, own in row.items():
-        if not kind:  # our own part
-            continue
-        for file in sorted((folder / f"{kind}s").glob("**/*")):
-            key = str(file.relative_to(folder / f"{kind}s"))
-            text = file.read_text().strip() if file.is_file() else ""
-            if text and kind == "metric":
-                run[f"{key}{LAST_STEP}"], _, own[key] = max(map(_logged, text.splitlines()))
-            elif key == "mlflow.parentRunId":
-                run[PARENT] = text
-            elif text and not key.startswith("mlflow."):
-                own[key] = text
+    metrics: Row = {}
+    for key, text in _texts_of(folder / "metrics").items():
+        last = max(map(_logged, text.splitlines()))
+        run[f"{key}{LAST_STEP}"], _, metrics[key] = last
+    row: RunParts = {"": run, "metric": metrics}
+    for kind in ("param", "tag"):
+        texts = _texts_of(folder / f"{kind}s")
+        if "mlflow.parentRunId" in texts:
+            run["parent"] = texts["mlflow.parentRunId"]
+        row[kind] = {k: text for k, text in texts.items() if not k.startswith("mlflow.")}
     return meta.get("start_time", ""), row
+
+
+def _texts_of(folder: Path) -> dict[str, str]:
+    """Return what the files below a folder say, by their paths."""
+    texts = {}
+    for file in sorted(folder.glob("**/*")):
+        if file.is_file():
+            text = file.read_text().strip()
+            if text:
+                texts[str(file.relative_to(folder))] = text
+    return texts
 
 
 def _logged(line: str) -> tuple[int, int, float]:
     """Return the step, the time and the value of a line: time, value and, if it has one, step."""
-    time, value, *step = line.split()
-    return int(*step), int(time), number(value)
+    fields = line.split()
+    if len(fields) == 2:
+        fields.append("0")
+    time, value, step = fields
+    return int(step), int(time), number(value)
 
 
 def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
@@ -183,7 +201,7 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
     from google.protobuf.message import DecodeError
     from wandb.proto import wandb_internal_pb2
 
-    rows: dict[str, RunParts] = {}
+    rows = {}
     higher: dict[str, bool | None] = {}
     for file in files:
         ours = place_of(file.parent, root)[""] | {"state": "running"}
@@ -195,18 +213,17 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
             except DecodeError:
                 ours |= TORN
                 break
-            if (run := record.run).run_id:
+            run = record.run
+            if run.run_id:
                 ours |= {RUN_ID: run.run_id, "group": run.run_group, "job_type": run.job_type}
                 ours |= {RUN: run.display_name or run.run_id, "tags": ", ".join(run.tags)}
-            if record.metric.goal:
-                higher[record.metric.name] = record.metric.goal == record.metric.GOAL_MAXIMIZE
-            for own, items in (
-                (config, [*record.run.config.update, *record.config.update]),
-                (history, [*record.history.item, *record.summary.update]),
-            ):
-                for item in items:
-                    name = ".".join(item.nested_key) or item.key
-                    own |= flat_row({name: json.loads(item.value_json)})
+            metric = record.metric
+            if metric.goal:
+                higher[metric.name] = metric.goal == metric.GOAL_MAXIMIZE
+            for items in (run.config.update, record.config.update):
+                config |= _wandb_values(items)
+            for items in (record.history.item, record.summary.update):
+                history |= _wandb_values(items)
             # A log without its exit is of a run that still runs, or was killed.
             if record.HasField("exit"):
                 ours["state"] = "failed" if record.exit.exit_code else "finished"
@@ -214,9 +231,21 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
         known = rows.setdefault(ours.get(RUN_ID) or str(file), {})
         for part, own in parts.items():
             known[part] = known.get(part, {}) | own
+    notes = []
     resumed = len(files) - len(rows)
-    notes = [f"logs that continue a run of the same id are a part of it: {resumed}"]
-    return source_of(rows.values(), higher=higher, notes=notes if resumed else [])
+    if resumed:
+        notes.append(f"logs that continue a run of the same id are a part of it: {resumed}")
+    return source_of(rows.values(), higher=higher, notes=notes)
+
+
+def _wandb_values(items: Iterable[Any]) -> Row:
+    values: Row = {}
+    for item in items:
+        name = item.key
+        if item.nested_key:
+            name = ".".join(item.nested_key)
+        values |= flat_row({name: json.loads(item.value_json)})
+    return values
 
 
 def _wandb_records(content: bytes) -> Iterator[bytes]:
@@ -238,12 +267,13 @@ def _wandb_records(content: bytes) -> Iterator[bytes]:
 
 def read_boards(folders: Sequence[Path], root: Path, settings: Sequence[str]) -> list[RunParts]:
     """Return a row per folder of event files; a sub-run of `add_hparams` is part of its run."""
-    rows: dict[Path, RunParts] = {}
+    rows = {}
     for folder in folders:
-        above = folder.parent
-        run = above if above in rows and re.fullmatch(r"\d+\.\d+", folder.name) else folder
-        place = place_of(run, root)
-        known = rows.setdefault(run, {"": place[""], "metric": {}, "config": {}, **place})
+        run = folder
+        if folder.parent in rows and re.fullmatch(r"\d+\.\d+", folder.name):
+            run = folder.parent
+        parts: RunParts = {"": {}, "metric": {}, "config": {}}
+        known = rows.setdefault(run, parts | place_of(run, root))
         for part, own in _board_run(folder).items():
             known[part] = own | known[part]
         for name in settings:  # those of an event file are all floats
@@ -264,7 +294,7 @@ def _board_run(folder: Path) -> RunParts:
     steps: Row = {}
     for tag in events.Tags()["tensors"]:
         # Not all are written in order.
-        *_, last = sorted(events.Tensors(tag), key=lambda event: event.step)
+        last = sorted(events.Tensors(tag), key=lambda event: event.step)[-1]
         value = make_ndarray(last.tensor_proto)
         if value.size == 1 and value.dtype.kind in "fiub":
             scalars[tag] = float(value.item())
@@ -275,6 +305,7 @@ def _board_run(folder: Path) -> RunParts:
             data = plugin_data_pb2.HParamsPluginData.FromString(content)  # type: ignore[attr-defined]
             for key, own in data.session_start_info.hparams.items():
                 value = getattr(own, own.WhichOneof("kind") or "string_value")
-                is_whole = isinstance(value, float) and value.is_integer()
-                config[key] = int(value) if is_whole else value
+                if isinstance(value, float) and value.is_integer():
+                    value = int(value)
+                config[key] = value
     return {"": steps, "metric": scalars, "config": config}

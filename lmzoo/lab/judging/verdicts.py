@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from polars import DataFrame, Series
+from polars.selectors import by_name
 
 from lmzoo.base.arguments import called
 from lmzoo.base.errors import UserError, near
@@ -61,7 +63,7 @@ class Judged(NamedTuple):
 
     account: Account
     losses: "Losses"
-    table: pl.DataFrame
+    table: DataFrame
     """One row a variant, the best one first."""
     warnings: tuple[str, ...]
     """What is doubtful about the runs."""
@@ -91,10 +93,12 @@ def judged(results: Any, question: Question) -> Judged:
     found = found._replace(rows=found.rows.with_columns(why=why))
     values = found.runs.group_by("variant", maintain_order=True).agg("value")["value"]
     alike = follow_line(values.to_list())
-    warnings = (*_lacking(table), *found.notes, *filter(None, [alike]))
+    warnings = list(_lacking(table)) + found.notes
+    if alike:
+        warnings.append(alike)
     # What makes all differences doubtful stands before the verdict.
-    gravest_first = sorted(warnings, key=lambda line: not line.startswith(DIFFER))
-    return Judged(found, losses, table, tuple(gravest_first))
+    warnings.sort(key=lambda line: not line.startswith(DIFFER))
+    return Judged(found, losses, table, tuple(warnings))
 
 
 def judgement(results: Any, question: Question) -> Report:
@@ -108,7 +112,7 @@ def judgement(results: Any, question: Question) -> Report:
     return _report(found)
 
 
-def _why_nothing(table: pl.DataFrame, metric: str) -> str:
+def _why_nothing(table: DataFrame, metric: str) -> str:
     few = table.sort("against", maintain_order=True).filter(pl.col("seeds") < 2)  # reference first
     if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
@@ -123,18 +127,21 @@ def _why_nothing(table: pl.DataFrame, metric: str) -> str:
     return said
 
 
-def _lacking(table: pl.DataFrame) -> Iterator[str]:
+def _lacking(table: DataFrame) -> Iterator[str]:
     """Yield which variants lack runs, pairs or seeds."""
     for row in table.to_dicts():
-        runs = row["seeds"] + row["missing"] + row["without_pair"]
-        parts = {
-            f"{row['missing']} missing": row["missing"],
-            f"{row['without_pair']} of {runs} without a pair: not in the difference, mean and rank":
-                row["without_pair"],
-            f"{row['diverged']} of {row['seeds']} diverged (NaN or infinite): counted, in no mean":
-                row["diverged"],
-        }  # fmt: skip
-        said = [text for text, count in parts.items() if count]
+        seeds = row["seeds"]
+        missing = row["missing"]
+        alone = row["without_pair"]
+        diverged = row["diverged"]
+        runs = seeds + missing + alone
+        said = []
+        if missing:
+            said.append(f"{missing} missing")
+        if alone:
+            said.append(f"{alone} of {runs} without a pair: not in the difference, mean and rank")
+        if diverged:
+            said.append(f"{diverged} of {seeds} diverged (NaN or infinite): counted, in no mean")
         if said:
             yield f"{row['variant']}: {'; '.join(said)}"
     single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
@@ -143,48 +150,55 @@ def _lacking(table: pl.DataFrame) -> Iterator[str]:
         yield f"a single seed, so no verdict: {names}"
 
 
-def _table(losses: "Losses", q: Question) -> pl.DataFrame:
+def _table(losses: "Losses", q: Question) -> DataFrame:
     """Return the variants, the best one first, in the unit of the metric."""
-    x = losses.values
+    values = losses.values
     base = losses.base
     unit = losses.unit
-    asked = np.arange(len(x)) != base
-    c = compared(x, base, family=asked, margin=q.margin / unit, paired=losses.paired)
-    interval = point_intervals(x, reference=base)
-    known = (~np.isnan(x)).sum(1)
-    columns = {
-        "rank": order(x, interval.mean), "variant": losses.variants,
+    is_asked = np.arange(len(values)) != base
+    found = compared(values, base, family=is_asked, margin=q.margin / unit, paired=losses.paired)
+    interval = point_intervals(values, reference=base)
+    known = (~np.isnan(values)).sum(1)
+    against: list[str | None] = [losses.variants[base]] * len(values)
+    against[base] = None
+    means = {
+        "rank": order(values, interval.mean), "variant": losses.variants,
         "mean": interval.mean, "low": interval.low, "high": interval.high,
-        "against": [losses.variants[base] if own else None for own in asked],
-        **verdict_columns(c),
-        "seeds": known, "missing": losses.runs - known - losses.alone,
-        "without_pair": losses.alone, "diverged": np.isposinf(x).sum(1),
+        "against": against,
     }  # fmt: skip
-    whole = pl.col("seeds", "missing", "without_pair", "diverged", "seeds_needed", "sign")
-    table = pl.DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
+    counts = {
+        "seeds": known, "missing": losses.runs - known - losses.alone,
+        "without_pair": losses.alone, "diverged": np.isposinf(values).sum(1),
+    }  # fmt: skip
+    columns = means | verdict_columns(found) | counts
+    table = DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
     table = table.with_columns(
-        whole.cast(pl.Int64),
+        pl.col("seeds_needed", "sign", *counts).cast(pl.Int64),
         pl.col("rank").rank("min").cast(pl.Int64),
         paired=pl.lit(losses.paired),
         metric=pl.lit(q.metric),
         margin=pl.lit(q.margin),
         higher_is_better=pl.lit(value=False),
     )
-    of_unit = [
-        name for column in FRAMES["judged"] if column.unit for name in (column.name, *column.ends)
-    ]
-    scaled = [pl.col(name) * unit for name in of_unit if unit != 1 and name in table.columns]
-    table = table.with_columns(scaled)
+    for column in FRAMES["judged"]:
+        if column.unit and unit != 1:
+            of_unit = by_name(*column.names, require_all=False)
+            table = table.with_columns(of_unit * unit)
     if q.higher_is_better:
         table = maximized(table, "judged")
     return table.sort("rank", nulls_last=True, maintain_order=True)
 
 
-def _unit(values: pl.Series, margin: float) -> float:
+def _unit(values: Series, margin: float) -> float:
     """Return 1, or a power of 2 by which values are divided whose squares no float can hold."""
+    finite = values.filter(values.is_finite()).abs().to_list()
+    finite.append(margin)
+    largest = max(finite)
     # A square overflows above 1e154, and is 0 below 1e-162.
-    largest = max([margin, *(abs(own) for own in values.drop_nulls() if math.isfinite(own))])
-    return 1.0 if 1e-60 < largest < 1e60 else 2.0 ** math.frexp(largest)[1]
+    if 1e-60 < largest < 1e60:
+        return 1.0
+    _, exponent = math.frexp(largest)
+    return 2.0**exponent
 
 
 class Losses(NamedTuple):
@@ -197,14 +211,14 @@ class Losses(NamedTuple):
     runs: np.ndarray
     """The number of runs of each variant, (P,), and of those without a pair."""
     alone: np.ndarray
-    lone: pl.Series
+    lone: Series
     """The rows of runs without a pair."""
     paired: bool
     """Whether the columns are seeds."""
     unit: float
 
 
-def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
+def losses_of(runs: DataFrame, q: Question) -> Losses:
     """Return the losses of runs, in pairs if `--paired` or the noise says so."""
     variants = runs["variant"].unique(maintain_order=True).to_list()
     base = 0
@@ -238,27 +252,31 @@ def losses_of(runs: pl.DataFrame, q: Question) -> Losses:
     # A diverged run is a count, with or without a partner.
     lone = np.isfinite(x) & ~partner
     x[lone] = math.nan
-    rows = pl.Series(matrix("key", "row")[lone]).cast(pl.Int64)
+    rows = Series(matrix("key", "row")[lone]).cast(pl.Int64)
     return Losses(x, variants, base, counts, lone.sum(1), rows, paired=True, unit=unit)
 
 
 def _are_pairs(x: Array, base: int, q: Question) -> bool:
     """Return whether each variant shares two seeds and half of its seeds, and pairs pay."""
-    if q.seed is None or q.paired is not None:
-        return bool(q.seed and q.paired)
-    asked = np.arange(len(x)) != base
+    if q.seed is None:
+        return False
+    if q.paired is not None:
+        return q.paired
+    is_asked = np.arange(len(x)) != base
     known = ~np.isnan(x)
-    common = (known & known[base]).sum(1)[asked]
-    fewest = np.minimum(known.sum(1), known[base].sum())[asked]
+    common = (known & known[base]).sum(1)[is_asked]
+    fewest = np.minimum(known.sum(1), known[base].sum())[is_asked]
     # With fewer common seeds, the runs without a pair would cost more than pairs bring.
     is_shared = (common >= 2) & (2 * common >= fewest)
-    return bool(len(common) and is_shared.all()) and pairs_pay(x, np.full(len(x), base), asked)
+    if not len(common) or not is_shared.all():
+        return False
+    return pairs_pay(x, np.full(len(x), base), is_asked)
 
 
 def _report(found: Judged) -> Report:
     table = found.table
     q = found.account.question
-    asked = table.filter(pl.col("verdict").is_not_null())
+    asked = table.drop_nulls("verdict")
     counts = dict(asked["verdict"].value_counts().rows())
     words = [verdict for verdict in VERDICTS if verdict in counts]
     said = ", ".join(f"{counts[word]} {SHOWN.get(word, word)}" for word in words)
@@ -282,12 +300,15 @@ def _report(found: Judged) -> Report:
         "p: of a difference of 0, corrected for the contrasts of the table; the sign is shown if "
         "it is below 0.05"
     )
-    headings = {"mean": q.metric}
-    shown = [replace(c, heading=headings.get(c.name, c.heading)) for c in FRAMES["judged"]]
-    known = positive_halves(table, "mean")
+    shown = []
+    for column in FRAMES["judged"]:
+        if column.name == "mean":
+            column = replace(column, heading=q.metric)
+        shown.append(column)
+    halves = positive_halves(table, "mean")
     digits = "3f"
-    if known:
-        digits = digits_of(min(known), table["mean"].drop_nulls(), 0)
+    if halves:
+        digits = digits_of(min(halves), table["mean"].drop_nulls(), 0)
     text = text_table("ranking", table.to_dicts(), shown, digits)
     return Report(
         heading=(
@@ -304,7 +325,7 @@ def _report(found: Judged) -> Report:
     )
 
 
-def as_ranking(table: pl.DataFrame) -> pl.DataFrame:
+def as_ranking(table: DataFrame) -> DataFrame:
     """Return the variants with the columns of a ranking, which its charts read."""
     references = table["against"].drop_nulls().unique()
     return table.with_columns(

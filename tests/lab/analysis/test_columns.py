@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import lmzoo
-from lmzoo.lab.analysis.columns import FRAMES, NATS, Column, in_unit
+from lmzoo.lab.analysis.columns import FRAMES, NATS, VALUES, Column, in_unit
 from lmzoo.lab.analysis.formatting import format_mean, format_p
 from lmzoo.lab.analysis.ranking import FIVE_GRAM
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -20,7 +20,7 @@ from tests.lab.analysis.toy_study import ToyStudy, rank
 
 HALF = Column(
     "planted_half", NATS, "half of it", ".4f", ("results",),
-    value=pl.col("high") - pl.col("loss"), legend="half of the loss's interval",
+    legend="half of the loss's interval",
 )  # fmt: skip
 """A column that a contributor adds in one entry."""
 
@@ -59,7 +59,8 @@ def misdeclared(path) -> set[str]:
 
 @pytest.fixture
 def half_column(monkeypatch):
-    monkeypatch.setitem(FRAMES, "ranking", (*FRAMES["ranking"], HALF))
+    monkeypatch.setitem(FRAMES, "ranking", [*FRAMES["ranking"], HALF])
+    monkeypatch.setitem(VALUES, HALF.name, pl.col("high") - pl.col("loss"))
 
 
 def test_the_columns_in_nats_are_those_that_double_with_the_losses(tmp_path):

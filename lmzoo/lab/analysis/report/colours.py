@@ -37,8 +37,10 @@ MANY = 12
 """Points that have colours and names of their own; of more, a chart shows the verdicts."""
 
 
-LABEL_WIDTH, WIDE_LABEL = 26, 46
-"""Letters in a line of a label beside a chart, and on a wide page."""
+LABEL_WIDTH = 26
+"""Letters in a line of a label beside a chart."""
+WIDE_LABEL = 46
+"""And on a wide page."""
 SHORT = 30
 """Letters of a name at the end of a curve that stays as it is."""
 NARROW_LINES = 2
@@ -71,10 +73,9 @@ def label_rows(notes: Mapping[str, str]) -> FieldsDict:
     texts = []
     heights = []
     for width in (LABEL_WIDTH, WIDE_LABEL):
-        lines = {
-            label: label_lines(label, width) + textwrap.wrap(note, width)
-            for label, note in notes.items()
-        }
+        lines = {}
+        for label, note in notes.items():
+            lines[label] = label_lines(label, width) + textwrap.wrap(note, width)
         texts.append(json.dumps(lines, ensure_ascii=False))
         heights.append(len(notes) * (6 + 13 * max(map(len, lines.values()))))
     narrow, wide = heights
@@ -91,10 +92,10 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     kept = sorted(distances)
     middle = (len(kept) - 1) // 2
     limit = max(kept[middle], least)
-    for x in kept[middle:]:
-        if x > WIDEST * limit > 0:
+    for distance in kept[middle:]:
+        if distance > WIDEST * limit > 0:
             break
-        limit = max(limit, x)
+        limit = max(limit, distance)
     return limit
 
 
@@ -104,7 +105,9 @@ def scale_of(values: pl.Series) -> FieldsDict:
     low: Any = values.min()
     if low == values.max():
         # Vega rounds the label of an axis that has a single value: 1.5 would stand at "2".
-        room = abs(low) / 10 or 1.0
+        room = 1.0
+        if low:
+            room = abs(low) / 10
         scale["domain"] = [low - room, low + room]
     return scale
 
@@ -112,19 +115,20 @@ def scale_of(values: pl.Series) -> FieldsDict:
 def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> FieldsDict:
     """Return the specification of Vega-Lite of a template, filled in, as wide as its page."""
     content = json.loads(filled(FOLDER / f"{form}.json", height=HEIGHT, **values))
-    heading = {"text": title, "subtitle": [*notes], "anchor": "start"}
-    return {**CONFIGS["base"], **content, "title": heading}
+    heading = {"text": title, "subtitle": list(notes), "anchor": "start"}
+    return CONFIGS["base"] | content | {"title": heading}
 
 
 def by_verdict(kind: str, rows: Sequence[Fields]) -> FieldsDict:
     """Return the encoding of the groups of rows by their colour, shape or fill, with a legend."""
-    groups = [group for group in GROUPS if any(row["group"] == group for row in rows)]
+    shown = {row["group"] for row in rows}
+    values = {name: group[kind] for name, group in GROUPS.items() if name in shown}
     return {
         "field": "group",
         "type": "nominal",
         "title": None,
         "legend": {"orient": "top", "title": None},
-        "scale": {"domain": groups, "range": [GROUPS[group][kind] for group in groups]},
+        "scale": {"domain": list(values), "range": list(values.values())},
     }
 
 
@@ -153,7 +157,7 @@ class Hues(NamedTuple):
     @property
     def dashes(self) -> Sequence[Sequence[float]]:
         """The dashes of the lines of each value of the field."""
-        return [*itertools.islice(itertools.cycle(DASHES), len(self.colours))]
+        return list(itertools.islice(itertools.cycle(DASHES), len(self.colours)))
 
     @property
     def faint(self) -> float:
@@ -174,16 +178,17 @@ def group_of(row: Fields) -> str:
 
 def hues_of(ranked: pl.DataFrame) -> Hues:
     """Return the colours of a study's charts."""
-    rows = ranked.filter(pl.col("label").is_not_null()).to_dicts()
+    rows = ranked.drop_nulls("label").to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
     if len(groups) > MANY:
-        own = {name: group["colour"] for name, group in GROUPS.items() if name in groups.values()}
-        return Hues("group", own, groups)
+        known = set(groups.values())
+        colours = {name: group["colour"] for name, group in GROUPS.items() if name in known}
+        return Hues("group", colours, groups)
     palette = iter(PALETTE)
-    own = {}
+    colours = {}
     for label, group in groups.items():
         if group in (REFERENCE, BASELINE):
-            own[label] = GROUPS[group]["colour"]
+            colours[label] = GROUPS[group]["colour"]
         else:
-            own[label] = next(palette)
-    return Hues("label", own, groups)
+            colours[label] = next(palette)
+    return Hues("label", colours, groups)

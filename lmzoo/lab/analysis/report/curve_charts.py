@@ -4,9 +4,11 @@ A point has the same colour in all charts (`colours.py`). Where points have colo
 curves have names at their ends; `page.js` puts a legend in their place on a phone.
 """
 
+import math
 from typing import Any
 
 import polars as pl
+from polars import DataFrame, Series
 
 from lmzoo.base.plain import FieldsDict
 from lmzoo.lab.analysis.formatting import UNITS
@@ -55,7 +57,7 @@ TOP = {
 """The legend of verdicts above curves that have names."""
 
 
-def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> FieldsDict:
+def curve_charts(folder: StudyFolder, ranked: DataFrame) -> FieldsDict:
     """Return file stem -> chart, for every curve that the study has data for."""
     hues = hues_of(ranked)
     unit = ranked["metric"].item(0)
@@ -73,18 +75,20 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> FieldsDict:
     runs = run_frame(folder)
     tuned = runs.filter(stage="tune").drop_nulls(["label", "epochs"])
     tuned = tuned.rename({f"valid{SUFFIXES[metric]}": "loss", "epochs": "epoch"})
+    sign = 1
+    if is_maximized(folder.study):
+        sign = -1
+    searched = []
     for name, ranges in distinct_ranges(folder.study).items():
-        is_numeric = name in tuned.columns and all("low" in own for own in ranges)
-        if is_numeric and tuned[name].count():
-            sign = 1
-            if is_maximized(folder.study):
-                sign = -1
+        if name not in tuned.columns:
+            continue
+        searched.append(name)
+        if tuned[name].count() and all("low" in own for own in ranges):
             is_log = all(own.get("log") for own in ranges)
             settings = _settings(folder, tuned, name)
             charts[f"tuning-{name}"] = setting_chart(settings, hues, name, what, sign, log=is_log)
-    shown = ranked.filter(pl.col("fingerprint") == ranked["fingerprint"].item(0))
+    shown = ranked.filter(fingerprint=ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
-    searched = [name for name in distinct_ranges(folder.study) if name in tuned.columns]
     shares = importances(tuned, searched)
     if shares:
         charts["importance"] = importance_chart(shares, len(tuned.filter(status="finished")))
@@ -99,45 +103,43 @@ def curve_charts(folder: StudyFolder, ranked: pl.DataFrame) -> FieldsDict:
     return charts
 
 
-def _settings(folder: StudyFolder, tuned: pl.DataFrame, name: str) -> pl.DataFrame:
+def _settings(folder: StudyFolder, tuned: DataFrame, name: str) -> DataFrame:
     """Return label, value, loss, epoch, status, chosen of each run that tried a value of a field.
 
     A pruned run counts with its last loss. A diverged one has a row without a loss.
     """
     chosen = folder.study.get("chosen", {})
-    values = {
-        point["label"]: chosen[point["id"]]["setting"].get(name)
-        for point in folder.study["points"]
-        if point["id"] in chosen
-    }
+    values = {}
+    for point in folder.study["points"]:
+        if point["id"] in chosen:
+            values[point["label"]] = chosen[point["id"]]["setting"].get(name)
     value = pl.col(name).cast(pl.Float64)
     known = pl.col("label").replace_strict(values, default=None, return_dtype=pl.Float64)
     own = tuned.select("label", "loss", "epoch", "status", value=value, chosen=value == known)
     return own.drop_nulls("value").sort("label", "value")
 
 
-def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
+def learning_chart(frame: DataFrame, hues: Hues, what: str) -> Any:
     """Return the mean of what was validated by epoch, with its interval as a band."""
     epochs = sorted(set(frame["epoch"]))
-    frame, notes = _baselines(frame, hues, epochs)
+    frame, said = _baselines(frame, hues, epochs)
     low, high, far, outside = _compared(frame, epochs)
-    notes += outside
-    named = len(hues.groups) < HEIGHT // LINE
+    names = None
     legend: Any = hues.legend(frame["label"])
-    if named and hues.field == "group":
-        legend = TOP
-    few = len(hues.groups) <= MANY
-    own = [label for label, group in hues.groups.items() if few or group == REFERENCE]
-    # The band of a point outside the axis would cover all others.
-    banded = frame.filter(pl.col("label").is_in(own) & ~pl.col("label").is_in(far))
+    if len(hues.groups) < HEIGHT // LINE:
+        names = _names(frame, hues, low, high)
+        if hues.field == "group":
+            legend = TOP
     head = "mean over seeds, 95 % interval"
+    own = list(hues.groups)
+    few = len(own) <= MANY
     if not few:
         head += " of the reference"
-    names = None
-    if named:
-        names = _names(frame, hues, low, high)
+        own = [label for label, group in hues.groups.items() if group == REFERENCE]
+    # The band of a point outside the axis would cover all others.
+    banded = frame.filter(pl.col("label").is_in(own) & ~pl.col("label").is_in(far))
     return chart_of(
-        "curves", "learning curves", [head, *notes],
+        "curves", "learning curves", [head, *said, *outside],
         epochs=epochs,
         what=what,
         low=low,
@@ -151,48 +153,51 @@ def learning_chart(frame: pl.DataFrame, hues: Hues, what: str) -> Any:
     )  # fmt: skip
 
 
-def _names(frame: pl.DataFrame, hues: Hues, low: float, high: float) -> list[FieldsDict]:
+def _names(frame: DataFrame, hues: Hues, low: float, high: float) -> list[FieldsDict]:
     """Return the names of curves for their ends, moved apart where curves end together."""
     gap = (high - low) * LINE / HEIGHT
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
     rows = last.filter(pl.col("loss") <= high).sort("loss")
     places = rows["loss"].to_list()
+    # Upwards from the lowest curve, then down again from the upper end of the axis.
     for i in range(1, len(places)):
         places[i] = max(places[i], places[i - 1] + gap)
     top = high
     for i in reversed(range(len(places))):
         places[i] = min(places[i], top)
         top = places[i] - gap
-    names = pl.Series([*map(short_label, rows["label"])], dtype=pl.String)
-    own = rows.select("label", "loss", place=pl.Series(places, dtype=pl.Float64), shown=names)
-    return hues.rows(own)
+    place = Series(places, dtype=pl.Float64)
+    shown = Series(list(map(short_label, rows["label"])), dtype=pl.String)
+    return hues.rows(rows.select("label", "loss", place=place, shown=shown))
 
 
-def _baselines(
-    frame: pl.DataFrame, hues: Hues, epochs: list[int]
-) -> tuple[pl.DataFrame, list[str]]:
+def _baselines(frame: DataFrame, hues: Hues, epochs: list[int]) -> tuple[DataFrame, list[str]]:
     """Draw baselines of one epoch as level lines; leave out those far above the other points."""
-    flat = pl.col("label").is_in([x for x, group in hues.groups.items() if group == BASELINE])
-    flat &= pl.len().over("label") == 1
-    level = frame.filter(flat)
-    others = frame.filter(~flat)
+    baselines = [label for label, group in hues.groups.items() if group == BASELINE]
+    is_flat = pl.col("label").is_in(baselines) & (pl.len().over("label") == 1)
+    level = frame.filter(is_flat)
+    others = frame.filter(~is_flat)
     if level.is_empty() or others.is_empty():
         return frame, []
     low: Any = others["loss"].min()
     high: Any = others["loss"].max()
     near = pl.col("loss") <= high + 0.5 * (high - low)
-    ends = pl.DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
+    ends = DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
     lines = level.filter(near).drop("epoch").join(ends, how="cross").select(frame.columns)
-    far = [f"{row['label']} {row['loss']:.3f}" for row in level.filter(~near).to_dicts()]
     notes = []
     if lines.height:
         notes.append("level lines: baselines, which are not trained by epochs")
+    far = _listed(level.filter(~near), ".3f")
     if far:
-        notes.append(f"not shown: {', '.join(far)}")
+        notes.append(f"not shown: {far}")
     return pl.concat([others, lines]), notes
 
 
-def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, list[str], list[str]]:
+def _listed(rows: DataFrame, form: str) -> str:
+    return ", ".join(f"{row['label']} {row['loss']:{form}}" for row in rows.to_dicts())
+
+
+def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[str], list[str]]:
     """Return the ends of the axis, the points outside, and what notes say about values outside.
 
     The axis has the means after the first quarter of the epochs, in which all curves change far
@@ -201,15 +206,18 @@ def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, lis
     """
     first = epochs[len(epochs) // 4]
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
-    distance = (pl.col("loss") - pl.col("loss").median()).abs()
+    distance = (pl.col("loss") - pl.median("loss")).abs()
     last = last.with_columns(distance=distance)
     limit = near_limit(last["distance"].filter(last["distance"] > 0).to_list() or [0.0])
     far = last.filter(pl.col("distance") > limit)
     near = frame.filter(~pl.col("label").is_in(far["label"].implode()))
     late = near.filter(pl.col("epoch") >= first)
-    ends = (late["loss"].min(), late["loss"].max(), late["low"].min(), late["high"].max())
-    low, high, least, most = (float("nan") if end is None else float(end) for end in ends)  # type: ignore[arg-type]
+    low = _number(late["loss"].min())
+    high = _number(late["loss"].max())
+    least = _number(late["low"].min())
+    most = _number(late["high"].max())
     room = 0.25 * (high - low) or 0.1
+    # An end that is not known is NaN, which `min` and `max` pass over as their second argument.
     bottom = max(low - room, min(low, least)) - 0.12 * room
     top = min(high + room, max(high, most)) + 0.12 * room
     is_outside = (pl.col("loss") > top) | (pl.col("loss") < bottom)
@@ -218,8 +226,13 @@ def _compared(frame: pl.DataFrame, epochs: list[int]) -> tuple[float, float, lis
     if beyond is not None:
         notes.append(f"outside the axis: values up to epoch {beyond}")
     if far.height:
-        listed = (f"{label} {loss:.4g}" for label, loss in far.select("label", "loss").iter_rows())
-        notes.append(f"outside the axis: {', '.join(listed)}")
+        notes.append(f"outside the axis: {_listed(far, '.4g')}")
     if least < bottom or most > top:
         notes.append("some bands end outside the axis")
     return bottom, top, far["label"].to_list(), notes
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
+    return float(value)

@@ -21,23 +21,24 @@ LEAST = 4
 def factors_of(folder: StudyFolder, points: Sequence[str]) -> Levels:
     """Return the factors of points that are all combinations of their levels; else {}."""
     configs = folder.runs.select("point", "model", "recipe").unique("point").collect()
-    searched = {own for x in distinct_ranges(folder.study) for own in (x, f"recipe.{x}")}
-    fields = defaultdict[str, dict[str, str]](dict)
+    fields = defaultdict(dict)
     for point, model, recipe in configs.iter_rows():
         config = {"model": json.loads(model), "recipe": json.loads(recipe)}
         for name, value in _flat("", config):
             fields[name][point] = value
+    searched = distinct_ranges(folder.study)
     factors: Levels = {}
     patterns = set()
     for name, values in fields.items():
         levels = tuple(values.get(point, "no") for point in points)
         # Fields that change together are one factor.
         pattern = tuple(map(levels.index, levels))
-        if name not in searched and any(pattern) and pattern not in patterns:
+        is_searched = name in searched or name.removeprefix("recipe.") in searched
+        if any(pattern) and not is_searched and pattern not in patterns:
             factors[name] = levels
             patterns.add(pattern)
-    combinations = math.prod(len({*levels}) for levels in factors.values())
-    different = len({*zip(*factors.values(), strict=True)})
+    combinations = math.prod(len(set(levels)) for levels in factors.values())
+    different = len(set(zip(*factors.values(), strict=True)))
     if len(factors) > 1 and combinations == different == len(points):
         return factors
     return {}
@@ -49,21 +50,22 @@ def _flat(path: str, value: Any) -> Iterator[tuple[str, str]]:
         for name, own in value.items():
             yield from _flat(f"{path}.{name}".strip("."), own)
     elif isinstance(value, list):
-        yield from ((f"{path}.{own}", "yes") for own in value)
+        for own in value:
+            yield f"{path}.{own}", "yes"
     else:
         yield path, str(value)
 
 
 def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
     """Return the mean of the points with two levels; on the diagonal, of those with one."""
-    rows = [
-        {"point": at, "across": f"{name.rpartition('.')[2]}={level}", "loss": losses[at]}
-        for name, levels in factors.items()
-        for at, level in enumerate(levels)
-    ]
+    rows = []
+    for name, levels in factors.items():
+        for point, level in enumerate(levels):
+            across = f"{name.rpartition('.')[2]}={level}"
+            rows.append({"point": point, "across": across, "loss": losses[point]})
     each = pl.DataFrame(rows)
     pairs = each.join(each.select("point", down="across"), on="point")
-    means = pairs.group_by("across", "down").agg(pl.col("loss").mean(), points=pl.len())
+    means = pairs.group_by("across", "down").agg(pl.mean("loss"), points=pl.len())
     notes = [f"mean {what} of the points with both levels", "a darker field has a higher number"]
     # Paler and darker tones of one colour: a grey print has them, too.
     rows = means.sort("across", "down").to_dicts()
@@ -84,20 +86,25 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
     varied = [name for name in fields if ranks[name].n_unique() > 1]
     if len(varied) < 2 or len(ranks) < LEAST * (2 * len(varied) + 1):
         return {}
-    target = ranks["loss"].to_numpy()
+    whole = _unexplained(ranks, [])
+    rest = _unexplained(ranks, varied)
+    shares = {}
+    for name in varied:
+        others = [own for own in varied if own != name]
+        shares[name] = (_unexplained(ranks, others) - rest) / whole
+    return shares
 
-    def unexplained(names: Sequence[str]) -> float:
-        own = [ranks[name].to_numpy() ** power for name in names for power in (1, 2)]
-        columns = np.stack([np.ones(len(ranks)), *own], 1)
-        fitted = columns @ np.linalg.lstsq(columns, target)[0]
-        return float(((target - fitted) ** 2).sum())
 
-    whole = unexplained([])
-    rest = unexplained(varied)
-    return {
-        name: (unexplained([own for own in varied if own != name]) - rest) / whole
-        for name in varied
-    }
+def _unexplained(ranks: pl.DataFrame, names: Sequence[str]) -> float:
+    """Return the sum of squares that parabolas in these fields leave of the ranks of losses."""
+    loss = ranks["loss"].to_numpy()
+    columns = [np.ones(len(ranks))]
+    for name in names:
+        own = ranks[name].to_numpy()
+        columns += [own, own**2]
+    design = np.stack(columns, 1)
+    fitted = design @ np.linalg.lstsq(design, loss)[0]
+    return float(((loss - fitted) ** 2).sum())
 
 
 def importance_chart(shares: Mapping[str, float], runs: int) -> Any:

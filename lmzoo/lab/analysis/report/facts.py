@@ -5,6 +5,7 @@ alike, so giving all of them runs the same study.
 """
 
 import shlex
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -22,15 +23,16 @@ from lmzoo.lab.store.address import S3_SCHEME
 def cost_line(folder: StudyFolder) -> str:
     """Return what the study cost, and the command that repeats it with the script's values."""
     runs = folder.runs.select(pl.len()).collect().item()
-    epochs = folder.events.filter(pl.col("event") == "epoch")
-    seconds = epochs.select(pl.col("seconds").sum()).collect().item()
-    study = folder.study
-    command = shlex.join([*_script(study), *study.get("given", ())])
-    return f"Spent: {runs:,} runs, {duration(seconds)} of training in sum. Repeat: {command}"
+    epochs = folder.events.filter(event="epoch")
+    seconds = epochs.select(pl.sum("seconds")).collect().item()
+    command = _script(folder.study)
+    command += folder.study.get("given", ())
+    repeat = shlex.join(command)
+    return f"Spent: {runs:,} runs, {duration(seconds)} of training in sum. Repeat: {repeat}"
 
 
 def _script(study: Fields) -> list[str]:
-    return study.get("script") or ["python", f"sweeps/{study['name']}.py"]
+    return list(study.get("script") or ["python", f"sweeps/{study['name']}.py"])
 
 
 GONE = ("--repeat-tuning", "--nearest")
@@ -56,11 +58,13 @@ NOTE = (
 
 def recipe_section(path: Path, folder: StudyFolder) -> str:
     """Return how times are counted, then all commands."""
-    runs = folder.runs.collect()
-    commits = commits_of(runs)
+    commits = commits_of(folder.runs.collect())
     commits.pop("", None)
-    last = max(commits, key=lambda name: commits[name], default="")
-    install = "\n".join(INSTALL).format(commit=f" at commit {last.removesuffix('+')}" * bool(last))
+    at = ""
+    if commits:
+        last = max(commits, key=commits.__getitem__)
+        at = f" at commit {last.removesuffix('+')}"
+    install = "\n".join(INSTALL).format(commit=at)
     body = paragraphs([NOTE], "text")
     commands = reproduce_commands(portable(path, folder.study), folder)
     return body + code_block(f"{install}\n{DATA}\n{commands}")
@@ -70,19 +74,25 @@ def portable(path: Path, study: Fields) -> Path:
     """Return where the commands write: a bucket, or a folder of the reader's own."""
     if S3_SCHEME.match(str(path)):
         return path
+    name = path.stem
     corpus = (study.get("asked") or {}).get("corpus", "").partition(":")[0]
-    return Path("runs") / (f"{study['name']}-{corpus}" if corpus else path.stem)
+    if corpus:
+        name = f"{study['name']}-{corpus}"
+    return Path("runs") / name
 
 
 def sweep_command(study: Fields, points: Collection[str] = ()) -> list[str]:
     """Return the sweep with all its options, for these points or for all that were trained."""
-    chosen = points or study["chosen"]
-    labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in chosen]
+    if not points:
+        points = study["chosen"]
+    labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in points]
     options = _without_gone(study.get("options", ()))
     if study["schema"] < OF_ASHA and "asha" in options:
         options[options.index("asha")] = "halving"
-    some = len(labels) < len(study["points"]) or study.get("left_out")
-    return [*_script(study), *options, *(("--points", ",".join(labels)) if some else ())]
+    command = _script(study) + options
+    if len(labels) < len(study["points"]) or study.get("left_out"):
+        command += ["--points", ",".join(labels)]
+    return command
 
 
 def _without_gone(options: Sequence[str]) -> list[str]:
@@ -99,21 +109,27 @@ def _without_gone(options: Sequence[str]) -> list[str]:
 
 def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     """Return shell lines: the sweep with all its options, then the ranking and the page."""
-    sweep = [*sweep_command(folder.study), "--out", store_address(path.parent)]
     address = store_address(path)
-    out = ["--out", "report.html"] if address.startswith("s3:") else []  # no pages in buckets
-    lines = [sweep, ["lmzoo", "rank", address], ["lmzoo", "report", address, *out]]
+    sweep = sweep_command(folder.study)
+    sweep += ["--out", store_address(path.parent)]
+    page = ["lmzoo", "report", address]
+    if address.startswith("s3:"):  # no pages in buckets
+        page += ["--out", "report.html"]
+    lines = list(map(shlex.join, (sweep, ["lmzoo", "rank", address], page)))
     text = _environment(folder.runs.collect())
-    note = [f"# made with {text}"] if text else []
-    return "\n".join([*map(shlex.join, lines), *note])
+    if text:
+        lines.append(f"# made with {text}")
+    return "\n".join(lines)
 
 
 def _environment(runs: pl.DataFrame) -> str:
     """Return what the runs were made with; a value that differs between runs is listed in full."""
-    values: dict[str, dict[str, None]] = {}
+    values = defaultdict(dict)
     for environment, _ in begun_in(runs):
         for name, value in environment.items():
             if value != "":  # no commit outside a clone
-                values.setdefault(name, {})[str(value)] = None
-    parts = [f"{name} {' and '.join(values[name])}" for name in sorted(values)]
-    return ", ".join(parts) + CHANGED * any("+" in c for c in values.get("commit", ()))
+                values[name][str(value)] = None
+    text = ", ".join(f"{name} {' and '.join(values[name])}" for name in sorted(values))
+    if "+" in "".join(values["commit"]):
+        text += CHANGED
+    return text

@@ -4,6 +4,7 @@ It has the width that is asked for, as PDF, SVG and PNG, and text of 8 points. I
 caption's. Verdicts have shapes and fills, and lines have dashes, so that a grey print can be read.
 """
 
+import contextlib
 import html
 import json
 import re
@@ -12,8 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import vl_convert
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError, near, writing
 from lmzoo.base.plain import FieldsDict
@@ -35,8 +36,11 @@ WRITERS = {
 }
 UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 """Unit of a width -> inches."""
-NARROW, LEAST, MOST = 5.0, 1.0, 40.0
-"""Inches below which a figure has the layout of one column, and those that are possible."""
+NARROW = 5.0
+"""Inches below which a figure has the layout of one column."""
+LEAST = 1.0
+MOST = 40.0
+"""Inches that are possible."""
 OTHER_SCRIPTS = re.compile("[\u0590-\u1fff\u2e80-\U0010ffff]")
 """Letters that few fonts have."""
 
@@ -59,14 +63,15 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
     folder = load_study(study)
     report = study_ranking(folder, unit=unit)
     charts = figures(folder, report.frame)
-    name = kind or out.stem
-    if name not in charts:
-        hint = f"{near(name, charts)}; give one with --kind"
-        raise UserError(f"no figure {name!r} of this study{hint}")
-    return _written(charts[name], out, inches, (report.caption, *report.warnings))
+    if not kind:
+        kind = out.stem
+    if kind not in charts:
+        hint = f"{near(kind, charts)}; give one with --kind"
+        raise UserError(f"no figure {kind!r} of this study{hint}")
+    return _written(charts[kind], out, inches, [report.caption, *report.warnings])
 
 
-def write_forest(report: Report, table: pl.DataFrame, out: Path, width: str) -> str:
+def write_forest(report: Report, table: DataFrame, out: Path, width: str) -> str:
     """Write the forest plot of variants that `judge` compares, and return its caption.
 
     `table` has them with the columns of a ranking. A `UserError` says what is wrong with the file,
@@ -76,7 +81,7 @@ def write_forest(report: Report, table: pl.DataFrame, out: Path, width: str) -> 
     chart = forest_chart(table)
     if chart is None:
         raise UserError("no variant has a difference, so there is nothing to draw")
-    return _written(chart, out, _inches(width), (*report.heading[:1], *report.warnings))
+    return _written(chart, out, _inches(width), report.heading[:1] + report.warnings)
 
 
 def _check_suffix(out: Path) -> None:
@@ -89,9 +94,10 @@ def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
     # Control characters end the process of vl_convert.
     spec = printable_parts(chart)
     title = spec.pop("title")
-    said = (f"{title['text']}: {'; '.join(title.get('subtitle', ()))}", *facts)
+    said = [f"{title['text']}: {'; '.join(title.get('subtitle', ()))}"]
+    said += facts
     caption = printable(" ".join(map(sentence, said)))
-    letters = sorted({*OTHER_SCRIPTS.findall(json.dumps(spec, ensure_ascii=False))})
+    letters = sorted(set(OTHER_SCRIPTS.findall(json.dumps(spec, ensure_ascii=False))))
     if letters and out.suffix != ".svg":
         some = " ".join(letters[:8])
         echo(f"{out} shows empty boxes where no font of this machine has {some}", err=True)
@@ -116,20 +122,22 @@ def _pdf(svg: str) -> bytes:
 
 def _inches(width: str) -> float:
     """Return a width in inches; a `UserError` says that it is none."""
+    inches = 0.0
     found = re.fullmatch(rf"([\d.]+) ?({'|'.join(UNITS)})", width.strip())
-    try:
-        inches = float(found[1]) * UNITS[found[2]] if found else 0.0
-    except ValueError:
-        inches = 0.0
+    if found is not None:
+        with contextlib.suppress(ValueError):  # 1.2.3
+            inches = float(found[1]) * UNITS[found[2]]
     if not LEAST <= inches <= MOST:
         limits = f"{LEAST:g} to {MOST:g} inches"
         raise UserError(f"--width {width!r} is no width; give {limits}, as 3.3in, 84mm or 240pt")
     return inches
 
 
-def figures(folder: StudyFolder, ranked: pl.DataFrame) -> FieldsDict:
+def figures(folder: StudyFolder, ranked: DataFrame) -> FieldsDict:
     """Return name -> chart: forest, curves, tuning of each field, after-training."""
-    charts = {f"forest{i or ''}": chart for i, chart in enumerate(forest_charts(ranked))}
+    charts: FieldsDict = {}
+    for i, chart in enumerate(forest_charts(ranked)):
+        charts[f"forest{i or ''}"] = chart
     for name, chart in curve_charts(folder, ranked).items():
         charts[name] = chart
         if name.startswith("tuning-"):
@@ -146,8 +154,9 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
     spec |= {"width": width, "config": CONFIGS["paper"]}
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
     is_narrow = inches < NARROW
-    wide = spec.get("usermeta", {}).get("wide")
-    named = ENDS in spec.get("usermeta", {}) and not is_narrow
+    extra = spec.get("usermeta", {})
+    wide = extra.get("wide")
+    named = ENDS in extra and not is_narrow
     if spec.get("height") == HEIGHT and not named:
         spec["height"] = 220
     elif wide and not is_narrow:
@@ -155,19 +164,24 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
         spec["params"] = [{"name": "wide", "value": True}]
     if not named:
         spec["layer"] = [layer for layer in spec["layer"] if ENDS not in layer.get("name", "")]
-    lined = any("strokeDash" in layer["encoding"] for layer in spec["layer"])
-    for layer in spec["layer"]:
-        own = layer["encoding"]
+    room = width - 40  # the title of the legend
+    if wide:
+        room = width - 140  # labels
+    encodings = [layer["encoding"] for layer in spec["layer"]]
+    lined = any("strokeDash" in own for own in encodings)
+    for own in encodings:
+        # Curves that have names at their ends need no legend of the points.
         if named and own.get("color", {}).get("title") == "point":
             for channel in own.keys() & {"color", "strokeDash"}:
                 own[channel]["legend"] = None
         for channel in ("color", "stroke", "fill", "shape"):
-            if (legend := own.get(channel, {}).get("legend")) is not None:
-                longest = max(map(len, own[channel]["scale"]["domain"]))
-                room = width - (140 if wide else 40)  # labels, or the title of the legend
-                legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
-                if lined and channel == "color":
-                    legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
+            legend = own.get(channel, {}).get("legend")
+            if legend is None:
+                continue
+            longest = max(map(len, own[channel]["scale"]["domain"]))
+            legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
+            if lined and channel == "color":
+                legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
     light = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
     colours = dict(re.findall(r"(--[\w-]+): (#\w+)", light.partition("}")[0]))
     text = re.sub(r"var\((--[\w-]+)\)", lambda own: colours.get(own[1], own[0]), json.dumps(spec))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-import polars as pl
 import vl_convert
+from polars import DataFrame
 
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.formatting import effect_words, format_number
@@ -30,15 +30,18 @@ from lmzoo.lab.analysis.report.colours import (
 from lmzoo.lab.analysis.verdict_lines import counted_words
 from lmzoo.lab.statistics.compared import UNDECIDED
 
-PICTURE_WIDTH, NARROW_WIDTH, NARROW_NOTE = 760, 400, 55
-"""Pixels, and letters of a line of notes."""
+PICTURE_WIDTH = 760
+NARROW_WIDTH = 400
+"""Pixels."""
+NARROW_NOTE = 55
+"""Letters of a line of notes."""
 PICTURE: FieldsDict = CONFIGS["page"]
 """Vega's config of a picture; `page.js` has that of a page."""
 BASELINES = 1.25
 """Baselines do not widen the axis by more than this."""
 
 
-def forest_rows(part: pl.DataFrame) -> list[FieldsDict]:
+def forest_rows(part: DataFrame) -> list[FieldsDict]:
     """Return what the plot of one table shows of each point, in plot order.
 
     `difference`, `low` and `high` are the numbers of the ranking; `at`, `from` and `to` are those
@@ -49,72 +52,91 @@ def forest_rows(part: pl.DataFrame) -> list[FieldsDict]:
     limit = _limit(rows, part["margin"].item(0))
     for row in rows:
         _place(row, limit)
-    order = [*GROUPS]
+    order = list(GROUPS)
     return sorted(rows, key=lambda row: (order.index(row["group"]), row["difference"] or 0.0))
 
 
 def _row(row: Fields) -> FieldsDict:
-    difference = 0.0 if row["reference"] else row["difference"]
-    low, high = row["difference_low"], row["difference_high"]
-    thin = thin_to = None
-    if row["verdict"] == UNDECIDED and low is not None and low * high > 0:
+    difference = row["difference"]
+    if row["reference"]:
+        difference = 0.0
+    low = row["difference_low"]
+    thin = None
+    thin_to = None
+    if row["verdict"] == UNDECIDED and low is not None and low * row["difference_high"] > 0:
         half = abs(row["half_corrected"])
         thin = difference - half
         thin_to = difference + half
-    counts = {"diverged": row["confirm_diverged"], "failed or missing": row["missing"]}
-    lost = [f"{n} of {row['confirm']} seeds {word}" for word, n in counts.items() if n]
+    notes = []
+    for column, word in (("confirm_diverged", "diverged"), ("missing", "failed or missing")):
+        if row[column]:
+            notes.append(f"{row[column]} of {row['confirm']} seeds {word}")
     if row.get("solved") is not None:
-        lost.append(counted_words(row))
-    note = "no value: " * (difference is None) + ", ".join(lost)
+        notes.append(counted_words(row))
+    note = ", ".join(notes)
+    if difference is None:
+        note = f"no value: {note}"
     return {
         "label": row["label"], "group": group_of(row), "difference": difference,
-        "low": low, "high": high, "note": note,
+        "low": low, "high": row["difference_high"], "note": note,
         "thin": thin, "thin_to": thin_to,
     }  # fmt: skip
 
 
 def _limit(rows: Sequence[Fields], margin: float) -> float:
     """Return the end of the axis on both sides: no single point makes all others one dot."""
-    ends = [[row[name] for name in ("difference", "low", "high")] for row in rows]
-    reach = [max((abs(end) for end in own if end is not None), default=0.0) for own in ends]
-    kept = sorted(x for x, row in zip(reach, rows, strict=True) if row["group"] != BASELINE and x)
-    if not kept:
-        return max(*reach, margin)
-    limit = near_limit(kept, margin)
-    others = [x for x, row in zip(reach, rows, strict=True) if row["group"] == BASELINE]
-    return max([limit, *(x for x in others if x <= BASELINES * limit)])
+    compared = []
+    of_baselines = []
+    for row in rows:
+        ends = (row["difference"], row["low"], row["high"])
+        reach = max((abs(end) for end in ends if end is not None), default=0.0)
+        if row["group"] == BASELINE:
+            of_baselines.append(reach)
+        elif reach:
+            compared.append(reach)
+    if not compared:
+        return max([margin, *of_baselines])
+    limit = near_limit(compared, margin)
+    widest = limit
+    for reach in of_baselines:
+        if reach <= BASELINES * limit:
+            widest = max(widest, reach)
+    return widest
 
 
 def _place(row: FieldsDict, limit: float) -> None:
     """Add where a row is on an axis that ends at the limit, and what does not fit there."""
-    names = {"at": "difference", "from": "low", "to": "high"}
-    known = {place: row[name] for place, name in names.items() if row[name] is not None}
-    row["arrows"] = sorted({math.copysign(limit, x) for x in known.values() if abs(x) > limit})
-    if row["arrows"]:
-        number = format_number(row["difference"], "+.3g")
-        row["note"] = "; ".join(filter(None, (number, row["note"])))
-    for place, x in known.items():
-        row[place] = min(max(x, -limit), limit)
-    if abs(row["difference"] or 0.0) > limit:
-        del row["at"]
+    numbers = {"at": row["difference"], "from": row["low"], "to": row["high"]}
+    arrows = set()
+    for number in numbers.values():
+        if number is not None and abs(number) > limit:
+            arrows.add(math.copysign(limit, number))
+    row["arrows"] = sorted(arrows)
+    if arrows:
+        notes = (format_number(row["difference"], "+.3g"), row["note"])
+        row["note"] = "; ".join(filter(None, notes))
+    for place, number in numbers.items():
+        if number is None:
+            continue
+        # Beyond the axis, an arrow stands for the mark.
+        if place != "at" or abs(number) <= limit:
+            row[place] = min(max(number, -limit), limit)
 
 
-def forest_charts(ranked: pl.DataFrame) -> list[Any]:
+def forest_charts(ranked: DataFrame) -> list[Any]:
     """Return the plots of the tables of a ranking that have differences."""
     parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
     return [chart for chart in map(forest_chart, parts) if chart is not None]
 
 
-def forest_chart(part: pl.DataFrame) -> Any:
+def forest_chart(part: DataFrame) -> Any:
     """Return the plot of one table, with the margin as a band; None without differences."""
     rows = forest_rows(part)
-    if sum(row["difference"] is not None for row in rows) < 2:
+    known = [row for row in rows if row["difference"] is not None]
+    if len(known) < 2:
         return None
-    labels = {row["label"]: row["note"] for row in rows}
     margin = part["margin"].item(0)
-    metric = part["metric"].item(0)
-
-    unit = effect_words(metric)
+    unit = effect_words(part["metric"].item(0))
     right = "worse"
     shape = "shape"
     if part["higher_is_better"].item(0):
@@ -134,7 +156,7 @@ def forest_chart(part: pl.DataFrame) -> Any:
     return chart_of(
         "forest", "Differences to the reference, 95 % intervals", notes,
         rows=rows,
-        labels=label_rows(labels),
+        labels=label_rows({row["label"]: row["note"] for row in rows}),
         margin=margin,
         unit=unit,
         has_thin=has_thin,
@@ -145,31 +167,35 @@ def forest_chart(part: pl.DataFrame) -> Any:
     )  # fmt: skip
 
 
-def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
+def forest_picture(part: DataFrame, *, narrow: bool = False) -> str:
     """Return the plot of one table as SVG, which follows the reader's setting, light or dark.
 
     A `narrow` one is for a phone. A `ValueError` says that the table has no differences.
     """
-    chart = forest_chart(part)
-    if chart is None:
+    spec = forest_chart(part)
+    if spec is None:
         raise ValueError("a table without differences has no forest plot")
-    spec = {**chart, "width": PICTURE_WIDTH}
-    letters = WIDE_LABEL
-    config = PICTURE
     if narrow:
         spec["width"] = NARROW_WIDTH
         letters = LABEL_WIDTH
         # In one column, no name is cut in a font that is wider than the measured one.
-        config = {**PICTURE, "legend": {**PICTURE["legend"], "columns": 1, "labelFontSize": 11}}
-        notes = spec["title"]["subtitle"]
-        spec["title"] |= {
-            "subtitle": [x for note in notes for x in textwrap.wrap(note, NARROW_NOTE)]
-        }
-        spec["title"]["frame"] = "bounds"
+        legend = PICTURE["legend"] | {"columns": 1, "labelFontSize": 11}
+        config = PICTURE | {"legend": legend}
+        title = spec["title"]
+        lines = []
+        for note in title["subtitle"]:
+            lines += textwrap.wrap(note, NARROW_NOTE)
+        title["subtitle"] = lines
+        title["frame"] = "bounds"
     else:
+        spec["width"] = PICTURE_WIDTH
+        letters = WIDE_LABEL
+        config = PICTURE
         spec["params"] = [{"name": "wide", "value": True}]
         spec["height"] = spec["usermeta"]["wide"]
-    longest = max(len(line) for text in part["label"] for line in label_lines(text, letters))
+    longest = 0
+    for label in part["label"]:
+        longest = max(longest, max(map(len, label_lines(label, letters))))
     # The reader's font may be wider than the one that Vega measures.
     spec["padding"] = {"left": 4 + round(1.4 * longest), "right": 8, "top": 4, "bottom": 4}
     return picture(spec, config)
@@ -177,7 +203,7 @@ def forest_picture(part: pl.DataFrame, *, narrow: bool = False) -> str:
 
 def picture(spec: FieldsDict, config: FieldsDict = PICTURE) -> str:
     """Return a chart's specification as SVG, which follows the reader's setting, light or dark."""
-    svg = vl_convert.vegalite_to_svg({**spec, "config": config})
+    svg = vl_convert.vegalite_to_svg(spec | {"config": config})
     css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
     light, dark = (" ".join(x.split()) for x in re.findall(r":root \{.*?\}", css, re.DOTALL))
     style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"

@@ -78,9 +78,10 @@ html_table: Callable[..., str] = functools.partial(macro, "table")
 
 def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """Return the whole page: title (plain text), lead, links to the sections, sections."""
-    has_charts = any('class="chart"' in body for body in (lead, *(s.body for s in sections)))
+    bodies = [lead]
+    bodies += [section.body for section in sections]
     library = ""
-    if has_charts:
+    if 'class="chart"' in "".join(bodies):
         library = _vega()
     script = (FOLDER / "page.js").read_text("utf-8")
     css = (FOLDER / "page.css").read_text("utf-8")
@@ -114,4 +115,5 @@ def _vega() -> str:
 
 def packed(text: str) -> str:
     """Return a text as base64 of gzip, which `page.js` unpacks."""
+    # Without a time, equal texts have equal bytes.
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()

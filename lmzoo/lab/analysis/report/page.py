@@ -5,7 +5,7 @@ Charts need the extra `figures`. Without it the page has all texts and tables, a
 
 from pathlib import Path
 
-import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.parts import is_complete
 from lmzoo.lab.analysis.load import StudyFolder, load_study
@@ -47,23 +47,21 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
     ranking = study_ranking(folder, unit=unit)
     ranked = ranking.frame
     has_charts = is_complete("figures")
-    sections = [
-        Section("Ranking", _ranking(folder, ranking)),
-        *(_curves(folder, ranked) if has_charts else ()),
-        Section("Reproduce", recipe_section(path, folder)),
-    ]
+    sections = [Section("Ranking", _ranking(folder, ranking))]
     lead = paragraphs([" ".join(ranking.lead)], "lead")
     lead += paragraphs(ranking.warnings[ranking.grave :])
     if has_charts:
+        sections += _curves(folder, ranked)
         lead += _forests(folder, ranked)
     else:
         lead += paragraphs([NO_CHARTS])
+    sections.append(Section("Reproduce", recipe_section(path, folder)))
     # Below the plot, so that a phone shows the plot on its first screen.
     lead += paragraphs([ranking.next_line, cost_line(folder)])
     return html_page(ranking.question, lead, sections)
 
 
-def _forests(folder: StudyFolder, ranked: pl.DataFrame) -> str:
+def _forests(folder: StudyFolder, ranked: DataFrame) -> str:
     from lmzoo.lab.analysis.report.forest import forest_charts
     from lmzoo.lab.analysis.report.two_costs import two_costs_chart
 
@@ -77,7 +75,7 @@ def _forests(folder: StudyFolder, ranked: pl.DataFrame) -> str:
 def _ranking(folder: StudyFolder, report: Report) -> str:
     """Return the tables, and the table as a file."""
     left = dict(report.frame.select("label", "equations").iter_rows())
-    equations = {label + mark: lines for label, lines in left.items() for mark in ("", " ≡")}
+    equations = left | {f"{label} ≡": lines for label, lines in left.items()}
     tables = ""
     for table in report.tables:
         kind = ""
@@ -94,17 +92,18 @@ def _ranking(folder: StudyFolder, report: Report) -> str:
         )
         tables = paragraphs([note], "text") + tables
     csv = download_link(render(report, "csv"), f"{folder.study['name']}.csv")
-    notes = folded("Notes on the columns", paragraphs([*report.heading, *report.closing]))
+    notes = folded("Notes on the columns", paragraphs(report.heading + report.closing))
     return tables + csv + notes
 
 
-def _curves(folder: StudyFolder, ranked: pl.DataFrame) -> list[Section]:
+def _curves(folder: StudyFolder, ranked: DataFrame) -> list[Section]:
     from lmzoo.lab.analysis.report.curve_charts import curve_charts
 
     charts = curve_charts(folder, ranked)
-    sections: list[Section] = []
+    sections = []
     for title, start in CHARTS.items():
         body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))
         if body:
+            # The first charts are open, the others a click away.
             sections.append(Section(title, body, folded=bool(sections)))
     return sections

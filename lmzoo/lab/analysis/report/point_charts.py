@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -24,21 +25,22 @@ WIDE = 4
 """An axis on which the largest cost is more than this multiple of the least one is logarithmic."""
 
 
-def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
+def seeds_chart(losses: DataFrame, hues: Hues, what: str) -> Any:
     """Return the test loss of each seed as a dot, and the mean of each point but baselines.
 
     `losses` has label, seed and loss, a row for each confirm run.
     """
     measured = set(losses["label"])
-    labels = {
-        label: "" for label, group in hues.groups.items() if label in measured and group != BASELINE
-    }
-    own = losses.filter(pl.col("label").is_in([*labels]))
-    means = own.group_by("label", maintain_order=True).agg(pl.col("loss").mean())
+    labels = {}
+    for label, group in hues.groups.items():
+        if label in measured and group != BASELINE:
+            labels[label] = ""
+    own = losses.filter(pl.col("label").is_in(list(labels)))
+    means = own.group_by("label", maintain_order=True).agg(pl.mean("loss"))
     return chart_of(
         "seeds", "seeds", ["dots: seeds; lines: their means"],
         labels=label_rows(labels),
-        scale={**scale_of(own["loss"]), "padding": 8},
+        scale=scale_of(own["loss"]) | {"padding": 8},
         hues=hues,
         what=what,
         dots=hues.rows(own),
@@ -46,7 +48,7 @@ def seeds_chart(losses: pl.DataFrame, hues: Hues, what: str) -> Any:
     )  # fmt: skip
 
 
-def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:
+def cost_charts(ranked: DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:
     """Yield the name and the chart of each cost in which the points of a table differ."""
     measured = ranked.drop_nulls("loss")
     # A model of counts is so much faster and worse that all others would be one dot.
@@ -59,7 +61,7 @@ def cost_charts(ranked: pl.DataFrame, hues: Hues, what: str) -> Iterator[tuple[s
             yield f"cost-{name}", _cost_chart(points, hues, name, what, rest)
 
 
-def front_of(points: pl.DataFrame, cost: str) -> pl.DataFrame:
+def front_of(points: DataFrame, cost: str) -> DataFrame:
     """Return the points of which no other one costs at most as much and is better."""
     sign = 1
     if points["higher_is_better"].item(0):
@@ -69,7 +71,7 @@ def front_of(points: pl.DataFrame, cost: str) -> pl.DataFrame:
     return ordered.filter(best_before.is_null() | (pl.col("badness") < best_before))
 
 
-def _cost_chart(points: pl.DataFrame, hues: Hues, cost: str, what: str, rest: Iterable[str]) -> Any:
+def _cost_chart(points: DataFrame, hues: Hues, cost: str, what: str, rest: Iterable[str]) -> Any:
     columns = ["label", "loss", "low", "high", cost]
     least = points[cost].min()
     most = points[cost].max()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.lab.analysis.report.colours import Hues, chart_of, scale_of
 from lmzoo.lab.store.records import STATUSES
@@ -14,14 +15,14 @@ JOINED = "lines join the finished runs of a point"
 
 
 def setting_chart(
-    frame: pl.DataFrame, hues: Hues, name: str, what: str, sign: int, *, log: bool
+    frame: DataFrame, hues: Hues, name: str, what: str, sign: int, *, log: bool
 ) -> Any:
     """Return the last validated value of each tuned setting; at the edge, those without one.
 
     `sign` is −1 if the highest value is the best: then the edge is below, and above otherwise.
     """
     rows = frame.with_columns(pl.col("status").fill_null("not ended"))
-    measured = rows.filter(pl.col("loss").is_not_null())
+    measured = rows.drop_nulls("loss")
     without_loss = rows.filter(pl.col("loss").is_null())
     chosen = measured.filter("chosen")
     worst = _worst(measured, sign)
@@ -57,16 +58,16 @@ def setting_chart(
         seen=[status for status in SHOWN if status in known],
         hues=hues,
         legend=hues.legend(),
-        finished=hues.rows(shown.filter(pl.col("status") == "finished")),
+        finished=hues.rows(shown.filter(status="finished")),
         shown=hues.rows(shown),
         chosen=hues.rows(chosen),
         without=hues.rows(without_loss),
     )  # fmt: skip
 
 
-def _worst(measured: pl.DataFrame, sign: int) -> float:
+def _worst(measured: DataFrame, sign: int) -> float:
     """Return the value at the edge of the chart: 1.6 times the range of the finished runs."""
-    ended = sign * measured.filter(pl.col("status") == "finished")["loss"]
+    ended = sign * measured.filter(status="finished")["loss"]
     best = ended.min()
     worst = ended.max()
     if worst is None or worst == best:
@@ -74,7 +75,7 @@ def _worst(measured: pl.DataFrame, sign: int) -> float:
     return sign * (best + 1.6 * (worst - best))  # type: ignore[operator]
 
 
-def _up_to(measured: pl.DataFrame, worst: float, beyond: pl.DataFrame, sign: int) -> dict[str, Any]:
+def _up_to(measured: DataFrame, worst: float, beyond: DataFrame, sign: int) -> dict[str, Any]:
     """Return a scale that ends at the worst value that is shown."""
     if beyond.is_empty():
         return scale_of(measured["loss"])

@@ -2,11 +2,12 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 
+from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
@@ -19,8 +20,9 @@ LINES = 28
 """Lines of text that fit above each other in the height of a chart."""
 SIDES: dict[Any, int] = {"left": 6, "right": -6}
 """Alignment of a name -> pixels to the interval that it stands beside."""
-COSTS = ("difference", "after_training")
-TICKS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30)
+TICKS = [
+    0, -0.01, 0.01, -0.03, 0.03, -0.1, 0.1, -0.3, 0.3, -1, 1, -3, 3, -10, 10, -30, 30,
+]  # fmt: skip
 NUMBERS = re.compile(r"\((\d+)\)")
 
 
@@ -29,19 +31,18 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     if not has_ablations(folder):
         return None
     both = add_after_training(ranked, folder).drop_nulls(["after_training", "difference"])
-    rows = [
-        {
-            **{name: row[name] for name in both.columns if name.startswith(("diff", "after"))},
-            **{"label": row["label"], "name": _name(row["label"]), "group": group_of(row)},
-        }
-        for row in both.filter(~pl.col("reference")).iter_rows(named=True)
-    ]
+    shown = [name for name in both.columns if name.startswith(("diff", "after"))]
+    rows = []
+    for row in both.filter(~pl.col("reference")).iter_rows(named=True):
+        label = row["label"]
+        costs = {name: row[name] for name in shown}
+        rows.append(costs | {"label": label, "name": _name(label), "group": group_of(row)})
     if not rows:
         return None
     margin = both["margin"].item(0)
-    ends = [_ends(rows, name) for name in COSTS]
-    low = min(end for end, _ in ends)
-    _place_names(rows, margin, ends[0])
+    across = _ends(rows, "difference")
+    down = _ends(rows, "after_training")
+    _place_names(rows, margin, across)
     metric = both["metric"].item(0)
     notes = [
         "above the line, a cut hurts the trained model more than a model trained without the part",
@@ -50,10 +51,10 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     return chart_of(
         "two_costs", "Cut after training, or trained without", notes,
         rows=rows,
-        low=low,
-        ends=[high for _, high in ends],
+        low=min(across[0], down[0]),
+        ends=[across[1], down[1]],
         margin=margin,
-        ticks=[0, *(x for tick in TICKS for x in (-tick, tick))],
+        ticks=TICKS,
         unit=UNITS.get(metric, metric),
         sides=SIDES,
         stroke=by_verdict("colour", rows),
@@ -62,21 +63,24 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     )  # fmt: skip
 
 
-def _ends(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[float, float]:
+def _ends(rows: Sequence[Fields], name: str) -> tuple[float, float]:
     """Return the ends of an axis, which holds 0 and all intervals."""
-    own = [row[each] for row in rows for each in (name, f"{name}_low", f"{name}_high")]
-    known = [x for x in own if x is not None]
-    return ROOM * min(0.0, *known), ROOM * max(0.0, *known)
+    known = [0.0]
+    for row in rows:
+        for end in (row[name], row[f"{name}_low"], row[f"{name}_high"]):
+            if end is not None:
+                known.append(end)
+    return ROOM * min(known), ROOM * max(known)
 
 
-def _place_names(rows: list[dict[str, Any]], margin: float, across: tuple[float, float]) -> None:
+def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, float]) -> None:
     """Put the name of each point beside its interval, and names of equal heights apart."""
 
     def place(x: float) -> float:
         return math.copysign(math.log1p(abs(x) / margin), x)
 
     heights = [place(row["after_training"]) for row in rows]
-    gap = (max(heights) - min(*heights, 0.0)) / max(LINES, len(rows))
+    gap = (max(heights) - min(min(heights), 0.0)) / max(LINES, len(rows))
     middle = (place(across[0]) + place(across[1])) / 2
     before = math.inf
     for row in sorted(rows, key=lambda row: -row["after_training"]):
