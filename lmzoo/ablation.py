@@ -152,8 +152,8 @@ def _load(point: _Point, data_dir: Path | None) -> list[TrainedRun]:
     for name in point.runs:
         folder = restore_run(point.folder, name)
         # Before the weights are loaded.
-        config = RunFolder(folder).config or {}
-        if PROGRAM in config:
+        config = RunFolder(folder).config
+        if config is not None and PROGRAM in config:
             raise UserError(
                 f"{point.label} trains a {config[PROGRAM]}, whose parts are not known; cut a row "
                 "of the zoo, or cut your module by lmzoo.apply_cut"
@@ -169,9 +169,11 @@ def _load(point: _Point, data_dir: Path | None) -> list[TrainedRun]:
         else:
             found.append(run)
     if not found:
-        # The first reason is enough: the others are mostly the same.
-        reasons = point.left_out or ["it has no confirm run yet; run its sweep again"]
-        raise UserError(f"{point.folder}, {point.label}: no trained model: {reasons[0]}")
+        reason = "it has no confirm run yet; run its sweep again"
+        if point.left_out:
+            # The first reason is enough: the others are mostly the same.
+            reason = point.left_out[0]
+        raise UserError(f"{point.folder}, {point.label}: no trained model: {reason}")
     if found[0].model.closed_form:
         raise UserError(f"{found[0].row_name} is a table of counts; it has no parts to cut")
     return found
@@ -189,7 +191,7 @@ def _cuts(
 ) -> tuple[list[Cut], list[str]]:
     """Return the cuts of the models of a point, and which ones are refused."""
     config = subject.model.config
-    refused = list[str]()
+    refused = []
     named = {}
     # A cut that is a point of the study has the label of the point.
     for label, model in point.others.items():

@@ -120,14 +120,18 @@ class TextModel:
         """
         epochs = whole("epochs", epochs)
         if progress is None:
-            progress = "ipykernel" in sys.modules or _is_terminal(sys.stderr)
+            progress = _is_terminal(sys.stderr)
+            if "ipykernel" in sys.modules:
+                progress = True
         start = time.monotonic()
         done = list[Record]()
         _show(f"epoch 1 of {epochs} ...", progress=progress)
         for record in self.stream(epochs):
             done.append(record)
             left = (time.monotonic() - start) / len(done) * (epochs - len(done))
-            loss = record["valid_token"] or math.nan
+            loss = record["valid_token"]
+            if loss is None:
+                loss = math.nan
             line = f"epoch {len(done)} of {epochs}: validation loss {loss:.4f}, {left:.0f} s left "
             _show(f"\r{line}", progress=progress)
         _show("\n", progress=progress)
@@ -150,7 +154,7 @@ class TextModel:
         run.create(self._config)
         # `save` may be called again after further epochs.
         known = {record["epoch"] for record in epoch_records(run.records())}
-        state = {**self._training.dump(), "records": self.records, RUN: self._config["run"]}
+        state = self._training.dump() | {"records": self.records, RUN: self._config["run"]}
         # The checkpoint first: records without it could not go on.
         run.store.write(CHECKPOINT, checkpoint_bytes(state), backup=PREVIOUS)
         new = [record for record in self.records if record["epoch"] not in known]
@@ -197,10 +201,14 @@ class TextModel:
         text = arguments.text("text", text)
         # A number that is no probability must not look like one.
         if model.leaks or model.score not in (Score.EXACT, Score.LOWER_BOUND):
-            reason = model.leaks or f"its score is of kind {model.score}"
+            reason = model.leaks
+            if not reason:
+                reason = f"its score is of kind {model.score}"
             raise UserError(f"{model.name} has no probability of a text: {reason}")
         with self._inference():
-            return float(model.log_prob(*encode_sentence(self.corpus, text)).double().sum())
+            tokens, lengths = encode_sentence(self.corpus, text)
+            scores = model.log_prob(tokens, lengths)
+            return float(scores.double().sum())
 
     def sample(self, count: int = 1, *, temperature: float = 1.0, seed: int = 0) -> list[str]:
         """Return texts drawn from the model; a temperature of 0 takes the most likely tokens.
@@ -233,7 +241,9 @@ class TextModel:
 
 
 def _is_terminal(stream: Any) -> bool:
-    return hasattr(stream, "isatty") and stream.isatty()  # a service has None, or a writer
+    if not hasattr(stream, "isatty"):
+        return False  # a service has None, or a writer
+    return stream.isatty()
 
 
 def _show(text: str, *, progress: bool) -> None:

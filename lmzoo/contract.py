@@ -28,6 +28,7 @@ from lmzoo.types import PAD as PAD
 from lmzoo.types import START as START
 from lmzoo.types import UNKNOWN as UNKNOWN
 from lmzoo.types import (
+    Embeddings,
     Lengths,
     NextScores,
     Prefix,
@@ -91,7 +92,7 @@ class LanguageModel(nn.Module, ABC):
                 "use shorter sequences or a longer task.length"
             )
 
-    def scaled(self, table: Float[Tensor, "V E"]) -> Float[Tensor, "V E"]:
+    def scaled(self, table: Embeddings) -> Embeddings:
         """Return an output table times `output_scale`."""
         if self.output_scale == 1:  # no copy of a large table
             return table
@@ -107,7 +108,7 @@ class LanguageModel(nn.Module, ABC):
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         """Return the decoding state of `batch` sequences before `<start>` is read."""
-        return (None, *self.conditioning_inputs(sources))
+        return (None,) + self.conditioning_inputs(sources)
 
     def begin_samples(
         self, batch: int, *sources: Tensor, generator: torch.Generator | None = None
@@ -125,7 +126,8 @@ class LanguageModel(nn.Module, ABC):
         Returns:
             `next_log_prob` of the tokens read so far, and the new state.
         """
-        read, *sources = state
+        read = state[0]
+        sources = state[1:]
         prefix = token[:, None]
         if read is not None:
             prefix = torch.cat([read, prefix], dim=1)
@@ -133,7 +135,7 @@ class LanguageModel(nn.Module, ABC):
         if self.context_length is not None:
             first = max(0, prefix.shape[1] - self.context_length)
             kept = prefix[:, first:]
-        return self.next_log_prob(prefix, *sources), (kept, *sources)
+        return self.next_log_prob(prefix, *sources), (kept,) + sources
 
     def forward(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         """Return `log_prob`; DDP, `torch.compile` and hooks act on this call."""
@@ -189,7 +191,9 @@ class LanguageModel(nn.Module, ABC):
     @property
     def generates(self) -> bool:
         """Whether `next_log_prob` is a distribution that depends on earlier tokens only."""
-        return self.causal and not self.leaks and self.score is not Score.OBJECTIVE
+        if self.leaks or self.score is Score.OBJECTIVE:
+            return False
+        return self.causal
 
     def require_next_token(self) -> None:
         """Raise a UserError unless the model gives a distribution of the next token."""

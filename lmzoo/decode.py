@@ -53,7 +53,8 @@ def start_decoding(
     device = None
     if owned is not None:
         device = owned.device
-    tokens = torch.tensor([[START, *prefix]], device=device).repeat(batch, 1)
+    row = torch.tensor([START] + list(prefix), device=device)
+    tokens = row.repeat(batch, 1)
     if state is None:
         state = model.begin(batch, *sources)
     for token in tokens[:, :-1].unbind(1):
@@ -110,7 +111,7 @@ def sample(
         token = draw(scores, temperature, top, generator).masked_fill(ended, PAD)
         tokens = torch.cat([tokens, token[:, None]], dim=1)
         ended = ended | is_end(token)
-        if tokens.shape[1] == length or bool(ended.all()):
+        if tokens.shape[1] == length or ended.all():
             break
         scores, state = model.advance(state, token)
     return tokens

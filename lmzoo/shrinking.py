@@ -81,13 +81,16 @@ def shrink(
     taken = Variant(WHOLE, whole)
     steps = []
     for step in itertools.count(1):
-        points = [Point(cut.label, name, cut.fields) for cut in _single(taken.config)]
-        if not points:
+        cuts = _single(taken.config)
+        if not cuts:
             break
+        points = [Point(WHOLE, name)]
+        for cut in cuts:
+            points.append(Point(cut.label, name, cut.fields))
         study = Study(
             name=f"shrink-{name}-{step}",
             question=f"Which cut of {name} ({taken.label}) is negligible?",
-            points=(Point(WHOLE, name), *points),
+            points=tuple(points),
             corpus=str(corpus),
             fields=fields or {},
             seed=step,
@@ -106,8 +109,8 @@ def shrink(
         steps.append(ranked.with_columns(step=pl.lit(step), taken=is_best))
         if not best:
             break
-        taken = next(cut for cut in _single(taken.config) if cut.label in best)
-    return pl.concat(steps).select("step", *COLUMNS, "taken")
+        taken = next(cut for cut in cuts if cut.label in best)
+    return pl.concat(steps).select(("step",) + COLUMNS + ("taken",))
 
 
 def _single(config: Any) -> list[Variant]:
@@ -120,5 +123,5 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     content = load_study(folder)
     # The study has spent 5 % on itself; the walk spends less on each.
     looks = [[seeds, error, reference] for seeds, _, reference in content.study["looks"]]
-    ranked = rank_points(content.runs, content.events, {**content.study, "looks": looks})
+    ranked = rank_points(content.runs, content.events, content.study | {"looks": looks})
     return ranked.filter(~pl.col("reference") & ~pl.col("is_baseline"))

@@ -122,9 +122,13 @@ def trainable(
                 torch.save(training.dump(), Path(folder, STATE))
                 Path(folder, CONFIG).write_text(json.dumps(config, default=str))
                 saved = tune.Checkpoint.from_directory(folder)
-                # Tune compares numbers; a loss that diverged is none.
-                numbers = {k: math.nan if x is None else x for k, x in losses.items()}
-                report = {"epoch": training.epoch, **numbers, "environment": _recorded(NUMERIC)}
+                report: FieldsDict = {"epoch": training.epoch}
+                for split, loss in losses.items():
+                    if loss is None:
+                        # Tune compares numbers; a loss that diverged is none.
+                        loss = math.nan
+                    report[split] = loss
+                report["environment"] = _recorded(NUMERIC)
                 tune.report(report, checkpoint=saved)
 
     train.__name__ = name
@@ -141,7 +145,7 @@ def _fields_by_point(points: Any, fields: Fields) -> dict[Any, FieldsDict]:
     for own in owners:
         if not isinstance(own, Mapping):
             raise UserError(f"points has {own!r:.60}; give {{'NAME': {{FIELD: VALUE}}}}")
-    found: dict[Any, FieldsDict] = {}
+    found = {}
     for point, own in points.items():
         settings = {f"model.{name}": value for name, value in own.items()}
         found[point] = zoo.overlay(fields, nest_settings(settings, "model"))
@@ -160,8 +164,8 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
         for record in function(settings, config.get(SEED, 0), epochs):
             if not isinstance(record, Mapping):
                 raise UserError(f"{name} yields {record!r:.60}; yield a dict of metrics")
-            found = _recorded(("python", *NUMERIC, "packages", "variables"), source)
-            tune.report({**record, "environment": found})
+            found = _recorded(("python",) + NUMERIC + ("packages", "variables"), source)
+            tune.report(dict(record) | {"environment": found})
 
     # A notebook has no file, and what is read from stdin has no source.
     source = b""
@@ -179,10 +183,10 @@ def _recorded(names: Sequence[str], *sources: bytes) -> FieldsDict:
     return {name: found[name] for name in names if name in found}
 
 
-def _say_changes(results: Sequence[tune.Result]) -> None:
+def _say_changes(grid: tune.ResultGrid) -> None:
     """Say which trials were trained in another environment."""
     changed = Counter[str]()
-    for result in results:
+    for result in grid:
         then = (result.metrics or {}).get("environment", {})
         found = differences(then, present(then), program="packages" in then)
         changed.update(f"{name} {old} (now {new})" for name, (old, new) in found.items())
@@ -195,9 +199,11 @@ def _say_changes(results: Sequence[tune.Result]) -> None:
 def _check_same(donor: Fields, own: Fields) -> None:
     """Raise a `UserError` if the training of one config cannot go on with another one."""
     for name in sorted(donor.keys() | own.keys()):
+        if name not in FIXED and not name.startswith("model."):
+            continue
         # The donor's config has passed through JSON, which makes lists of tuples.
-        is_fixed = name in FIXED or name.startswith("model.")
-        if is_fixed and donor.get(name) != json.loads(json.dumps(own.get(name), default=str)):
+        stored = json.loads(json.dumps(own.get(name), default=str))
+        if donor.get(name) != stored:
             raise UserError(
                 f"a checkpoint with {name}={donor.get(name)} cannot go on with {own.get(name)}; "
                 f"leave {name} out of hyperparam_mutations"
@@ -233,7 +239,7 @@ def confirm(
         raise UserError(f"mode {mode!r} is neither min nor max")
     texts("by", by)
     seeds = whole("seeds", seeds, 1)
-    _say_changes([*grid])
+    _say_changes(grid)
     trained = _losses(grid, metric)
     for name in by:
         if name != POINT and not any(name in config for _, config in trained):
@@ -247,14 +253,15 @@ def confirm(
     first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)
     configs: list[FieldsDict] = []
     for config in best.values():
-        configs += ({**config, SEED: first + seed} for seed in range(seeds))
+        for seed in range(seeds):
+            configs.append(config | {SEED: first + seed})
     tuning = tune.TuneConfig(search_alg=Listed(configs), num_samples=len(configs))
     return tune.Tuner(train, tune_config=tuning, run_config=run_config).fit()
 
 
 def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, FieldsDict]]:
     """Return the loss and the config of each trial that has a loss."""
-    found: list[tuple[float, FieldsDict]] = []
+    found = []
     for result in grid:
         loss = (result.metrics or {}).get(metric)
         if isinstance(loss, int | float) and not math.isnan(loss):

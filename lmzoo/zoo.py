@@ -36,18 +36,26 @@ def names() -> list[str]:
 def row(name: str) -> Row:
     """Return the row with this name or alias; a `UserError` suggests similar names."""
     name = text("row", name)
-    # Ids of documents are in capitals: DLM46.
-    aliases = {alias: known for known in ROWS.values() for alias in known.aliases}
-    found = aliases.get(name.upper()) or ROWS.get(name)
+    found = _find(name)
     if found is None:
-        known = sorted(ROWS) + list(aliases)
+        known = sorted(ROWS)
+        for other in ROWS.values():
+            known += other.aliases
         raise UserError(f"no {ROWS.kind} {name!r}{near(name, known)}")
     return found
 
 
 def is_row(name: str) -> bool:
     """Return whether a row has this name or alias."""
-    return name in ROWS or any(name.upper() in known.aliases for known in ROWS.values())
+    return _find(name) is not None
+
+
+def _find(name: str) -> Row | None:
+    for known in ROWS.values():
+        # Ids of documents are in capitals: DLM46.
+        if name.upper() in known.aliases:
+            return known
+    return ROWS.get(name)
 
 
 def config(name: str, **fields: Any) -> Any:
@@ -65,7 +73,7 @@ def config(name: str, **fields: Any) -> Any:
         raise UserError(f"{entry.name} has no model to build: it is a row of family {entry.family}")
     # Validated, so that a row with a wrong field is found by its tests.
     preset = to_dict(from_dict(MODELS[entry.model].Config, entry.fields))
-    return MODELS.parse({"name": entry.model, **overlay(preset, fields)})
+    return MODELS.parse({"name": entry.model} | overlay(preset, fields))
 
 
 def change(model_config: Any, fields: Fields) -> Any:

@@ -38,9 +38,9 @@ SET: dict[str, Setting] = {
 }  # fmt: skip
 SMALL = torch.full((1,), 2e-38, device="cpu")
 STATES: dict[str, Any] = {
-    **{name: lambda setting=setting: settings(setting) for name, setting in SET.items()},
-    "plain": settings,
-    "bfloat16 in oneDNN": lambda: settings(flag(BACKENDS.mkldnn.conv, "fp32_precision", "bf16")),
+    **{name: lambda setting=setting: settings([setting]) for name, setting in SET.items()},
+    "plain": lambda: settings([]),
+    "bfloat16 in oneDNN": lambda: settings([flag(BACKENDS.mkldnn.conv, "fp32_precision", "bf16")]),
     "autocast": lambda: torch.autocast("cpu", torch.bfloat16),
     "autocast float16": lambda: torch.autocast("cpu", torch.float16),
     "autocast without cache": lambda: torch.autocast("cpu", torch.bfloat16, cache_enabled=False),

@@ -30,7 +30,8 @@ def test_overlaid_fields_replace_those_of_the_base(base, over):
     once = zoo.overlay(base, over)
     assert zoo.overlay(once, over) == once
     for key, value in {**base, **over}.items():
-        if not (isinstance(base.get(key), dict) and isinstance(over.get(key), dict)):
+        # A mapping over a name or a mapping is merged with it.
+        if not (isinstance(base.get(key), dict | str) and isinstance(over.get(key), dict)):
             assert once[key] == value
 
 

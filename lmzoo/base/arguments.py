@@ -41,8 +41,7 @@ def whole(name: str, value: Any, least: int = 0) -> int:
 def number(name: str, value: Any) -> float:
     """Return a finite number of 0 or more, or raise a `UserError`."""
     found = scalar(value)
-    is_number = isinstance(found, int | float) and not isinstance(found, bool)
-    if not is_number or not 0 <= found < math.inf:
+    if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found < math.inf:
         raise UserError(f"{name} is {value!r:.60}; give a number of 0 or more")
     return found
 
@@ -71,14 +70,15 @@ def texts(name: str, value: Any) -> None:
 def called(function: Function, name: str = "") -> Function:
     """Make a wrong number or name of arguments, no flag, or an impossible path a `UserError`."""
     signature = inspect.signature(function)
-    known = list[str]()
-    flags = set[str]()
+    known = []
+    flags = set()
     for parameter in signature.parameters.values():
         if parameter.name != "self":
             known.append(parameter.name)
         if parameter.annotation in (bool, "bool"):
             flags.add(parameter.name)
-    name = name or function.__name__
+    if not name:
+        name = function.__name__
 
     @functools.wraps(function)
     def call(*given: Any, **named: Any) -> Any:

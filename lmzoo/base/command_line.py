@@ -150,7 +150,7 @@ def _suggest(message: str, context: Any) -> str:
     kind, name = found.groups()
     if kind == "command":
         return f"no command {name!r}{near(name, context.command.list_commands(context))}"
-    options = list[str]()
+    options = []
     for parameter in context.command.params:
         options += [name for name in parameter.opts if name[0] == "-"]
     hint = near(name, options)
@@ -203,7 +203,7 @@ def setting_text(path: str, value: Any) -> str:
 
 def nest_settings(settings: Fields, section: str) -> FieldsDict:
     """Return the settings below `section` (model, recipe or corpus) as nested mappings."""
-    tree: FieldsDict = {}
+    tree = {}
     # A part comes before its fields.
     for path, value in sorted(settings.items(), key=lambda setting: setting[0].count(".")):
         head, _, rest = path.partition(".")
@@ -217,7 +217,8 @@ def nest_settings(settings: Fields, section: str) -> FieldsDict:
             )
         if head == section:
             # The parents may be given by their names alone.
-            *parents, leaf = rest.split(".")
+            parents = rest.split(".")
+            leaf = parents.pop()
             node = tree
             for parent in parents:
                 part = _fields_of(node.get(parent, {}), path)

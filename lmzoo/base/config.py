@@ -67,7 +67,9 @@ def _refuse_bools(cls: type, data: Any, validate: Any) -> Any:
     made = validate(data)
     given = data
     if not isinstance(data, Mapping):  # the arguments of a constructor
-        given = getattr(data, "kwargs", None) or {}
+        given = getattr(data, "kwargs", None)
+    if given is None:
+        return made
     for name, value in given.items():
         if isinstance(value, bool) and type(getattr(made, name)) in (int, float):
             raise UserError(f"{name}: a number is needed, got {str(value).lower()}")

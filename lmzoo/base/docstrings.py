@@ -50,7 +50,7 @@ def explanation(of_class: str, of_file: str) -> str:
 
 def first_block(docstring: str) -> list[str]:
     """Return the lines of the first indented block of a docstring, without the indentation."""
-    lines: list[str] = []
+    lines = []
     for line in docstring.splitlines():
         if line.startswith("    "):
             lines.append(line[4:])
@@ -66,9 +66,9 @@ def fields_text(cls: type) -> str:
     except (OSError, SyntaxError, ValueError):  # no source
         return ""
     assert isinstance(node, ast.ClassDef)
-    lines: list[str] = []
+    lines = []
     # The text below a field is the statement after it.
-    for declared, after in itertools.pairwise([*node.body, node]):
+    for declared, after in itertools.pairwise(node.body + [node]):
         if isinstance(declared, ast.AnnAssign) and isinstance(declared.target, ast.Name):
             meaning = ""
             if isinstance(after, ast.Expr):
@@ -125,9 +125,12 @@ def _find(registry: str, name: str, folder: Path) -> tuple[str, str]:
 @functools.cache
 def _sources(folder: Path) -> list[str]:
     """Return the files with decorators."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted(folder.rglob("*.py")))
-    # Others register nothing.
-    return [text for text in texts if "\n@" in text]
+    texts = []
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if "\n@" in text:  # others register nothing
+            texts.append(text)
+    return texts
 
 
 @functools.cache
@@ -136,14 +139,19 @@ def _docstrings(text: str) -> dict[tuple[str, str], tuple[str, str]]:
         module = ast.parse(text)
     except SyntaxError:  # a file that is being written
         return {}
-    of_file = ast.get_docstring(module) or ""
     found = {}
     for node in module.body:
         if isinstance(node, ast.ClassDef):
-            of_class = ast.get_docstring(node) or ""
             for key in _registered(node):
-                found[key] = (of_class, of_file)
+                found[key] = (_docstring(node), _docstring(module))
     return found
+
+
+def _docstring(node: ast.ClassDef | ast.Module) -> str:
+    text = ast.get_docstring(node)
+    if text is None:
+        return ""
+    return text
 
 
 def _registered(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -267,7 +275,7 @@ def cut_names(cell: str) -> tuple[str, ...]:
 
 def cell_text(name: str, folders: Collection[Path] = ()) -> CellText | None:
     """Return what the docstring of a registered cell says; None if no file registers it."""
-    for folder in (CELLS, *folders):
+    for folder in [CELLS] + list(folders):
         text = part_docstring("CELLS", name, folder)
         if text:
             return parse_equations(text)
@@ -342,4 +350,6 @@ def _parts(config: Config | None, folders: Collection[Path]) -> list[tuple[Confi
 
 def _is_part(value: Any) -> TypeGuard[Config]:
     """Whether a value is the stored config of a part."""
-    return isinstance(value, Mapping) and "name" in value
+    if not isinstance(value, Mapping):
+        return False
+    return "name" in value

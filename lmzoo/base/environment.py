@@ -84,14 +84,13 @@ def environment(
     `sources`, its files and its command, have the names. `given` are its variables. The `place` of
     a command is that of its packages; those of this process have the versions of its start.
     """
-    imported = set[str]()
+    imported = set()
     for module in tuple(modules):  # a copy, as a thread may import meanwhile
         if module not in _BEFORE:
             imported.add(module.partition(".")[0])
     for text in sources:
         imported.update(word.decode() for word in _imported(text))
-    found: FieldsDict = {
-        **_fixed(Path.cwd()),
+    found = _fixed(Path.cwd()) | {
         "python": _python(place),
         "cuda": None,
         "device": "cpu",
@@ -135,7 +134,7 @@ def differences(old: Environment, new: Environment, *, program: bool) -> dict[st
 
 def counted(environment: Environment, *, program: bool) -> dict[str, str]:
     """Return what can change a number, without levels and names of builds."""
-    found: dict[str, str] = {}
+    found = {}
     for name, value in environment.items():
         if isinstance(value, Mapping):
             found |= counted(value, program=program)
@@ -186,7 +185,7 @@ def present(old: Environment) -> FieldsDict:
 
 def place_of(folders: Iterable[str] = ()) -> Place:
     """Return the place of a command's packages, to be looked at now."""
-    return int(time.monotonic()), *folders
+    return (int(time.monotonic()),) + tuple(folders)
 
 
 def _python(place: Place) -> str:
@@ -202,8 +201,7 @@ def _python(place: Place) -> str:
 def _fixed(folder: Path) -> FieldsDict:
     """Return what does not change while the process is in a folder."""
     model, capability = cpu()
-    return {
-        **code_version(),
+    return code_version() | {
         "repository": find_commit(folder, above=True),
         "cpu": model,
         "capability": capability,
@@ -238,7 +236,7 @@ def _packages(modules: set[str], place: Place) -> dict[str, str]:
     """Return the distributions of top-level modules, and their versions."""
     if not modules:  # to read the distributions takes 0.2 s
         return {}
-    names = set[str]()
+    names = set()
     for module in modules:
         # A module and its distribution may have different names: `PIL`, `pillow`.
         names.update(_distributions().get(module, [module]))
@@ -257,11 +255,12 @@ def _imported(source: bytes) -> Iterator[bytes]:
 
 
 def _variables(sources: Collection[bytes], given: Mapping[str, str]) -> dict[str, str | None]:
-    names = set[str]()
+    names = set()
     for text in sources:
         for in_quotes, of_shell in re.findall(VARIABLE, text):
             names.add((in_quotes or of_shell).decode())
-    return {name: _hashed(given.get(name)) for name in sorted(names) if not re.match(OURS, name)}
+    others = [name for name in sorted(names) if not re.match(OURS, name)]
+    return {name: _hashed(given.get(name)) for name in others}
 
 
 def _hashed(value: str | None) -> str | None:

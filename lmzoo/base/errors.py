@@ -96,8 +96,15 @@ def writing(path: Path) -> Iterator[None]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         yield
     except OSError as error:
-        reason = error.strerror or type(error).__name__
+        reason = disk_reason(error)
         raise UserError(f"cannot write {path}: {reason}; choose another place") from error
+
+
+def disk_reason(error: OSError) -> str:
+    """Return what the system says of an error, or its type if it says nothing."""
+    if error.strerror is None:
+        return type(error).__name__
+    return error.strerror
 
 
 def user_path(text: str | Path) -> Path:

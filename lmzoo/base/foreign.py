@@ -60,8 +60,7 @@ def below(root: Path, name: str) -> Path:
         with contextlib.suppress(FileNotFoundError):
             path.resolve(strict=True)  # without `strict`, Python 3.13 ignores a loop of links
         is_inside = path.resolve().is_relative_to(root.resolve())
-        is_plain_file = not path.exists() or path.is_file() or path.is_dir()
-        if is_inside and not is_plain_file:
+        if is_inside and path.exists() and not (path.is_file() or path.is_dir()):
             raise _refusal(name, "it is a pipe or a device")
     except (OSError, RuntimeError):  # a loop of links
         is_inside = False
@@ -72,9 +71,9 @@ def below(root: Path, name: str) -> Path:
 
 def checked(names: Iterable[str]) -> list[str]:
     """Return foreign names that are to be in one folder; two that may be one file are refused."""
-    known: dict[str, str] = {}
+    known = {}
     """Each name and each folder above it, as a system that ignores case and form sees it."""
-    folders = set[str]()
+    folders = set()
     files = list(dict.fromkeys(names))
     for name in files:
         parts = parts_of(name)

@@ -44,8 +44,7 @@ class Registry(Generic[T]):
         A `UserError` says that another part has this name or this Config.
         """
         known = self._parts.get(name)
-        is_new = known is None or known == part
-        if not is_new and not replace and _origin(known) != _origin(part):
+        if known not in (None, part) and not replace and _origin(known) != _origin(part):
             raise UserError(
                 f"{self.kind} {name!r} is registered already, by {_origin(known)}; choose another "
                 f"name in {_origin(part)}"
@@ -122,7 +121,7 @@ class Registry(Generic[T]):
 
     def dump(self, part_config: Any) -> FieldsDict:
         """Return `{"name": ..., fields}`, the inverse of `parse`."""
-        return {"name": self.name_of(part_config), **to_dict(part_config)}
+        return {"name": self.name_of(part_config)} | to_dict(part_config)
 
     def build(self, part_config: Any, *args: Any, **sizes: Any) -> Any:
         """Build a part from its config and the further arguments of its class."""
@@ -139,13 +138,15 @@ def _origin(part: Any) -> str:
     if not hasattr(part, "__qualname__"):
         return repr(part)
     module = sys.modules.get(part.__module__)
-    place = getattr(module, "__file__", None) or part.__module__
+    place = getattr(module, "__file__", None)
+    if place is None:
+        place = part.__module__
     return f"{place}: {part.__qualname__}"
 
 
 def part_modules(value: Any) -> set[str]:
     """Return the modules that define the parts of a config, nested configs included."""
-    modules = set[str]()
+    modules = set()
     if isinstance(value, Mapping):
         for item in value.values():
             modules |= part_modules(item)

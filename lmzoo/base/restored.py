@@ -19,7 +19,8 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
 
 def restore_variables(before: Mapping[str, str]) -> None:
     """Give the environment all its variables of before; the others keep their place in memory."""
-    _set({name: before.get(name) for name in {**os.environ, **before}})
+    names = dict(os.environ) | dict(before)
+    _set({name: before.get(name) for name in names})
 
 
 def _set(values: Mapping[str, str | None]) -> None:

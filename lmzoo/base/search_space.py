@@ -110,7 +110,9 @@ def short_range(value: Any) -> Any:
     if not low < high:
         return value
     # Learning rates are tried by their orders of magnitude.
-    log = low > 0 and high >= DECADE * low
+    log = False
+    if low > 0:
+        log = high >= DECADE * low
     if kinds == {int}:
         return IntRange(low, high, log)
     return FloatRange(low, high, log)

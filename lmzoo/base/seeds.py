@@ -8,5 +8,6 @@ def derive_seed(seed: int, *names: object) -> int:
 
     Different seeds or names give independent random streams.
     """
-    text = "/".join(map(str, (seed, *names)))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 1
+    text = "/".join(map(str, (seed,) + names))
+    digest = hashlib.sha256(text.encode()).digest()
+    return int.from_bytes(digest[:8]) >> 1

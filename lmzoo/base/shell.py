@@ -30,7 +30,7 @@ def named_files(command: str, folder: Path) -> list[str]:
     Those below the folder, which is absolute, are relative. Known are `cd`, subshells, variables,
     `-m`, `--config=FILE` and `@FILE`.
     """
-    found = dict[str, None]()
+    found = {}
     here = folder
     outside = [folder]
     """The folders in which the subshells around were started."""
@@ -40,7 +40,7 @@ def named_files(command: str, folder: Path) -> list[str]:
         if before == "-m":
             value = value.replace(".", "/") + ".py"
         path = here / value
-        is_written = WRITES.fullmatch(before) or WRITES.fullmatch(word)
+        is_written = any(map(WRITES.fullmatch, (before, word)))
         if word == "(":
             outside.append(here)
         elif word == ")":

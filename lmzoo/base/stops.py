@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-TERMINATE = {signal.SIGTERM}
+HANDLED = {signal.SIGINT, signal.SIGTERM}
 if hasattr(signal, "SIGHUP"):  # not on Windows
-    TERMINATE.add(signal.SIGHUP)
+    HANDLED.add(signal.SIGHUP)
 GRACE_SECONDS = 10.0
 """How long an orderly end may take after a signal; SLURM waits 30 s until it kills."""
 HOPELESS_SECONDS = 1.0
@@ -42,7 +42,7 @@ class Stops:
             yield
             return
         self.requested.clear()
-        previous = {number: signal.getsignal(number) for number in (signal.SIGINT, *TERMINATE)}
+        previous = {number: signal.getsignal(number) for number in HANDLED}
         self.install()
         try:
             yield
@@ -57,7 +57,7 @@ class Stops:
         """Handle the signals; called again after a library has installed handlers of its own."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGINT, *TERMINATE):
+        for number in HANDLED:
             # By a shell or nohup: it stays so.
             is_ignored = signal.getsignal(number) is signal.SIG_IGN
             if number == signal.SIGTERM or not is_ignored:
@@ -89,7 +89,7 @@ class Stops:
 
         def watch() -> None:
             numbers = reader.recv(64)
-            while not {signal.SIGINT, *TERMINATE}.intersection(numbers):
+            while HANDLED.isdisjoint(numbers):
                 if not numbers:
                     return  # the block has ended
                 numbers = reader.recv(64)

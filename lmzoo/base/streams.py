@@ -116,7 +116,8 @@ def prepare_streams() -> None:
         else:
             with contextlib.suppress(AttributeError):  # not a file: a notebook, a test
                 stream.reconfigure(errors=REPLACE)
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: PTH123, SIM115
     if sys.stdout is None:
         raise UserError("stdout is closed; send it to a file or to /dev/null")
     try:

@@ -86,9 +86,12 @@ class Attention(nn.Module):
         self.estimated_gradient = ""
         if config.pick is Pick.ARGMAX:
             self.estimated_gradient = "straight-through, of hard attention"
-        # Unit vectors have products of up to 1, which need a larger factor.
-        default = {Normed.NONE: size**-0.5, Normed.KEY: 1.0, Normed.BOTH: size**0.5}
-        self._temperature = config.temperature or default[config.normed]
+        temperature = config.temperature
+        if temperature is None:
+            # Unit vectors have products of up to 1, which need a larger factor.
+            factors = {Normed.NONE: size**-0.5, Normed.KEY: 1.0, Normed.BOTH: size**0.5}
+            temperature = factors[config.normed]
+        self._temperature = temperature
         log_temperature = None
         if config.learned:
             log_temperature = nn.Parameter(torch.empty(config.heads))
@@ -107,6 +110,7 @@ class Attention(nn.Module):
         mask: AttentionMask | None = None,
     ) -> Queries:
         """Return the attention output for a memory, or for its keys and values."""
+        # In decoding, a cache has the keys and values already.
         if not isinstance(memory, tuple):
             memory = self.keys_and_values(memory)
         k, v = memory

@@ -30,8 +30,8 @@ class FeedForward(nn.Module):
         hidden: int,
         activation: Activation,
         *,
-        std: float | None = None,
-        output_std: float | None = None,
+        std: float | None,
+        output_std: float | None,
     ) -> None:
         super().__init__()
         self.expand = Linear(width, hidden, std)

@@ -11,7 +11,7 @@ from lmzoo.blocks.layers import EmbeddingTable
 from lmzoo.contract import LanguageModel, Task
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
-from lmzoo.types import Embeddings, Features, Lengths, Tokens
+from lmzoo.types import Embeddings, Features, Lengths, NextScores, Tokens
 
 
 class FeatureModel(LanguageModel):
@@ -27,7 +27,9 @@ class FeatureModel(LanguageModel):
         """`std` is the standard deviation of the initial embeddings."""
         super().__init__(config, task)
         self.embedding = EmbeddingTable(task.vocab, config.width, std)
-        emission = getattr(config, "emission", None) or EMISSIONS.parse("vector")
+        emission = getattr(config, "emission", None)
+        if emission is None:
+            emission = EMISSIONS.parse("vector")
         self.emission = EMISSIONS.build(emission, config.width, self.emission_norm)
         self.output = None
         # A conditional model has no posterior without a source.
@@ -44,9 +46,9 @@ class FeatureModel(LanguageModel):
         y = self.features(tokens[:, :-1], *sources)
         return self.emission.log_prob(y, tokens[:, 1:], self.output_table)
 
-    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> Float[Tensor, "B V"]:
-        y = self.features(prefix, *self.conditioning_inputs(sources))[:, -1]
-        return self.emission.dense(y, self.output_table)
+    def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> NextScores:
+        y = self.features(prefix, *self.conditioning_inputs(sources))
+        return self.emission.dense(y[:, -1], self.output_table)
 
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
         y = self.features(tokens[:, :-1], *self.conditioning_inputs(sources))

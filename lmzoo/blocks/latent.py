@@ -77,9 +77,11 @@ class ComponentModel(EmbeddedModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         weights = self.log_weights(prefix)[:, -1]
         words = self.words.log_prob_table(self.table)
+        # Rounding may leave a probability just above 1.
         return exact_log_mixture(weights, words).clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        # The components come before the positions in every posterior.
         return torch.softmax(self.joint(tokens), dim=-1).transpose(1, 2)
 
     @property

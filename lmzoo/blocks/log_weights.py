@@ -20,6 +20,7 @@ class LogWeights(DrawnModule):
         if weighting is Weighting.LEARNED:
             self.set_drawn(1, logits=(count,))
         else:
+            # Constants: a checkpoint need not have them.
             self.register_buffer("logits", torch.zeros(count), persistent=False)
 
     def forward(self) -> Float[Tensor, "K"]:
@@ -41,5 +42,6 @@ class InitialStates(DrawnModule):
     def log_weights(self) -> Float[Tensor, "W"]:
         """Return log ω, the log mixing weights."""
         if self.logits is None:
+            # One state has all the weight: log 1.
             return self.vectors.new_zeros(1)
         return torch.log_softmax(self.logits, dim=0)

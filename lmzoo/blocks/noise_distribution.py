@@ -33,6 +33,7 @@ class NoiseDistribution(nn.Module):
 
     def log_q(self, like: Tensor) -> Float[Tensor, "V"]:
         """Return log q(w) in the dtype and on the device of `like`."""
+        # In double: float32 holds counts up to 2²⁴ only.
         weights = self.exponent * self.counts.double().log1p()
         return torch.log_softmax(weights, dim=0).to(like)
 

@@ -61,6 +61,7 @@ class PositionalEncoding(nn.Module):
             return x
         _, t, width = x.shape
         if self.table is not None:
+            # Sinusoids go on for ever; a table ends.
             if first + t > len(self.table.weight):
                 length = len(self.table.weight)
                 raise UserError(
@@ -78,6 +79,7 @@ class PositionalEncoding(nn.Module):
 
 def sinusoids(length: int, width: int, first: int = 0) -> Float[Tensor, "length width"]:
     """Return PE of `length` positions from `first` on, in float64; an odd width drops a cosine."""
+    # In float64: a position times a frequency loses its fraction in float32.
     even = torch.arange(0, width, 2, dtype=torch.float64)
     position = torch.arange(first, first + length, dtype=torch.float64)
     angle = position[:, None] / 10000 ** (even / width)

@@ -65,10 +65,12 @@ class StartMixture(LanguageModel):
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         y = self.outputs_by_start(prefix)
-        dense = self.emission.dense(y[:, :, -1], self._table())  # W B V
+        table = self._table()
+        dense = self.emission.dense(y[:, :, -1], table)  # W B V
         if len(y) == 1:
             return dense[0]
-        scores = self.emission.log_prob(y[:, :, :-1], prefix[:, 1:], self._table())
+        earlier = y[:, :, :-1]
+        scores = self.emission.log_prob(earlier, prefix[:, 1:], table)
         # The score of the last column is not read: the posterior at a token is that before it.
         padded = nn.functional.pad(scores, (0, 1))
         weights = start_posterior(self._start_log_weights(), padded)

@@ -15,6 +15,7 @@ from lmzoo.cells.base import CELLS, Cell, Inputs, OutputAndState, State
 from lmzoo.cells.cuts import Cuts, cuts_of
 from lmzoo.functional.softmax_attention import attend, causal_mask, rotate
 from lmzoo.kernels.tokens import TokenInputs
+from lmzoo.types import Features
 
 Memory = StrEnum("Memory", "FORGET STICK_BREAKING SINKS")
 """What weighs earlier positions besides q · k (`functional/softmax_attention.py`)."""
@@ -103,9 +104,7 @@ class SoftmaxAttention(nn.Module):
             size += self.heads
         return size
 
-    def attention(
-        self, u: Float[Tensor, "B t E"], past: State = ()
-    ) -> tuple[Float[Tensor, "B t E"], State]:
+    def attention(self, u: Features, past: State = ()) -> tuple[Features, State]:
         """Return y of t positions after those in `past`, and what later positions read."""
         # Keys are kept before their rotation: positions then count from the oldest key, and only
         # their differences enter q · k.
@@ -115,7 +114,7 @@ class SoftmaxAttention(nn.Module):
             for earlier, new in zip(past, kept, strict=True):
                 joined.append(torch.cat([earlier, new], dim=-2))
             kept = tuple(joined)
-        k, v, *parts = kept
+        k, v = kept[:2]
         q = self._split(self.query(u))
         count = k.shape[-2]
         rows = u.shape[-2]
@@ -124,7 +123,7 @@ class SoftmaxAttention(nn.Module):
             k = rotate(k)
         options: dict[str, Any] = {"stick": Memory.STICK_BREAKING in self.memory}
         if Memory.FORGET in self.memory:
-            options["log_forget"] = parts[0].squeeze(-1)
+            options["log_forget"] = kept[2].squeeze(-1)
         if Memory.SINKS in self.memory:
             options["sink"] = self.sink
         mask = causal_mask(count, q.device, self.window, last=rows)

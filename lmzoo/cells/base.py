@@ -26,16 +26,15 @@ from lmzoo.base.registry import Registry
 from lmzoo.base.search_space import Choice, IntRange
 from lmzoo.functional.parameters import Draw, Undecayed, draw_matrices, uniform
 from lmzoo.functional.precision import HALF, single
+from lmzoo.kernels.scan import Starts
 from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
-from lmzoo.types import Hidden, Shape
+from lmzoo.types import Hidden, SequenceVectors, Shape, Vectors
 
 Inputs = Tensor | TokenInputs
 """Inputs of a scan: vectors (B, T, E), or token ids (B, T) with an embedding table (V, E)."""
 State = tuple[Tensor, ...]
 """The state of a cell; the first tensor is h, (B, H)."""
 OutputAndState = tuple[Tensor, State]
-Starts = Float[Tensor, "B S"]
-"""Initial vectors of all layers, side by side."""
 Outputs = Float[Tensor, "B T H"]
 Parts = dict[str, Tensor]
 """Tensors by name: blocks of a projected input (q, k, v, ..), or windows of convolutions."""
@@ -55,8 +54,8 @@ def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
         # A copy of the weights: the cell itself keeps its type.
         tensors = itertools.chain(cell.named_parameters(), cell.named_buffers())
         weights = {name: single(tensor) for name, tensor in tensors}
-        exact = (map_vectors(single, x), tree_map(single, state))
-        found = functional_call(cell, weights, (method, *exact))
+        arguments = (method, map_vectors(single, x), tree_map(single, state))
+        found = functional_call(cell, weights, arguments)
         if isinstance(found, Tensor):
             return found.to(dtype)
         outputs, state = found
@@ -88,13 +87,14 @@ class Cell(nn.Module, ABC):
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__()
         self.config = config
+        self.cuts: frozenset[Any] = getattr(config, "cuts", frozenset())
         self.width = width
         self.length = length
 
-    def forward(self, method: Callable[..., Any], *arguments: Any) -> Any:
+    def forward(self, method: Callable[..., Any], x: Inputs, state: Any) -> Any:
         """Call a method of the cell; `functional_call` needs it."""
         # `functional_call` runs `forward` only: this lets it run any method.
-        return method(self, *arguments)
+        return method(self, x, state)
 
     @abstractmethod
     def project(self, x: Float[Tensor, "B T E"]) -> Float[Tensor, "B T G"]:
@@ -162,7 +162,8 @@ class Cell(nn.Module, ABC):
         """
         if not self.outputs_state:
             return None
-        outputs = self.fast_scan(x, *state)
+        (h,) = state
+        outputs = self.fast_scan(x, h)
         if outputs is None:
             return None
         # The outputs are the states, so the last one is the state after all positions.
@@ -190,7 +191,7 @@ class Cell(nn.Module, ABC):
         return take_rows(projected.table, projected.tokens)
 
     @in_single_precision
-    def advance(self, x: Float[Tensor, "B E"], state: State) -> tuple[Hidden, State]:
+    def advance(self, x: SequenceVectors, state: State) -> tuple[Hidden, State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
         # `project` works on sequences: here of one token.
         projected = single(self.project(x[:, None]))
@@ -305,13 +306,14 @@ class Weights(nn.Module):
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
         weight = getattr(self, name)
-        is_vector = name in self._biases or len(self._shapes[name]) < 2
+        shape = self._shapes[name]
+        is_bias = name in self._biases
         # Vectors with a draw of their own, such as a bias that opens a gate, keep it.
-        if name in self.own_draws and is_vector:
+        if name in self.own_draws and (is_bias or len(shape) < 2):
             return
         # In the shape of all gates: a draw may depend on it (orthogonal).
-        drawn = weight.new_zeros(self._shapes[name])
-        if name not in self._biases:
+        drawn = weight.new_zeros(shape)
+        if not is_bias:
             draw_matrices(drawn, draw)
         weight.copy_(self._adjust(name, drawn))
 
@@ -348,7 +350,7 @@ def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tenso
 
 
 def affine(
-    x: Float[Tensor, "*N E"],
+    x: Vectors,
     weight: Float[Tensor, "E G"] | None,
     bias: Float[Tensor, "G"] | None = None,
 ) -> Float[Tensor, "*N G"]:

@@ -117,12 +117,12 @@ class Block(Cell):
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
     def initial_state(self, start: Tensor) -> State:
-        count = len(start)
-        windows = []
+        state = self.inner.initial_state(start)
         for columns in self._windows.values():
             # Zeros before the first token.
-            windows.append(start.new_zeros(count, WINDOW - 1, columns))
-        return (*self.inner.initial_state(start), *windows)
+            window = start.new_zeros(len(start), WINDOW - 1, columns)
+            state += (window,)
+        return state
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
         return self.inner.constrain_start(vectors)
@@ -145,7 +145,7 @@ class Block(Cell):
         read = self._project(u, windows)[:, 0]
         h, inner = self.inner.step(read, inner)
         y = self._leave(x, gate, h[:, None], windows)[:, 0]
-        return y, (*inner, *windows.values())
+        return y, inner + tuple(windows.values())
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         if isinstance(x, TokenInputs):
@@ -158,7 +158,7 @@ class Block(Cell):
         else:
             h, inner = self.inner.scan_from(u, inner)
         y = self._leave(x, gate, h, windows)
-        return y, (*inner, *windows.values())
+        return y, inner + tuple(windows.values())
 
     def _split(self, state: State) -> tuple[State, Parts]:
         """Return the state of the inner cell, and the windows by name."""

@@ -68,7 +68,7 @@ Cuts = Annotated[frozenset[E], _NoRule()]
 
 def removed(weights: Mapping[Any, Collection[str]], cuts: Collection[str]) -> set[str]:
     """Return the weights that go with the cuts; those of a tuple go if all its cuts are there."""
-    found = set[str]()
+    found = set()
     for path, names in weights.items():
         needed = (path,)
         if isinstance(path, tuple):

@@ -70,9 +70,13 @@ class DeltaRule(MatrixCell):
         size = head_size(width, config.heads)
         expand_v = getattr(config, "expand_v", 1)
         self.shape_state(config.heads, size, expand_v * size)
-        owns = {"q", "k", "v", "beta", "conv", "out", "norm", *self.owns}
+        owns = {"q", "k", "v", "beta", "conv", "out", "norm"}
+        owns.update(self.owns)
+        weights = {}
         # One table for all cells: shared weights then have one order of draws.
-        weights = {name: weight for name, weight in self._table().items() if name in owns}
+        for name, weight in self._table().items():
+            if name in owns:
+                weights[name] = weight
         self.set_weights(weights, removed(self.removes, config.cuts))
 
     def _table(self) -> WeightTable:
@@ -417,7 +421,7 @@ class Comba(GatedDelta):
     Hu et al. 2025 (arXiv:2506.02475).
     """
 
-    owns = (*GatedDelta.owns, "bias_b", "skip")
+    owns = GatedDelta.owns + ("bias_b", "skip")
     removes = GatedDelta.removes | {
         "feedback": {"bias_b"},
         "correction": {"skip"},
@@ -449,7 +453,7 @@ class Comba(GatedDelta):
             q = self.split_heads(z["q"])
             k = self.split_heads(z["k"])
             corrected = q - self.w.skip[:, None] * strength * k
-            z = {**z, "q": corrected.flatten(-2)}
+            z = z | {"q": corrected.flatten(-2)}
         update = super().update(z)
         if update.probe is None:
             return update

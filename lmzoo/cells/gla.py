@@ -174,10 +174,10 @@ class Retention(MatrixCell):
         keys = config.heads * size
         values = config.heads * self.values
         columns = {"q": keys, "k": keys, "v": values, "gate": values}
-        cut = set[str]()
+        cut = set()
         if RetentionCut.GATE in cuts:
             cut = {"gate"}
-        weights: WeightTable = {**columns, "out": ((width, values), glorot(1.0))}
+        weights: WeightTable = columns | {"out": ((width, values), glorot(1.0))}
         self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))
         decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
         if RetentionCut.DECAY in cuts:
@@ -297,7 +297,6 @@ class HGRN2(MatrixCell):
         super().__init__(config, width, length)
         if width % config.heads:
             raise UserError(f"heads={config.heads} must divide width={width}")
-        self.cuts = config.cuts
         h = width
         size = width // config.heads
         self.shape_state(config.heads, size, size)

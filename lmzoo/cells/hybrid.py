@@ -105,7 +105,9 @@ class Hybrid(Cell):
 
     @property
     def input_blind(self) -> bool:
-        return not self.config.residual and any(cell.input_blind for cell in self.cells)
+        if self.config.residual:
+            return False
+        return any(cell.input_blind for cell in self.cells)
 
     def initial_state(self, start: Tensor) -> State:
         state: State = ()
@@ -129,7 +131,7 @@ class Hybrid(Cell):
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         h = projected
-        after = list[Tensor]()
+        after = []
         for cell, own in zip(self.cells, self._split(state), strict=True):
             y, own = cell.advance(self._enter(h), own)
             if self.config.residual:
@@ -140,7 +142,7 @@ class Hybrid(Cell):
         return h, tuple(after)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
-        after = list[Tensor]()
+        after = []
         for cell, own in zip(self.cells, self._split(state), strict=True):
             # Each layer runs over all tokens before the next: fast scans stay whole.
             y, own = cell.scan_from(self._enter(x), own)

@@ -78,7 +78,6 @@ class LRU(DiagonalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         h = width
         own: dict[str, OwnDraw] = {
             "nu": self._draw_nu,
@@ -247,9 +246,14 @@ class RGLRU(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         h = width
-        shapes = {"wa": (h, h), "ba": (h,), "wx": (h, h), "bx": (h,), "decay": (h,)}
+        shapes = {
+            "wa": (h, h),
+            "ba": (h,),
+            "wx": (h, h),
+            "bx": (h,),
+            "decay": (h,),
+        }
         cut = {name for name, path in zip(shapes, WEIGHTS, strict=False) if path in self.cuts}
         if RGLRUCut.RECURRENCE_GATE in self.cuts:
             cut |= {"wa", "ba"}

@@ -234,16 +234,17 @@ class PeepholeLSTM(Cell):
         gates = "ifgo"
         if name in ("weight_ch", "weight_gates"):
             gates = "ifo"
-        return keep_gates(drawn, gates, ["g", *self.kept])
+        return keep_gates(drawn, gates, ["g"] + self.kept)
 
     def _full(self, weight: Tensor, gates: str = "ifgo") -> Tensor:
         """Return rows for all gates: 0 where a gate is cut, −i for a coupled f = σ(−…)."""
-        weight = all_gates(weight, gates, ["g", *self.kept])
+        weight = all_gates(weight, gates, ["g"] + self.kept)
         if Cut.COUPLED not in self.cuts:
             return weight
         # f = 1 − σ(i) = σ(−i)
-        i, _, *rest = weight.chunk(len(gates))
-        return torch.cat([i, -i, *rest])
+        parts = list(weight.chunk(len(gates)))
+        parts[1] = -parts[0]
+        return torch.cat(parts)
 
     @property
     def _bias(self) -> Tensor:
@@ -269,7 +270,8 @@ class PeepholeLSTM(Cell):
         if not self.config.gate_recurrence:
             return state
         # The gates of the token before, which are zero at the start.
-        return (*state, start.new_zeros(len(start), 3 * self.width))
+        gates = start.new_zeros(len(start), 3 * self.width)
+        return state + (gates,)
 
     @property
     def state_size(self) -> int | None:
@@ -279,12 +281,14 @@ class PeepholeLSTM(Cell):
         return vectors * self.width
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        h, c, *memory = state
+        h, c = state[:2]
+        memory = state[2:]  # the gates
         w = self.w
         rows = projected + h @ self._full(w.weight_hh).T
         i, f, g, o = rows.chunk(4, dim=-1)
         if memory:
-            fed_i, fed_f, fed_o = (memory[0] @ self._full_gates().T).chunk(3, dim=-1)
+            fed = memory[0] @ self._full_gates().T
+            fed_i, fed_f, fed_o = fed.chunk(3, dim=-1)
             i = i + fed_i
             f = f + fed_f
             o = o + fed_o
@@ -332,21 +336,22 @@ class PeepholeLSTM(Cell):
         if len(state) > 2:
             return None
         w = self.w
-        start = torch.cat(state, dim=-1)
-        full = w.weight_ch is not None and self.config.peephole is Peephole.FULL
-        options = {
-            "squash_input": Cut.INPUT_ACTIVATION not in self.cuts,
-            "squash_output": Cut.OUTPUT_ACTIVATION not in self.cuts,
-        }
-        recurrence = None
-        # The kernels have no full peepholes: these are a product more in every step.
-        if not full:
-            recurrence = find_recurrence("lstm", start, on_gpu=False, **options)
-        if recurrence is None:
-            return None
         peepholes = None
         if w.weight_ch is not None:
+            # The kernels have no full peepholes: these are a product more in every step.
+            if self.config.peephole is Peephole.FULL:
+                return None
             peepholes = self._full(w.weight_ch, "ifo")
+        start = torch.cat(state, dim=-1)
+        recurrence = find_recurrence(
+            "lstm",
+            start,
+            on_gpu=False,
+            squash_input=Cut.INPUT_ACTIVATION not in self.cuts,
+            squash_output=Cut.OUTPUT_ACTIVATION not in self.cuts,
+        )
+        if recurrence is None:
+            return None
         feedback = None
         if self.config.gate_recurrence:
             # The kernel's feedback is from all four blocks to all four; the candidate has none.
@@ -358,11 +363,9 @@ class PeepholeLSTM(Cell):
 
 
 def _kept(cuts: frozenset[Cut]) -> list[str]:
-    kept = []
-    for gate in "ifo":
-        coupled = gate == "f" and Cut.COUPLED in cuts  # f is a function of i
-        if CONSTANT[gate] not in cuts and not coupled:
-            kept.append(gate)
+    kept = [gate for gate in "ifo" if CONSTANT[gate] not in cuts]
+    if Cut.COUPLED in cuts:
+        kept.remove("f")  # a function of i
     return kept
 
 

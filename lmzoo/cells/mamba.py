@@ -19,7 +19,8 @@ from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_b
 from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size, normed
 from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.selective_scan import selective_scan
-from lmzoo.types import Shape
+from lmzoo.functional.sequence import delayed
+from lmzoo.types import Shape, Vectors
 
 MambaCut = StrEnum("MambaCut", "DELTA B C SKIP CONVOLUTION GATE")
 
@@ -112,7 +113,7 @@ class Mamba(MatrixCell):
         if w.delta is not None:
             # As published, by a map of low rank.
             delta = linear(linear(x, w.low_delta), w.delta, w.bias_delta)
-        shape = (*x.shape[:-1], self.keys)
+        shape = x.shape[:-1] + (self.keys,)
         if w.b is None:
             b = w.fixed_b.expand(shape)
         else:
@@ -123,7 +124,7 @@ class Mamba(MatrixCell):
             c = linear(x, w.c)
         return softplus(delta), b, c
 
-    def readout(self, o: Float[Tensor, "*N D"], z: Parts) -> Float[Tensor, "*N E"]:
+    def readout(self, o: Float[Tensor, "*N D"], z: Parts) -> Vectors:
         """Return y from o = Sᵀ C."""
         if self.w.skip is not None:
             o = o + self.w.skip * z["x"]
@@ -132,9 +133,8 @@ class Mamba(MatrixCell):
         return nn.functional.linear(o, self.w.out)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        s, *memory = state
         # `prepare` works on sequences: here of one token.
-        parts, memory = self.prepare(projected[:, None], tuple(memory))
+        parts, memory = self.prepare(projected[:, None], state[1:])
         z = {name: part[:, 0] for name, part in parts.items()}
         delta, b, c = self.maps(z["x"])
         decay = (-self._rate() * delta[..., None, :]).exp()
@@ -142,18 +142,19 @@ class Mamba(MatrixCell):
             # Decays in (−1, 1): eigenvalues below 0 can count modulo 2.
             decay = 2 * decay - 1
         written = b[..., None] * (delta * z["x"])[..., None, :]
-        s = decay * s[:, 0] + written
-        o = (c[..., None] * s).sum(-2)
         # The state of the base class has an axis of heads: here one.
-        return self.readout(o, z), (s[:, None], *memory)
+        s = decay * state[0][:, 0] + written
+        o = (c[..., None] * s).sum(-2)
+        return self.readout(o, z), (s[:, None],) + memory
 
     def scan_projected(self, projected: Tensor, state: State) -> OutputAndState:
-        s, *memory = state
-        z, memory = self.prepare(projected, tuple(memory))
-        delta, b, c = self.maps(z["x"])
+        z, memory = self.prepare(projected, state[1:])
+        x = z["x"]
+        delta, b, c = self.maps(x)
+        start = state[0][:, 0]
         signed = self.config.signed
-        o, s = selective_scan(z["x"], delta, self._rate(), b, c, s[:, 0], signed=signed)
-        return self.readout(o, z), (s[:, None], *memory)
+        o, s = selective_scan(x, delta, self._rate(), b, c, start, signed=signed)
+        return self.readout(o, z), (s[:, None],) + memory
 
     def _rate(self) -> Float[Tensor, "S D"]:
         return self.w.log_rate.exp().view(self.keys, -1)
@@ -252,7 +253,7 @@ class Mamba2(MatrixCell):
     def update(self, z: Parts) -> Update:
         w = self.w
         x = self.split_heads(z["x"])
-        heads = (*x.shape[:-1], self.keys)
+        heads = x.shape[:-1] + (self.keys,)
         if "b" in z:
             # One map for all heads, as published.
             b = z["b"][..., None, :]
@@ -380,7 +381,7 @@ class Mamba3(MatrixCell):
         """Return Δ, B, C, x and B, x of the step before, by head, and the memory."""
         z = super().prepare(projected, ())[0]
         w = self.w
-        angle, *before = memory
+        angle, b_before, x_before = memory
         z["delta"] = softplus(z["delta"] + w.bias_delta)
         z["x"] = self.split_heads(z["x"])
         turned = None
@@ -391,21 +392,22 @@ class Mamba3(MatrixCell):
             turned = angle[:, None] + moved.cumsum(1)
             # The angle goes on after a chunk: the sum starts from the last one.
             angle = turned[:, -1]
-        shape = (*z["delta"].shape, self.keys)
-        for name, scales, bias in (("b", w.norm_b, w.bias_b), ("c", w.norm_c, w.bias_c)):
-            part = normed(z[name], scales)
-            part = part[..., None, :].expand(shape)
-            if bias is not None:
-                part = part + bias
-            if turned is not None:
-                part = rotated(part, turned)
-            z[name] = part
-        # The trapezoid also reads B and x of the token before.
-        for name, first in zip(("b", "x"), before, strict=True):
-            earlier = z[name][:, :-1]
-            # The first position reads what the state remembers.
-            z[f"{name}_before"] = torch.cat([first[:, None], earlier], dim=1)
+        z["b"] = self._map(normed(z["b"], w.norm_b), w.bias_b, turned)
+        z["c"] = self._map(normed(z["c"], w.norm_c), w.bias_c, turned)
+        # The trapezoid also reads B and x of the token before; the first one is in the state.
+        z["b_before"] = delayed(z["b"], b_before)
+        z["x_before"] = delayed(z["x"], x_before)
         return z, (angle, z["b"][:, -1], z["x"][:, -1])
+
+    def _map(self, part: Tensor, bias: Tensor | None, angle: Tensor | None) -> Tensor:
+        """Return B or C of each head, from the part that all heads share."""
+        shape = part.shape[:-1] + (self.heads, self.keys)
+        part = part[..., None, :].expand(shape)
+        if bias is not None:
+            part = part + bias
+        if angle is None:
+            return part
+        return rotated(part, angle)
 
     def update(self, z: Parts) -> Update:
         """Return two steps: the token before is written, then S decays and the token is."""
@@ -419,14 +421,11 @@ class Mamba3(MatrixCell):
             rate = softplus(z["rate"])[..., None]
             # A rate of 0 would never forget, and its gradient is 0, too.
             log_a = -rate.clamp_min(LEAST_RATE) * delta
-        first = Update(
-            z["c"],
-            # Two writes a token: the value before, which decays with the state, then the new one.
-            (1 - new) * delta * z["b_before"],
-            z["x_before"],
-            torch.zeros_like(delta),
-        )
-        return stacked([first, Update(z["c"], new * delta * z["b"], z["x"], log_a)])
+        # Two writes a token: the value before, which decays with the state, then the new one.
+        old_key = (1 - new) * delta * z["b_before"]
+        old = Update(z["c"], old_key, z["x_before"], torch.zeros_like(delta))
+        key = new * delta * z["b"]
+        return stacked([old, Update(z["c"], key, z["x"], log_a)])
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         if self.w.skip is not None:
@@ -441,6 +440,8 @@ def rotated(x: Float[Tensor, "*B N"], angle: Float[Tensor, "*B A"]) -> Float[Ten
     first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
     cos = angle.cos()
     sin = angle.sin()
-    pairs = torch.stack([first * cos - second * sin, first * sin + second * cos], dim=-1)
+    real = first * cos - second * sin
+    imaginary = first * sin + second * cos
+    pairs = torch.stack([real, imaginary], dim=-1)
     rest = x[..., size:]
     return torch.cat([pairs.flatten(-2), rest], dim=-1)

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from lmzoo.cells.base import Cell, Inputs, OutputAndState, OwnDraw, Parts, State, Weights
+from lmzoo.cells.base import Cell, Inputs, OutputAndState, OwnDraw, Parts, Starts, State, Weights
 from lmzoo.cells.draws import WINDOW
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
@@ -67,7 +67,7 @@ class MatrixCell(Cell):
         """
         shapes: dict[str, Shape] = {}
         draws: dict[str, OwnDraw] = {}
-        columns: dict[str, int] = {}
+        columns = {}
         for name, weight in weights.items():
             if isinstance(weight, int):
                 shapes[name] = (weight, self.width)
@@ -137,12 +137,11 @@ class MatrixCell(Cell):
         return dict(zip(self._columns, parts, strict=True)), memory
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        matrix, *memory = state
-        z, memory = self.prepare(projected[:, None], tuple(memory))
+        z, memory = self.prepare(projected[:, None], state[1:])
         z = {name: part[:, 0] for name, part in z.items()}
         update = self.update(z)
-        o, matrix = self.step_memory(update, matrix)
-        return self.output(o, z, update), (matrix, *memory)
+        o, matrix = self.step_memory(update, state[0])
+        return self.output(o, z, update), (matrix,) + memory
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the steps of one token: (o_t, S_t)."""
@@ -170,16 +169,15 @@ class MatrixCell(Cell):
         self, projected: Float[Tensor, "B T G"], state: State
     ) -> tuple[Float[Tensor, "B T H"], State]:
         """Compute `fast_scan_from` from the projections."""
-        matrix, *memory = state
-        z, memory = self.prepare(projected, tuple(memory))
+        z, memory = self.prepare(projected, state[1:])
         update = self.update(z)
-        o, matrix = self.scan_memory(update, matrix)
-        return self.output(o, z, update), (matrix, *memory)
+        o, matrix = self.scan_memory(update, state[0])
+        return self.output(o, z, update), (matrix,) + memory
 
-    def initial_state(self, start: Float[Tensor, "B S"]) -> State:
+    def initial_state(self, start: Starts) -> State:
         matrix = self.shift_start(start)[:, : self._matrix]
         matrix = matrix.unflatten(-1, (self.heads, self.keys, self.values))
-        return (matrix, *self.initial_memory(start))
+        return (matrix,) + self.initial_memory(start)
 
     @property
     def state_size(self) -> int | None:
@@ -189,8 +187,9 @@ class MatrixCell(Cell):
 
     @property
     def _convolves(self) -> bool:
-        has_conv = getattr(self.w, "conv", None) is not None
-        return self._conv_columns > 0 and has_conv
+        if self._conv_columns == 0:
+            return False
+        return getattr(self.w, "conv", None) is not None
 
     def split_heads(self, x: Float[Tensor, "*N M"]) -> Float[Tensor, "*N n D"]:
         """Split the last axis by heads."""

@@ -119,7 +119,6 @@ class MGU(Minimal):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         h = width
         shapes = {
             "xf": (h, h),
@@ -136,8 +135,9 @@ class MGU(Minimal):
 
     @property
     def input_blind(self) -> bool:
-        no_candidate = bool(self.cuts & {Cut.INPUT_TO_CANDIDATE, Cut.WRITE})
-        return Cut.INPUT_TO_GATE in self.cuts and no_candidate
+        if Cut.INPUT_TO_GATE not in self.cuts:
+            return False
+        return bool(self.cuts & {Cut.INPUT_TO_CANDIDATE, Cut.WRITE})
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
@@ -236,8 +236,10 @@ def canonical_fields(fields: Fields) -> FieldsDict:
     keep = fields.get("keep", False)
     squash = str(fields.get("squash", Squash.TANH))
     if MGRUCut.CARRY in cuts and not keep:
-        zero_candidate = MGRUCut.INPUT_TO_CANDIDATE in cuts and squash == Squash.TANH
-        if MGRUCut.WRITE in cuts or zero_candidate:
+        writes_nothing = MGRUCut.WRITE in cuts
+        if MGRUCut.INPUT_TO_CANDIDATE in cuts and squash == Squash.TANH:
+            writes_nothing = True  # tanh(0) = 0
+        if writes_nothing:
             raise UserError(
                 f"cuts {numbered(cuts)} leave h = 0 at every step; "
                 "remove one of them, or set keep=True"
@@ -256,7 +258,7 @@ def canonical_fields(fields: Fields) -> FieldsDict:
         del fields["heads"]
     if carry != Carry.PRIOR and isinstance(fields.get("prior"), bool):
         del fields["prior"]
-    return {**fields, "cuts": cuts}
+    return fields | {"cuts": cuts}
 
 
 class PriorCarry(DrawnModule):
@@ -397,7 +399,6 @@ class MGRU(Minimal):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         names = {"hf": MGRUCut.STATE_TO_GATE, "xh": MGRUCut.INPUT_TO_CANDIDATE}
         cut = {name for name, path in names.items() if path in self.cuts}
         if MGRUCut.WRITE in self.cuts:

@@ -107,7 +107,6 @@ class MinGRU(DiagonalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         h = width
         shapes = {
             "xz": (width, h),
@@ -242,7 +241,6 @@ class MinLSTM(DiagonalCell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         h = width
         shapes = dict[str, Shape]()
         for name in "fih":

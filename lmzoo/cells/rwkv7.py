@@ -51,6 +51,7 @@ from lmzoo.cells.cuts import cuts_of, removed
 from lmzoo.cells.draws import ones
 from lmzoo.cells.matrix import MatrixCell, head_norm, head_size
 from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.sequence import delayed
 from lmzoo.types import Shape
 
 SHIFTED = ("r", "w", "k", "v", "a", "g")
@@ -163,7 +164,7 @@ class RWKV7(MatrixCell):
         x = projected
         w = self.w
         # The token before, also over the border of two calls.
-        before = torch.cat([memory[0][:, None], x[:, :-1]], dim=1)
+        before = delayed(x, memory[0])
         mixed = dict.fromkeys(SHIFTED, x)
         if w.mu is not None:
             mu = w.mu.view(len(SHIFTED), -1)

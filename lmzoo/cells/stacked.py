@@ -1,7 +1,7 @@
 """Stacks of layers in one cell: gated feedback, hierarchical multiscale LSTM and grid LSTM."""
 
 from enum import StrEnum
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -102,7 +102,7 @@ class GatedFeedback(Cell):
             hidden.append(below)
             if cell is not None:
                 cells.append(cell)
-        return below, (*hidden, *cells)
+        return below, tuple(hidden + cells)
 
     def reset(self, j: int, below: Hidden, before: Float[Tensor, "B D H"]) -> Float[Tensor, "B D"]:
         """Return G^{i→j} for every i."""
@@ -115,8 +115,10 @@ class GatedFeedback(Cell):
         names = GATES[self.config.unit]
         if not names:
             return {}
-        gates = below @ w.gates_below[j].T + own @ w.gates_before[j].T + w.gates_bias[j]
-        parts = torch.sigmoid(gates).chunk(len(names), dim=-1)
+        from_below = below @ w.gates_below[j].T
+        from_own = own @ w.gates_before[j].T
+        gates = torch.sigmoid(from_below + from_own + w.gates_bias[j])
+        parts = gates.chunk(len(names), dim=-1)
         return dict(zip(names, parts, strict=True))
 
     def _layer(
@@ -194,7 +196,7 @@ class HierarchicalMultiscaleLSTM(Cell):
         h = width
         self.num_state_vectors = 2 * d
         self.num_boundaries = d - 1
-        self.layers = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
+        self.layers: Any = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
         self.out = Weights({"gate": (d, d * h), "embed": (d, h, h)}, cut=set(), fan_in=h)
         # A buffer, so that a resumed training continues with the same slope.
         scans = None
@@ -214,7 +216,7 @@ class HierarchicalMultiscaleLSTM(Cell):
     def initial_state(self, start: Tensor) -> State:
         # No segment has ended before the first token.
         no_boundaries = start.new_zeros(len(start), self.config.depth - 1)
-        return (*start.chunk(self.num_state_vectors, dim=-1), no_boundaries)
+        return start.chunk(self.num_state_vectors, dim=-1) + (no_boundaries,)
 
     def boundaries(self, state: State) -> Tensor:
         return state[-1]
@@ -249,8 +251,7 @@ class HierarchicalMultiscaleLSTM(Cell):
         below = projected
         # Every token is a segment of the bottom layer.
         z_below = torch.ones_like(projected[:, :1])
-        for j, layer in enumerate(self.layers):
-            w = cast("Weights", layer)
+        for j, w in enumerate(self.layers):
             s = old_hidden[j] @ w.own.T + z_below * (below @ w.below.T) + w.bias
             flush = torch.zeros_like(z_below)
             # The top layer has no layer above, and never ends a segment.
@@ -281,7 +282,7 @@ class HierarchicalMultiscaleLSTM(Cell):
         gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
         terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
         y = torch.relu((gates[..., None] * terms).sum(1))
-        return y, (*hidden, *cells, z)
+        return y, tuple(hidden + cells + [z])
 
     def _boundary(self, s: Tensor) -> Tensor:
         """Return z from s, with the gradient of the hard sigmoid."""
@@ -301,7 +302,7 @@ def _layer(width: int, *, top: bool) -> Weights:
         "bias": (rows,),
         "above": (rows, width),
     }
-    cut = set[str]()
+    cut = set()
     adjust = _set_boundary_bias
     if top:
         cut = {"above"}
@@ -366,7 +367,7 @@ class GridLSTM(Cell):
         if self._memory:
             entered = 2 * h  # h and m of the depth dimension
         self.enter = Weights({"weight": (entered, h)}, cut=set(), fan_in=h)
-        self.blocks = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
+        self.blocks: Any = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
 
     def project(self, x: Tensor) -> Tensor:
         return x @ self.enter.weight.T
@@ -376,24 +377,26 @@ class GridLSTM(Cell):
         squash = self.config.squash
         hidden = list(state[:depth])
         memory = list(state[depth:])
-        h, *rest = projected.split(self.width, dim=-1)
+        entered = projected.split(self.width, dim=-1)
+        h = entered[0]
+        m = entered[-1]  # h itself without a memory: it is not read
         for k in range(depth):
             block = k
             if self.config.tied:
                 block = 0
-            w = cast("Weights", self.blocks[block])
+            w = self.blocks[block]
             both = torch.cat([hidden[k], h], dim=-1)
             hidden[k], memory[k] = update_memory(both, w.time, w.time_bias, memory[k], squash)
             # Depth then reads the new h of time.
             if self.config.priority:
                 both = torch.cat([hidden[k], h], dim=-1)
             if self._memory:
-                h, rest[0] = update_memory(both, w.depth, w.depth_bias, rest[0], squash)
+                h, m = update_memory(both, w.depth, w.depth_bias, m, squash)
             else:
                 h = both @ w.depth.T
                 if self.config.along is Along.TANH:
                     h = torch.tanh(h)
-        return h, (*hidden, *memory)
+        return h, tuple(hidden + memory)
 
 
 def update_memory(

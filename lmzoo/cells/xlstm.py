@@ -29,6 +29,7 @@ from lmzoo.cells.matrix import MatrixCell, WeightTable, head_norm, head_size
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
 from lmzoo.functional.matrix_state import Update
+from lmzoo.functional.sequence import delayed
 from lmzoo.types import Shape
 
 MLSTMCut = StrEnum(
@@ -146,13 +147,13 @@ class MLSTM(MatrixCell):
         if not self._exponential:
             return window
         m = start.new_zeros(len(start), self.heads)
-        return (*window, m)
+        return window + (m,)
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[Parts, State]:
         if not self._exponential:
             return self._named(projected, memory)
-        *window, m = memory
-        z, window = self._named(projected, tuple(window))
+        z, window = self._named(projected, memory[:-1])
+        m = memory[-1]
         log_i, log_f = self._log_gates(z)
         # m only keeps exponentials in range and cancels: it needs no gradient.
         with torch.no_grad():
@@ -160,9 +161,10 @@ class MLSTM(MatrixCell):
             total = log_f.cumsum(1)
             highest = (log_i - total).cummax(1).values
             later = total + torch.maximum(highest, m[:, None])
-        earlier = torch.cat([m[:, None], later[:, :-1]], dim=1)
-        z = {**z, "m": later, "m before": earlier}
-        return z, (*window, later[:, -1])
+        earlier = delayed(later, m)
+        z["m"] = later
+        z["m before"] = earlier
+        return z, window + (later[:, -1],)
 
     def _named(self, projected: Tensor, window: State) -> tuple[Parts, State]:
         """Return the named projections of T steps, and the next window."""
@@ -265,8 +267,9 @@ def canonical_slstm(cuts: frozenset[SLSTMCut]) -> frozenset[SLSTMCut]:
 
 def _reads_no_window(cuts: frozenset[SLSTMCut]) -> bool:
     """Whether neither i nor f reads u."""
-    constant_f = cuts & {SLSTMCut.INPUT_TO_FORGET, SLSTMCut.FORGET_GATE}
-    return SLSTMCut.INPUT_TO_WRITE in cuts and bool(constant_f)
+    if SLSTMCut.INPUT_TO_WRITE not in cuts:
+        return False
+    return bool(cuts & {SLSTMCut.INPUT_TO_FORGET, SLSTMCut.FORGET_GATE})
 
 
 @CELLS("slstm")
@@ -322,7 +325,6 @@ class SLSTM(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.cuts = config.cuts
         h = width
         # A head of one unit has the norm 0: at least two units a head.
         self.heads = max(1, min(h // 2, config.heads))
@@ -349,9 +351,9 @@ class SLSTM(Cell):
         biases = {f"b{gate}" for gate in GATES}
         shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
         own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
-        convolution = SLSTMCut.CONVOLUTION not in self.cuts
-        self.convolves = convolution and not _reads_no_window(self.cuts)
-        if not self.convolves:
+        self.convolves = True
+        if SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts):
+            self.convolves = False
             cut |= {"conv", "bias_conv"}
         if SLSTMCut.NORM in config.cuts:
             cut |= {"norm"}
@@ -367,11 +369,12 @@ class SLSTM(Cell):
     def initial_state(self, start: Tensor) -> State:
         h = self.shift_start(start)
         zero = torch.zeros_like(start)
-        window = ()
-        if self.convolves:
-            window = (start.new_zeros(len(start), WINDOW - 1, self.width),)
         # m_0 is finite, because ∞ − ∞ is no number, and so small that exp(m_0 − m_1) is 0.
-        return h, zero, zero, torch.full_like(start, -1e30), *window
+        m = torch.full_like(start, -1e30)
+        if not self.convolves:
+            return h, zero, zero, m
+        window = start.new_zeros(len(start), WINDOW - 1, self.width)
+        return h, zero, zero, m, window
 
     def project(self, x: Tensor) -> Tensor:
         if self.convolves:
@@ -410,8 +413,8 @@ class SLSTM(Cell):
         return self._logits(projected, u), (after,)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        h, c, n, m, *window = state
-        logits, after = self._enter(projected[:, None], tuple(window))
+        h, c, n, m = state[:4]
+        logits, after = self._enter(projected[:, None], state[4:])
         log_i, log_f, o, z = self._parts(logits[:, 0], h)
         log_f = log_f + m
         m = torch.maximum(log_f, log_i).detach()  # h does not depend on m
@@ -420,13 +423,15 @@ class SLSTM(Cell):
         c = f * c + i * z
         n = f * n + i
         h = self._output(c, n, m, o)
-        return head_norm(h, self.heads, self.w.norm), (h, c, n, m, *after)
+        y = head_norm(h, self.heads, self.w.norm)
+        return y, (h, c, n, m) + after
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
-        if any(getattr(self.w, f"h{gate}") is not None for gate in GATES):
-            return None
-        _, c, n, m, *window = state
-        logits, after = self._enter(self.project_inputs(x), tuple(window))
+        for gate in GATES:
+            if getattr(self.w, f"h{gate}") is not None:
+                return None  # memory mixing needs h of the step before
+        _, c, n, m = state[:4]
+        logits, after = self._enter(self.project_inputs(x), state[4:])
         log_i, log_f, o, z = self._parts(logits, None)
         total = log_f.detach().cumsum(-2)
         first = m[..., None, :].detach()
@@ -438,8 +443,8 @@ class SLSTM(Cell):
         c = linear_recurrence(f, i * z, c)
         n = linear_recurrence(f, i, n)
         h = self._output(c, n, m, o)
-        last = (part[:, -1] for part in (h, c, n, m))
-        return head_norm(h, self.heads, self.w.norm), (*last, *after)
+        last = tuple(part[:, -1] for part in (h, c, n, m))
+        return head_norm(h, self.heads, self.w.norm), last + after
 
     def _parts(
         self, projected: Tensor, h: Tensor | None

@@ -68,10 +68,14 @@ def audit_rows(
         raise UserError("--set and --iid are for rows; leave them out for FILE.py:NAME")
     # Progress goes to stderr, so that --json is whole.
     console = Console(stderr=True)
-    quiet = not console.is_terminal or len(cases) < 4
+    quiet = len(cases) < 4
+    if not console.is_terminal:
+        quiet = True
     rows = []
     for case in track(cases, "auditing", console=console, transient=True, disable=quiet):
-        most = length or case.length
+        most = length
+        if most is None:
+            most = case.length
         found = audit(case.config, vocab, most, logits=logits, gradients=gradients)
         rows.append(_row(case, found, _train_on_iid(case, iid)))
     if as_json:
@@ -141,11 +145,9 @@ def _row(case: Case, found: Audit, floor: IidFloor | None) -> Row:
         iid = asdict(floor)
         if floor.fault:
             faults.append(floor.fault)
-    return {
-        "name": case.name,
-        "variant": case.variant,
-        "score": case.score,
-        **found.deviations,
+    row: Row = {"name": case.name, "variant": case.variant, "score": case.score}
+    row |= found.deviations
+    return row | {
         "length": found.length,
         "gradients": found.gradients,
         "notes": list(found.notes),
@@ -157,7 +159,9 @@ def _row(case: Case, found: Audit, floor: IidFloor | None) -> Row:
 
 def _is_unexpected(row: Row) -> bool:
     """Return whether there are faults that the published normalisation does not explain."""
-    return bool(row["faults"]) and row["variant"] != "published"
+    if row["variant"] == "published":
+        return False
+    return len(row["faults"]) > 0
 
 
 def _print(rows: list[Row]) -> None:
@@ -173,7 +177,7 @@ def _print(rows: list[Row]) -> None:
     for column in table.columns[1:]:
         column.no_wrap = True  # a narrow terminal breaks names, not numbers
     console = Console(highlight=False)
-    lines = list[str]()
+    lines = []
     for row, of_row in zip(rows, cells, strict=True):
         label = row["name"]
         if row["variant"] == "published":

@@ -125,8 +125,7 @@ def _description(row: Row, settings: Facts) -> Facts:
     cell = []
     if settings:
         cell = _changed_cell(config, zoo.config(row.name))
-    return {
-        **facts,
+    return facts | {
         "cell": cell,
         "state": describe_state(model),
         "not_packable": reason_not_packable(model),

@@ -61,7 +61,10 @@ def _fault(item: Check) -> str:
         with torch.random.fork_rng(devices=[]):
             item.run()
     except AssertionError as error:
-        return str(error).partition("\n")[0] or "the assertion fails"
+        line = str(error).partition("\n")[0]
+        if not line:
+            return "the assertion fails"
+        return line
     except Exception as error:  # the part itself fails
         return describe_error(error)
     return ""

@@ -23,9 +23,9 @@ COMPLETE = "_LMZOO_COMPLETE"
 TABLE = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
 WITHOUT_PLUGINS = TABLE["without_plugins"]
 """Modules whose commands take no parts of the user."""
-PANELS = TABLE["panels"]
+PANELS: dict[str, dict[str, list[str]]] = TABLE["panels"]
 """Panel of `lmzoo --help` -> subcommand -> its function, and its line in that list."""
-COMMANDS = {**PANELS["Ask a question"], **PANELS["Models"], **PANELS["More"]}
+COMMANDS = PANELS["Ask a question"] | PANELS["Models"] | PANELS["More"]
 CODES = (
     "The exit code is 0, unless said otherwise above; 2 for bad input, 70 for an error of lmzoo, "
     "130 if it was stopped."
@@ -88,20 +88,21 @@ def with_own_parts(function: Callable[..., Any]) -> Callable[..., Any]:
         inspect.Parameter("plugins", keyword, default=None, annotation=PLUGINS),
         inspect.Parameter("trust", keyword, default=False, annotation=TRUST_CODE),
     ]
-    parameters = [*signature.parameters.values(), *options]
+    parameters = list(signature.parameters.values()) + options
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     annotations = {option.name: option.annotation for option in options}
-    command.__annotations__ = {**function.__annotations__, **annotations}
+    command.__annotations__ = function.__annotations__ | annotations
     return command
 
 
 def main() -> NoReturn:
     """Run the command line of this process and exit."""
-    if sys.argv[1:2] == ["sweep"] and len(sys.argv) > 2 and not sys.argv[2].startswith("-"):
+    given = sys.argv[1:]
+    if given[:1] == ["sweep"] and len(given) > 1 and not given[1].startswith("-"):
         # The options of a sweep are those of the study, which typer cannot know.
         from lmzoo.lab.cli.sweep import run
 
-        run_app(lambda **_: run(sys.argv[2], sys.argv[3:]), needs=("zoo", "sweeps"))
+        run_app(lambda **_: run(given[1], given[2:]), needs=("zoo", "sweeps"))
     # The value of --best may be missing, which typer does not know.
     for place, word in enumerate(sys.argv):
         following = "".join(sys.argv[place + 1 : place + 2])

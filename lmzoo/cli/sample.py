@@ -45,7 +45,9 @@ def sample(
     A row that reads a source gets the sources of the validation split, unless --source is given.
     """
     has_beam = beam is not None
-    draws = temperature is not None or top is not None
+    draws = temperature is not None
+    if top is not None:
+        draws = True
     if has_beam + greedy + draws > 1:
         raise UserError(
             "--beam, --greedy and --temperature (or --top) exclude one another; give one"
@@ -180,8 +182,8 @@ def encode_source(trained: TrainedRun, text: str) -> tuple[Tensor, Tensor]:
         raise UserError(
             f"--source: {trained.row_name} reads no source; use --prefix for a first part"
         )
-    end = list[int]()
-    if bool((corpus.valid.sources[0] == END).any()):  # the sources of this corpus end with it
+    end = []
+    if (corpus.valid.sources[0] == END).any():  # the sources of this corpus end with it
         end.append(END)
     room = corpus.task.source_length - len(end)
     ids = encode_text("--source", text, vocabulary, f"the sources of {corpus.name}", room)

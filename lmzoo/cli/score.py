@@ -40,7 +40,7 @@ class ScoredText(NamedTuple):
         """Return the fields with total and mean."""
         # Texts of different lengths are compared by it.
         per_token = self.total / len(self.log_probs)
-        return {**self._asdict(), "total": self.total, "per_token": per_token}
+        return self._asdict() | {"total": self.total, "per_token": per_token}
 
 
 def score(
@@ -62,7 +62,7 @@ def score(
     scored = [score_text(trained, text, inputs) for text in texts]
     if as_json:
         kind = trained.model.score.value
-        content = [{"score": kind, **text.as_json()} for text in scored]
+        content = [{"score": kind} | text.as_json() for text in scored]
         echo(json.dumps(content, indent=1))
         return
     console = Console()

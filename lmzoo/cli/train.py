@@ -59,7 +59,7 @@ def train(
     # So that `lmzoo sample` and others can import the parts of the user.
     save(parts_code(model, spec), open_store(out))
     labels = {"row": zoo.row(name).name, "stage": "single"}
-    run = Run(folder, {**config, **labels}, data, device=best_device())
+    run = Run(folder, config | labels, data, device=best_device())
     console = Console(stderr=as_json, highlight=False, soft_wrap=True)
     heading = f"[bold]{zoo.row(name).name}[/]"
     cuts = describe_cuts(getattr(model, "cell", None))
@@ -77,8 +77,8 @@ def train(
         _train(run, epochs, console, data)
         code = _finish(run, epochs, console, data)
     if as_json:
-        own = {**config, **labels, "folder": str(folder.path)}
-        echo(json.dumps({**own, "records": [*folder.records()]}, indent=1))
+        own = {"folder": str(folder.path), "records": list(folder.records())}
+        echo(json.dumps(config | labels | own, indent=1))
     return code
 
 

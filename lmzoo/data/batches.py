@@ -171,11 +171,7 @@ def pack_batches(
     parts = [part.for_epoch(epoch) for epoch in epochs]
     first = parts[0]
     data, begins = _joined(parts, epochs)
-    # Members of one seed and epoch have the same order: it is computed once.
-    indices = {member: i for i, member in enumerate(dict.fromkeys(members))}
-    rows = _sorted_rows(first.lengths, batch, [*indices])
-    rows += torch.tensor([begins[epoch] for _, epoch in indices], device=CPU)[:, None]
-    rows = rows[[indices[member] for member in members]]
+    rows = _member_rows(first.lengths, batch, members, begins)
     count = -(-len(first) // batch)  # rounded up
     orders = {epoch: _batch_order(count, epoch) for epoch in epochs}
     starts = torch.stack([orders[epoch] for _, epoch in members], 1) * batch
@@ -193,12 +189,28 @@ def pack_batches(
     else:
         widths = sizes.amax(1).tolist()
     batches = []
-    for own, mask, width, least in zip(chosen, masks, widths, sizes.amin(1).tolist(), strict=True):
-        if least == width:
-            batches.append((own[:, :width], None))
-        else:
-            batches.append((own[:, :width], mask[:, :width]))
+    for own, mask, width in zip(chosen, masks, widths, strict=True):
+        mask = mask[:, :width]
+        if mask.all():
+            mask = None
+        batches.append((own[:, :width], mask))
     return data, batches
+
+
+def _member_rows(
+    lengths: Int[Tensor, "N"],
+    batch: int,
+    members: Sequence[tuple[int, int]],
+    begins: dict[int, int],
+) -> Int[Tensor, "P N"]:
+    """Return the rows of each member in its order, among the sequences of all epochs."""
+    # Members of one seed and epoch have the same order: it is computed once.
+    distinct = list(dict.fromkeys(members))
+    rows = _sorted_rows(lengths, batch, distinct)
+    first_rows = [begins[epoch] for _, epoch in distinct]
+    rows += torch.tensor(first_rows, device=CPU)[:, None]
+    places = {member: i for i, member in enumerate(distinct)}
+    return rows[[places[member] for member in members]]
 
 
 def _joined(parts: Sequence[Sequences], epochs: Sequence[int]) -> tuple[Sequences, dict[int, int]]:

@@ -132,7 +132,7 @@ def add_scene_suffix(name: str, choices: Choices) -> Choices:
                 symbols[i] = f"{symbol}.{name}"
         return " ".join(symbols)
 
-    found: Choices = {}
+    found = {}
     for head, texts in choices.items():
         found[rename(head)] = {rename(text): weight for text, weight in texts.items()}
     return found
@@ -148,19 +148,18 @@ def falling_weights(texts: Iterable[str], offset: int = 0) -> Weights:
 
 def scene_rules(scene: Scene, offset: int) -> Choices:
     """Return all rules of one scene; its word lists begin at index `offset`."""
-    return {
-        **sentence_rules(scene),
-        **shared_rules(scene, offset),
-        "Place": place_weights(scene),
-    }
+    choices = sentence_rules(scene)
+    choices |= shared_rules(scene, offset)
+    choices["Place"] = place_weights(scene)
+    return choices
 
 
 def sentence_rules(scene: Scene) -> Choices:
     """Choose the people of the sentence, then one of the templates."""
     people = parse_forms(scene.people)
     share = {person: 1 / (1 + rank) for rank, person in enumerate(people)}
-    single: dict[str, float] = {}
-    pair: dict[str, float] = {}
+    single = {}
+    pair = {}
     choices: Choices = {
         "Sentence": {"Single": 6, "Two": 1},
         "Single": single,
@@ -213,7 +212,7 @@ def pair_templates(p: str, q: str) -> Weights:
 
 def shared_rules(scene: Scene, offset: int) -> Choices:
     """Return the rules of `caption_rules.toml` with the words of the scene."""
-    choices: Choices = {}
+    choices = {}
     for head, rule in RULES.items():
         for agreement in AGREEMENTS:
             if "words" in rule:
@@ -231,7 +230,7 @@ def shared_rules(scene: Scene, offset: int) -> Choices:
 
 def place_weights(scene: Scene) -> Weights:
     """Return the places: three words that identify the scene."""
-    choices: dict[str, float] = {}
+    choices = {}
     for preposition, spots in scene.places.items():
         for spot, weight in falling_weights(spots.split()).items():
             for article, share in {"the": 2, "a": 1}.items():
@@ -281,10 +280,10 @@ class Captions(CorpusSource):
         joiner = " "
         unit = "word"
         if self.by_character:
-            tokens = (" ", *sorted(set("".join(tokens))))
+            tokens = (" ",) + tuple(sorted(set("".join(tokens))))
             joiner = ""
             unit = "character"
-        vocabulary = Vocabulary(SPECIALS + tuple(tokens), joiner=joiner)
+        vocabulary = Vocabulary(SPECIALS + tokens, joiner=joiner)
 
         def part(split: str) -> Sequences:
             count = getattr(self.config, split)

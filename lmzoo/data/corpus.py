@@ -62,7 +62,7 @@ class Sequences:
 
     def __post_init__(self) -> None:
         assert self.scored is None or self.scored.shape == self.ids.shape
-        columns = (self.lengths, *self.sources)
+        columns = (self.lengths,) + self.sources
         assert len(self.sources) in (0, 2)
         assert not self.ids.is_floating_point()
         assert all(column.dtype == torch.int64 for column in columns)
@@ -79,7 +79,7 @@ class Sequences:
     @property
     def inputs(self) -> tuple[Tensor, ...]:
         """What a model scores: tokens, lengths, and the sources if there are any."""
-        return (self.tokens, self.lengths, *self.sources)
+        return (self.tokens, self.lengths) + self.sources
 
     def shrink(self, vocab: int) -> "Sequences":
         """Return the sequences with the smallest type of a vocabulary; a copy if it is another."""
@@ -88,7 +88,9 @@ class Sequences:
     @property
     def is_task(self) -> bool:
         """Whether some tokens are answers, whose accuracy counts."""
-        return self.scored is not None and not self.context
+        if self.context:
+            return False
+        return self.scored is not None
 
     def for_epoch(self, epoch: int) -> "Sequences":
         """Return the training sequences of an epoch; the same in every epoch unless overridden."""
@@ -201,7 +203,7 @@ class Corpus:
     @property
     def task(self) -> Task:
         """The sizes a model needs."""
-        sizes: dict[str, int] = {}
+        sizes = {}
         if self.source_vocabulary is not None:
             sizes["source_vocab"] = len(self.source_vocabulary)
             sizes["source_length"] = self.train.sources[0].shape[1]
@@ -219,7 +221,7 @@ class Corpus:
         if self.test.is_task:
             return None
         # Words of `<unk>` are not known, so their characters cannot be counted.
-        if self.test_text is not None or bool((tokens == UNKNOWN).any()):
+        if self.test_text is not None or (tokens == UNKNOWN).any():
             return self.test_text
         texts = ((self.vocabulary.decode(row), END in row) for row in tokens.tolist())
         # Residues form no words.
@@ -234,9 +236,9 @@ class Corpus:
         for part in (self.train, self.valid, self.test):
             for rows in part.ids.split(HASHED_ROWS):  # the hash is that of int64
                 digest.update(rows.long().cpu().numpy().tobytes())
-            columns = [part.lengths, *part.sources]
+            columns = (part.lengths,) + part.sources
             if part.scored is not None:
-                columns.append(part.scored)
+                columns += (part.scored,)
             for column in columns:
                 digest.update(column.cpu().numpy().tobytes())
         # Sixteen digits: enough to tell corpora apart, and readable.
@@ -305,8 +307,9 @@ def _kind_of(path: Path) -> tuple[str, str]:
     punctuated = any(map(SENTENCE_END.search, lines))
     alone = 0
     for line in lines:
-        ended = not punctuated or SENTENCE_END.search(line)
-        if ended and not FURTHER_SENTENCE.search(line):
+        if FURTHER_SENTENCE.search(line):
+            continue
+        if not punctuated or SENTENCE_END.search(line):
             alone += 1
     if len(lines) < FEWEST_LINES:
         return "stream", "its lines are too few to be split into training, validation and test"
@@ -320,12 +323,12 @@ def parse_spec(spec: str | Fields) -> FieldsDict:
     if not isinstance(spec, str):
         return dict(spec)
     name, colon, path = spec.partition(":")
+    file = Path(name)
     # A name without a suffix is more likely a misspelt corpus.
-    is_path = bool(Path(name).suffix) or Path(name).exists()
-    if not colon and name not in CORPORA and is_path:
-        if not Path(name).is_file():
+    if not colon and name not in CORPORA and (file.suffix or file.exists()):
+        if not file.is_file():
             raise UserError(f"no file {name!r}; give the path of a text, plain or .gz")
-        kind, reason = _kind_of(Path(name))
+        kind, reason = _kind_of(file)
         others = ", ".join(f"{other}:" for other in FILE_KINDS if other != kind)
         command = shlex.quote(f"{kind}:{name}")
         raise UserError(
@@ -341,7 +344,9 @@ def corpus_config(spec: str | Fields, fields: Fields | None = None) -> FieldsDic
 
     A `UserError` says that the corpus is unknown or an option invalid.
     """
-    merged = {**parse_spec(spec), **(fields or {})}
+    merged = parse_spec(spec)
+    if fields is not None:
+        merged |= fields
     return CORPORA.dump(CORPORA.parse(merged))
 
 
@@ -372,7 +377,7 @@ def open_corpus(spec: str | Fields, data_dir: Path | None = None) -> Corpus:
 
 def describe_data(corpus: Corpus) -> list[str]:
     """Return what every command says first of a corpus: the facts of a user's text, and `<unk>`."""
-    lines: list[str] = []
+    lines = []
     if corpus.facts:
         lines += corpus.facts.lines(corpus.unit, len(corpus.vocabulary))
     unknown = describe_unknown(corpus)

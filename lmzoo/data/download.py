@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.base.errors import UserError
+from lmzoo.base.errors import UserError, disk_reason
 from lmzoo.data.files import read_bytes, read_members
 
 TIMEOUT = (10, 60)
@@ -49,9 +49,11 @@ for _name, _fields in tomllib.loads(Path(__file__).with_name("downloads.toml").r
 
 def cache_dir() -> Path:
     """Return the folder of downloads."""
-    import pooch
+    folder = os.environ.get("LMZOO_CACHE", "")
+    if not folder:
+        import pooch
 
-    folder = os.environ.get("LMZOO_CACHE") or pooch.os_cache("lmzoo")
+        return pooch.os_cache("lmzoo")
     return Path(folder).expanduser()
 
 
@@ -125,8 +127,7 @@ def _download(file: RemoteFile, corpus: str) -> Path:
     except requests.RequestException as error:
         said = f"cannot download {file.url} ({type(error).__name__}); check the network and retry"
     except OSError as error:
-        reason = error.strerror or type(error).__name__
-        said = f"cannot write to {cache}: {reason}; set LMZOO_CACHE"
+        said = f"cannot write to {cache}: {disk_reason(error)}; set LMZOO_CACHE"
     except ValueError:  # pooch raises this if the hash differs
         said = (
             f"{file.url} does not have the checksum {file.checksum}; the file is damaged or "
@@ -167,4 +168,4 @@ def read_published(file: RemoteFile, pattern: str, data_dir: Path | None, corpus
             raise UserError(f"{corpus}: {path} has no {pattern}; download {file.url}, which has it")
     # One newline between two files, whether or not the first ends with one.
     ended = [text.removesuffix(b"\n") for text in texts[:-1]]
-    return b"\n".join([*ended, texts[-1]])
+    return b"\n".join(ended + [texts[-1]])

@@ -137,7 +137,8 @@ def read_fasta(path: Path, reading: Reading | None = None) -> list[str]:
     `UserError` says that the file cannot be read or does not begin with a header, that a record is
     empty, or that a line of residues has another character.
     """
-    reading = reading or Reading()
+    if reading is None:
+        reading = Reading()
     records: list[tuple[int, str, list[str]]] = []
     comments = 0
     lines = read_lines(path, reading)
@@ -220,9 +221,11 @@ def _read_bytes(path: Path) -> bytes:
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             status = os.fstat(file.fileno())
+            endless = stat.S_ISBLK(status.st_mode)
             # A terminal ends when the user says so.
-            endless = stat.S_ISCHR(status.st_mode) and not file.isatty()
-            if stat.S_ISBLK(status.st_mode) or endless:
+            if stat.S_ISCHR(status.st_mode) and not file.isatty():
+                endless = True
+            if endless:
                 raise UserError(f"{path} is a device, which may have no end; give a file")
             require_memory(status.st_size, str(path))
             return file.read()

@@ -64,7 +64,9 @@ class LengthTable:
     def entropy_per_unit(self) -> float:
         """E[ −log P / length ], for tables without length 0."""
         assert self.mass[0] == 0, "an empty string has no surprise per unit"
-        return float((self.surprise[1:] / np.arange(1, len(self.mass))).sum())
+        lengths = np.arange(1, len(self.mass))
+        per_unit = self.surprise[1:] / lengths
+        return float(per_unit.sum())
 
     def followed_by(self, other: "LengthTable") -> "LengthTable":
         """Return the table of this string followed by an independent string of the other table."""
@@ -105,15 +107,16 @@ class Grammar:
         inner: dict[str, set[str]] = {}
         used = {start}
         for head, rules in self.rules.items():
-            symbols = {symbol for rule in rules for symbol in rule.symbols}
-            inner[head] = set(filter(is_nonterminal, symbols))
+            inner[head] = set()
+            for rule in rules:
+                inner[head].update(filter(is_nonterminal, rule.symbols))
             used |= inner[head]
         missing = used - set(self.rules)
         assert not missing, f"nonterminals without a rule: {sorted(missing)}"
         self._bottom_up = tuple(TopologicalSorter(inner).static_order())  # raises on a cycle
         self._cumulative = {}
         for head, rules in self.rules.items():
-            sums = [*accumulate(rule.probability for rule in rules)]
+            sums = list(accumulate(rule.probability for rule in rules))
             # Rounding may leave the last sum below 1, and a random number above it.
             sums[-1] = 1.0
             self._cumulative[head] = sums
@@ -121,7 +124,7 @@ class Grammar:
     @cached_property
     def words(self) -> tuple[str, ...]:
         """Every word once, in the order of its first use in the rules."""
-        found: dict[str, None] = {}
+        found = {}
         for rules in self.rules.values():
             for rule in rules:
                 found |= dict.fromkeys(rule.symbols)

@@ -57,10 +57,12 @@ def cached_ids(parts: Fields, encode: Callable[[], Encoded]) -> Encoded:
     if found is not None:
         return found
     encoded = encode()
-    if _write(file, *encoded):
-        # Mapped like those of the other workers: the memory of the encoded ids is freed.
-        return _read(file) or encoded
-    return encoded
+    _write(file, encoded)
+    # Mapped like those of the other workers: the memory of the encoded ids is freed.
+    found = _read(file)
+    if found is None:
+        return encoded
+    return found
 
 
 def _read(file: Path) -> Encoded | None:
@@ -78,8 +80,9 @@ def _read(file: Path) -> Encoded | None:
         return None
 
 
-def _write(file: Path, ids: Integer[Tensor, "n"], facts: Fields) -> bool:
-    """Write a file of the cache; return False if the cache cannot be written."""
+def _write(file: Path, encoded: Encoded) -> None:
+    """Write a file of the cache, if the cache can be written."""
+    ids, facts = encoded
     text = json.dumps(facts)
     temporary = file.with_suffix(f".{os.getpid()}")
     checksum = crc32(text.encode(), crc32(ids.numpy().data))
@@ -90,8 +93,6 @@ def _write(file: Path, ids: Integer[Tensor, "n"], facts: Fields) -> bool:
             opened.flush()
             os.fsync(opened.fileno())
         temporary.replace(file)
-        return True
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError):  # no space; the ids are in memory
         with contextlib.suppress(OSError):
             temporary.unlink()
-        return False  # no space; the ids are in memory

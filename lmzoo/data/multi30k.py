@@ -114,7 +114,7 @@ class Multi30kWords(Multi30kFiles):
         )
 
     def sentences(self, name: str) -> list[list[str]]:
-        return [*map(self.words, self.lines(name))]
+        return list(map(self.words, self.lines(name)))
 
 
 @config
@@ -213,7 +213,9 @@ class Multi30kPairs(Multi30kFiles):
                 f"{self.name}: {part}.de has {len(german)} lines and {part}.en {len(english)}; "
                 "they must be translations line by line: fetch both again"
             )
-        pairs = zip(map(self.words, german), map(self.words, english), strict=True)
+        sources = map(self.words, german)
+        targets = map(self.words, english)
+        pairs = zip(sources, targets, strict=True)
         # A translation without words is no pair.
         return [(de, en) for de, en in pairs if de and en]
 

@@ -62,10 +62,10 @@ class MultiQueryRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        numbers = range(self.config.keys)
-        keys = [f"k{i}" for i in numbers]
-        values = [f"v{i}" for i in numbers]
-        return ("blank", *keys, *values)
+        names = ["blank"]
+        for letter in "kv":
+            names += [f"{letter}{i}" for i in range(self.config.keys)]
+        return tuple(names)
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config

@@ -62,7 +62,7 @@ def encode(
         rows = []
         for sentence in islice(unread, CHUNK):
             kept, has_end = cut(sentence, length=length, end=end, end_after_cut=end_after_cut)
-            row = [START, *vocabulary.encode(kept)]
+            row = [START] + vocabulary.encode(kept)
             if has_end:
                 row.append(END)
             rows.append(row)
@@ -98,7 +98,9 @@ def cut(
     sentence: Sequence[str], *, length: int, end: bool, end_after_cut: bool
 ) -> tuple[Sequence[str], bool]:
     """Return the tokens that fit into `length`, and whether `<end>` follows; see `encode`."""
-    has_end = end and (end_after_cut or len(sentence) <= length - 2)
+    has_end = end
+    if not end_after_cut and len(sentence) > length - 2:
+        has_end = False
     room = length - 1
     if has_end:
         room -= 1
@@ -137,8 +139,9 @@ def assemble(
     if len(vocabulary) == len(SPECIALS):
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
     fit = {"length": length, "end": end, "end_after_cut": end_after_cut}
-    train, *held_out = parts
-    (valid, valid_cuts), (test, test_cuts) = (encode(part, vocabulary, **fit) for part in held_out)
+    train = parts[0]
+    valid, valid_cuts = encode(parts[1], vocabulary, **fit)
+    test, test_cuts = encode(parts[2], vocabulary, **fit)
     if train_unk and (valid.unknown_share or test.unknown_share):
         train = replace_rare_words(train, vocabulary)
     encoded, train_cuts = encode(train, vocabulary, **fit)
@@ -227,7 +230,7 @@ def assemble_pairs(
 
     sources = assemble_side(0)
     targets = assemble_side(1)
-    changes: dict[str, Any] = {}
+    changes = {}
     for split in SPLITS:
         part = getattr(targets, split)
         source = getattr(sources, split)
@@ -256,7 +259,7 @@ def subwords(parts: Sequence[Sentences], limit: int) -> tuple[list[Sentences], V
     def read(part: Sentences) -> Sentences:
         return Reread(len(part), lambda: map(vocabulary.split, map(" ".join, part)))
 
-    return [*map(read, parts)], vocabulary
+    return list(map(read, parts)), vocabulary
 
 
 def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
@@ -277,7 +280,7 @@ def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
             raise UserError(
                 f"{token!r} is not in the vocabulary of {corpus.name}, which has no <unk>{hint}"
             )
-    ids = [START, *vocabulary.encode(tokens)]
+    ids = [START] + vocabulary.encode(tokens)
     if corpus.ends:
         ids.append(END)
     length = corpus.task.length

@@ -61,7 +61,7 @@ def split_text(
 
 def _touches_blank(text: bytes, place: int) -> bool:
     """Whether a blank is on either side of a place, which then divides no word."""
-    return text[place - 1] in BLANKS or text[place] in BLANKS
+    return any(byte in BLANKS for byte in text[place - 1 : place + 1])
 
 
 def _windows(text: bytes) -> list[np.ndarray]:
@@ -113,7 +113,7 @@ def deal(keys: Sequence[str]) -> Dealt:
     that fit into a tenth of the items test, the next ones validate, all others train. If a split is
     empty then, because few keys are different, every item is dealt by itself.
     """
-    numbers: dict[str, int] = {}
+    numbers = {}
     # The number of a key is that of its first occurrence.
     order = [numbers.setdefault(key, len(numbers)) for key in keys]
     number = np.array(order, dtype=np.int64)

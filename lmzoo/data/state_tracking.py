@@ -66,7 +66,7 @@ class AnswerTask(GeneratedTask):
 
     @property
     def symbols(self) -> Texts:
-        return (*self.letters, "=")
+        return self.letters + ("=",)
 
     @abstractmethod
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
@@ -139,7 +139,7 @@ class ModularArithmetic(AnswerTask):
     @property
     def letters(self) -> Texts:  # type: ignore[override]
         numbers = map(str, range(self.config.modulus))
-        return (*numbers, *self.config.operators)
+        return tuple(numbers) + tuple(self.config.operators)
 
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
         m = self.config.modulus
@@ -156,7 +156,9 @@ class ModularArithmetic(AnswerTask):
         total = np.zeros(len(question), np.int64)
         product = question[:, 0]
         values = [product % m]
-        for operator, number in zip(question[:, 1::2].T, question[:, 2::2].T, strict=True):
+        operators = question[:, 1::2].T
+        numbers = question[:, 2::2].T
+        for operator, number in zip(operators, numbers, strict=True):
             times = letters[operator] == "*"
             minus = letters[operator] == "-"
             signed = np.where(minus, -number, number)

@@ -98,7 +98,7 @@ class TextStream(CorpusSource):
     def load(self) -> Corpus:
         c = self.config
         kind = VOCABULARIES[c.unit]
-        texts = [*map(memoryview, self.texts())]
+        texts = list(map(memoryview, self.texts()))
         if sum(map(len, texts)) < CACHED_FROM:
             ids, facts = self._encode(texts)
         else:
@@ -117,20 +117,23 @@ class TextStream(CorpusSource):
                     f"{self.name}: the {part} split has {len(stream)} {kind.unit}s, and a block "
                     f"needs {c.block + 1}; lower corpus.block or use a longer text"
                 )
-        fields = facts["vocabulary"]
+        fields = dict(facts["vocabulary"])
+        fields["tokens"] = tuple(fields["tokens"])  # JSON has lists only
         text_facts = None
         if facts["text"]:
             text_facts = TextFacts.from_json(facts["text"])
-        stride = c.stride or c.block
+        stride = c.block
+        if c.stride:
+            stride = c.stride
         return Corpus(
             name=self.name,
-            vocabulary=kind(**{**fields, "tokens": tuple(fields["tokens"])}),
+            vocabulary=kind(**fields),
             train=cut_blocks(train, c.block, c.blocks),
             valid=cut_windows(valid, c.block, stride),
             test=cut_windows(test, c.block, stride),
             unit=kind.unit,
             source=self.origin,
-            test_text=TextSize(*facts["test"]),
+            test_text=TextSize._make(facts["test"]),
             facts=text_facts,
             ends=False,
         )
@@ -166,10 +169,10 @@ class TextStream(CorpusSource):
             ) from None
         encoded.resize(end, refcheck=False)  # in place
         ids = torch.from_numpy(encoded)
-        parts = ids.split(sizes)
+        train, valid, test = ids.split(sizes)
         if self.by_word:
-            parts[0].copy_(replace_rare_ids(*parts))
-        unknown = round(float((parts[2] == UNKNOWN).float().mean()), 6)
+            train.copy_(replace_rare_ids(train, valid, test))
+        unknown = round(float((test == UNKNOWN).float().mean()), 6)
         found = self.facts_of(texts)
         facts = None
         if found:

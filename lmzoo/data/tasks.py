@@ -69,10 +69,13 @@ class GeneratedTask(CorpusSource):
             others = [tokens for tokens, _ in parts.values()]
             parts[split] = self._draw_distinct(split, others)
         longest = max(tokens.shape[1] for tokens, _ in parts.values())
-        train, valid, test = (_encode(*part, 1 + longest) for part in parts.values())
+        encoded = []
+        for tokens, scored in parts.values():
+            encoded.append(_encode(tokens, scored, 1 + longest))
+        train, valid, test = encoded
         return Corpus(
             self.name,
-            Vocabulary((*SPECIALS, *self.symbols)),
+            Vocabulary(SPECIALS + self.symbols),
             train,
             valid,
             test,
@@ -90,7 +93,9 @@ class GeneratedTask(CorpusSource):
         """
         random = np.random.default_rng(derive_seed(self.config.seed, self.name, split))
         count = getattr(self.config, split)
-        known = {key for tokens in others for key in _keys(tokens)}
+        known = set[bytes]()
+        for tokens in others:
+            known.update(_keys(tokens))
         every_tokens = []
         every_scored = []
         missing = count
@@ -111,7 +116,11 @@ class GeneratedTask(CorpusSource):
 def _keys(tokens: Symbols) -> list[bytes]:
     """Return a key of each sequence, which does not depend on the padding."""
     # Types of one size: a generator may draw smaller ones.
-    return [row[row != BLANK].astype(np.int32).tobytes() for row in tokens]
+    keys = []
+    for row in tokens:
+        shown = row[row != BLANK].astype(np.int32)
+        keys.append(shown.tobytes())
+    return keys
 
 
 def _encode(symbols: Symbols, scored: Scored, length: int) -> Sequences:

@@ -131,7 +131,7 @@ class TextFacts:
 
     def as_json(self) -> FieldsDict:
         """Return the fields, and the warnings as `warnings`."""
-        return {**dataclasses.asdict(self), "warnings": self.warnings}
+        return dataclasses.asdict(self) | {"warnings": self.warnings}
 
     @property
     def lost_line(self) -> str:

@@ -160,11 +160,11 @@ class Words(TextVocabulary):
 
 def split_words(text: str) -> list[str]:
     """Return the words of a text, with a token for every newline."""
-    first, *rest = text.split("\n")
-    words = first.split()
-    for line in rest:
-        words.append("\n")
+    words = []
+    for line in text.split("\n"):
         words += line.split()
+        words.append("\n")
+    words.pop()  # no newline ends the last line
     return words
 
 
@@ -180,7 +180,7 @@ class Bytes(TextVocabulary):
     def learn(cls, texts: Iterable[str], limit: int = 0, min_count: int = 1) -> Self:
         # All bytes are known: nothing is learned.
         del texts, limit, min_count
-        return cls((*SPECIALS, *NAMES), joiner="")
+        return cls(SPECIALS + NAMES, joiner="")
 
     def read(self, text: bytes) -> Ids:
         return np.frombuffer(text, dtype=np.uint8).astype(np.int16) + len(SPECIALS)
@@ -222,7 +222,9 @@ class Subwords(TextVocabulary):
         A `UserError` says that the limit has no room for the bytes.
         """
         del min_count
-        size = limit or DEFAULT
+        size = DEFAULT
+        if limit:
+            size = limit
         if size < LEAST:
             raise UserError(
                 f"vocab={size} is too small for byte pairs; the bytes and the special "
@@ -245,7 +247,7 @@ class Subwords(TextVocabulary):
         vocab = tokenizer.get_vocab()
         own = map(token_of, sorted(vocab, key=vocab.__getitem__))
         tokens = [token for token in own if token not in SPECIALS]
-        return cls((*SPECIALS, *tokens), joiner="", json=tokenizer.to_str())
+        return cls(SPECIALS + tuple(tokens), joiner="", json=tokenizer.to_str())
 
     @cached_property
     def tokenizer(self) -> Any:

@@ -86,23 +86,23 @@ class UserFile(CorpusSource):
         self, items: Sequence[T], keys: Sequence[str], reading: Reading
     ) -> tuple[list[list[T]], TextFacts]:
         """Return the items that train, validate and test, and the facts; equal keys are equal."""
-        *places, together = deal([normalize("NFC", key) for key in keys])  # é has two spellings
-        train, _, test = places
+        found = deal([normalize("NFC", key) for key in keys])  # é has two spellings
         dealt = "hash"
         known = set()
         # Equal keys are in one split, unless there are too few different ones.
-        if not together:
+        if not found.together:
             dealt = "single"
-            known = {keys[i] for i in train}
-        seen = sum(keys[i] in known for i in test)
+            known = {keys[i] for i in found.train}
+        seen = sum(keys[i] in known for i in found.test)
         facts = TextFacts(
             self.sequence,
             dealt,
             seen,
-            seen / max(1, len(test)),
+            seen / max(1, len(found.test)),
             reading.blank,
             reading.shown_notes,
         )
+        places = (found.train, found.valid, found.test)
         return [[items[i] for i in part] for part in places], facts
 
 
@@ -154,14 +154,16 @@ class PairsFile(UserFile):
         reading.blank = len(lines) - len(pairs)
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)
-        known = {" ".join(source) for source, _ in parts[0]}
+        train, _, test = parts
+        known = {" ".join(source) for source, _ in train}
         # Sources alone: a model could copy the target of training.
-        again = sum(" ".join(source) in known for source, _ in parts[2]) - facts.seen
+        shared = sum(" ".join(source) in known for source, _ in test)
+        again = shared - facts.seen
         if again > 0:
             said = (
                 f"{again:,} test pairs have a source that stands in training, with another target"
             )
-            facts = replace(facts, notes=(*facts.notes, said))
+            facts = replace(facts, notes=facts.notes + (said,))
         return assemble_pairs(
             self.name,
             parts,
@@ -176,12 +178,13 @@ class PairsFile(UserFile):
 
 
 def _parse_pair(path: Path, number: int, line: str) -> Pair:
-    source, *targets = (part.split() for part in line.split("\t"))
-    if len(targets) != 1 or not source or not targets[0]:
+    sides = [part.split() for part in line.split("\t")]
+    if len(sides) != 2 or not all(sides):
         raise UserError(
             f"{path} line {number}: {line!r} is not a source, one tab and a target; fix the line"
         )
-    return source, targets[0]
+    source, target = sides
+    return source, target
 
 
 @config
@@ -227,7 +230,7 @@ class TextFile(UserFile):
             joiner = ""
         if not by_char:
             lines = []  # a copy of a large text is not kept
-            kept = [*map(single_spaced, kept)]  # equal sequences are equal
+            kept = list(map(single_spaced, kept))  # equal sequences are equal
         if unit == "word":
             note_unspaced(kept, reading)
         parts, facts = self.deal(kept, kept, reading)
@@ -316,11 +319,12 @@ def _lines(text: memoryview) -> Iterator[bytes]:
     """Yield the lines of a text, of which little is copied at a time."""
     line: list[bytes] = []  # its parts: a line may be as long as the text
     for begin in range(0, len(text), STRETCH):
-        first, *others = bytes(text[begin : begin + STRETCH]).split(b"\n")
-        line.append(first)
-        for other in others:
-            yield b"".join(line)
-            line = [other]
+        stretch = bytes(text[begin : begin + STRETCH])
+        for number, piece in enumerate(stretch.split(b"\n")):
+            if number:  # a newline is before it
+                yield b"".join(line)
+                line = []
+            line.append(piece)
     if any(line):
         yield b"".join(line)
 

@@ -162,8 +162,11 @@ def replace_rare_words(
     The sentences are returned as they are if so many words are not in the vocabulary already.
     """
     counts = Counter(chain.from_iterable(sentences))
-    # Words outside the vocabulary are `<unk>` anyway.
-    known = {w: c for w, c in counts.items() if w != UNK and w in vocabulary.ids}
+    known = {}
+    for word, count in counts.items():
+        # Words outside the vocabulary are `<unk>` anyway.
+        if word != UNK and word in vocabulary.ids:
+            known[word] = count
     unknown = counts.total() - sum(known.values())
     singletons = sum(count == 1 for count in counts.values())
     chance = _chances(known, singletons, unknown)
@@ -175,7 +178,13 @@ def replace_rare_words(
         # A new generator at each reading: the sentences are the same every time.
         draw = Random(derive_seed(0, "unknown words")).random
         for sentence in sentences:
-            yield [UNK if draw() < chance.get(word, 0.0) else word for word in sentence]
+            shown = []
+            for word in sentence:
+                # Drawn for each word, whatever its chance: so the draws stay the same.
+                if draw() < chance.get(word, 0.0):
+                    word = UNK
+                shown.append(word)
+            yield shown
 
     return Reread(len(sentences), read)
 
@@ -208,7 +217,7 @@ def replace_rare_ids(
     The ids are returned as they are if validation and test have no `<unk>`, or if training has as
     many `<unk>` as words that occur once.
     """
-    has_unknown = bool((valid == UNKNOWN).any()) or bool((test == UNKNOWN).any())
+    has_unknown = any((part == UNKNOWN).any() for part in (valid, test))
     if not len(train) or not has_unknown:
         return train
     counts = token_counts(train, int(train.max()) + 1).tolist()
@@ -217,7 +226,8 @@ def replace_rare_ids(
     found = _chances(known, singletons, len(train) - sum(known.values()))
     if not found:
         return train
-    chance = torch.tensor([found.get(i, 0.0) for i in range(len(counts))])
+    chances = [found.get(i, 0.0) for i in range(len(counts))]
+    chance = torch.tensor(chances)
     generator = torch.Generator().manual_seed(derive_seed(0, "unknown words"))
     replaced = train.clone()
     # In parts: random numbers of a large text would need eight times its memory.

@@ -3,12 +3,12 @@
 from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar
 
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from lmzoo.base.registry import Registry
 from lmzoo.functional.normalise import Norm
-from lmzoo.types import Embeddings, Tokens, Vectors
+from lmzoo.types import Embeddings, StepTokens, Tokens, Vectors
 
 
 class Emission(nn.Module, ABC):
@@ -48,7 +48,7 @@ class Emission(nn.Module, ABC):
     def score_next(
         self,
         y: Float[Tensor, "B W E"],
-        token: Int[Tensor, "B"],
+        token: StepTokens,
         table: Embeddings,
     ) -> Float[Tensor, "B W"]:
         """Return log P(token | y) of one token of each sequence, from each of its W contexts."""

@@ -38,6 +38,7 @@ class Components(DrawnModule):
         # Not super(): MixtureEmission also inherits from Emission.
         nn.Module.__init__(self)
         self.norm = norm
+        # A model may have no component: U(0) would divide by zero.
         self.set_drawn(max(1, count), means=(count, width))
         shape = None
         if scaled:
@@ -70,8 +71,9 @@ class Components(DrawnModule):
 
     def prefers_table(self, targets: Tokens, table: Embeddings) -> bool:
         """Return True if it is cheaper to score the whole vocabulary and look the targets up."""
-        is_small = len(table) * len(self.means) <= NAIVE_LIMIT
-        return is_small and len(table) <= targets.numel()
+        if len(table) > targets.numel():
+            return False
+        return len(table) * len(self.means) <= NAIVE_LIMIT
 
     def transposed_log_prob_table(self, table: Embeddings) -> Float[Tensor, "V K"]:
         """Return log P(v | z) for every v and z."""
@@ -136,6 +138,7 @@ class MixtureEmission(Components, Emission):
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
         weights = torch.log_softmax(self.gate(y), dim=-1)
+        # Rounding may leave a probability just above 1.
         return exact_log_mixture(weights, self.log_prob_table(table)).clamp_max(0)
 
     def joint(

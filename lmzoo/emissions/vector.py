@@ -30,11 +30,10 @@ class VectorEmission(Emission):
 
     def __init__(self, config: Config, width: int, norm: Norm) -> None:
         super().__init__(config, width, norm)
-        scaled = norm is Norm.L2
-        self.register_parameter(
-            "log_scale",
-            nn.Parameter(torch.zeros(())) if scaled else None,
-        )
+        log_scale = None
+        if norm is Norm.L2:
+            log_scale = nn.Parameter(torch.zeros(()))
+        self.register_parameter("log_scale", log_scale)
         self._start = width**0.5
         self.reset_parameters()
 

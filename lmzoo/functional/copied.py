@@ -16,7 +16,7 @@ def copied(module: nn.Module) -> nn.Module:
     `prune` do, are copied as values; torch refuses to copy them. A recurrent layer has them in a
     list.
     """
-    computed: dict[int, object] = {}
+    computed = {}
     for own in module.modules():
         for values in vars(own).values():
             if not isinstance(values, list):

@@ -13,6 +13,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.types import NextScores, TokenScores
+
 
 def start_posterior(
     log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]
@@ -24,9 +26,7 @@ def start_posterior(
     return torch.log_softmax(log_weights[:, None, None] + evidence, dim=0)
 
 
-def mix_starts(
-    log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]
-) -> Float[Tensor, "B T"]:
+def mix_starts(log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]) -> TokenScores:
     """Return log P(s_t | s_<t) from the scores L under each initial state."""
     weights = start_posterior(log_weights, scores)
     return torch.logsumexp(weights + scores, dim=0)
@@ -37,7 +37,7 @@ def mix_next(
     evidence: Float[Tensor, "B W"],
     scores: Float[Tensor, "B W"],
     next_scores: Float[Tensor, "B W V"],
-) -> tuple[Float[Tensor, "B V"], Float[Tensor, "B W"]]:
+) -> tuple[NextScores, Float[Tensor, "B W"]]:
     """Advance the mixture by one observed token s_t: the mixed log P(· | s_<=t), and the evidence.
 
     The evidence is Σ_{u<t} L_{i,u} before and includes s_t after; `scores` are L_{i,t}, and

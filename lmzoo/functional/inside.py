@@ -57,7 +57,7 @@ def inside(
     limit: int = LIMIT,
 ) -> Chart:
     """Return the chart of all spans."""
-    chart: Chart = [pad(log_leaves, (len(log_rules), 0))]
+    chart = [pad(log_leaves, (len(log_rules), 0))]
 
     def compute(width: int, spans: slice) -> Tensor:
         left, right = splits(chart, chart, width, spans)
@@ -167,7 +167,7 @@ def prefix_chart(
     closure, leaf = left_corner_closure(log_rules)
     words, classes = log_leaves.shape[1:]
     leaves = _log_linear(log_leaves, leaf)
-    prefix: Chart = [torch.cat([leaves, log_leaves], dim=-1)]
+    prefix = [torch.cat([leaves, log_leaves], dim=-1)]
 
     def compute(width: int, spans: slice) -> Tensor:
         left, right = splits(chart, prefix, width, spans)

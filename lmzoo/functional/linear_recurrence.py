@@ -53,8 +53,9 @@ def doubling_recurrence(
 ) -> Steps:
     """Compute `linear_recurrence` by doubling, in torch operations."""
     step = 1
-    first = a[..., :1, :] * start[..., None, :] + b[..., :1, :]
+    kept = a[..., :1, :] * start[..., None, :]
     # The initial state is part of the first input: the rest needs no state.
+    first = kept + b[..., :1, :]
     b = torch.cat([first, b[..., 1:, :]], dim=-2)
     while step < b.shape[-2]:
         late = a[..., step:, :]
@@ -68,8 +69,9 @@ def doubling_recurrence(
 
 
 def _has_kernels(b: Tensor) -> bool:
-    on_cpu = b.device.type == "cpu" and b.dtype in KERNEL_DTYPES
-    return on_cpu or has_gpu_kernels(b)
+    if b.device.type == "cpu":
+        return b.dtype in KERNEL_DTYPES
+    return has_gpu_kernels(b)
 
 
 class _Recurrence(CustomFunction):
@@ -88,7 +90,7 @@ class _Recurrence(CustomFunction):
 
         h = b.new_empty(b.shape)
         arrays = _rows([a, b]) + _rows([start], axes=1) + _rows([h])
-        run_kernel(kernels.forward, *arrays)
+        run_kernel(kernels.forward, arrays)
         return h
 
     @staticmethod
@@ -126,7 +128,7 @@ class _RecurrenceBackward(Backward):
         dstart = h.new_empty(start.shape)
         arrays = _rows([g, a, h]) + _rows([start], axes=1)
         arrays += _rows([da, db]) + _rows([dstart], axes=1)
-        run_kernel(kernels.backward, *arrays)
+        run_kernel(kernels.backward, arrays)
         return da, db, dstart
 
 

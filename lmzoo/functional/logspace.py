@@ -45,7 +45,7 @@ def exact_log_mixture(
     top = b.detach().amax(dim=-2, keepdim=True)
     # Sums this small may have lost their terms: they are computed again, in log space.
     low = (mixed.detach() - top).exp() < MIN_SUM
-    if not bool(low.any()):
+    if not low.any():
         return mixed
     # Each low entry is a sum over K terms: those of its row i and of its column j.
     entries = low.nonzero()

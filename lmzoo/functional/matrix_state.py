@@ -51,7 +51,7 @@ class Update(NamedTuple):
 
     def each(self, change: Callable[[Tensor], Tensor]) -> "Update":
         """Apply a function to every coefficient that is present."""
-        changed: list[Any] = []
+        changed = []
         for part in self:
             if part is not None:
                 part = change(part)
@@ -85,7 +85,8 @@ def matrix_scan(update: Update, state: MatrixState) -> tuple[Float[Tensor, "B T 
         if has_kernels(state) or has_gpu_kernels(state):
             # The number of tensors is not known to autograd: p and r come last.
             erases = len(parts) > 4
-            return _Scan.apply(*parts[:4], state, erases, *parts[4:])[:2]
+            arguments = parts[:4] + [state, erases] + parts[4:]
+            return _Scan.apply(*arguments)[:2]
         return scan_by_steps(matrix_step, Update(*parts), state)
 
 
@@ -113,13 +114,13 @@ class _Scan(CustomFunction):
         if not has_kernels(start):
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
-            return _by_gpu(gpu_kernels.forward, start.shape[:-3], *inputs)
+            return _by_gpu(gpu_kernels.forward, start.shape[:-3], inputs)
         from lmzoo.kernels.cpu import matrix_state as kernels
 
         o = v.new_empty(v.shape)
         end = v.new_empty(start.shape)
-        arrays = _kernel_inputs(*inputs) + _rows(o, end)
-        run_kernel(kernels.forward, *arrays)
+        arrays = _kernel_inputs(inputs) + _rows([o, end])
+        run_kernel(kernels.forward, arrays)
         return o, end
 
     @staticmethod
@@ -129,7 +130,8 @@ class _Scan(CustomFunction):
         first = 5
         if erases:
             first = 7  # p and r come before what was saved
-        inputs = (q, k, v, log_w, start, *rest[5:first])
+        erased = rest[5:first]
+        inputs = (q, k, v, log_w, start) + erased
         saved = rest[first:]
         if g is None:
             g = torch.zeros_like(v)
@@ -139,33 +141,34 @@ class _Scan(CustomFunction):
             # The GPU's forward stored states; the CPU's backward computes them again.
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
-            tensors = (g, g_end, *saved, *inputs)
-            return _by_gpu(gpu_kernels.backward, start.shape[:-3], *tensors)
+            tensors = (g, g_end) + saved + inputs
+            return _by_gpu(gpu_kernels.backward, start.shape[:-3], tensors)
         from lmzoo.kernels.cpu import matrix_state as kernels
 
         gradients = [tensor.new_empty(tensor.shape) for tensor in inputs]
-        arrays = _rows(g, g_end) + _kernel_inputs(*inputs) + _kernel_inputs(*gradients)
-        run_kernel(kernels.backward, *arrays)
+        arrays = _rows([g, g_end]) + _kernel_inputs(inputs) + _kernel_inputs(gradients)
+        run_kernel(kernels.backward, arrays)
         return tuple(gradients)
 
 
-def _by_gpu(kernel: Any, lead: torch.Size, *tensors: Tensor) -> tuple[Tensor, ...]:
+def _by_gpu(kernel: Any, lead: torch.Size, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Call a kernel, for which the leading axes are one."""
     # Kernels have one axis for members and rows.
     flat = [tensor.flatten(0, len(lead) - 1) for tensor in tensors]
     return tuple(output.unflatten(0, lead) for output in kernel(*flat))
 
 
-def _kernel_inputs(q: Tensor, *rest: Tensor) -> list[Any]:
+def _kernel_inputs(tensors: Sequence[Tensor]) -> list[Any]:
     """Return the arrays that a kernel reads; without p and r arrays without elements."""
-    absent = []
+    rows = _rows(tensors)
     # Kernels take all arrays; arrays without elements say that nothing is erased.
-    if len(rest) == 4:
-        absent = [q.new_empty(0, 0, 0, 0)] * 2
-    return _rows(q, *rest, *absent)
+    if len(rows) == 5:
+        empty = tensors[0].new_empty(0, 0, 0, 0)
+        rows += _rows([empty, empty])
+    return rows
 
 
-def _rows(*tensors: Tensor) -> list[Any]:
+def _rows(tensors: Sequence[Tensor]) -> list[Any]:
     """Return arrays of four axes: those before the last three become one."""
     rows = []
     for tensor in tensors:

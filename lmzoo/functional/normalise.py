@@ -33,15 +33,15 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.base.config import OptionalName
 from lmzoo.base.errors import UserError
 from lmzoo.base.registry import Registry
 from lmzoo.functional.precision import single
+from lmzoo.functional.sequence import delayed
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
-from lmzoo.types import Features, Vectors
+from lmzoo.types import Features, SequenceVectors, Vectors
 
 MIN_LENGTH = 1e-12
 """ε: a shorter vector is scaled by R / ε."""
@@ -191,8 +191,8 @@ RunningMoments = tuple[int, Tensor, Tensor]
 
 
 def normalise_next(
-    x: Float[Tensor, "B E"], norm: Norm, moments: RunningMoments | None
-) -> tuple[Float[Tensor, "B E"], RunningMoments | None]:
+    x: SequenceVectors, norm: Norm, moments: RunningMoments | None
+) -> tuple[SequenceVectors, RunningMoments | None]:
     """Normalise the next vector of a sequence, as `normalise_sequence` does for all at once.
 
     The moments are for the next call, and None at the start; `time_std` needs the later vectors.
@@ -207,19 +207,24 @@ def normalise_next(
     n, mean, squares = moments
     # Welford's update: no sum of squares minus a square of sums, which would cancel.
     new_mean = mean + (x - mean) / (n + 1)
+    increment = (x - mean) * (x - new_mean)
     # Rounding may give a small negative product.
-    squares = squares + ((x - mean) * (x - new_mean)).clamp_min(0)
+    squares = squares + increment.clamp_min(0)
     std = (squares / n).clamp_min(1e-20).sqrt()
-    return x / (std + 1e-5).to(x.dtype), (n + 1, new_mean, squares)
+    y = x / (std + 1e-5).to(x.dtype)
+    return y, (n + 1, new_mean, squares)
 
 
 def _prefix_std(x: Features) -> Features:
     """Return the standard deviation of x_0..x_t (ddof 1); 1 at t = 0."""
-    n = torch.arange(1, x.shape[1] + 1, device=x.device)[:, None]
+    n = torch.arange(1, x.shape[1] + 1, device=x.device)
+    n = n[:, None]
     mean = x.cumsum(1) / n
     # Welford's increments are sums of non-negative terms: no cancellation, no NaN.
-    previous = torch.cat([x[:, :1], mean[:, :-1]], dim=1)
-    squares = ((x - previous) * (x - mean)).clamp_min(0).cumsum(1)
-    std = (squares / (n - 1).clamp_min(1)).clamp_min(1e-20).sqrt()
+    previous = delayed(mean, x[:, 0])
+    increments = (x - previous) * (x - mean)
+    squares = increments.clamp_min(0).cumsum(1)
+    variance = squares / (n - 1).clamp_min(1)
+    std = variance.clamp_min(1e-20).sqrt()
     first = torch.ones_like(std[:, :1])
     return torch.cat([first, std[:, 1:]], dim=1)

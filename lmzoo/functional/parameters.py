@@ -49,15 +49,17 @@ def _keep(weight: Tensor) -> Tensor:
     return weight
 
 
-INITIALISERS: Mapping[str, Draw] = {
+INITIALISERS: dict[str, Draw] = {
     "default": _keep,
     "xavier_uniform": nn.init.xavier_uniform_,
     "xavier_normal": nn.init.xavier_normal_,
     "kaiming_uniform": nn.init.kaiming_uniform_,
     "kaiming_normal": nn.init.kaiming_normal_,
-    **{f"normal_{std}": partial(nn.init.normal_, std=std) for std in (0.1, 0.02, 0.002)},
-    **{f"uniform_{a}": partial(nn.init.uniform_, a=-a, b=a) for a in (0.1, 0.05, 0.01, 0.001)},
 }
+for std in (0.1, 0.02, 0.002):
+    INITIALISERS[f"normal_{std}"] = partial(nn.init.normal_, std=std)
+for bound in (0.1, 0.05, 0.01, 0.001):
+    INITIALISERS[f"uniform_{bound}"] = partial(nn.init.uniform_, a=-bound, b=bound)
 
 
 def initialiser(name: str) -> Draw:
@@ -123,7 +125,7 @@ class DrawnModule(nn.Module):
             else:
                 self.register_parameter(name, kind(uniform(shape, n)))
                 # A new mapping: the first one belongs to the class.
-                self._fans = {**self._fans, name: n}
+                self._fans = dict(self._fans) | {name: n}
 
     def reset_parameters(self) -> None:
         for name, n in self._fans.items():
@@ -169,4 +171,6 @@ class Undecayed(nn.Parameter):
 def decays(parameter: Tensor) -> bool:
     """Whether weight decay acts on a parameter."""
     # Vectors are scales and biases.
-    return parameter.dim() > 1 and not isinstance(parameter, Undecayed)
+    if isinstance(parameter, Undecayed):
+        return False
+    return parameter.dim() > 1

@@ -39,9 +39,11 @@ def selective_scan(
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N D"]]:
     """Return (y_1 .. y_T, S_T); `rate` is A. With `signed` the decay is 2 exp(−A ⊙ Δ_t) − 1."""
     x, delta, rate, b, c = (part.to(start.dtype) for part in (x, delta, rate, b, c))
-    on_cpu = has_kernels(start) and not signed  # no kernel of a CPU for a signed decay
+    has_kernel = has_gpu_kernels(start)
+    if has_kernels(start) and not signed:  # a CPU has no kernel for a signed decay
+        has_kernel = True
     with without_autocast(start):
-        if on_cpu or has_gpu_kernels(start):
+        if has_kernel:
             return _Scan.apply(x, delta, rate, b, c, start, signed)[:2]
         return naive_selective_scan(x, delta, rate, b, c, start, signed=signed)
 
@@ -88,19 +90,19 @@ class _Scan(CustomFunction):
         if has_gpu_kernels(start):
             from lmzoo.kernels.gpu import selective_scan as gpu_kernels
 
-            return gpu_kernels.forward(*inputs, signed=signed)
+            return gpu_kernels.forward(inputs, signed=signed)
         from lmzoo.kernels.cpu import selective_scan as kernels
 
         y = x.new_empty(x.shape)
         end = x.new_empty(start.shape)
         arrays = as_arrays(inputs) + as_arrays([y, end])
-        run_kernel(kernels.forward, *arrays)
+        run_kernel(kernels.forward, arrays)
         return y, end
 
     @staticmethod
     def gradients(x: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
         """Return the gradients of all tensors from ∂L/∂y and ∂L/∂S_T."""
-        inputs = (x, *rest[:5])
+        inputs = (x,) + rest[:5]
         signed = rest[5]
         stored = rest[6:]
         if g is None:
@@ -108,7 +110,7 @@ class _Scan(CustomFunction):
         if stored:
             from lmzoo.kernels.gpu import selective_scan as gpu_kernels
 
-            return gpu_kernels.backward(g, g_end, *inputs, *stored, signed=signed)
+            return gpu_kernels.backward(g, g_end, inputs + stored, signed=signed)
         from lmzoo.kernels.cpu import selective_scan as kernels
 
         _, _, rate, _, _, start = inputs
@@ -122,5 +124,5 @@ class _Scan(CustomFunction):
             else:
                 gradients.append(x.new_empty(own.shape))
         arrays = as_arrays([g, g_end]) + as_arrays(inputs) + as_arrays(gradients)
-        run_kernel(kernels.backward, *arrays)
+        run_kernel(kernels.backward, arrays)
         return tuple(gradients)

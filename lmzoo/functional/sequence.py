@@ -33,10 +33,21 @@ def previous_vectors(
     return torch.stack(shifted, dim=2)
 
 
+def delayed(x: Num[Tensor, "B T *N"], first: Num[Tensor, "B *N"]) -> Num[Tensor, "B T *N"]:
+    """Return what each step finds of the step before: `first`, x_0, .., x_{T-2}."""
+    return torch.cat([first[:, None], x[:, :-1]], dim=1)
+
+
+def full_lengths(tokens: Int[Tensor, "B t"]) -> Lengths:
+    """Return the lengths of sequences without pads."""
+    return torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+
+
 def reversed_order(lengths: Lengths, count: int) -> Int[Tensor, "B {count}"]:
     """Return the positions n−1, .., 0, followed by those of the pads; its own inverse."""
     t = torch.arange(count, device=lengths.device)
-    return torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
+    n = lengths[:, None]
+    return torch.where(t < n, n - 1 - t, t)
 
 
 def reversed_positions(

@@ -13,8 +13,6 @@ Lin et al. 2025 (arXiv:2503.02130); Xiao et al. 2024 (arXiv:2309.17453) and Agar
 (arXiv:2104.09864), for `rotate`.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -52,7 +50,8 @@ def attend(
         weights = torch.softmax(logits, dim=-1)
     else:
         column = sink[:, None, None].expand_as(logits[..., :1])
-        weights = torch.softmax(torch.cat([logits, column], dim=-1), dim=-1)
+        logits = torch.cat([logits, column], dim=-1)
+        weights = torch.softmax(logits, dim=-1)
         # The sink takes a share of the softmax and has no value.
         weights = weights[..., :-1]
     return weights.to(v.dtype) @ v
@@ -71,12 +70,19 @@ def _stick_breaking(
     return log_weights.exp().masked_fill(~earlier, 0.0)
 
 
-def weighted_values(q: Tensor, k: Tensor, v: Tensor, *args: Any, **options: Any) -> Tensor:
+def weighted_values(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    dropout: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
     """Return the values, weighted by torch's attention; `vmap` cannot map its fused kernels."""
     if not is_vmapped(q):
-        return scaled_dot_product_attention(q, k, v, *args, **options)
+        return scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
     with sdpa_kernel(SDPBackend.MATH):
-        return scaled_dot_product_attention(q, k, v, *args, **options)
+        return scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
 
 
 def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"]:
@@ -93,8 +99,9 @@ def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"
     sin = angle.sin().to(z.dtype)
     a = z[..., ::2]
     b = z[..., 1::2]
-    turned = [a * cos - b * sin, a * sin + b * cos]
-    return torch.stack(turned, dim=-1).flatten(-2)
+    real = a * cos - b * sin
+    imaginary = a * sin + b * cos
+    return torch.stack([real, imaginary], dim=-1).flatten(-2)
 
 
 def causal_mask(

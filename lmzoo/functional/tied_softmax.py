@@ -23,6 +23,7 @@ from lmzoo.kernels.dispatch import (
     has_gpu_kernels,
     has_product_kernels,
     run_kernel,
+    token_error,
 )
 from lmzoo.types import Embeddings, Vectors
 
@@ -106,26 +107,29 @@ class _TiedSoftmax(CustomFunction):
         log_z = y.new_empty(y.shape[:2])
         arrays = as_arrays([y, table, tokens, log_p, log_z])
         # False: a kernel cannot raise an error, and would read other memory.
-        if not run_kernel(kernels.forward, *arrays):
-            last = table.shape[1] - 1
-            least = tokens.min()
-            most = tokens.max()
-            raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+        if not run_kernel(kernels.forward, arrays):
+            raise token_error(tokens, table.shape[1])
         # The slope is a result of the GPU's kernel only.
         return log_p, log_z, y.new_empty(len(y), 0)
 
     @staticmethod
-    def gradients(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def gradients(
+        y: Tensor,
+        g: Tensor,
+        table: Tensor,
+        tokens: Tensor,
+        log_z: Tensor,
+        slope: Tensor,
+    ) -> tuple[Tensor, ...]:
         """Return the gradients of y and the table."""
         if has_gpu_kernels(y):
             from lmzoo.kernels.gpu import tied_softmax as gpu_kernels
 
-            return gpu_kernels.backward(g, y, *tensors)
+            return gpu_kernels.backward(g, y, table, tokens, log_z, slope)
         from lmzoo.kernels.cpu import tied_softmax as kernels
 
-        table = tensors[0]
+        dy = y.new_empty(y.shape)
         # The kernel adds to the gradient of the table.
-        gradients = (y.new_empty(y.shape), table.new_zeros(table.shape))
-        arrays = as_arrays([g, y]) + as_arrays(tensors[:-1]) + as_arrays(gradients)
-        run_kernel(kernels.backward, *arrays)
-        return gradients
+        dtable = table.new_zeros(table.shape)
+        run_kernel(kernels.backward, as_arrays([g, y, table, tokens, log_z, dy, dtable]))
+        return dy, dtable

@@ -41,12 +41,12 @@ def mixture_log_prob(
 
 
 def naive_mixture_log_prob(
-    y: Vectors,
-    weight: Float[Tensor, "K E"],
-    bias: Float[Tensor, "K"],
-    s: Float[Tensor, "V K"],
-    tokens: Int[Tensor, "*N"],
-) -> Float[Tensor, "*N"]:
+    y: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    s: Tensor,
+    tokens: Tensor,
+) -> Tensor:
     """Compute `mixture_log_prob` in torch operations."""
     a = gate_logits(y, weight, bias)
     scores = torch.nn.functional.embedding(tokens, s)
@@ -83,8 +83,10 @@ class _Mixture(CustomFunction):
         return kernels.forward(y, weight, bias, s, tokens)
 
     @staticmethod
-    def gradients(y: Tensor, g: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def gradients(
+        y: Tensor, g: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor, a: Tensor
+    ) -> tuple[Tensor, ...]:
         """Return the gradients of y, W, b and s."""
         from lmzoo.kernels.gpu import token_mixture as kernels
 
-        return kernels.backward(g, y, *tensors)
+        return kernels.backward(g, y, weight, bias, s, tokens, a)

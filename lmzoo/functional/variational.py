@@ -21,6 +21,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from lmzoo.types import SequenceVectors
+
 Channels = Float[Tensor, "E"]
 """One number for each channel."""
 
@@ -59,9 +61,19 @@ def categorical_kl(
     return (log_q.exp() * (log_q - log_p)).sum(-1)
 
 
-def active_units(means: Float[Tensor, "B E"]) -> int:
-    """Return how many posterior means vary over the B sequences, with a variance above 0.01."""
-    return int((means.var(0, correction=0) > ACTIVE).sum())
+def posterior_facts(kl: Float[Tensor, "B"], mean: SequenceVectors, std: Tensor) -> dict[str, float]:
+    """Return KL in nats per sequence, active units, and means of the spread of μ and of σ.
+
+    A unit is active if its μ varies over the B sequences, with a variance above 0.01.
+    """
+    active = mean.var(0, correction=0) > ACTIVE
+    spread = mean.std(0, correction=0)
+    return {
+        "KL": kl.mean().item(),
+        "active units": float(active.sum()),
+        "spread of posterior means": spread.mean().item(),
+        "posterior standard deviation": std.mean().item(),
+    }
 
 
 def importance_bound(

@@ -74,7 +74,9 @@ class _Products(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = kwargs or {}
+        named = {}
+        if kwargs is not None:
+            named = kwargs
         name = getattr(func, "__name__", "")
         if name == LINEAR and len(args) > 1:
             if len(args) > 2:
@@ -101,14 +103,13 @@ class _Products(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def seen(model: nn.Module, see: See, module: str = "") -> Iterator[None]:
+def seen(model: nn.Module, see: See, module: str) -> Iterator[None]:
     """Show all products of weights, and the output of a submodule, to a function."""
 
     def replace(own: nn.Module, inputs: Any, output: Any) -> Any:
         if isinstance(output, tuple):
             # As PyTorch's recurrent layers: outputs, then states.
-            first, *others = output
-            return (see(Place(module), first), *others)
+            return (see(Place(module), output[0]),) + output[1:]
         return see(Place(module), output)
 
     hook = None

@@ -100,7 +100,7 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
             continue
         for i, (other, cut) in enumerate(found):
             if _equal(output, other):
-                found[i] = (other, ModuleCut(cut.name, (*cut.aliases, name)))
+                found[i] = (other, ModuleCut(cut.name, cut.aliases + (name,)))
                 break
         else:
             found.append((output, ModuleCut(name)))
@@ -230,8 +230,8 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     for own in owner.parameters(recurse=False):
         if own.dim() == 2 and own.shape[1] > 1:
             matrices.append(own)
-    is_projection = len(matrices) < 2 and not any(owner.children())
-    if not parameter.dim() or is_projection:
+    has_parts = len(matrices) > 1 or any(owner.children())
+    if not parameter.dim() or not has_parts:
         return []
     rows = len(parameter)
     counts = set()
@@ -244,7 +244,7 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
 
 def _pass_through(module: nn.Module, name: str) -> None:
     """Let a module return its first input, which it may overwrite."""
-    given: list[Tensor] = []
+    given = []
 
     def keep(module: nn.Module, inputs: Any, named: dict[str, Any]) -> Any:
         own = list(inputs) + list(named.values())
@@ -264,19 +264,21 @@ def _pass_through(module: nn.Module, name: str) -> None:
         if isinstance(output, tuple):
             first = output[0]
         # Without a tensor among the inputs nothing can pass.
-        fits = bool(given) and isinstance(first, Tensor)
-        if not fits or _form(given[0]) != _form(first):
+        if not given or _form(given[0]) != _form(first):
             raise UserError(f"{name!r} is no cut: its output has not the form of its first input")
         if isinstance(output, tuple):
-            return (given.pop(), *output[1:])
+            return (given.pop(),) + output[1:]
         return given.pop()
 
     module.register_forward_pre_hook(keep, with_kwargs=True)
     module.register_forward_hook(identity)
 
 
-def _form(tensor: Tensor) -> tuple[torch.Size, torch.dtype]:
-    return tensor.shape, tensor.dtype
+def _form(output: Any) -> tuple[torch.Size, torch.dtype] | None:
+    """Return shape and type; None of what is no tensor."""
+    if not isinstance(output, Tensor):
+        return None
+    return output.shape, output.dtype
 
 
 def _map(function: Any, value: Any) -> Any:
@@ -310,9 +312,12 @@ def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tenso
     # Gradients of an earlier call would count as learned.
     module.zero_grad()
     (numbers @ factors).backward()  # a reentrant checkpoint has no `torch.autograd.grad`
-    is_learned = any(p.grad is not None and bool(p.grad.any()) for p in module.parameters())
+    is_learned = False
+    for parameter in module.parameters():
+        if parameter.grad is not None and parameter.grad.any():
+            is_learned = True
     module.zero_grad()
-    if is_learned and bool(numbers.isfinite().all()):
+    if is_learned and numbers.isfinite().all():
         return numbers.detach()
     return None
 
@@ -331,5 +336,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:
+    if one.shape != other.shape:
+        return False
     scale = max(1.0, float(other.abs().max()))
-    return one.shape == other.shape and float((one - other).abs().max()) < TOLERANCE * scale
+    return float((one - other).abs().max()) < TOLERANCE * scale

@@ -52,7 +52,7 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> Text
         others = [rest]
     else:
         others = [f"{rest} {k}" for k in range(1, count)]
-    return (first, *others)
+    return tuple([first] + others)
 
 
 def number_tokens(tokens: Sequence[str], start: int = 0) -> Texts:
@@ -117,7 +117,7 @@ def prior(model: LanguageModel) -> Prior | None:
         else:
             probability = probability[:, None]
     # The tokens are not known: a name has the position only.
-    tokens = ["<start>", *[""] * (model.task.length - 2)]
+    tokens = ["<start>"] + [""] * (model.task.length - 2)
     names = value_names(model, probability.shape[1], tokens)
     return Prior(model.latent, tuple(name.strip() for name in names), probability)
 

@@ -29,7 +29,7 @@ def joint_affine(
     bias = torch.cat(list(biases), dim=-1)
     rows = x.reshape(-1, x.shape[-1])
     y = _Affine.apply(rows, weight, bias)[0]
-    return y.view((*x.shape[:-1], -1))
+    return y.view(x.shape[:-1] + y.shape[-1:])
 
 
 class _Affine(CustomFunction):
@@ -54,6 +54,7 @@ def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Ten
     up to `PARTS` parts, whose sums are added.
     """
     parts = PARTS
+    # Equal parts, so that one batched product serves all.
     while x.shape[1] % parts:
         parts -= 1
     if parts == 1:

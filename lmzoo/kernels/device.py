@@ -21,7 +21,7 @@ import contextlib
 import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from functools import partial
 from typing import Any
@@ -150,7 +150,7 @@ def flag(owner: Any, name: str, value: object) -> Setting:
 
 
 @contextlib.contextmanager
-def settings(*wanted: Setting) -> Iterator[None]:
+def settings(wanted: Iterable[Setting]) -> Iterator[None]:
     """Set what differs, and restore it at the end."""
     with contextlib.ExitStack() as after:
         for read, write, value in wanted:
@@ -189,7 +189,7 @@ def use_precision(precision: Precision) -> Iterator[None]:
         owners = (cuda, cudnn.conv, cudnn.rnn)
         flags = [flag(owner, "fp32_precision", name) for owner in owners]
     try:
-        with settings(*flags):
+        with settings(flags):
             yield
     finally:
         _CURRENT.precision = before

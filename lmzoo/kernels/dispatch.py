@@ -32,7 +32,9 @@ def has_kernels(tensor: Tensor) -> bool:
         return False
     if "cpu" in _CURRENT.disabled or torch.is_autocast_enabled("cpu"):
         return False
-    return tensor.device.type == "cpu" and tensor.dtype in DTYPES
+    if tensor.device.type != "cpu":
+        return False
+    return tensor.dtype in DTYPES
 
 
 def has_product_kernels(tensor: Tensor) -> bool:
@@ -59,14 +61,17 @@ def has_gpu_kernels(tensor: Tensor) -> bool:
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
     if device != "cuda" and not interpreted:
         return False
-    return not torch.is_autocast_enabled(device) and _has_triton()
+    if torch.is_autocast_enabled(device):
+        return False
+    return _has_triton()
 
 
 @functools.cache
 def _has_triton() -> bool:
     # ROCm also has Triton and calls itself "cuda", but products in `tf32x3` do not compile there.
-    has_module = importlib.util.find_spec("triton") is not None
-    return has_module and torch.version.hip is None
+    if torch.version.hip is not None:
+        return False
+    return importlib.util.find_spec("triton") is not None
 
 
 def without_autocast(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
@@ -87,7 +92,7 @@ def as_arrays(tensors: Iterable[Tensor]) -> list[Any]:
 
 
 Kernel = Callable[..., Any]
-Listener = Callable[[Kernel, tuple[Any, ...]], None]
+Listener = Callable[[Kernel, Sequence[Any]], None]
 
 
 class _Current(threading.local):
@@ -98,7 +103,7 @@ class _Current(threading.local):
 _CURRENT = _Current()
 
 
-def run_kernel(kernel: Kernel, *args: Any) -> Any:
+def run_kernel(kernel: Kernel, args: Sequence[Any]) -> Any:
     """Run a kernel, after reporting the call to this thread's listener if there is one.
 
     torch's dispatch modes do not see kernels, so a recorder of operations needs this report.
@@ -106,6 +111,13 @@ def run_kernel(kernel: Kernel, *args: Any) -> Any:
     if _CURRENT.listener is not None:
         _CURRENT.listener(kernel, args)
     return kernel(*args)
+
+
+def token_error(tokens: Tensor, vocab: int) -> IndexError:
+    """Return the error of a kernel that has met a token outside the vocabulary."""
+    least = tokens.min()
+    most = tokens.max()
+    return IndexError(f"token ids must be in 0..{vocab - 1}; found {least}..{most}")
 
 
 @contextlib.contextmanager
@@ -167,7 +179,11 @@ class CustomFunction(torch.autograd.Function):
             if args[0].dim() > cls.axes:
                 return tuple(compute(*args))
             # Kernels always have a member axis: here of one member.
-            whole = [arg[None] if isinstance(arg, Tensor) else arg for arg in args]
+            whole = []
+            for arg in args:
+                if isinstance(arg, Tensor):
+                    arg = arg[None]
+                whole.append(arg)
             return tuple(output[0] for output in compute(*whole))
 
         def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
@@ -199,13 +215,16 @@ def _define_backward(cls: type[CustomFunction]) -> None:
             else:
                 tensors.append(None)
                 ctx.constants.append(argument)
-        ctx.mark_non_differentiable(*output[cls.results :])
+        stored = output[cls.results :]
+        ctx.mark_non_differentiable(*stored)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*tensors, *output[cls.results :])
+        tensors.extend(stored)
+        ctx.save_for_backward(*tensors)
 
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         count = len(ctx.constants)
         known = upstream[: cls.results]
+        # Nothing reads an output: there is no gradient to compute.
         if all(g is None for g in known):
             return (None,) * count
         saved = ctx.saved_tensors
@@ -215,8 +234,9 @@ def _define_backward(cls: type[CustomFunction]) -> None:
                 inputs.append(constant)
             else:
                 inputs.append(tensor)
+        arguments = inputs[:1] + list(known) + inputs[1:] + list(saved[count:])
         # Gradients come back for the tensors only, in their order.
-        found = iter(gradient.apply(inputs[0], *known, *inputs[1:], *saved[count:]))
+        found = iter(gradient.apply(*arguments))
         gradients = []
         for constant in ctx.constants:
             if constant is None:
@@ -254,6 +274,7 @@ def _members_first(
     If the first tensor has more than `axes` axes besides, the tensors have a member axis already.
     Both then become one.
     """
+    # Under two maps the inner one has put its members in front already.
     nested = _axes_without_map(args[0], in_dims[0]) > axes
     for arg, dim in zip(args, in_dims, strict=True):
         if not isinstance(arg, Tensor):
@@ -261,7 +282,7 @@ def _members_first(
             continue
         # Kernels read whole arrays: an argument that all members share is repeated.
         if dim is None:
-            arg = arg.expand((size, *arg.shape))
+            arg = arg.expand((size,) + arg.shape)
         elif dim > 0:  # movedim costs time, forward and backward, even if it moves nothing
             arg = arg.movedim(dim, 0)
         if nested:

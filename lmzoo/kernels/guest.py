@@ -44,6 +44,7 @@ def use_threads(count: int) -> None:
 
     One is the default, of sweeps too: small models gain nothing from more.
     """
+    # Not torch's setting: that belongs to the caller, outside of `guest`.
     global _THREADS
     _THREADS = count
 
@@ -82,7 +83,7 @@ def guest(
     )
     after = contextlib.ExitStack()
     # One guest at a time: the settings are of the process.
-    with _LOCK, use_precision(precision), settings(*own, *SETTINGS), after:
+    with _LOCK, use_precision(precision), settings(own + SETTINGS), after:
         for device in ("cpu", "cuda"):
             # The caller's autocast would round what records promise as float32.
             if torch.is_autocast_enabled(device):

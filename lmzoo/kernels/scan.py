@@ -27,6 +27,8 @@ from lmzoo.kernels.tokens import TokenInputs, map_vectors, take_rows
 
 Weights = Sequence[Tensor | None]
 """A recurrence's weights in its own order; None where a path is cut."""
+Starts = Float[Tensor, "B S"]
+"""Initial vectors of all layers, side by side."""
 
 
 class Recurrence(ABC):
@@ -72,7 +74,7 @@ class Recurrence(ABC):
         """Return start and the weights as kernels read them, if they do not read tokens."""
         raise NotImplementedError
 
-    def fits(self, start: Float[Tensor, "B S"]) -> bool:
+    def fits(self, start: Starts) -> bool:
         """Return whether the kernels accept this width."""
         del start
         return True
@@ -80,7 +82,7 @@ class Recurrence(ABC):
 
 def find_recurrence(
     name: str,
-    start: Float[Tensor, "B S"],
+    start: Starts,
     *,
     on_gpu: bool = True,
     **options: Any,
@@ -107,7 +109,7 @@ def find_recurrence(
 def scan(
     recurrence: Recurrence,
     x: Float[Tensor, "B T G"] | TokenInputs,
-    start: Float[Tensor, "B S"],
+    start: Starts,
     weights: Weights,
 ) -> list[Tensor]:
     """Return the outputs (B, T, H) of all steps from projected inputs, and what a kernel saves.
@@ -134,7 +136,9 @@ def scan(
             numbers = torch.arange(len(rows), device=rows.device)
             tokens = numbers.view(steps.shape[:2]).mT
     if not recurrence.reads_tokens:
-        start, *weights = recurrence.copies(start, weights)
+        copies = recurrence.copies(start, weights)
+        start = copies[0]
+        weights = copies[1:]
     # Custom functions take tensors only: `kept` says which weights are None.
     kept = tuple(weight is not None for weight in weights)
     present = [weight for weight in weights if weight is not None]
@@ -143,7 +147,7 @@ def scan(
 
 def _all(kept: tuple[bool, ...], present: Sequence[Tensor]) -> Weights:
     given = iter(present)
-    weights: list[Tensor | None] = []
+    weights = []
     for is_kept in kept:
         if is_kept:
             weights.append(next(given))
@@ -170,20 +174,23 @@ class _Scan(CustomFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        projected, tokens, start, ctx.recurrence, ctx.kept, *weights = inputs
+        projected, tokens, start, ctx.recurrence, ctx.kept = inputs[:5]
+        weights = inputs[5:]
         ctx.rows = tuple(projected.shape[-2:])
         ctx.mark_non_differentiable(*output[1:])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(tokens, start, *weights, *output)
+        tensors = (tokens, start) + weights + output
+        ctx.save_for_backward(*tensors)
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
         if upstream[0] is None:
             # Nothing reads the outputs: there is no gradient.
             return (None,) * (5 + sum(ctx.kept))
-        call = (ctx.recurrence, ctx.kept, ctx.rows)
-        rows, start, *weights = _ScanBackward.apply(upstream[0], *call, *ctx.saved_tensors)
-        return rows, None, start, None, None, *weights
+        arguments = (upstream[0], ctx.recurrence, ctx.kept, ctx.rows) + ctx.saved_tensors
+        gradients = _ScanBackward.apply(*arguments)
+        rows, start = gradients[:2]
+        return (rows, None, start, None, None) + gradients[2:]
 
 
 class _ScanBackward(Backward):

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
-from lmzoo.types import Vectors
+from lmzoo.types import Tokens, Vectors
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,9 @@ def map_vectors(function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -
     return TokenInputs(x.tokens, function(x.table[None]).squeeze(0))
 
 
-def take_rows(table: Float[Tensor, "V G"], tokens: Int[Tensor, "B T"]) -> Float[Tensor, "B T G"]:
+def take_rows(table: Float[Tensor, "V G"], tokens: Tokens) -> Float[Tensor, "B T G"]:
     """Return the row of the table at each position."""
+    # torch's gradient of an embedding adds atomically on a GPU: it would not be reproducible.
     if not has_gpu_kernels(table):
         return nn.functional.embedding(tokens, table)
     return _TakeRows.apply(table, tokens)[0]
@@ -62,7 +63,8 @@ class _TakeRows(CustomFunction):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
-        return _AddRows.apply(*upstream, *ctx.saved_tensors, ctx.vocab)[0], None
+        (tokens,) = ctx.saved_tensors
+        return _AddRows.apply(upstream[0], tokens, ctx.vocab)[0], None
 
 
 class _AddRows(Backward):

@@ -67,7 +67,7 @@ class Audit:
             # A NaN is a fault, too: no comparison with it is true.
             if value is not None and not value <= self.tolerance * probe.slack:
                 found.append(probe.fault.format(value))
-        return (*found, *self.wrong_gradients)
+        return tuple(found) + self.wrong_gradients
 
 
 @called
@@ -176,7 +176,9 @@ def _audit_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int)
     most = LONGEST
     if subject.length < LENGTH:
         most = subject.length  # it has no more positions
-    worst = found.deviations["future"] or 0.0
+    worst = found.deviations["future"]
+    if worst is None:
+        worst = 0.0
     for T in sorted(set(_named_sizes(model)).union(LENGTHS)):
         if most < T:
             break
@@ -275,7 +277,7 @@ def with_published_norm(config: Any) -> Any | None:
     if not hasattr(config, "norm"):
         return None
     try:
-        leaking = from_dict(type(config), {**to_dict(config), "norm": Norm.TIME_STD})
+        leaking = from_dict(type(config), to_dict(config) | {"norm": Norm.TIME_STD})
     except UserError:
         return None
     if zoo.build(leaking, TASK).leaks:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import itertools
+import sys
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, get_args, get_origin, get_type_hints
@@ -17,7 +18,7 @@ from lmzoo.cells.base import CELLS, Cell, Weights
 from lmzoo.cells.cuts import numbered
 from lmzoo.functional.precision import HALF
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.tiny import FINE, assert_close
+from lmzoo.laws.tiny import FINE, assert_close, laws_of
 
 CellLaw = Callable[[Cell], None]
 WIDTH = 3
@@ -88,7 +89,8 @@ def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
     """A change of later inputs changes no output before them."""
     x, start = inputs(cell)
     # A large change, so that a leak is not lost in rounding.
-    changed = torch.cat([x[:, :2], x[:, 2:] + 1], dim=1)
+    changed = x.clone()
+    changed[:, 2:] += 1
     before = cell.scan(changed, start)[:, :2]
     assert_close(before, cell.scan(x, start)[:, :2], 0, "leak: outputs before a change")
 
@@ -149,7 +151,7 @@ def law_half_precision_lasts(cell: Cell) -> None:
             )
 
 
-CELL_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))
+CELL_LAWS = tuple(laws_of(sys.modules[__name__]))
 
 
 def law_outputs_depend_on_inputs(cell: Cell) -> None:
@@ -179,11 +181,11 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
     controls, and left out.
     """
     # Configs are the keys: sets of cuts with one config are one variant.
-    variants = dict[Any, str]()
+    variants = {}
     for field, options in option_sets(type(cell.config)).items():
         for size in range(most + 1):
             for chosen in itertools.combinations(options, size):
-                fields = {**to_dict(cell.config), field: list(chosen)}
+                fields = to_dict(cell.config) | {field: list(chosen)}
                 with contextlib.suppress(UserError):  # the cell refuses these cuts
                     config = from_dict(type(cell.config), fields)
                     variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
@@ -232,8 +234,9 @@ def _outputs(variant: Cell, name: str) -> Tensor:
     leaves = list(weights.values())
     gradients = torch.autograd.grad(outputs, leaves, upstream, allow_unused=True)
     for weight, gradient in zip(weights, gradients, strict=True):
-        has_effect = gradient is not None and bool(gradient.any())
-        assert has_effect, f"{name}: {weight} has no effect"
+        no_effect = f"{name}: {weight} has no effect"
+        assert gradient is not None, no_effect
+        assert gradient.any(), no_effect
     return outputs.detach()
 
 
@@ -242,5 +245,5 @@ def _normal(name: str, shape: tuple[int, ...]) -> Tensor:
     return 0.7 * torch.randn(shape, generator=generator, dtype=torch.float64)
 
 
-UNCUT_LAWS = (*CELL_LAWS, law_outputs_depend_on_inputs, law_outputs_depend_on_the_initial_state)
+UNCUT_LAWS = CELL_LAWS + (law_outputs_depend_on_inputs, law_outputs_depend_on_the_initial_state)
 """The laws of a cell without cuts; a cut may remove the inputs or the state."""

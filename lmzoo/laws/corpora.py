@@ -1,6 +1,7 @@
 """Laws of a corpus: functions that take a source of a corpus and raise AssertionError."""
 
 import math
+import sys
 from collections.abc import Iterator
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from lmzoo.contract import PAD, START
 from lmzoo.data.corpus import Corpus, CorpusSource, Sequences
+from lmzoo.laws.tiny import laws_of
 
 
 def _splits(corpus: Corpus) -> Iterator[tuple[str, Sequences]]:
@@ -70,4 +72,4 @@ def _assert_range(name: str, tokens: Tensor, vocab: int) -> None:
     assert 0 <= low <= high < vocab, found
 
 
-CORPUS_LAWS = tuple(law for name, law in globals().items() if name.startswith("law_"))
+CORPUS_LAWS = tuple(laws_of(sys.modules[__name__]))

@@ -254,7 +254,7 @@ def _field_paths(fields: Fields) -> Iterator[Texts]:
     for key, value in fields.items():
         if isinstance(value, Mapping):
             for rest in _field_paths(value):
-                yield (key, *rest)
+                yield (key,) + rest
         else:
             yield (key,)
 
@@ -264,7 +264,7 @@ def _replaced(fields: Fields, path: Texts, value: Any) -> FieldsDict:
     rest = path[1:]
     if rest:
         value = _replaced(fields[key], rest, value)
-    return {**fields, key: value}
+    return dict(fields) | {key: value}
 
 
 def law_state_has_the_declared_size(model: LanguageModel) -> None:
@@ -308,7 +308,7 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
     # All sequences: a parameter is unused if none of them reads it.
     tokens, lengths = every_sequence(task)
     source = random_source(model, len(tokens))
-    used: dict[str, Tensor] = {}
+    used = {}
     for seed in range(DRAWS):
         drawn = new_model(model, seed).double().train()
         with torch.random.fork_rng(devices=[]):

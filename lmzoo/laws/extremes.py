@@ -25,7 +25,7 @@ HALF = 0.1
 def law_no_log_probability_exceeds_zero(model: LanguageModel) -> None:
     """With weights of any size, `log_prob` and `next_log_prob` are at most 0."""
     tokens, lengths = every_sequence(model.task)
-    for factor in (1.0, *FACTORS):
+    for factor in (1.0,) + FACTORS:
         with _scaled(model, factor):
             top = log_prob(model, tokens, lengths).max()
             assert top <= 0, f"weights x {factor:g}: log_prob is {top:.3g}"

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +58,7 @@ class Batch:
     """Boundaries of sequences in one row."""
 
 
-def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int = 0) -> list[Batch]:
+def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int) -> list[Batch]:
     """Return the batches in which a backward pass is compared."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -98,7 +97,7 @@ def compare_gradients(
     A loss computes L from the parameters, leaves that are trained. `fixed` are masks of the entries
     that have no gradient on purpose. A fault names the parameter that deviates most by itself.
     """
-    deviations: dict[str, float] = {}
+    deviations = {}
     faults = []
     for case, loss in losses.items():
         try:
@@ -181,7 +180,10 @@ def _deviation(
 
     # Copies, because adding and subtracting a step would leave rounding in the weights.
     kept = {name: _real(parameters[name].data).clone() for name in directions}
-    parts = [float((gradients[name] * d).sum()) for name, d in directions.items()]
+    parts = []
+    for name, direction in directions.items():
+        product = gradients[name] * direction
+        parts.append(float(product.sum()))
     slope = math.fsum(parts)
     size = sum(map(abs, parts))
     here = at(0.0)
@@ -190,8 +192,10 @@ def _deviation(
     best = (math.inf, slope, math.nan)
     before = math.inf
     for step in STEPS:
-        quotient = 8 * (at(step) - at(-step)) - (at(2 * step) - at(-2 * step))
-        quotient /= 12 * step
+        # The five-point formula: its error is of the fourth order in the step.
+        near = at(step) - at(-step)
+        far = at(2 * step) - at(-2 * step)
+        quotient = (8 * near - far) / (12 * step)
         scale = max(size, abs(quotient), 1e-30)
         tolerance = TOLERANCE + NOISE * noise / (step * scale)
         if tolerance < BLIND or step == STEPS[-1]:
@@ -206,13 +210,13 @@ def _deviation(
 
 def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the parameters that are trained, and masks of those entries that are not."""
-    found: dict[str, Tensor] = {}
+    found = {}
     for name, parameter in module.named_parameters():
-        is_number = parameter.is_floating_point() or parameter.is_complex()
-        if parameter.requires_grad and is_number and parameter.numel():
+        # A parameter that requires a gradient is real or complex: torch refuses other types.
+        if parameter.requires_grad and parameter.numel():
             found[name] = parameter
     names = {id(parameter): name for name, parameter in found.items()}
-    fixed: dict[str, Tensor] = {}
+    fixed = {}
     for own in module.modules():
         if not isinstance(own, nn.Embedding | nn.EmbeddingBag) or id(own.weight) not in names:
             continue
@@ -252,8 +256,11 @@ def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[
     for argument in PACKED:
         if name is None and argument in given:
             name = argument
-    masked = "attention_mask" in given and not run.takes_lengths
-    ragged = masked or run.takes_lengths
+    ragged = run.takes_lengths
+    masked = False
+    if not ragged:
+        masked = "attention_mask" in given
+        ragged = masked
     found = batches(vocab, length, ragged=ragged, packed=bool(name), seed=seed)
     # Tokens of the shortest batch: a warm-up need not cost much.
     run.warm_up(found[2].tokens, found[2].lengths, WARM_UP)
@@ -261,7 +268,7 @@ def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[
 
         def loss(own: Batch = own) -> Tensor:
             real = length_mask(own.lengths, own.tokens.shape[1])
-            options: dict[str, Any] = {}
+            options = {}
             if masked:
                 options["attention_mask"] = real.long()
             if own.packed is not None and name:

@@ -46,7 +46,7 @@ def _learned(config: str, task: Task) -> Learned:
         torch.default_generator.manual_seed(0)
         training_loss(model, tokens, lengths).backward()
     digest = hashlib.sha256()
-    dead = set[str]()
+    dead = set()
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
         if gradient is None:

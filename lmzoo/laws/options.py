@@ -37,9 +37,9 @@ def unpromised(label: str) -> str:
 
 def option_values(config: type) -> dict[str, list[Any]]:
     """Return the values of each option, as JSON has them; of a nested config by path."""
-    found: dict[str, list[Any]] = {}
+    found = {}
     for name, hint in get_type_hints(config, include_extras=True).items():
-        values: list[Any] = []
+        values = []
         for kind in _kinds(hint):
             values += _values(kind)
             # Options of a part, such as an emission, are options of the model.
@@ -101,9 +101,9 @@ def cases(config: type, accept: Callable[[dict[str, Any]], Any]) -> tuple[list[C
     return single, double
 
 
-def some(found: list[Case], count: int, seed: int = 0) -> list[Case]:
+def some(found: list[Case], count: int) -> list[Case]:
     """Return a random part of the cases."""
-    return random.Random(seed).sample(found, min(count, len(found)))
+    return random.Random(0).sample(found, min(count, len(found)))
 
 
 def _case(path: str, value: Any) -> Case:

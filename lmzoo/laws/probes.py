@@ -33,6 +33,7 @@ from torch import Tensor, nn
 from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import LanguageModel, Score, Task
 from lmzoo.functional.copied import trained_weights
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import length_mask, of_tokens
 from lmzoo.laws.tiny import batch, every_sequence, log_prob, new_model, next_log_prob
 
@@ -250,7 +251,7 @@ class Probes:
         """Compute the outputs in the other ways that the subject offers."""
         tokens = self.tokens[:2]
         # Full rows: a computation step by step knows no end.
-        once = self._outputs(tokens, torch.full((2,), self.subject.length), training=False)
+        once = self._outputs(tokens, full_lengths(tokens), training=False)
         others = self.subject.other_forms(tokens, once, self.cuts)
         return max((_deviation(other, once) for other in others), default=0.0)
 
@@ -282,8 +283,8 @@ class Probes:
         later = self._random(count, seed=4 + token)
         tokens = self.tokens[:count].where(t < cuts, later)
         tokens = tokens.masked_fill(t == cuts, token)
-        full = torch.full((count,), self.subject.length)
-        return self._outputs(tokens[::step], full[::step], training=training)
+        chosen = tokens[::step]
+        return self._outputs(chosen, full_lengths(chosen), training=training)
 
     def _totals(self) -> Iterator[Tensor]:
         V = self.subject.vocab
@@ -372,7 +373,7 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
         if seen and time.process_time() > end:
             break
         changed = known.where(torch.arange(T) < cuts[:, None], later)
-        full = torch.full((len(cuts),), T)
+        full = full_lengths(changed)
         if len(before) != len(cuts):  # the same shape as the changed rows
             before = subject.outputs(known.expand_as(changed), full, training=False, noise=0)
         after = subject.outputs(changed, full, training=False, noise=0)
@@ -401,15 +402,14 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
 
     A weight that starts at zero can hide a leak.
     """
-    same = task is None or task == model.task
     # In double: rounding must not look like a leak.
-    if same:
+    if task in (None, model.task):
         model = copy.deepcopy(model).double()
     else:
         model = new_model(model, 0, task).double()
-    if model.closed_form and not same:
-        tokens, lengths = batch(model.task)
-        model.fit_closed_form(tokens, lengths)
+        if model.closed_form:
+            tokens, lengths = batch(model.task)
+            model.fit_closed_form(tokens, lengths)
     disturb(model)
     return model
 
@@ -434,7 +434,7 @@ def model_subject(model: LanguageModel) -> Subject:
     """Return a model of the zoo as a subject, at the length of its task."""
     names = ("pads", "mates")
     if model.score in (Score.EXACT, Score.CONDITIONAL) and model.causal:
-        names = ("future", "itself", *names, "steps")
+        names = ("future", "itself") + names + ("steps",)
 
     def other_forms(tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
         prefixes = once.clone()

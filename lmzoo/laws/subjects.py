@@ -22,6 +22,7 @@ from torch.nn.parameter import is_lazy
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.own_parts import import_source
 from lmzoo.functional.copied import copied
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.laws.probes import Subject, disturb
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
@@ -39,7 +40,7 @@ LAST = 4
 
 
 def subject_of(
-    model: nn.Module | Callable[..., Any], vocab: int | None, length: int, *, logits: bool = False
+    model: nn.Module | Callable[..., Any], vocab: int | None, length: int, *, logits: bool
 ) -> Subject:
     """Return a function or a module as a subject.
 
@@ -74,8 +75,9 @@ def subject_of(
 
 def _sizes(config: Any, vocab: int | None, length: int) -> tuple[int, int]:
     """Return V, and the length T that the model has positions for."""
-    vocab = vocab or getattr(config, "vocab_size", None)
-    if not vocab or vocab < 2:
+    if vocab is None:
+        vocab = getattr(config, "vocab_size", None)
+    if vocab is None or vocab < 2:
         raise UserError("give the size of the vocabulary, at least 2: vocab=V or --vocab V")
     positions = getattr(config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 1:
@@ -86,14 +88,17 @@ def _sizes(config: Any, vocab: int | None, length: int) -> tuple[int, int]:
 def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
     """Return the function, or copies of the module in the types in which it may run."""
     transformer = hasattr(model, "prepare_inputs_for_generation")
-    # Its outputs are logits, by convention.
-    logits = logits or transformer
+    if transformer:
+        logits = True  # by convention
     if not isinstance(model, nn.Module):
         return [Runner(model, transformer=transformer, logits=logits)]
     made = _made(model, tokens)
     # In double where the model allows it, otherwise in float32.
-    copies = [_converted(made, *kinds) for kinds in PRECISIONS]
-    return [Runner(copy, transformer=transformer, logits=logits) for copy in copies]
+    runners = []
+    for real, complex in PRECISIONS:
+        copy = _converted(made, real, complex)
+        runners.append(Runner(copy, transformer=transformer, logits=logits))
+    return runners
 
 
 def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int) -> None:
@@ -140,7 +145,7 @@ def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
         return model
     # The first call gives lazy parameters their shapes.
     made = Runner(copied(model), transformer=False, logits=True)
-    made.raw(tokens, torch.full((2,), tokens.shape[1]), training=False, noise=0)
+    made.raw(tokens, full_lengths(tokens), training=False, noise=0)
     return made.model
 
 
@@ -222,7 +227,7 @@ class Runner:
             given.append(lengths)
         if self.transformer:
             # A cache is tried on its own (`_cached`).
-            options = {"use_cache": False, **options}
+            options.setdefault("use_cache", False)
         # The generators of the caller: what a model draws must not change them.
         python_state = random.getstate()
         numpy_state = np.random.get_state()
@@ -256,7 +261,7 @@ class Runner:
         """Return whether tokens decide how many random numbers are drawn."""
         ends = []
         for own in tokens:
-            self(own, torch.full((len(own),), own.shape[1]), training=training, noise=0)
+            self(own, full_lengths(own), training=training, noise=0)
             ends.append(self._end)
         return not all(end.equal(ends[0]) for end in ends)
 
@@ -274,8 +279,8 @@ class Runner:
     def other_forms(self, tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
         """Yield the outputs with those of prefixes alone, and those of a cache."""
         for u in cuts[1 :: max(1, len(cuts) // 6)]:
-            lengths = torch.full((len(tokens),), u)
-            alone = self(tokens[:, :u], lengths, training=False, noise=0)
+            prefix = tokens[:, :u]
+            alone = self(prefix, full_lengths(prefix), training=False, noise=0)
             # Scores of the prefix alone, then those of the whole pass.
             yield torch.cat([alone, once[:, u:]], dim=1)
         if self.transformer and tokens.shape[1] > LAST:
@@ -337,7 +342,9 @@ def _takes_lengths(second: inspect.Parameter) -> bool:
         return True
     # An argument with a default is an option, unless its name says that it is a length;
     # `cu_seqlens` are starts of sequences in one row.
-    return "len" in second.name and not second.name.startswith("cu")
+    if second.name.startswith("cu"):
+        return False
+    return "len" in second.name
 
 
 @contextlib.contextmanager
@@ -412,7 +419,9 @@ def load_model(name: str) -> nn.Module | Callable[..., Any]:
 
 def is_outside(name: str) -> bool:
     """Return whether a name is one that `load_model` takes."""
-    return name.startswith(HUGGING_FACE) or ".py:" in name
+    if name.startswith(HUGGING_FACE):
+        return True
+    return ".py:" in name
 
 
 def _hugging_face(path: str) -> nn.Module:

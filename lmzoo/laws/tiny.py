@@ -9,8 +9,10 @@ Other shapes may be summed in another order and agree to `CLOSE`. In float64, re
 """
 
 import itertools
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +22,7 @@ from lmzoo import zoo
 from lmzoo.base.config import to_dict
 from lmzoo.contract import START, LanguageModel, Task
 from lmzoo.functional.parameters import initialise
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import scored_mask
 
 SAME = 1e-6
@@ -44,24 +47,9 @@ def laws_of(module: object) -> list[Callable[..., None]]:
     return found
 
 
-TINY_SIZES: Mapping[str, float] = {
-    "code": 2,
-    "components": 3,
-    "density": 0.5,
-    "depth": 2,
-    "groups": 2,
-    "heads": 2,
-    "layers": 2,
-    "nonterminals": 2,
-    "order": 2,
-    "preterminals": 2,
-    "slots": 2,
-    "span": 2,
-    "states": 3,
-    "stride": 2,
-    "width": 4,
-    "window": 2,
-}
+TINY_SIZES: Mapping[str, float] = tomllib.loads(
+    Path(__file__).with_name("tiny_sizes.toml").read_text("utf-8")
+)
 """Tiny values of config fields, by field name, for nested configs too."""
 
 
@@ -144,8 +132,7 @@ def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     rest = torch.tensor(list(words))
     start = torch.full((len(rest), 1), START)
     tokens = torch.cat([start, rest], dim=1)
-    lengths = torch.full((len(rest),), task.length)
-    return tokens, lengths
+    return tokens, full_lengths(tokens)
 
 
 def log_prob(

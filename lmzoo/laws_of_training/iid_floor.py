@@ -9,6 +9,7 @@ predicts. An oracle that knows the bag of tokens but not their order scores 1.79
 sequences of 19 (`lmzoo.inspect.leak_budget`).
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from lmzoo.base.seeds import derive_seed
 from lmzoo.contract import START, Task
 from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.inspect.leak_budget import uniform_bag_floor
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.optimisers import make_optimiser
@@ -72,17 +74,18 @@ def iid_floor(
     batches = _draw_batches(symbols, length, batch, derive_seed(seed, "iid floor", "train"))
     if model.closed_form:
         tokens = torch.cat([next(batches)[0] for _ in range(min(steps, 100))])
-        model.fit_closed_form(tokens, torch.full((len(tokens),), length))
+        model.fit_closed_form(tokens, full_lengths(tokens))
     else:
         recipe = Recipe(lr=lr)
         step = Step(model.train(), recipe, make_optimiser(recipe, model))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "noise"))
-            for _ in range(steps):
-                step(lr, None, *next(batches))
+            for tokens, lengths in itertools.islice(batches, steps):
+                step(lr, None, tokens, lengths)
+    # New tokens: those of training may be known by heart.
     test_seed = derive_seed(seed, "iid floor", "test")
-    test = next(_draw_batches(symbols, length, 2000, test_seed))
-    loss = evaluate(model, Sequences(*test)).token
+    tokens, lengths = next(_draw_batches(symbols, length, 2000, test_seed))
+    loss = evaluate(model, Sequences(tokens, lengths)).token
     # `<start>` is not scored.
     oracle = uniform_bag_floor(symbols, length - 1)
     return IidFloor(loss=loss, floor=math.log(symbols), oracle=oracle, steps=steps)
@@ -96,4 +99,4 @@ def _draw_batches(
     while True:
         tokens = torch.randint(first, first + symbols, (rows, length), generator=generator)
         tokens[:, 0] = START
-        yield tokens, torch.full((rows,), length)
+        yield tokens, full_lengths(tokens)

@@ -60,7 +60,7 @@ def checks(module: str) -> Iterator[Check]:
             yield from _checks(f"emission {name}, norm={norm}", EMISSION_LAWS, build)
         single, _ = part_cases(EMISSIONS, name)
         # Each option of the part alone: pairs are too many.
-        for label, config in [(name, {"name": name}), *single]:
+        for label, config in [(name, {"name": name})] + single:
             yield from _model_checks(f"emission {label} in", "recurrent_lm", emission=config)
     for name in _own(NORMALISERS, module):
         yield from _model_checks(f"normaliser {name} in", "recurrent_lm", norm=name)
@@ -86,7 +86,7 @@ def cell_checks(name: str) -> Iterator[Check]:
         build = functools.partial(disturbed_cell, name)
         yield Check(f"cell {name}", law_equal_functions_have_equal_configs, build)
     one, both = part_cases(CELLS, name)
-    for label, config in [(name, {"name": name}), *one]:
+    for label, config in [(name, {"name": name})] + one:
         build = functools.partial(disturbed_cell, config)
         # An option, such as a cut, may remove the inputs or the state.
         laws = CELL_LAWS
@@ -104,13 +104,11 @@ def cell_checks(name: str) -> Iterator[Check]:
 
 def part_cases(registry: Registry[Any], name: str) -> tuple[list[Case], list[Case]]:
     """Return the configs of a part at each value of each option, and at pairs of values."""
-    single, double = cases(
-        registry[name].Config,
-        lambda own: registry.parse({"name": name, **own}),
-    )
+    part = {"name": name}
+    single, double = cases(registry[name].Config, lambda own: registry.parse(part | own))
 
     def named(kind: list[Case]) -> list[Case]:
-        return [(f"{name}, {label}", {"name": name, **fields}) for label, fields in kind]
+        return [(f"{name}, {label}", part | fields) for label, fields in kind]
 
     return named(single), named(double)
 

@@ -61,14 +61,18 @@ class AttentionConfig(LayersConfig):
 
 def transformer_layers(config: Any, kind: type = AttentionBlock, **std: float | None) -> Any:
     """Return the layers of a Transformer, with the fields of a `TransformerConfig`."""
-    options = {
-        "dropout": config.dropout,
-        "norm_position": config.norm,
-        "activation": config.activation,
-        **std,
-    }
-    layers = range(config.layers)
-    return nn.ModuleList(kind(config.width, config.attention, **options) for _ in layers)
+    layers = nn.ModuleList()
+    for _ in range(config.layers):
+        layer = kind(
+            config.width,
+            config.attention,
+            dropout=config.dropout,
+            norm_position=config.norm,
+            activation=config.activation,
+            **std,
+        )
+        layers.append(layer)
+    return layers
 
 
 class AttentionModel(FeatureModel):

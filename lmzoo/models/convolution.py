@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -62,11 +62,9 @@ class Convolution(nn.Module):
         # Also without the past, so that variants start with equal weights.
         std = (window * width) ** -0.5
         self.now = Linear(width, width, std)
-        reads_past = past and window > 1
-        if reads_past:
+        self.past = None
+        if past and window > 1:
             self.past = Linear((window - 1) * width, width, std, bias=False)
-        else:
-            self.past = None
 
     def forward(self, taps: Float[Tensor, "*N k E"]) -> Vectors:
         """Apply the kernel to the k vectors at each position, the current one first."""
@@ -155,8 +153,7 @@ class GatedConvolution(FeatureModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.embedding_std)
-        layers = [GatedLayer(config) for _ in range(config.layers)]
-        self.layers = nn.ModuleList(layers)
+        self.layers: Any = nn.ModuleList(GatedLayer(config) for _ in range(config.layers))
 
     @property
     def state_size(self) -> int | None:
@@ -183,7 +180,7 @@ class GatedConvolution(FeatureModel):
         for layer, earlier in zip(self.layers, state, strict=True):
             taps = torch.cat([x[:, None], earlier], dim=1)
             new.append(taps[:, :-1])
-            x = cast("GatedLayer", layer)(taps)
+            x = layer(taps)
         scores = self.emission.dense(x, self.output_table)
         return scores, tuple(new)
 
@@ -212,10 +209,9 @@ class ResidualMixers(FeatureModel):
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
-        *norms, last = self.norms
-        for norm, mixer in zip(norms, self.mixers, strict=True):
+        for norm, mixer in zip(self.norms[:-1], self.mixers, strict=True):
             x = x + mixer(norm(x))
-        return last(x)
+        return self.norms[-1](x)
 
 
 STEPS = (0.001, 0.1)
@@ -379,8 +375,9 @@ class BaseConvMixer(nn.Module):
         j = torch.arange(u.shape[1], device=u.device, dtype=single(u).dtype)
         angle = 1e-4 * 2 * math.pi * j / self.length
         share = j / max(1, self.length - 1)
-        place = torch.stack([share, angle.cos(), -angle.sin()], dim=-1)
-        hidden = self.hidden(place.to(u)).relu()
+        parts = [share, angle.cos(), -angle.sin()]
+        place = torch.stack(parts, dim=-1).to(u)
+        hidden = self.hidden(place).relu()
         kernel = self.taps(hidden)
         return u + causal_convolution(u, kernel.mT)
 

@@ -14,7 +14,7 @@ token shorter, so that all its suffixes are looked up on the way and every key f
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice, pairwise
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -26,7 +26,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice, FloatRange, IntRange
 from lmzoo.contract import START, LanguageModel, Task, model
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.types import Tokens
+from lmzoo.types import Lengths, NextScores, Tokens, TokenScores
 
 Keys = Int[Tensor, "*N"]
 """Keys of contexts or n-grams, their indices or tokens."""
@@ -146,7 +146,7 @@ class Counts:
         return sums.index_add(0, self.context, values)
 
 
-def count_orders(tokens: Tokens, lengths: Int[Tensor, "B"], vocab: int) -> Iterator[Counts]:
+def count_orders(tokens: Tokens, lengths: Lengths, vocab: int) -> Iterator[Counts]:
     """Yield the n-grams of orders 1, 2, ... that end in a scored token."""
     scored = scored_mask(tokens, lengths)
     # The empty context has index 0 everywhere.
@@ -187,13 +187,14 @@ def adjusted_counts(levels: list[Counts]) -> list[Tensor]:
     An n-gram that begins with `<start>` has no predecessor and keeps its raw count (Heafield et al.
     2013).
     """
-    lower = []
+    counts = []
     for level, above in pairwise(levels):
         size = len(level.raw)
         continuation = torch.bincount(above.suffix, minlength=size)
         adjusted = torch.where(level.has_start, level.raw, continuation)
-        lower.append(adjusted)
-    return [*lower, levels[-1].raw]
+        counts.append(adjusted)
+    counts.append(levels[-1].raw)
+    return counts
 
 
 class Smoothing(OptionalName):
@@ -252,7 +253,7 @@ def kneser_ney(levels: list[Counts]) -> list[Weights]:
 
 def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
     by_count = torch.tensor(
-        (0.0, *discounts(counts)),
+        (0.0,) + discounts(counts),
         dtype=torch.float64,
         device=counts.device,
     )
@@ -367,9 +368,11 @@ class NgramCount(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        # Empty levels change no score, so there may be more of them than the order that is chosen.
-        order = config.order or MAX_ORDER
-        self.levels = nn.ModuleList(Level() for _ in range(order))
+        order = config.order
+        if not order:
+            # Empty levels change no score: there may be more of them than the order chosen.
+            order = MAX_ORDER
+        self.levels: Any = nn.ModuleList(Level() for _ in range(order))
         self.context_length = order - 1
 
     def fit_closed_form(
@@ -379,20 +382,21 @@ class NgramCount(LanguageModel):
         valid_loss: Callable[[], float] | None = None,
     ) -> None:
         order = self.config.order
-        if not order and valid_loss is not None:
-            self._choose_order(tokens, lengths, valid_loss)
-            return
-        order = order or LEAST_ORDERS  # no data but these: the order that is usual
+        if not order:
+            if valid_loss is not None:
+                self._choose_order(tokens, lengths, valid_loss)
+                return
+            order = LEAST_ORDERS  # no data but these: the order that is usual
         lambdas = [0.5] * order
         # λ of all n-grams would be 1: each occurs in the data that it was counted on.
         if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
             number = torch.arange(len(tokens), device=tokens.device)
             held_out = number % HELD_OUT == 0
             rest = self._count(tokens[~held_out], lengths[~held_out])
-            self._set_levels([*islice(rest, order)], [1.0] * order)
+            self._set_levels(list(islice(rest, order)), [1.0] * order)
             lambdas = self._estimate_lambdas(tokens[held_out], lengths[held_out])
         counted = self._count(tokens, lengths)
-        self._set_levels([*islice(counted, order)], lambdas)
+        self._set_levels(list(islice(counted, order)), lambdas)
 
     def _count(self, tokens: Tensor, lengths: Tensor) -> Iterator[Counts]:
         return count_orders(tokens, lengths, self.task.vocab)
@@ -400,7 +404,7 @@ class NgramCount(LanguageModel):
     def _set_levels(self, counts: list[Counts], lambdas: list[float]) -> None:
         """Store f and γ of the orders counted; a level without n-grams changes nothing."""
         weights = self._weights(counts, lambdas)
-        for level, found, (share, backoff) in zip(self._levels, counts, weights, strict=False):
+        for level, found, (share, backoff) in zip(self.levels, counts, weights, strict=False):
             level.set_tables(found.contexts, found.grams, backoff, share)
 
     def _choose_order(
@@ -410,7 +414,7 @@ class NgramCount(LanguageModel):
         valid_loss: Callable[[], float],
     ) -> None:
         counts = list[Counts]()
-        losses = list[float]()
+        losses = []
         counted = self._count(tokens, lengths)
         for found in islice(counted, MAX_ORDER):
             counts.append(found)
@@ -421,24 +425,15 @@ class NgramCount(LanguageModel):
                 break
         # The levels above the chosen order hold n-grams of orders that were tried.
         empty = Level()
-        for level in self._levels:
-            level.set_tables(
-                empty.contexts,
-                empty.grams,
-                empty.backoff,
-                empty.share,
-            )
+        for level in self.levels:
+            level.set_tables(empty.contexts, empty.grams, empty.backoff, empty.share)
         best = losses.index(min(losses))
         self._set_levels(counts[: best + 1], [])
-
-    @property
-    def _levels(self) -> list[Level]:
-        return [cast("Level", level) for level in self.levels]
 
     def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
         if self.config.order:
             return {}
-        filled = [len(level.grams) > 0 for level in self._levels]
+        filled = [len(level.grams) > 0 for level in self.levels]
         return {"order": float(sum(filled))}
 
     def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
@@ -447,7 +442,7 @@ class NgramCount(LanguageModel):
             case Smoothing.KNESER_NEY:
                 return kneser_ney(counts)
             case Smoothing.JELINEK_MERCER:
-                return [*map(jelinek_mercer, counts, lambdas)]
+                return list(map(jelinek_mercer, counts, lambdas))
             case Smoothing.ADD_ALPHA:
                 return [add_alpha(level, self.config.alpha, vocab) for level in counts]
             case _:
@@ -464,12 +459,12 @@ class NgramCount(LanguageModel):
         known = torch.stack(known).double()
         return estimate_weights(torch.stack(frequencies), known, self.task.vocab)
 
-    def _lookup(self, tokens: Tokens) -> list[tuple[Level, Float[Tensor, "B T"], Tokens]]:
+    def _lookup(self, tokens: Tokens) -> list[tuple[Level, TokenScores, Tokens]]:
         """Return for each order the level, f of each position's n-gram, and its context index."""
         vocab = self.task.vocab
         number = torch.zeros_like(tokens)
         found = []
-        for k, level in enumerate(self._levels):
+        for k, level in enumerate(self.levels):
             if k:
                 token = shift(tokens, k)
             else:
@@ -519,7 +514,7 @@ class NgramCount(LanguageModel):
         return p.log().to(torch.get_default_dtype())
 
 
-def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> Float[Tensor, "B V"]:
+def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> NextScores:
     """Return f of every token after each context, 0 for n-grams that do not occur."""
     # The n-grams of a context are consecutive, because keys are sorted. Context −1 has none.
     first = torch.searchsorted(level.grams, context * vocab)

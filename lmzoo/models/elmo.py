@@ -20,7 +20,7 @@ Differences from the paper: there the directions share the token vectors and the
 vectors come from the characters of a word.
 """
 
-from typing import cast
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -29,13 +29,13 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
 from lmzoo.cells import stack
-from lmzoo.cells.base import CELLS, Cell, CellChoice, Depth
+from lmzoo.cells.base import CELLS, CellChoice, Depth
 from lmzoo.contract import DecodingState, LanguageModel, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_positions
 from lmzoo.functional.token_scores import mask_scores, scored_mask
-from lmzoo.types import Lengths, Prefix, SequenceVectors, Tokens, TokenScores
+from lmzoo.types import Lengths, NextScores, Prefix, SequenceVectors, Tokens, TokenScores
 
 
 @config
@@ -56,30 +56,25 @@ class DirectionalLM(nn.Module):
         self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         layers = range(config.num_layers)
         cells = [CELLS.build(config.cell, width, task.length) for _ in layers]
-        self.cells = nn.ModuleList(cells)
+        self.cells: Any = nn.ModuleList(cells)  # lowest first
         emission = EMISSIONS.parse("vector")
         self.emission = EMISSIONS.build(emission, width, Norm.NONE)
 
     def layer_outputs(self, tokens: Prefix) -> Float[Tensor, "L1 B t E"]:
         """Return h^0 .. h^L after each token."""
         h = [self.embedding(tokens)]
-        for cell in self.cell_list:
+        for cell in self.cells:
             vectors = cell.num_state_vectors
             start = h[0].new_ones(len(tokens), vectors * cell.width)
             h.append(cell.scan(h[-1], start))
         return torch.stack(h)
-
-    @property
-    def cell_list(self) -> list[Cell]:
-        """The cells of the layers, lowest first."""
-        return [cast("Cell", cell) for cell in self.cells]
 
     def scores(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
         """Return log P(s_t | tokens read before it)."""
         y = self.layer_outputs(tokens[:, :-1])[-1]
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
 
-    def next_log_prob(self, y: SequenceVectors) -> Float[Tensor, "B V"]:
+    def next_log_prob(self, y: SequenceVectors) -> NextScores:
         """Return log P(v | tokens read) of all tokens v, from the output of the top layer."""
         return self.emission.dense(y, self.embedding.weight)
 
@@ -103,7 +98,7 @@ class Elmo(LanguageModel):
     @property
     def state_size(self) -> int | None:
         # Only the forward model is used in decoding.
-        cell_size = self.forward_lm.cell_list[0].state_size
+        cell_size = self.forward_lm.cells[0].state_size
         if cell_size is None:
             return None
         return cell_size * self.config.num_layers
@@ -116,14 +111,14 @@ class Elmo(LanguageModel):
         return self.forward_lm.next_log_prob(y)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        cells = self.forward_lm.cell_list
+        cells = list(self.forward_lm.cells)
         size = sum(cell.num_state_vectors * cell.width for cell in cells)
         start = self.forward_lm.embedding.weight.new_ones(batch, 1, size)
         return stack.begin(cells, start)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.forward_lm.embedding(token)
-        y, state = stack.advance(self.forward_lm.cell_list, x, state)
+        y, state = stack.advance(list(self.forward_lm.cells), x, state)
         scores = self.forward_lm.next_log_prob(y[:, 0])
         return scores, state
 
@@ -161,7 +156,8 @@ class Elmo(LanguageModel):
             order = order.masked_fill(last, 0)
         index = order[None, ..., None].expand_as(backward)
         backward = backward.gather(2, index)
-        return torch.cat([forward[-1], backward[-1], forward[0]], dim=-1)
+        parts = [forward[-1], backward[-1], forward[0]]
+        return torch.cat(parts, dim=-1)
 
     def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Tokens:
         return reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)

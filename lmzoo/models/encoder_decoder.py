@@ -2,7 +2,6 @@
 
 from typing import Any, ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from lmzoo.cells.base import CELLS, CellChoice
 from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
-from lmzoo.functional.sequence import reversed_order
+from lmzoo.functional.sequence import full_lengths, reversed_order
 from lmzoo.types import Features, Lengths, Prefix, SequenceVectors
 
 
@@ -120,7 +119,6 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
         return self.decode(tokens, z[None])[0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        lengths = torch.full((len(prefix),), prefix.shape[1], device=prefix.device)
-        z = self.encode(prefix, lengths)
+        z = self.encode(prefix, full_lengths(prefix))
         y = self.outputs(prefix, z[None])[0, :, -1]
         return self.emission.dense(y, self.embedding.weight)

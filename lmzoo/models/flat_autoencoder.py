@@ -17,8 +17,9 @@ from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.parameters import DrawnModule
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import length_mask, mask_scores
-from lmzoo.functional.variational import active_units, gaussian_kl
+from lmzoo.functional.variational import gaussian_kl, posterior_facts
 from lmzoo.types import Lengths, SequenceVectors, Tokens
 
 
@@ -129,7 +130,8 @@ class FlatAutoencoder(LanguageModel):
 
     def decode(self, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B N E"]:
         """Return the normalised y_t of every position."""
-        y = self.decoder(z).unflatten(-1, (-1, z.shape[-1]))
+        width = z.shape[-1]
+        y = self.decoder(z).unflatten(-1, (-1, width))
         return normalise_vectors(y, self.config.norm)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -158,22 +160,14 @@ class FlatAutoencoder(LanguageModel):
         if self.code is None:
             return {}
         mean = self.encode(tokens, lengths)
-        spread = mean.std(0, correction=0)
-        return {
-            # Of the sequence, unlike the objective.
-            "KL": self.code.kl(mean).mean().item(),
-            "active units": float(active_units(mean)),
-            "spread of posterior means": spread.mean().item(),
-            "posterior standard deviation": self.code.std.mean().item(),
-        }
+        # The KL is that of the sequence, unlike in the objective.
+        return posterior_facts(self.code.kl(mean), mean, self.code.std)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         self.require_length(prefix.shape[1] + 1)
-        size = prefix.shape[1]
-        lengths = torch.full((len(prefix),), size, device=prefix.device)
-        z = self.add_noise(self.encode(prefix, lengths))
+        z = self.add_noise(self.encode(prefix, full_lengths(prefix)))
         # The decoder has no y of `<start>`: index n − 1 is the token after n tokens.
-        y = self.decode(z)[:, :, size - 1]
+        y = self.decode(z)[:, :, prefix.shape[1] - 1]
         dense = self.emission.dense(y, self.embedding.weight)  # S B V
         # The mean of probabilities, not of their logarithms, so that they sum to one.
         return torch.logsumexp(dense, dim=0) - math.log(len(dense))
@@ -188,7 +182,7 @@ class FlatAutoencoder(LanguageModel):
                 return z[None]
         if self.training:
             # In training each sequence has a draw of its own, new in every step.
-            u = fresh_uniforms((1, *z.shape), z)
+            u = fresh_uniforms((1,) + z.shape, z)
         else:
             # One sequence's noise for all, so that a score does not depend on the batch.
             u = shared_uniforms((self.config.samples, 1, z.shape[1]), z)

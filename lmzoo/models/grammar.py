@@ -21,6 +21,7 @@ from lmzoo.functional.inside import (
     pad,
     prefix_chart,
 )
+from lmzoo.types import TokenScores
 
 Words = Int[Tensor, "B n"]
 """Sentences of one length, without `<start>`."""
@@ -152,7 +153,7 @@ def leaf_scores(grammar: LogGrammar, words: Words) -> Float[Tensor, "B n Q"]:
     return grammar.emission.T[known]
 
 
-def _sentence_scores(chart: Chart, grammar: LogGrammar) -> Float[Tensor, "B T"]:
+def _sentence_scores(chart: Chart, grammar: LogGrammar) -> TokenScores:
     scores = _root_scores(initial_spans(chart), grammar)
     empty = grammar.root[0].expand(len(scores), 1)
     return torch.cat([empty, scores], dim=1)
@@ -162,7 +163,7 @@ def _prefix_scores(
     log_leaves: Float[Tensor, "B n Q"],
     chart: Chart,
     grammar: LogGrammar,
-) -> Float[Tensor, "B T"]:
+) -> TokenScores:
     chart = prefix_chart(log_leaves, grammar.rules, chart)
     scores = _root_scores(initial_spans(chart), grammar)
     # Every string begins with the empty prefix: log 1.

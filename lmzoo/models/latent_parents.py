@@ -106,7 +106,8 @@ class TiedParentModel(ParentModel):
         # By distinct token (N) and type (R); `at` copies rows to the positions.
         by_type = y.unflatten(1, (-1, x.shape[1]))
         log_z = log_normalisers(by_type, table)
-        y = at(y).unflatten(2, (log_z.shape[1], -1)).flatten(1, 2)
+        types = log_z.shape[1]
+        y = at(y).unflatten(2, (types, -1)).flatten(1, 2)
         logits = y @ table[targets].transpose(1, 2)
         return logits - at(log_z).flatten(1)[..., None]
 
@@ -217,8 +218,7 @@ class LatentParentTyped(TiedParentModel):
         if config.arcs is Arcs.SHARED:
             positions = (1, 1)
         self.alignment = Alignment(length)
-        shape = (config.types, *positions)
-        self.set_drawn(config.types, types=shape)
+        self.set_drawn(config.types, types=(config.types,) + positions)
 
     @property
     def unused(self) -> int:

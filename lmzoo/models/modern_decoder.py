@@ -28,7 +28,7 @@ So et al. 2021 (arXiv:2109.08668), for the convolution.
 """
 
 from enum import StrEnum
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, model_validator
@@ -98,7 +98,7 @@ class ModernDecoder(FeatureModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks = nn.ModuleList(ModernLayer(config) for _ in range(config.layers))
+        self.blocks: Any = nn.ModuleList(ModernLayer(config) for _ in range(config.layers))
         self.norm = _norm(config)
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
@@ -126,12 +126,11 @@ class ModernDecoder(FeatureModel):
         # Without a window every position is kept: there is no fixed size.
         if Cut.WINDOW in c.cuts:
             return None
-        layer = cast("ModernLayer", self.blocks[0])
         past = 0
         if Cut.CONVOLUTION not in c.cuts:
             past = (WINDOW - 1) * c.width
         # The window of attention includes the token itself.
-        kept = layer.position_size * (c.window - 1)
+        kept = self.blocks[0].position_size * (c.window - 1)
         return c.layers * (kept + past)
 
 

@@ -100,9 +100,11 @@ class MarkovMLP(FeatureModel):
         std = config.embedding_std
         super().__init__(config, task, std)
         hidden = [config.hidden] * config.depth
+        sizes = [config.window * width] + hidden + [width]
+        self.layers = nn.ModuleList()
         # A layer for each pair of sizes; without hidden ones a single linear map.
-        sizes = [config.window * width, *hidden, width]
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(sizes))
+        for inputs, outputs in pairwise(sizes):
+            self.layers.append(nn.Linear(inputs, outputs))
         if not config.tied:
             self.output = EmbeddingTable(task.vocab, width, std)
         self.context_length = config.window
@@ -111,11 +113,10 @@ class MarkovMLP(FeatureModel):
         context = previous_vectors(self.embedding(tokens), self.config.window)
         y = context.flatten(2)
         activate = getattr(torch.nn.functional, self.config.activation)
-        *hidden, last = self.layers
-        for layer in hidden:
-            # No activation after the last: logits have both signs.
+        # No activation after the last: logits have both signs.
+        for layer in self.layers[:-1]:
             y = activate(layer(y))
-        return last(y)
+        return self.layers[-1](y)
 
 
 Transitions = Annotated[int, IntRange(1, 16, log=True), Field(ge=1)]
@@ -433,7 +434,7 @@ class UnigramMixture(ComponentModel):
         self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        return self.weights().expand(*tokens.shape, -1)
+        return self.weights().expand(tokens.shape + (-1,))
 
     def prior(self) -> Tensor:
         return self.weights()

@@ -24,6 +24,7 @@ from lmzoo.contract import DecodingState, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.parameters import Draw
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import length_mask, mask_scores, of_tokens, scored_mask
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.types import Features, Lengths, Mask, Prefix, Tokens, TokenScores, Vectors
@@ -171,10 +172,8 @@ class MaskedLM(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         # The token after the prefix is a pad that the mask hides.
         tokens = nn.functional.pad(prefix, (0, 1))
-        size = tokens.shape[1]
-        lengths = torch.full((len(tokens),), size, device=tokens.device)
-        hidden = _only(size - 1, tokens)
-        y = self.encode(tokens, lengths, hidden)[:, -1]
+        hidden = _only(prefix.shape[1], tokens)
+        y = self.encode(tokens, full_lengths(tokens), hidden)[:, -1]
         return self.emission.dense(y, self.embedding.weight)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
@@ -328,7 +327,7 @@ class NoiseContrastive(EmbeddedModel):
             self.noise.update(tokens, scored_mask(tokens, lengths))
         data = tokens[:, 1:]
         h = self._hidden_states(tokens[:, :-1])
-        noise = self.noise.draw((*data.shape, self.config.negatives))
+        noise = self.noise.draw(data.shape + (self.config.negatives,))
         # The data token first, then its noise tokens: one product for all of them.
         both = torch.cat([data[..., None], noise], dim=-1)
         products = self.embedding(both) @ h[..., None]

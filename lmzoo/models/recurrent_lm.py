@@ -2,7 +2,7 @@
 
 import math
 from enum import StrEnum
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -116,7 +116,7 @@ class RecurrentLM(StartMixture):
         cells = [CELLS.build(config.cell, config.width, task.length) for _ in layers]
         # Under its own name, so that models of one layer keep the names of their weights.
         self.cell = cells[0]
-        self.upper = nn.ModuleList(cells[1:])
+        self.upper: Any = nn.ModuleList(cells[1:])
         self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
         self.emission.own_tokens(task.vocab)
         self.head = None
@@ -217,7 +217,8 @@ class RecurrentLM(StartMixture):
                 by_start = h.unflatten(0, (count, -1))
                 h = drop_features(by_start, into).flatten(0, 1)
             h = cell.scan(h, start)
-        y = normalise_vectors(h.unflatten(0, (count, -1)), c.norm)
+        outputs = h.unflatten(0, (count, -1))
+        y = normalise_vectors(outputs, c.norm)
         if out:
             return drop_features(y, out)
         return y
@@ -227,8 +228,8 @@ class RecurrentLM(StartMixture):
         norm = self.config.norm
         # Projecting each word of the vocabulary once pays only if there are more tokens than words.
         # Without kernels each position has activations of its own (`interventions.py`).
-        per_entry = tokens.numel() > self.task.vocab and uses_kernels()
-        if norm.over_time or not per_entry:
+        per_position = not uses_kernels() or tokens.numel() <= self.task.vocab
+        if per_position or norm.over_time:
             return normalise_sequence(self.embedding(tokens), norm)
         table = normalise_vectors(self.embedding.weight, norm)
         return TokenInputs(tokens, table)
@@ -242,8 +243,7 @@ class RecurrentLM(StartMixture):
 
     @property
     def _cells(self) -> list[Cell]:
-        upper = [cast("Cell", layer) for layer in self.upper]
-        return [self.cell, *upper]
+        return [self.cell] + list(self.upper)
 
     @property
     def _num_starts(self) -> int:

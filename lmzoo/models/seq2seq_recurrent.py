@@ -20,7 +20,7 @@ from lmzoo.functional.normalise import Norm
 from lmzoo.functional.sequence import reversed_order
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.encoder_decoder import last_output
-from lmzoo.types import Hidden, Lengths, Prefix, SequenceVectors, SourceVectors
+from lmzoo.types import Hidden, Lengths, NextScores, Prefix, SequenceVectors, SourceVectors
 
 
 def encode(cell: Cell, x: SourceVectors, lengths: Lengths) -> tuple[Float[Tensor, "B S H"], State]:
@@ -36,8 +36,8 @@ def encode(cell: Cell, x: SourceVectors, lengths: Lengths) -> tuple[Float[Tensor
         kept = []
         # A shorter source keeps the state of its last token while the others go on.
         for new, old in zip(next_state, state, strict=True):
-            other_axes = [1] * (new.dim() - 1)  # a state may be a matrix
-            is_real = (i < lengths).view(-1, *other_axes)
+            shape = [-1] + [1] * (new.dim() - 1)  # a state may be a matrix
+            is_real = (i < lengths).view(shape)
             kept.append(torch.where(is_real, new, old))
         state = tuple(kept)
         outputs.append(h)
@@ -131,9 +131,7 @@ class RecurrentSeq2Seq(FeatureModel):
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self.start(*self.conditioning_inputs(sources))
 
-    def advance(
-        self, state: DecodingState, token: Tensor
-    ) -> tuple[Float[Tensor, "B V"], DecodingState]:
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[NextScores, DecodingState]:
         h, state = self.step(self.embedding(token), state)
         scores = self.emission.dense(h, self.embedding.weight)
         return scores, state

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, NamedTuple
 
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from lmzoo.blocks.attention import KeysAndValues
@@ -14,7 +14,7 @@ from lmzoo.contract import DecodingState, Score, Task, model
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.models.seq2seq_recurrent import Source
-from lmzoo.types import Features, Lengths, SourceVectors, StepFeatures
+from lmzoo.types import Features, Lengths, NextScores, SourceVectors, StepFeatures
 
 
 class TransformerState(NamedTuple):
@@ -151,9 +151,7 @@ class TransformerEncoderDecoder(FeatureModel):
         memory = self._encode(source, lengths)
         return 0, self.body.begin(memory, lengths)
 
-    def advance(
-        self, state: DecodingState, token: Tensor
-    ) -> tuple[Float[Tensor, "B V"], DecodingState]:
+    def advance(self, state: DecodingState, token: Tensor) -> tuple[NextScores, DecodingState]:
         position, body_state = state
         x = self.place(self.embedding(token)[:, None], position)
         y, body_state = self.body.advance(self.dropout(x), body_state)

@@ -1,6 +1,6 @@
 """The causal Set Transformer and its attention to inducing points."""
 
-from typing import Annotated, cast
+from typing import Annotated, Any
 
 import torch
 from jaxtyping import Float
@@ -20,7 +20,7 @@ from lmzoo.types import Features, StepFeatures
 class LearnedVectors(nn.Module):
     """Learned query vectors."""
 
-    def __init__(self, count: int, width: int, std: float | None = None) -> None:
+    def __init__(self, count: int, width: int, std: float | None) -> None:
         super().__init__()
         self._std = std
         self.vectors = nn.Parameter(torch.empty(count, width))
@@ -112,7 +112,7 @@ class SetTransformerCausal(AttentionModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.blocks = nn.ModuleList(self._block() for _ in range(config.layers))
+        self.blocks: Any = nn.ModuleList(self._block() for _ in range(config.layers))
 
     def encode(self, x: Features) -> Features:
         mask = causal_mask(x.shape[1], x.device)
@@ -132,11 +132,10 @@ class SetTransformerCausal(AttentionModel):
     ) -> tuple[StepFeatures, LayerCaches]:
         new = list[KeysAndValues]()
         for number, block in enumerate(self.blocks):
-            layer = cast("InducedAttention | AttentionBlock", block)
             before = None
             if cache is not None:
                 before = cache[number]
-            x, kept = layer.advance(x, before)
+            x, kept = block.advance(x, before)
             new.append(kept)
         return x, tuple(new)
 

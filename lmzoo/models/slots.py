@@ -223,7 +223,8 @@ class SlotNgram(SlotModel):
 
     def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]
-        return lag_pointer(self.lags[:, :size, :size], self.appeal(vectors).mT)
+        lags = self.lags[:, :size, :size]
+        return lag_pointer(lags, self.appeal(vectors).mT)
 
     def prior(self) -> Float[Tensor, "N S S"]:
         """Return log softmax_{j<t} Λ_n[t, j], the pointers without token scores."""

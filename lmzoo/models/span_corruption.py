@@ -31,6 +31,7 @@ from lmzoo.contract import PAD, LanguageModel, Score, Task, model
 from lmzoo.emissions.base import EMISSIONS
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import length_mask
 from lmzoo.models.attention_model import TransformerConfig
 from lmzoo.models.seq2seq_transformer import EncoderDecoder
@@ -44,7 +45,7 @@ def sample_spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[
     """Return m of positions 1..t, drawn with the uniform numbers u."""
     first = u[..., 0] < density
     rest = _continue_chain(first, u[..., 1:], density, mean)
-    return torch.stack([first, *rest], dim=-1)
+    return torch.stack([first] + rest, dim=-1)
 
 
 def sample_spans_around(
@@ -57,8 +58,9 @@ def sample_spans_around(
     # The number u[at] is not used: its position is hidden for certain.
     hidden = torch.ones_like(u[..., at], dtype=torch.bool)
     before = _continue_chain(hidden, u[..., :at].flip(-1), density, mean)
+    before.reverse()
     after = _continue_chain(hidden, u[..., at + 1 :], density, mean)
-    return torch.stack([*reversed(before), hidden, *after], dim=-1)
+    return torch.stack(before + [hidden] + after, dim=-1)
 
 
 def _continue_chain(
@@ -190,7 +192,8 @@ class SpanCorruption(LanguageModel):
         scores = []
         for at in range(count):
             samples = []
-            for drawn in sample_spans_around(at, u[:, at, :count], c.density, c.span):
+            draws = u[:, at, :count]
+            for drawn in sample_spans_around(at, draws, c.density, c.span):
                 masked = self._span_mask(drawn, lengths)
                 hidden = self.score_hidden(tokens, lengths, masked)
                 samples.append(hidden[:, at])
@@ -216,8 +219,7 @@ class SpanCorruption(LanguageModel):
         self.require_length(prefix.shape[1] + 1)
         # A first sentinel after the prefix: what it hides is the next token.
         source = pad(prefix, (0, 1), value=self.task.vocab)
-        lengths = torch.full((len(source),), source.shape[1], device=source.device)
-        y = self._outputs(source[:, -1:], source, lengths)
+        y = self._outputs(source[:, -1:], source, full_lengths(source))
         return self.emission.dense(y[:, -1], self.embedding.weight)
 
     def _span_mask(self, drawn: Bool[Tensor, "*B t"], lengths: Lengths) -> Mask:

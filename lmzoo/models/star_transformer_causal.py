@@ -12,7 +12,7 @@ updates no relay because nothing would read it. Without relays, D layers read ex
 D + 1 tokens.
 """
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -83,7 +83,7 @@ class StarTransformerCausal(AttentionModel):
         if config.relay:
             relays = config.layers - 1
         self.satellites = nn.ModuleList(Update(config) for _ in range(config.layers))
-        self.relays = nn.ModuleList(Update(config) for _ in range(relays))
+        self.relays: Any = nn.ModuleList(Update(config) for _ in range(relays))
 
     def encode(self, x: Features) -> Features:
         count = x.shape[1]
@@ -137,7 +137,7 @@ class StarTransformerCausal(AttentionModel):
             left.append(h)
             h = satellite(h, torch.cat(context, dim=1))
             if layer < len(self.relays):
-                relay = cast("Update", self.relays[layer])
+                relay = self.relays[layer]
                 earlier = None
                 if cache is not None:
                     earlier = cache.satellites[layer]

@@ -31,7 +31,7 @@ from lmzoo.contract import DecodingState, Score
 from lmzoo.functional.noise import fresh_uniforms, shared_uniforms
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import scored_mask
-from lmzoo.functional.variational import active_units, importance_bound
+from lmzoo.functional.variational import importance_bound, posterior_facts
 from lmzoo.models.encoder_decoder import EncoderDecoderConfig, SentenceEncoderDecoder
 from lmzoo.types import Lengths, SequenceVectors, Tokens
 
@@ -120,7 +120,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         # A normaliser over time reads the whole prefix again at each step: the slow way.
         if self.config.norm is Norm.TIME_STD:
             return super().begin_samples(batch, *sources)
-        shape = (batch, *self.noise_shape)
+        shape = (batch,) + self.noise_shape
         u = fresh_uniforms(shape, self.embedding.weight, generator)
         start = self._starts_from(self.sample_prior(u))
         state = stack.begin(self._cells, start[:, None])
@@ -148,22 +148,17 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         """
         h = self.encode_sentence(tokens, lengths)
         mean, std = self.moments(h)
-        shape = (BOUND_SAMPLES, len(h), *self.noise_shape)
+        shape = (BOUND_SAMPLES, len(h)) + self.noise_shape
         # Fresh noise: the bound of the fixed samples of a score would be another number.
         z = self.sample_posterior(h, fresh_uniforms(shape, h))
         bound = self.iw_bound(tokens, lengths, z, h)
-        spread = mean.std(0, correction=0)
-        return {
-            "KL": self.kl(h).mean().item(),
-            "active units": float(active_units(mean)),
-            "spread of posterior means": spread.mean().item(),
-            "posterior standard deviation": std.mean().item(),
-            f"bound of {BOUND_SAMPLES} samples": -bound.mean().item(),
-        }
+        facts = posterior_facts(self.kl(h), mean, std)
+        facts[f"bound of {BOUND_SAMPLES} samples"] = -bound.mean().item()
+        return facts
 
     def _prior_draws(self) -> Float[Tensor, "S E"]:
         """Return the draws z ~ p, which are the same for all prefixes."""
-        shape = (self.config.samples, *self.noise_shape)
+        shape = (self.config.samples,) + self.noise_shape
         u = shared_uniforms(shape, self.embedding.weight)
         return self.sample_prior(u)
 
@@ -189,11 +184,10 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return weights.log_softmax(0)
 
     def _noise(self, h: SequenceVectors) -> Float[Tensor, "S ..."]:
-        shape = self.noise_shape
         if self.training:
-            return fresh_uniforms((self.training_samples, len(h), *shape), h)
+            return fresh_uniforms((self.training_samples, len(h)) + self.noise_shape, h)
         # The same noise for all sequences: a score does not depend on the batch.
-        return shared_uniforms((self.config.samples, 1, *shape), h)
+        return shared_uniforms((self.config.samples, 1) + self.noise_shape, h)
 
 
 def share_over_tokens(total: Float[Tensor, "*S B"], lengths: Lengths) -> Float[Tensor, "*S B 1"]:

@@ -209,7 +209,7 @@ class SkipGram(WordVectors):
         return length_mask(lengths, tokens.shape[1])
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
-        drawn = self.noise.draw((*windows.contexts.shape, self.config.negatives))
+        drawn = self.noise.draw(windows.contexts.shape + (self.config.negatives,))
         word = windows.w[windows.words][:, :, None, :, None]
         scores = (windows.c[drawn] @ word)[..., 0]
         return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
@@ -259,7 +259,7 @@ class ContinuousBagOfWords(WordVectors):
         return logsigmoid(products.sum(-1))
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
-        words = self.noise.draw((*windows.words.shape, self.config.negatives))
+        words = self.noise.draw(windows.words.shape + (self.config.negatives,))
         drawn = windows.w[words]
         if self.config.mean:
             scores = (drawn @ _means(windows)[..., None])[..., 0]

@@ -171,7 +171,7 @@ def losses(
     trainings = [_training(cut, subject) for subject in subjects]
     if way == TRAINED:
         _train_on(cut, trainings, replace(corpus, train=extra))
-    found: list[float | None] = []
+    found = []
     for training in trainings:
         model = training.model
         with guest(model):
@@ -190,17 +190,24 @@ def _training(cut: Cut, subject: Subject) -> Training:
 
 def _train_on(cut: Cut, trainings: Trainings, corpus: Corpus) -> None:
     """Train for one epoch, as a pack if that is possible and pays."""
-    first = trainings[0]
-    config = first.model.config
-    has_config = cut.left is not None or cut is WHOLE  # a hook is in no pack
-    keys = {pack_key(t.model.config, t.recipe) for t in trainings}
-    is_pack = len(trainings) > 1 and has_config and len(keys) == 1
-    pays = is_pack and packing_pays(config, first.recipe, corpus.task)
-    if pays and not reason_not_packable(first.model):
+    if _packs(cut, trainings, corpus):
         KeptTrainers().train_epoch(trainings, corpus)
         return
     for training in trainings:
         list(fit(training, corpus, 1))
+
+
+def _packs(cut: Cut, trainings: Trainings, corpus: Corpus) -> bool:
+    """Return whether a pack of the trainings is possible and pays."""
+    if cut.left is None and cut is not WHOLE:
+        return False  # a hook is in no pack
+    keys = {pack_key(t.model.config, t.recipe) for t in trainings}
+    if len(trainings) == 1 or len(keys) > 1:
+        return False
+    first = trainings[0]
+    if not packing_pays(first.model.config, first.recipe, corpus.task):
+        return False
+    return not reason_not_packable(first.model)
 
 
 def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:

@@ -54,8 +54,8 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
     A thread may call it during the next epoch.
     """
     matrices: FieldsDict = {}
-    numbers: dict[int, int] = {}
-    layouts: list[Any] = []
+    numbers = {}
+    layouts = []
     best: dict[str, list[Any]] = {}
     runs = []
     for run, training, records in members:
@@ -75,12 +75,8 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
             values = best.setdefault(f"{stack}.{BEST}", [])
             rows[f"{stack}.{BEST}"] = len(values)
             values.append(training.best_values(row.layout))
-        state = {
-            "stack": stack,
-            "names": row.names,
-            "records": records,
-            **training.progress(),
-        }
+        state = {"stack": stack, "names": row.names, "records": records}
+        state |= training.progress()
         runs.append({RUN: run, "rows": rows, STATE: state})
     return partial(_encode, matrices, best, {RUNS: runs, LAYOUTS: layouts})
 
@@ -97,7 +93,8 @@ def _encode(
         arrays[name] = Array(DTYPES[matrix.dtype.name], matrix.shape, content)
     # The header of a file has texts only.
     texts = {key: json.dumps(value) for key, value in metadata.items()}
-    return encode(arrays, {**texts, NUMBER: json.dumps(number)})
+    texts[NUMBER] = json.dumps(number)
+    return encode(arrays, texts)
 
 
 def read_rows(data: bytes) -> FieldsDict:
@@ -118,7 +115,9 @@ def read_rows(data: bytes) -> FieldsDict:
         best = weights  # the last epoch is the best one
     best_weights = {}
     if best is not None:
-        best_weights = {name: best[name] for name in names if name in best}
+        for name in names:
+            if name in best:
+                best_weights[name] = best[name]
     groups = numbered(state.pop("groups"), len(names))
     for group in groups:
         if "betas" in group:
@@ -128,8 +127,7 @@ def read_rows(data: bytes) -> FieldsDict:
     if keys:
         for number, name in enumerate(names):
             moments[number] = {key: kinds[key][name] for key in keys}
-    return {
-        **state,
+    return state | {
         RUN: metadata[RUN],
         "weights": weights,
         "optimiser": {"state": moments, "param_groups": groups},
@@ -140,8 +138,9 @@ def read_rows(data: bytes) -> FieldsDict:
 
 def _named(key: str, array: Array, layout: Sequence[Any]) -> dict[str, Tensor]:
     dtypes = {short: name for name, short in DTYPES.items()}
+    numbers = np.frombuffer(array.data, dtypes[array.dtype])
     # A copy: the bytes of the file cannot be written to.
-    row = torch.from_numpy(np.frombuffer(array.data, dtypes[array.dtype]).copy())
+    row = torch.from_numpy(numbers.copy())
     found = {}
     for i, (name, shape, begin) in enumerate(layout):
         if key == STEP:  # one number for each parameter
@@ -158,7 +157,7 @@ def checkpoint_bytes(state: State) -> bytes:
     optimiser = state["optimiser"]
     if optimiser:
         optimiser = _flatten_optimiser(optimiser)
-    torch.save({**state, "optimiser": optimiser}, file)
+    torch.save(state | {"optimiser": optimiser}, file)
     return file.getvalue()
 
 
@@ -178,7 +177,7 @@ def read_checkpoint(data: bytes, run: str = "") -> State:
     optimiser = state["optimiser"]
     if optimiser:
         optimiser = _unflatten_optimiser(optimiser)
-    return {**state, "optimiser": optimiser}
+    return state | {"optimiser": optimiser}
 
 
 def _load(data: bytes) -> State:

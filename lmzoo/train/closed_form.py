@@ -105,8 +105,9 @@ def _add(model: LanguageModel, corpus: Corpus) -> Estimate:
 
 def _reads_text(model: LanguageModel, corpus: Corpus) -> bool:
     """Whether the model reads the splits of this corpus as one sequence each."""
-    wants_text = getattr(model.config, "stream", False)
-    return wants_text and isinstance(corpus.train, Blocks)
+    if not isinstance(corpus.train, Blocks):
+        return False
+    return getattr(model.config, "stream", False)
 
 
 def _started(text: Tensor) -> Tensor:
@@ -119,12 +120,14 @@ def _evaluate(model: LanguageModel, corpus: Corpus, part: Sequences) -> Losses:
     if not _reads_text(model, corpus) or isinstance(part, Blocks):
         return evaluate(model, part)
     text = _started(scored_text(part).to(device_of(model)))
+    past = 1
     # A model without a limit of its context reads nothing of the chunk before.
-    past = model.context_length or 0
+    if model.context_length:
+        past = model.context_length
     scores = []
     for begin in range(0, len(text) - 1, CHUNK):
         # A chunk begins with the tokens that the model reads before its first scored one.
-        first = max(0, begin + 1 - max(1, past))
+        first = max(0, begin + 1 - past)
         chunk = text[None, first : begin + 1 + CHUNK]
         length = chunk.new_tensor([chunk.shape[1]])
         values = model.log_prob(chunk, length)[0]

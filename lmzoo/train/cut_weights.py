@@ -147,10 +147,12 @@ class Inherited:
 def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
     """Return what a cut model has of the weights of a whole one; both lose their weights."""
     before = _numbered_weights(whole)
-    kept: dict[str, Tensor] = {}
-    own: list[str] = []
-    # All, until a weight of the cut is found in the whole.
-    removed = {name: torch.ones(len(x), dtype=torch.bool) for name, x in before.items()}
+    kept = {}
+    own = []
+    removed = {}
+    for name, numbers in before.items():
+        # All, until a weight of the cut is found in the whole.
+        removed[name] = torch.ones_like(numbers, dtype=torch.bool)
     for name, numbers in _numbered_weights(cut).items():
         places = None
         if name in before:
@@ -162,7 +164,7 @@ def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
         removed[name][places] = False
     gone = {}
     for name, values in whole.state_dict().items():
-        if bool(removed[name].any()):
+        if removed[name].any():
             gone[name] = removed[name].view(values.shape)
     return Inherited(kept, tuple(own), gone)
 
@@ -176,7 +178,7 @@ def _places(whole: Tensor, part: Tensor) -> Tensor | None:
     ascending = whole[order]
     # Equal numbers have no place of their own: those of a buffer, or of a weight that is constant.
     distinct = ascending[1:] > ascending[:-1]
-    if len(whole) == 0 or not bool(distinct.all()):
+    if len(whole) == 0 or not distinct.all():
         return None
     # Numbers are distinct, so a number tells its place in the whole.
     found = torch.searchsorted(ascending, part)

@@ -64,7 +64,8 @@ class _FlopCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
+        if kwargs is None:
+            kwargs = {}
         result = func(*args, **kwargs)
         formula = flop_registry.get(func.overloadpacket)
         if formula:

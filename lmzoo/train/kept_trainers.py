@@ -170,7 +170,9 @@ def rows_for(count: int) -> int:
 def _may_share(trainings: Trainings) -> bool:
     """Whether a trainer of members like these can serve other members later."""
     recorder = stepper.device_recorder(device_of(trainings[0].model))
-    return recorder is not None and recorder.few_shapes
+    if recorder is None:
+        return False
+    return recorder.few_shapes
 
 
 def _key(trainings: Trainings) -> tuple[Any, ...]:

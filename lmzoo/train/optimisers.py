@@ -86,8 +86,8 @@ def roles(model: nn.Module) -> dict[str, str]:
         if isinstance(owner, nn.Embedding):
             found[name] = TABLES
         # Taps of a convolution are 2-D, too, but each row is a filter of its own channel.
-        is_map = isinstance(owner, nn.Linear | Weights) and not leaf.startswith(TAPS)
-        if is_map and decays(parameter):
+        is_taps = leaf.startswith(TAPS)
+        if isinstance(owner, nn.Linear | Weights) and decays(parameter) and not is_taps:
             found[name] = MATRICES
     return found
 
@@ -103,8 +103,12 @@ def parameter_groups(recipe: Recipe, model: nn.Module) -> list[FieldsDict]:
     only_matrices = recipe.weight_decay_on is DecayOn.MATRICES
     groups: dict[tuple[bool, bool, float], list[nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        muon = recipe.optimiser is Optimiser.MUON and own[name] == MATRICES
-        fixed = only_matrices and not decays(parameter)
+        muon = False
+        if recipe.optimiser is Optimiser.MUON:
+            muon = own[name] == MATRICES
+        fixed = False
+        if only_matrices:
+            fixed = not decays(parameter)
         # Muon's groups come first: False is before True.
         key = (fixed, not muon, factors[name])
         groups.setdefault(key, []).append(parameter)
@@ -152,8 +156,9 @@ def rate_factors(recipe: Recipe, model: nn.Module) -> dict[str, float]:
         m0, n0 = base[name][-2:]
         factor = n0 / n
         if recipe.optimiser is Optimiser.MUON:
+            shape = m * n0 / (m0 * n)
             # The last factor cancels √max(m, n) of `muon_direction`.
-            factor = math.sqrt(m * n0 / (m0 * n) * max(m0, n0) / max(m, n))
+            factor = math.sqrt(shape * max(m0, n0) / max(m, n))
         if _is_query(name):
             # Attention divides scores by √d, where μP divides by d: the other root is in the
             # queries.

@@ -106,7 +106,9 @@ def packing_pays(model: Any, recipe: Recipe, task: Task) -> bool:
     for name in CELLS:
         if CELLS[name].Config is own:
             limit = CELLS[name].pack_limit
-    return activations <= limit and task.vocab * width <= MAX_TABLE
+    if activations > limit:
+        return False
+    return task.vocab * width <= MAX_TABLE
 
 
 def reason_not_packable(model: LanguageModel) -> str:
@@ -155,7 +157,7 @@ def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
 
 
 def _twice(tensor: Tensor) -> Tensor:
-    return tensor.expand((2, *tensor.shape))
+    return tensor.expand((2,) + tensor.shape)
 
 
 def make_functional(template: LanguageModel, method: str = "objective") -> Any:
@@ -205,7 +207,7 @@ def member_bytes(model: LanguageModel, batch: int) -> int:
     The estimate scores one batch of full length. It counts what autograd saves, once per storage;
     temporary results of single operations are not counted.
     """
-    saved: dict[int, int] = {}
+    saved = {}
 
     # Saved tensors may be views of one storage: counted once.
     def save(tensor: Tensor) -> Tensor:

@@ -31,8 +31,10 @@ class Layout:
 
     def __init__(self, template: nn.Module) -> None:
         self.shapes = {name: p.shape for name, p in template.named_parameters()}
-        # Rounded up to whole cache lines.
-        self.widths = [-(-shape.numel() // ALIGN) * ALIGN for shape in self.shapes.values()]
+        self.widths = []
+        for shape in self.shapes.values():
+            lines = -(-shape.numel() // ALIGN)  # rounded up
+            self.widths.append(lines * ALIGN)
 
     def places(self) -> list[tuple[str, list[int], int]]:
         """Return name, shape and first column of each parameter."""
@@ -90,7 +92,7 @@ class Layout:
         return pieces
 
 
-@dataclass
+@dataclass(eq=False)
 class Row:
     """The rows that the weights and the optimiser state of a training are views of."""
 
@@ -117,7 +119,7 @@ class Row:
 
     def optimiser_state(self) -> dict[int, dict[str, Tensor]]:
         """Return the state of each parameter by its number, views of the arrays of the host."""
-        found: dict[int, dict[str, Tensor]] = {}
+        found = {}
         for key, matrix in self.matrices.items():
             if key == VALUES:
                 continue

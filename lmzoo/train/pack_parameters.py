@@ -23,7 +23,6 @@ call, so it would need one call per member.
 Kingma and Ba 2015 (arXiv:1412.6980); Loshchilov and Hutter 2019 (arXiv:1711.05101).
 """
 
-import operator
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -104,11 +103,13 @@ class StackedOptimiser:
             for own in matrices(self._new):
                 own.fill_(1 - MOMENTUM)
         keys = KEYS.get(self._kind, ("exp_avg", "exp_avg_sq"))
-        self.state = {key: torch.zeros_like(values) for key in keys}
-        """The state of all rows, by torch's keys: (P, N), and (P,) steps."""
+        self.state: dict[str, Tensor] = {}
+        """The state of all rows, by torch's keys: (P,) steps first, and (P, N)."""
         if keys:
             steps = torch.zeros(len(values), dtype=torch.float32, device=values.device)
-            self.state = {"step": steps, **self.state}
+            self.state[STEP] = steps
+        for key in keys:
+            self.state[key] = torch.zeros_like(values)
 
     @torch.no_grad()
     def step(self, rates: Rates, clips: PerMember, gradients: PackRows) -> None:
@@ -128,7 +129,7 @@ class StackedOptimiser:
         g = torch.addcmul(g, self._values, self._decays.each())
         change = rates[:, None] * g
         if self._kind is Optimiser.RMSPROP:
-            self.state["step"] += 1
+            self.state[STEP] += 1
             v = self.state["square_avg"]
             v.mul_(ALPHA).addcmul_(g, g, value=1 - ALPHA)
             # `eps` is added after the root, as torch does.
@@ -157,7 +158,8 @@ class StackedOptimiser:
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         scale = (1 - beta2**steps).rsqrt().to(v.dtype)
         rate = (rates / (1 - beta1**steps)).to(m.dtype)
-        change = rate[:, None] * m / (v.sqrt() * scale[:, None] + ADAM_EPS)
+        root = v.sqrt() * scale[:, None]
+        change = rate[:, None] * m / (root + ADAM_EPS)
         if self._matrices is not None:
             self._step_matrices(rates, change, g)
         x -= change * scales
@@ -175,7 +177,8 @@ class StackedOptimiser:
         for own, gradient, mean in zip(changes, gradients, means, strict=True):
             direction = muon_direction(gradient, mean)
             # The axis of members comes last, where it meets one rate for each.
-            own.copy_((direction.movedim(0, -1) * rates).movedim(-1, 0))
+            scaled = direction.movedim(0, -1) * rates
+            own.copy_(scaled.movedim(-1, 0))
 
 
 class StackedParameters:
@@ -247,7 +250,7 @@ class StackedParameters:
     def belongs_to(self, trainings: Trainings) -> bool:
         """Whether the rows are those of these trainings, in this order."""
         own = [reference() for reference in self._trainings]
-        return len(own) == len(trainings) and all(map(operator.is_, own, trainings))
+        return own == list(trainings)
 
     def differentiate(self, losses: PerMember, *, accumulate: bool) -> None:
         """Compute the gradients of the losses; add them to the present ones if `accumulate`."""
@@ -275,7 +278,8 @@ class StackedParameters:
             padding = width - columns.shape[1]
             if padding:
                 parts.append(self._zeros[:, :padding])
-        torch.cat([part for part in parts if part.numel()], dim=1, out=self.gradients)
+        parts = [part for part in parts if part.numel()]
+        torch.cat(parts, dim=1, out=self.gradients)
 
     @torch.no_grad()
     def read(self) -> None:
@@ -316,7 +320,7 @@ class StackedParameters:
         for rate, training in zip(self.rates, trainings, strict=False):
             assert training.optimiser is not None
             set_rate(training.optimiser, rate)
-        numbers = {VALUES: self.values.detach(), **self.optimiser.state}
+        numbers = {VALUES: self.values.detach()} | self.optimiser.state
         if STEP in numbers:  # SGD has no state
             # torch counts the steps of each parameter.
             steps = numbers[STEP][:, None]
@@ -335,8 +339,7 @@ class StackedParameters:
 
     def _hold_given_rows(self, trainings: Trainings) -> bool:
         """Whether the tensors of the trainings are still views of the rows that they were given."""
-        held = [training.row for training in trainings]
-        return bool(self._given) and all(map(operator.is_, held, self._given))
+        return self._given == [training.row for training in trainings]
 
     def _give_rows(self, trainings: Trainings) -> None:
         """Make weights and optimiser state of the trainings views of the rows of `_own`."""
@@ -351,9 +354,12 @@ class StackedParameters:
                 if keys:
                     state = {key: parts[key][name][p] for key in keys}
                     training.optimiser.state[weight] = state
-            own = {key: rows[key][p] for key in rows}
+            own = {key: members[p] for key, members in rows.items()}
             state = training.model.state_dict()
-            buffers = {n: v.clone() for n, v in state.items() if n not in self.layout.shapes}
+            buffers = {}
+            for name, value in state.items():
+                if name not in self.layout.shapes:
+                    buffers[name] = value.clone()
             row = Row(
                 layout=self.layout,
                 numbers=own,

@@ -198,8 +198,9 @@ def retain_freed_memory() -> bool:
     except (AttributeError, OSError, TypeError):  # not glibc; on Windows CDLL(None) fails
         return False
     # malloc gives back what is freed at the top of the heap: each step would ask for it again.
-    trims = mallopt(_TRIM_THRESHOLD, MAX_UNUSED)
-    return bool(trims) and bool(mallopt(_MMAP_THRESHOLD, MAX_BLOCK))
+    if not mallopt(_TRIM_THRESHOLD, MAX_UNUSED):
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, MAX_BLOCK))
 
 
 aten: Any = torch.ops.aten
@@ -259,8 +260,10 @@ class Operation:
         variant = _out_variant(self.op)
         if variant is not None and len(variant[1]) == len(outputs):
             op, out_names = variant
-            kwargs = {key: value for key, value in self.kwargs.items() if key not in FACTORY}
-            kwargs |= dict(zip(out_names, outputs, strict=True))
+            kwargs = dict(zip(out_names, outputs, strict=True))
+            for key, value in self.kwargs.items():
+                if key not in FACTORY:
+                    kwargs[key] = value
             return functools.partial(op, *self.args, **kwargs)
         # Without such a variant the result is computed anew, and copied.
         return self._compute_and_copy
@@ -298,26 +301,27 @@ def _mutates(op: OpOverload) -> bool:
 @functools.cache
 def _out_variant(op: OpOverload) -> tuple[OpOverload, list[str]] | None:
     """Return the overload that writes to given tensors, and the names of these arguments."""
-    own = [arg for arg in op._schema.arguments if arg.name not in FACTORY]
-    required = _signature(own)
+    own = {_signature(arg) for arg in op._schema.arguments if arg.name not in FACTORY}
     for overload in op.overloadpacket.overloads():
         variant = getattr(op.overloadpacket, overload)
-        arguments = variant._schema.arguments
-        out_names = [arg.name for arg in arguments if arg.is_out]
-        inputs = [arg for arg in arguments if not arg.is_out]
+        out_names = []
+        taken = set()
+        required = set()
+        for arg in variant._schema.arguments:
+            if arg.is_out:
+                out_names.append(arg.name)
+                continue
+            taken.add(_signature(arg))
+            if not arg.has_default_value():
+                required.add(_signature(arg))
         # Arguments that the operation does not have must have a default.
-        extra = [arg for arg in inputs if (arg.name, str(arg.type)) not in required]
-        if (
-            out_names
-            and required <= _signature(inputs)
-            and all(arg.has_default_value() for arg in extra)
-        ):
+        if out_names and required <= own <= taken:
             return variant, out_names
     return None
 
 
-def _signature(arguments: Sequence[Any]) -> set[tuple[str, str]]:
-    return {(arg.name, str(arg.type)) for arg in arguments}
+def _signature(argument: Any) -> tuple[str, str]:
+    return argument.name, str(argument.type)
 
 
 REASONS = {
@@ -365,7 +369,7 @@ class OperationRecorder(Recorder):
 class _Recording(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
-        self.calls: list[Operation | tuple[Kernel, tuple[Any, ...]]] = []
+        self.calls: list[Operation | tuple[Kernel, Sequence[Any]]] = []
         self.trace = MemoryTrace()
         self.reason = ""  # why the work cannot be replayed
 
@@ -377,7 +381,8 @@ class _Recording(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        kwargs = kwargs or {}
+        if kwargs is None:
+            kwargs = {}
         if returns_views(func):
             return func(*args, **kwargs)
         reason = _reason(func)
@@ -393,7 +398,7 @@ class _Recording(TorchDispatchMode):
         self.calls.append(call)
         return result
 
-    def add_kernel(self, kernel: Kernel, args: tuple[Any, ...]) -> None:
+    def add_kernel(self, kernel: Kernel, args: Sequence[Any]) -> None:
         for array in leaves(args, np.ndarray):
             # Kernels write into arrays that torch allocated: these must live until the kernel has
             # run.
@@ -402,7 +407,7 @@ class _Recording(TorchDispatchMode):
 
     def replay_functions(self, relocate: Callable[[Any], Any]) -> list[Callable[[], object]]:
         """Return one function per call that computes, on relocated buffers."""
-        functions: list[Callable[[], object]] = []
+        functions = []
         for call in self.calls:
             if isinstance(call, tuple):
                 kernel, args = call
@@ -430,6 +435,6 @@ def _is_integer_index(op: OpOverload, args: Any) -> bool:
     return all(index.dtype not in masks for index in indices)
 
 
-def _run_kernel(kernel: Kernel, args: tuple[Any, ...]) -> None:
+def _run_kernel(kernel: Kernel, args: Sequence[Any]) -> None:
     if kernel(*args) is False:
         raise IndexError("a token id of this batch is outside the model's tables")

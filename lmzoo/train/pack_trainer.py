@@ -34,7 +34,7 @@ from lmzoo.train.recipe import Accumulate
 from lmzoo.train.step import compute_loss, restrict
 from lmzoo.train.stepper import Stepper
 from lmzoo.train.trainer import Trainings
-from lmzoo.types import Tokens
+from lmzoo.types import Lengths, Mask, Tokens
 
 EVALUATION_BATCH = 2000
 """Sequences of all members evaluated at a time; many more would exceed the cache."""
@@ -69,11 +69,14 @@ class PackedEvaluation:
         order = part.lengths.cpu().argsort(stable=True).split(size)
         if few:
             # The last sequence is repeated up to this size; it gets the same score again.
-            order = [torch.cat([rows, rows[-1:].expand(size - len(rows))]) for rows in order]
+            order = list(order)
+            last = order.pop()
+            missing = last[-1:].expand(size - len(last))
+            order.append(torch.cat([last, missing]))
         trim = not self._template.leaks
         batches = iter_batches(part, order, self._device, trim=trim, few_widths=few)
         for rows, batch in zip(order, batches, strict=True):
-            columns = (rows.to(self._device), batch.scored, *batch.inputs)
+            columns = (rows.to(self._device), batch.scored) + batch.inputs
             self._stepper.run_step(self._step, columns)
         nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
         counts = part.counts.cpu()
@@ -84,15 +87,14 @@ class PackedEvaluation:
     def _step(
         self,
         rows: Int[Tensor, "B"],
-        scored: Bool[Tensor, "B T"] | None,
+        scored: Mask | None,
         tokens: Tokens,
-        lengths: Int[Tensor, "B"],
+        lengths: Lengths,
         *sources: Tensor,
     ) -> None:
         # All members read the same batch: only the weights have an axis of members.
-        batch = (tokens, lengths, *sources)
-        shared = (None,) * len(batch)
-        score = vmap(self._score, in_dims=(0, *shared))
+        batch = (tokens, lengths) + sources
+        score = vmap(self._score, in_dims=(0,) + (None,) * len(batch))
         with device_scope(self._template):
             scores = score(self._stacked.weights, *batch)
         if scored is not None:
@@ -108,7 +110,7 @@ class PackedEvaluation:
         if not part.is_task:
             return [None] * count
         call = make_functional(self._template, "most_probable")
-        found: list[Tensor | None] = []
+        found = []
         for p in range(count):
             weights = {name: weight[p] for name, weight in self._stacked.weights.items()}
             found.append(count_right(self._template, part, partial(call, weights)))
@@ -198,16 +200,21 @@ class PackedTrainer:
     def _batches(self, data: Sequences, members: Sequence[tuple[int, int]]) -> _Batches:
         few = self.stepper.few_shapes
         part, batches = pack_batches(data, self.recipe.batch, members, full=few)
-        masks = [None if mask is None else mask.to(self.device) for _, mask in batches]
-        # The batches of all members as one batch, which is unflattened below.
-        order = [rows.flatten() for rows, _ in batches]
+        order = []
+        masks = []
+        for rows, mask in batches:
+            # The batches of all members as one batch, which is unflattened below.
+            order.append(rows.flatten())
+            if mask is not None:
+                mask = mask.to(self.device)
+            masks.append(mask)
         trim = not self.template.leaks
         gathered = iter_batches(part, order, self.device, trim=trim, few_widths=few)
 
         def columns() -> Iterator[tuple[Tensor | None, ...]]:
             for batch, (rows, _), mask in zip(gathered, batches, masks, strict=True):
                 found = [mask]
-                for column in (batch.scored, *batch.inputs):
+                for column in (batch.scored,) + batch.inputs:
                     if column is not None:
                         column = column.unflatten(0, rows.shape)
                     found.append(column)

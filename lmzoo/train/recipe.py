@@ -118,9 +118,11 @@ class Recipe:
 
     @model_validator(mode="after")
     def _one_recipe_without_decay(self) -> "Recipe":
-        on = None
-        if self.weight_decay:
-            on = self.weight_decay_on or DecayOn.MATRICES
+        on = self.weight_decay_on
+        if not self.weight_decay:
+            on = None
+        elif on is None:
+            on = DecayOn.MATRICES
         # The instance is frozen.
         object.__setattr__(self, "weight_decay_on", on)
         return self
@@ -130,7 +132,9 @@ class Recipe:
         """A pack updates by group with Adam and Muon only, one step at a time."""
         mup = self.parametrisation is Parametrisation.MUP
         shares = (self.rate_matrices, self.rate_tables, self.rate_others)
-        grouped = mup or shares != (1, 1, 1) or self.optimiser is Optimiser.MUON
+        grouped = mup
+        if shares != (1, 1, 1) or self.optimiser is Optimiser.MUON:
+            grouped = True
         if grouped and self.optimiser in (Optimiser.RMSPROP, Optimiser.SGD):
             raise UserError(
                 f"optimiser={self.optimiser} has one rate for all parameters; set it to adam, "
@@ -174,7 +178,7 @@ class Recipe:
 
     def with_fields(self, fields: Fields) -> "Recipe":
         """Return the recipe with some fields changed; another schedule drops those of the old."""
-        merged = {**to_dict(self), **fields}
+        merged = to_dict(self) | dict(fields)
         if "schedule" in fields:
             schedule = fields["schedule"]
             # Settings of the old schedule that the new one refuses return to their defaults.
@@ -242,4 +246,4 @@ def named_recipe(name: str) -> Recipe:
 
 def stored_recipe(fields: Fields) -> Recipe:
     """Return the recipe in the config of a run; runs before 0.4 decayed all parameters."""
-    return from_dict(Recipe, {"weight_decay_on": DecayOn.ALL, **fields})
+    return from_dict(Recipe, {"weight_decay_on": DecayOn.ALL} | dict(fields))

@@ -54,7 +54,7 @@ def run_config(
     `model` and `corpus_config` are configs. The seed decides initial weights, data order and noise.
     """
     config = identity_config(model, recipe, corpus, corpus_config, seed)
-    return {**config, **model_facts(config, corpus.task)}
+    return config | model_facts(config, corpus.task)
 
 
 def identity_config(
@@ -95,7 +95,7 @@ def identity_config(
         config[USER_CODE] = code.facts
     with guest():  # with its number of threads
         own = environment()
-    return {"run": run_identity(config), **config, ENVIRONMENT: own}
+    return {"run": run_identity(config)} | config | {ENVIRONMENT: own}
 
 
 def parts_code(model: Any, corpus_config: Fields) -> UserCode:
@@ -195,8 +195,8 @@ class Run(SavedRun):
             "best_epoch": self.training.best_epoch,
             "token": losses.token,
             "sentence": losses.sentence,
-            **losses.accuracies,
         }
+        event |= losses.accuracies
         if facts:
             event["report"] = facts
         event["tokens"] = losses.tokens
@@ -236,7 +236,7 @@ class Run(SavedRun):
         more = {"records": records, RUN: self.identity}
 
         def write() -> bytes:
-            return checkpoint_bytes({**make(), **more})
+            return checkpoint_bytes(make() | more)
 
         # The state of a pack member is a copy, so it is written while the next epoch is trained.
         if self.training.row:

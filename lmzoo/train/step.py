@@ -36,9 +36,11 @@ class Step:
     def begin_epoch(self) -> None:
         """Reset the sum of the objective and the gradients."""
         self.total.zero_()
+        to_none = True
         # A recorded step adds to the gradients at the addresses that it was recorded with.
-        keep = self._accumulates and self.stepper.replays
-        self.optimiser.zero_grad(set_to_none=not keep)
+        if self._accumulates and self.stepper.replays:
+            to_none = False
+        self.optimiser.zero_grad(to_none)
 
     def __call__(
         self,

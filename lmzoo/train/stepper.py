@@ -133,15 +133,16 @@ class CudaGraphs(Recorder):
 @contextlib.contextmanager
 def synchronisations() -> Iterator[list[str]]:
     """Collect the places that synchronise; other warnings are shown as before."""
-    places: list[str] = []
+    places = []
 
     def show(message: Warning | str, *args: Any, **options: Any) -> None:
         text = str(message)
         if "synchronizing CUDA operation" in text:
             # The warning names the innermost frame, which is torch's own inside a device scope.
             frames = traceback.extract_stack()[:-1]
-            own = [frame for frame in frames if not frame.filename.startswith(OTHERS)]
-            last = own[-1]
+            while frames[-1].filename.startswith(OTHERS):
+                frames.pop()
+            last = frames[-1]
             places.append(f"{Path(last.filename).name}:{last.lineno}")
         elif "without CUDA graph capture" not in text:  # expected: the work is not yet captured
             before(message, *args, **options)
@@ -193,7 +194,9 @@ class Stepper:
         self._accumulates = accumulates
         self._recorder = None
         if records:
-            self._recorder = device_recorder(device) or fallback
+            self._recorder = device_recorder(device)
+            if self._recorder is None:
+                self._recorder = fallback
         self._recordings: dict[Any, tuple[Sequence[Column], Work]] = {}
         # By shape: kernels are compiled, and caches filled, for each anew.
         self._warmups: Counter[Any] = Counter()
@@ -207,7 +210,9 @@ class Stepper:
     @property
     def few_shapes(self) -> bool:
         """Whether batches should have few shapes."""
-        return self._recorder is not None and self._recorder.few_shapes
+        if self._recorder is None:
+            return False
+        return self._recorder.few_shapes
 
     def run_epoch(
         self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]
@@ -285,7 +290,7 @@ class Stepper:
         """Return the addresses of all tensors that a step changes and the next step reads."""
         if self._optimiser is None:
             return []
-        changed: list[Tensor] = []
+        changed = []
         for group in self._optimiser.param_groups:
             for weight in group["params"]:
                 changed.append(weight)

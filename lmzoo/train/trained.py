@@ -90,7 +90,7 @@ def found_from(run: Path, corpus: Fields) -> FieldsDict:
     # The run may have been moved together with its text.
     for folder in run.resolve().parents:
         if (folder / path).exists():
-            return {**corpus, "path": str(folder / path)}
+            return dict(corpus) | {"path": str(folder / path)}
     raise UserError(
         f"the text {path} is relative to the folder in which the run was trained, and is neither "
         f"in {Path.cwd()} nor in a folder above {run.resolve()}; run the command in that folder"

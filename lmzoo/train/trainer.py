@@ -108,8 +108,7 @@ class Training:
                 }
             if last_is_best:
                 best_weights = weights
-            return {
-                **state,
+            return state | {
                 "weights": weights,
                 "optimiser": optimiser,
                 "parameters": names,
@@ -136,7 +135,7 @@ class Training:
 
     def progress(self) -> State:
         """Return the state without its tensors, as plain values: of a group, its size."""
-        groups = [{**group, "params": len(group["params"])} for group in self._groups]
+        groups = [group | {"params": len(group["params"])} for group in self._groups]
         return {
             "epoch": self.epoch,
             "steps": self.steps,
@@ -227,7 +226,9 @@ class Training:
     @property
     def diverged(self) -> bool:
         """Whether the loss of the last epoch was NaN or infinite."""
-        return bool(self.record) and self.record["valid_token"] is None
+        if not self.record:
+            return False
+        return self.record["valid_token"] is None
 
 
 Trainings = Sequence[Training]
@@ -247,7 +248,7 @@ def numbered(groups: Sequence[Fields], count: int) -> list[FieldsDict]:
     begin = 0
     for group in groups:
         end = begin + group.get("params", count)
-        found.append({**group, "params": list(range(begin, end))})
+        found.append(dict(group) | {"params": list(range(begin, end))})
         begin = end
     return found
 
@@ -312,7 +313,7 @@ def _train_epoch(training: Training, data: Sequences) -> tuple[float, int]:
     def columns() -> Iterator[tuple[Tensor | None, ...]]:
         for place, batch in enumerate(batches):
             training.trained = training.epoch + place / len(order)
-            yield (batch.scored, *batch.inputs)
+            yield (batch.scored,) + batch.inputs
 
     # A seed of its own for each epoch: a training that is continued draws the same noise.
     with forked_generators(device_of(model)) as set_seed:

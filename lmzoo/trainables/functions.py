@@ -143,8 +143,10 @@ class FunctionRun(ProgramRun):
         if isinstance(result, tuple) and not isinstance(next(iter(result), None), Mapping):
             raise RuntimeError(f"it returned {result!r:.60}: return one number, or metrics by name")
         # An array of no dimension is an Iterable, too.
-        is_number = not isinstance(result, Iterable) or getattr(result, "ndim", 1) == 0
-        if is_number or isinstance(result, Mapping | str | tuple):
+        is_one = getattr(result, "ndim", 1) == 0
+        if isinstance(result, Mapping | str | tuple):
+            is_one = True
+        if is_one or not isinstance(result, Iterable):
             result = [result]
         self._reports = result
         unnumbered = 0
@@ -184,7 +186,7 @@ class FunctionRun(ProgramRun):
         """Give a step the variables of its run; other steps of the process do not see them."""
         self._given = dict(os.environ)
         # What the children of a function read counts, too.
-        os.environ.update({**self._changed, **variables(own_log())})
+        os.environ.update(dict(self._changed) | variables(own_log()))
         try:
             yield
         finally:

@@ -30,7 +30,7 @@ def fit_width(model: object, task: Task, parameters: int) -> object:
         if reader is None:
             return model
         fitted = MODELS.dump(fit_width(reader, task, parameters))
-        return MODELS.parse({**MODELS.dump(model), "reader": fitted})
+        return MODELS.parse(MODELS.dump(model) | {"reader": fitted})
     # Bisection: `low` fits, `high` does not.
     low = 2
     high = MAX_WIDTH + 1
@@ -68,8 +68,12 @@ class _NothingDrawn(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        named = kwargs or {}
-        is_scaled = func is Tensor.div and not isinstance(args[1], Tensor)
+        named = {}
+        if kwargs is not None:
+            named = kwargs
+        is_scaled = False
+        if func is Tensor.div:
+            is_scaled = not isinstance(args[1], Tensor)
         if not is_scaled and func not in (Tensor.normal_, nn.init.normal_):
             return func(*args, **named)
         if args:

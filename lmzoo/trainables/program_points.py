@@ -87,12 +87,12 @@ class ProgramPoint(Trainable):
         if self.corpus:
             vocab = self.corpus.task.vocab
             length = self.corpus.task.length
-        config = {
+        config: dict[str, Any] = {
             "schema": SCHEMA,
             "numerics": NUMERICS,
             PROGRAM: kind,
             "model": self.model,
-            "recipe": {**self.settings, **setting},
+            "recipe": dict(self.settings) | dict(setting),
             "corpus": self.corpus_config,
             "fingerprint": _fingerprint(self.corpus),
             "vocab": vocab,
@@ -100,13 +100,13 @@ class ProgramPoint(Trainable):
             "seed": seed,
             "floor": None,
             "parameters": None,
-            **self.facts(),
-            "working_folder": str(Path.cwd()),
         }
+        config |= self.facts()
+        config["working_folder"] = str(Path.cwd())
         # Code that changes makes another run.
         if self.code:
             config[USER_CODE] = self.code.facts
-        return {"run": run_identity(config), **config, ENVIRONMENT: environment()}
+        return {"run": run_identity(config)} | config | {ENVIRONMENT: environment()}
 
 
 def _fingerprint(corpus: Corpus | None) -> str:
@@ -134,10 +134,10 @@ def resolve_program(
                 f"--search-space {path}=LOW:HIGH[:log]"
             )
         space[path] = bounds
-    settings = {**of_programs(study.fields), **point.fields}
+    settings = of_programs(study.fields) | dict(point.fields)
     program = point.row
     if isinstance(program, Command):
-        program.check({**settings, **space})
+        program.check(settings | space)
         facts = program.facts()
         is_longer = program.takes_epochs
     elif callable(program):
@@ -148,8 +148,7 @@ def resolve_program(
         raise UserError(
             f"{program!r} is not the name of a row, a function or a Command; give one of them"
         )
-    model = {
-        **facts,
+    model = facts | {
         "metric": study.metric,
         "test_metric": study.test_metric,
         "direction": study.direction,

@@ -115,9 +115,10 @@ def resolve(
     for point in baselines(study.points, corpus):
         resolved = _resolve(study, point, corpus, corpus_fields)
         same = points.setdefault(resolved.id, resolved)
+        same.baseline = same is resolved
         # A point that the study asks is compared, also if it equals a baseline.
-        is_selected = needed is None or bool(same.labels & {*needed})
-        same.baseline = same is resolved or not is_selected
+        if needed is not None and same.labels.isdisjoint(needed):
+            same.baseline = True
         # Two rows of a table must not have one name.
         if point.label in labels - same.labels:
             raise UserError(f"point {point.label!r} has the label of a baseline; give it another")
@@ -149,8 +150,7 @@ BASELINES = (
     Point("unigram count", "ngram_count", {"order": 1}, search={}),
     Point("Kneser-Ney 5-gram", "ngram_count", {"order": 5}, search={}),
 )
-TEXT_BASELINES = (
-    *BASELINES,
+TEXT_BASELINES = BASELINES + (
     Point("bigram count", "ngram_count", {"order": 2, "stream": True}, search={}),
     Point("Kneser-Ney n-gram", "ngram_count", {"order": 0, "stream": True}, search={}),
 )
@@ -192,16 +192,18 @@ def check_settings(study: Study, settings: Settings) -> None:
 def _setting_points(points: Sequence[Point], field: str) -> list[str]:
     """Return the points that set a field of their models, or else those whose rows do."""
     rows = [point for point in points if point.is_row]
-    setters = list[str]()
+    setters = []
     for point in rows:
         if any(_inside(field, path) or _inside(path, field) for path in point.fields):
             setters.append(point.label)
-    return setters or _points_of_rows(rows, field)
+    if setters:
+        return setters
+    return _points_of_rows(rows, field)
 
 
 def _points_of_rows(points: Sequence[Point], field: str) -> list[str]:
     """Return the points whose rows set the field, if the rows differ in it."""
-    setting = set[str]()
+    setting = set()
     values = []
     for name in dict.fromkeys(point.row for point in points):
         row = zoo.row(name)
@@ -232,7 +234,7 @@ def select_labels(study: Study, corpus: Corpus | None, text: str) -> set[str]:
     if not text.strip():
         return selected.union(point.label for point in study.points)
     # A later name counts more: the label of a point, then the label with cuts, then a short name.
-    labels = dict[str, str]()
+    labels = {}
     shown = {_label_of_row(point): point.label for point in study.points}
     for long, label in shown.items():
         for short in short_names(long):
@@ -305,5 +307,6 @@ def store_name(study: str, corpus: Config, fingerprint: str) -> str:
         return name
     # Without `.txt.gz`, in letters that each shell and bucket takes.
     stem = Path(path).name.removesuffix(".gz").partition(".")[0]
-    slug = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_")[:SLUG].strip("_")
+    slug = re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_")
+    slug = slug[:SLUG].strip("_")
     return "-".join(part for part in (name, slug, fingerprint[:DIGEST]) if part)

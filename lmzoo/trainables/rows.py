@@ -87,7 +87,7 @@ class RowPoint(Trainable):
         return model_facts({"model": MODELS.dump(self.model)}, self.corpus.task, known=known)
 
     def with_facts(self, config: Config) -> Config:
-        return {**config, **model_facts(config, self.corpus.task)}
+        return dict(config) | model_facts(config, self.corpus.task)
 
     def with_setting(self, setting: Settings) -> tuple[Any, Recipe]:
         """Return the model config and the recipe with the setting applied."""
@@ -187,7 +187,9 @@ def resolve_row(study: Study, point: Point, corpus: Corpus, corpus_fields: Confi
         # A count model has no recipe fields to tune.
         if path.startswith("recipe.") and _is_count_model(point):
             continue
-        resolved.search_space[path] = bounds or _declared_range(resolved, path)
+        if bounds is None:
+            bounds = _declared_range(resolved, path)
+        resolved.search_space[path] = bounds
     _check_schedule(study, resolved.search_space)
     resolved.default_setting  # raises if a searched field does not exist  # noqa: B018
     _check_ranges(resolved, corpus)
@@ -233,7 +235,7 @@ def check_points(points: Collection[Trainable]) -> list[str]:
     """Find what does not learn, and what changes nothing; each point keeps its `doubts`."""
     rows = [point for point in points if isinstance(point, RowPoint)]
     known: dict[str, RowPoint] = {}
-    doubts = list[str]()
+    doubts = []
     end = time.monotonic() + CHECK_SECONDS
     for number, point in enumerate(rows):
         # A sweep of many points must not wait for its checks.
@@ -292,7 +294,9 @@ def _is_count_model(point: Point) -> bool:
     if not point.is_row:
         return False
     model = zoo.row(point.row).model
-    return model is not None and MODELS[model].closed_form
+    if model is None:
+        return False
+    return MODELS[model].closed_form
 
 
 def _declared_range(point: RowPoint, path: str) -> Range:
@@ -301,7 +305,8 @@ def _declared_range(point: RowPoint, path: str) -> Range:
     config: Any = None
     if root in ("model", "recipe"):
         config = getattr(point, root)
-    *parents, leaf = rest.split(".")
+    parents = rest.split(".")
+    leaf = parents.pop()
     for parent in parents:
         config = getattr(config, parent, None)
     known = {}
@@ -329,8 +334,11 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
             values = (bounds.low, bounds.high)
         tried[path] = [{path: value} for value in values]
     for path, settings in tried.items():
-        # {} leaves the other field at its default.
-        others = [[{}, *of_other] for name, of_other in tried.items() if name != path]
+        others = []
+        for name, of_other in tried.items():
+            if name != path:
+                # {} leaves the other field at its default.
+                others.append([{}] + of_other)
         for setting in settings:
             refusal = None
             for combination in itertools.islice(itertools.product(*others), MOST_COMBINATIONS):
@@ -341,7 +349,8 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
                     zoo.check_size(point.with_setting(changed)[0], corpus.task)
                     break
                 except UserError as error:
-                    refusal = refusal or f"{setting[path]!r} is not accepted: {error}"
+                    if refusal is None:
+                        refusal = f"{setting[path]!r} is not accepted: {error}"
             else:
                 raise UserError(f"--search-space {path}: {refusal}")
 
@@ -364,7 +373,8 @@ def _value_at(tree: Fields, path: str) -> Any:
 
 
 def _remove_field(tree: FieldsDict, path: str) -> None:
-    *parents, leaf = path.split(".")
+    parents = path.split(".")
+    leaf = parents.pop()
     for parent in parents:
         tree = _by_number(tree)[parent]
     # A default is left out already.

@@ -50,7 +50,7 @@ class Trainer:
         """Return the config of a run with the facts about its model."""
         if self._corpus is None or "parameters" in config:
             return config
-        return {**config, **model_facts(config, self._corpus.task)}
+        return dict(config) | model_facts(config, self._corpus.task)
 
     def open(
         self, folder: RunFolder, config: Config, *, new: bool, writer: Writer | None
@@ -148,7 +148,9 @@ def make_trainer(corpus: Corpus | None, threads: int, gpu: float) -> Trainer:
 
 def is_counted(config: Config) -> bool:
     """Return whether a run is of a count model: runs with its key load the same estimate."""
-    return PROGRAM not in config and MODELS[config["model"]["name"]].closed_form
+    if PROGRAM in config:
+        return False
+    return MODELS[config["model"]["name"]].closed_form
 
 
 class Shape:

@@ -18,11 +18,11 @@ def test_an_own_cell_obeys_the_laws(own_parts, lmzoo):
 @pytest.mark.parametrize(
     ("correct", "fault", "law"),
     [
-        ("return torch.cat([", "x = x + x.mean(1, keepdim=True)\n        return torch.cat([",
+        ("gate = affine(x, ", "x = x + x.mean(1, keepdim=True)\n        gate = affine(x, ",
          ": outputs do not depend on later inputs"),
         ("affine(x, self.w.candidate)", "x @ self.w.state",
          ", cuts=state: steps equal the scan: TypeError"),
-        ("cut={*config.cuts}", "cut=set()", ": equal functions have equal configs: 6 pairs"),
+        ("cut=set(config.cuts)", "cut=set()", ": equal functions have equal configs: 6 pairs"),
         ("z = own_gate(gate)", "z = own_gate(gate) if self.config.gated else 0.5",
          ", gated=False in recurrent_lm: every parameter learns: cell.w.gate"),
     ],

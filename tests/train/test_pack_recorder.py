@@ -142,7 +142,7 @@ def _double(x, y):
 
 def _run_double(x):
     y = x.new_empty(x.shape)
-    run_kernel(_double, *as_arrays([x.mT.contiguous().mT, y]))
+    run_kernel(_double, as_arrays([x.mT.contiguous().mT, y]))
     return y + 1
 
 
@@ -164,7 +164,7 @@ def test_other_threads_are_not_recorded():
     buffer, other_buffer = X.clone(), torch.zeros(3, 4)
 
     def step():
-        other = threading.Thread(target=lambda: run_kernel(_double, *as_arrays([X, other_buffer])))
+        other = threading.Thread(target=lambda: run_kernel(_double, as_arrays([X, other_buffer])))
         other.start()
         other.join()
         buffer.add_(1)

@@ -32,15 +32,19 @@ class MyCell(Cell):
     def __init__(self, config: Any, width: int, length: int) -> None:
         super().__init__(config, width, length)
         shapes = dict.fromkeys(("gate", "candidate", "state"), (width, width))
-        self.w = Weights(shapes, cut={*config.cuts}, fan_in=width)  # a cut has a weight's name
+        self.w = Weights(shapes, cut=set(config.cuts), fan_in=width)  # a cut has a weight's name
 
     def project(self, x: Tensor) -> Tensor:
         """Return what does not depend on the state, for all positions at once."""
-        return torch.cat([affine(x, self.w.gate), affine(x, self.w.candidate)], dim=-1)
+        gate = affine(x, self.w.gate)
+        candidate = affine(x, self.w.candidate)
+        return torch.cat([gate, candidate], dim=-1)
 
     def step(self, projected: Tensor, state: State) -> tuple[Tensor, State]:
         """Return the output and the next state of one position; a missing weight is 0."""
+        (h,) = state
         gate, candidate = projected.chunk(2, dim=-1)
         z = torch.sigmoid(gate)
-        h = (1 - z) * state[0] + z * torch.tanh(candidate + affine(state[0], self.w.state))
+        new = torch.tanh(candidate + affine(h, self.w.state))
+        h = (1 - z) * h + z * new
         return h, (h,)

@@ -71,8 +71,10 @@ def _gemm(typing, transpose_a, transpose_b, m, n, k, a, lda, b, ldb, beta, c, ld
             if isinstance(kind, types.Array):
                 return context.make_array(kind)(context, builder, value).data
             if i in flags:
-                letters = (ir.Constant(ir.IntType(8), ord(letter)) for letter in "TN")
-                return on_stack(builder.select(value, *letters))
+                # BLAS takes a letter: T for transposed, N for not.
+                transposed = ir.Constant(ir.IntType(8), ord("T"))
+                plain = ir.Constant(ir.IntType(8), ord("N"))
+                return on_stack(builder.select(value, transposed, plain))
             if i in sizes:
                 # The library's integers have 32 bits.
                 return on_stack(builder.trunc(value, ir.IntType(32)))

@@ -73,7 +73,7 @@ class KernelCache(FunctionCache):
             self._lock.release(force=True)
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:
-        return (*super()._index_key(sig, codegen), hash_sources())
+        return super()._index_key(sig, codegen) + (hash_sources(),)
 
 
 def hash_sources() -> str:

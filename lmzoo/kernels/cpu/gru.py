@@ -45,6 +45,7 @@ def _forward(projected, tokens, start, weight, bias, reset_before, states, r, z,
                 h = states[t - 1, p]
             else:
                 h = start[p]
+            # A kernel cannot raise: False ends the sweep, and its caller raises.
             if not look_up(projected[p], tokens[p], t, 0, a):
                 return False
             product(h, gate, a_rz, 1)
@@ -53,6 +54,7 @@ def _forward(projected, tokens, start, weight, bias, reset_before, states, r, z,
                 _multiply(r[t, p].ravel(), h.ravel(), m[t, p].ravel())
                 product(m[t, p], hidden, a_n, 1)
             else:
+                # The product adds to what is there.
                 m[t, p] = bias[p]
                 product(h, hidden, m[t, p], 1)
             _update(
@@ -152,6 +154,7 @@ def _backward(
                 product_transposed(s, hidden, d, 1)
                 add_outer(h, s, hidden_grad)
                 _add_bias(s, bias_grad[p, 0])
+            # After the reset's part: δ has its direct part already, and each product adds one.
             product_transposed(drz, gate, d, 1)
             add_outer(h, drz, gate_grad)
             add_rows(sums[p], tokens[p], t, 0, da)
@@ -185,6 +188,7 @@ def _update_backward(upstream, h, z, n, delta, da, dn):
             dz_[i] = d[i] * (h_[i] - n_[i]) * z_[i] * write
             dn_[i] = d[i] * write * (one - n_[i] * n_[i])
             d[i] *= z_[i]
+        # Not in the loop above, which writes another column of da.
         for i in range(len(d)):
             da_n[i] = dn_[i]
 

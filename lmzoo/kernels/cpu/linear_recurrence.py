@@ -40,5 +40,6 @@ def backward(g, a, h, start, da, db, dstart):
                 delta[i] = g_[i] + carried[i]
             for i in range(width):
                 da_[i] = delta[i] * np.conj(before[i])
+            # The gradient of a product with a complex number has its conjugate.
             for i in range(width):
                 carried[i] = delta[i] * np.conj(a_[i])

@@ -59,6 +59,7 @@ def _forward(
             if not look_up(projected[p], tokens[p], t, 0, gates[t, p]):
                 return False
             product(states[t - 1, p] if t else start_h[p], hidden[p], gates[t, p], 1)
+            # No gates come before the first step.
             if feedback.size > 0 and t:
                 product(gates[t - 1, p], feedback[p], gates[t, p], 1)
             if t:
@@ -95,6 +96,7 @@ def _backward(
     da = np.empty((rows, columns), gates.dtype)
     fed = np.empty((rows if feedback.size > 0 else 0, columns), gates.dtype)
     for p in range(members):
+        # No step follows the last one.
         fed[:] = 0
         for t in range(steps - 1, -1, -1):
             c = memory[t - 1, p] if t else start_c[p]
@@ -113,6 +115,7 @@ def _backward(
                 da,
                 peephole_grad,
             )
+            # δ of the step before replaces this one: all of it passes through the gates.
             product_transposed(da, hidden[p], delta[p], 0)
             add_outer(states[t - 1, p] if t else start_h[p], da, hidden_grad[p])
             add_rows(sums[p], tokens[p], t, 0, da)
@@ -127,6 +130,7 @@ def _step(gates, previous, peepholes, p, flags, memory, states):
     coupled, squash_input, squash_output = flags
     rows, width = previous.shape
     coupling = gates.dtype.type(coupled)
+    # Behind i, and behind f if there are columns of f.
     at_g = gates.shape[1] - 2 * width
     if peepholes.size > 0:
         for n in range(rows):
@@ -151,9 +155,11 @@ def _step(gates, previous, peepholes, p, flags, memory, states):
                 new[k] = f[k] * c[k] + i[k] * g[k]
         else:
             for k in range(width):
+                # Without columns of f: f is 1, or 1 − i where the coupling is 1.
                 new[k] = c[k] + i[k] * (g[k] - coupling * c[k])
     for n in range(rows):
         o = gates[n, at_g + width :]
+        # o reads c', which is known only now.
         if peepholes.size > 0:
             _peep(o, memory[n], peepholes[p, 2])
         for k in range(width):

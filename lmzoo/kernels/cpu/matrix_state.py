@@ -36,6 +36,7 @@ def backward(g, g_end, q, k, v, log_w, start, p, r, dq, dk, dv, dlog_w, dstart, 
     """Write the gradients of all inputs from those of o and of the last state."""
     rows, steps, heads, keys = q.shape
     values = v.shape[3]
+    # Those of one sequence and head, computed again: forward stores none.
     states = np.empty((steps + 1, keys, values), q.dtype)
     ws = np.empty((steps, keys), q.dtype)
     us = np.empty((steps, values), q.dtype)
@@ -82,6 +83,7 @@ def backward(g, g_end, q, k, v, log_w, start, p, r, dq, dk, dv, dlog_w, dstart, 
                     for i in range(keys):
                         for j in range(values):
                             carried[i, j] *= w[i]
+                # ∂w / ∂ log w = w; one decay of a head has the sum over its channels.
                 dlog = dlog_w[b, t, h]
                 if len(dlog) == 1:
                     dlog[0] = 0
@@ -115,6 +117,7 @@ def _step(k, v, w, p, r, u, before, s):
             for j in range(values):
                 s_i[j] = w_i * before_i[j] + k_i * v[j]
         return
+    # u reads all rows of the state, so that it is known before a row is written.
     u[:] = 0
     for i in range(keys):
         before_i = before[i]

@@ -59,6 +59,7 @@ def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
     q_ = q.ravel()
     for p in range(members):
         for t in range(steps):
+            # Without a pair of inputs, f has no columns: it reads the state only.
             if not variant.pair:
                 f[t, p] = 0
             elif not look_up(projected[p], tokens[p], t, 0, f[t, p]):
@@ -78,6 +79,7 @@ def _forward(projected, tokens, start, hf, hh, variant, states, f, c):
             for i in range(len(new)):
                 f_[i] = sigmoid(f_[i])
                 q_[i] = h_[i] * f_[i]
+            # q is f ⊙ h: the candidate waits for the gate.
             if hh.size > 0:
                 product(q, hh[p], c[t, p], 1)
             for i in range(len(new)):
@@ -108,6 +110,7 @@ def _backward(
     kappa = f.dtype.type(variant.carry)
     lam = f.dtype.type(variant.away)
     omega = f.dtype.type(variant.write)
+    # 0 or 1: without a pair the candidate has no tanh.
     curve = f.dtype.type(variant.pair)
     buffer = np.zeros((5, rows, width), f.dtype)
     df = buffer[0]
@@ -144,6 +147,7 @@ def _backward(
                 add_outer(q, dc, hh_grad[p])
             if hf.size > 0:
                 add_outer(_read(h, variant, q), df, hf_grad[p])
+                # The derivative of the read is 1, but for the atanh.
                 if variant.read_logit:
                     product_transposed(df, hf[p], q, 0)
                     _add_logit_gradient(q_, h_, variant, d)
@@ -182,6 +186,7 @@ def _add_logit_gradient(s, h, variant, d):
     limit = d.dtype.type(variant.limit)
     for i in range(len(d)):
         u = h[i] + h[i] - one
+        # Where the read is clipped it is constant.
         if abs(u) > limit:
             d[i] += zero
         else:
@@ -201,14 +206,13 @@ class Scan(Sweep):
     read: Read = "raw"
 
     def settings(self) -> tuple[Any, ...]:
-        read = self.read == "centred", self.read == "logit"
-        return (
-            Variant(
-                self.pair,
-                self.carry,
-                self.write,
-                self.carry - self.keep,
-                *read,
-                LIMIT,
-            ),
+        variant = Variant(
+            self.pair,
+            self.carry,
+            self.write,
+            self.carry - self.keep,
+            self.read == "centred",
+            self.read == "logit",
+            LIMIT,
         )
+        return (variant,)

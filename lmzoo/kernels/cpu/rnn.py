@@ -30,6 +30,7 @@ def _forward(projected, tokens, start, hidden, act, states):
     steps, members = states.shape[:2]
     for p in range(members):
         for t in range(steps):
+            # Computed in place: the state is what the activation leaves.
             a = states[t, p]
             if not look_up(projected[p], tokens[p], t, 0, a):
                 return False

@@ -24,6 +24,7 @@ def forward(x, delta, rate, b, c, start, y, end):
                 delta_t = delta[p, m, t]
                 x_t = x[p, m, t]
                 y_t = y[p, m, t]
+                # Once for all states: none of them changes Δ ⊙ x.
                 for d in range(width):
                     u[d] = delta_t[d] * x_t[d]
                     y_t[d] = 0
@@ -96,11 +97,13 @@ def backward(g, g_end, x, delta, rate, b, c, start, dx, ddelta, drate, db, dc, d
                         total_c += g_t[d] * s_n[d]
                         du[d] += gradient * b_n
                         carried_n[d] = gradient * w_n[d]
+                        # ∂ e^(−AΔ) has the factor e^(−AΔ), which is in `carried_n` already.
                         dlog = carried_n[d] * before[d]
                         ddelta_t[d] -= dlog * rate_n[d]
                         drate_n[d] -= dlog * delta_t[d]
                     db[p, m, t, n] = total_b
                     dc[p, m, t, n] = total_c
+                # x and Δ act on all states by their product, whose gradient is complete only now.
                 for d in range(width):
                     dx_t[d] = du[d] * delta_t[d]
                     ddelta_t[d] += du[d] * x_t[d]

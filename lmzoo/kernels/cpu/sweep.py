@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lmzoo.kernels.cpu.compiled import compiled
-from lmzoo.kernels.dispatch import Kernel, as_arrays, run_kernel
+from lmzoo.kernels.dispatch import Kernel, as_arrays, run_kernel, token_error
 from lmzoo.kernels.scan import Recurrence, Weights
 
 
@@ -56,11 +56,8 @@ class Sweep(Recurrence):
         saved = [start.new_empty(steps, members, rows, width) for width in widths]
         arguments = as_arrays([projected, tokens]) + self._arguments(start, weights)
         arguments += as_arrays(saved)
-        if not run_kernel(self.kernels[0], *arguments):
-            last = projected.shape[1] - 1
-            least = tokens.min()
-            most = tokens.max()
-            raise IndexError(f"token ids must be in 0..{last}; found {least}..{most}")
+        if not run_kernel(self.kernels[0], arguments):
+            raise token_error(tokens, projected.shape[1])
         return [tensor.movedim(0, 2) for tensor in saved]
 
     def backward(
@@ -86,8 +83,8 @@ class Sweep(Recurrence):
         arguments += self._arguments(start, weights) + _time_first(saved)
         # The kernel adds to these.
         arguments += as_arrays([sums]) + as_arrays(starts) + _optional(sums, gradients)
-        run_kernel(self.kernels[1], *arguments)
-        return [sums, torch.cat(starts, dim=-1), *gradients]
+        run_kernel(self.kernels[1], arguments)
+        return [sums, torch.cat(starts, dim=-1)] + gradients
 
     def _arguments(self, start: Tensor, weights: Weights) -> list[Any]:
         """Return what both kernels read, in their order."""
@@ -117,6 +114,7 @@ def look_up(projected, tokens, t, first, out):
     `projected` is (V, G), `out` (B, H).
     """
     for b in range(len(out)):
+        # Checked here, as an index outside would read other memory.
         v = tokens[b, t]
         if not 0 <= v < len(projected):
             return False

@@ -37,6 +37,7 @@ def forward(y, table, tokens, log_p, log_z):
             end = min(begin + rows, positions)
             block = buffer[: end - begin]
             product_transposed(y[i, begin:end], table[i], block, 0)
+            # Before any exponential: e^(l − max) cannot overflow.
             row_max(block, largest)
             for n in range(len(block)):
                 logits = block[n]
@@ -60,6 +61,7 @@ def backward(g, y, table, tokens, log_z, dy, dtable):
     """Write dy; add to dtable."""
     members, positions = log_z.shape
     rows = _rows(table.shape[1])
+    # log p has −log z; without tokens log z itself is the result.
     sign = y.dtype.type(-1 if tokens.size else 1)
     buffer = np.empty((rows, table.shape[1]), y.dtype)
     for i in range(members):
@@ -72,6 +74,7 @@ def backward(g, y, table, tokens, log_z, dy, dtable):
                 d_n = d[n]
                 g_n = g[i, begin + n]
                 z = log_z[i, begin + n]
+                # The logits become δ in place.
                 for v in range(len(d_n)):
                     d_n[v] = sign * g_n * elementwise.exp(d_n[v] - z)
                 if tokens.size:

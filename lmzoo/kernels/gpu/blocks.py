@@ -35,6 +35,7 @@ def load_weights(
     for k in tl.static_range(BLOCKS):
         at = (p * BLOCKS + k) * H * H
         at += j * H + i if TRANSPOSED else i * H + j
+        # Zeros outside: padded columns add nothing to a product.
         block = tl.load(weight + at, mask=(i < H) & (j < H), other=0.0)
         if PRECISION == "bf16":
             block = block.to(tl.bfloat16)

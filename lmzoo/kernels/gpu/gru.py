@@ -54,6 +54,7 @@ def _step_backward(
         d_m = d_n * r
         d_r = d_m * m * (1 - r)
         carried += product(d_m, weights[2], PRECISION)
+    # The weights of the backward kernel are transposed (`load_weights`).
     carried += product(d_r, weights[0], PRECISION)
     carried += product(d_z, weights[1], PRECISION)
     return carried, gamma, (d_r, d_z, d_n), ()

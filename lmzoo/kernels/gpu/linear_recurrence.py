@@ -4,6 +4,8 @@ A program computes BLOCK columns of one row for all steps. A complex number is t
 real part first, as torch stores it.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -17,8 +19,7 @@ BLOCK = 64
 def forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     """Return h (N, T, H) from contiguous a and b (N, T, H) and start (N, H)."""
     h = torch.empty_like(b)
-    grid, sizes = _program(b)
-    launch(_forward, grid, *_real(a, b, start, h), *sizes, b.is_complex(), BLOCK)
+    _launch(_forward, [a, b, start, h])
     return h
 
 
@@ -27,24 +28,20 @@ def backward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Te
     da = torch.empty_like(a)
     db = torch.empty_like(a)
     dstart = torch.empty_like(start)
-    grid, sizes = _program(g)
-    tensors = _real(g, a, h, start, da, db, dstart)
-    launch(_backward, grid, *tensors, *sizes, g.is_complex(), BLOCK)
+    _launch(_backward, [g, a, h, start, da, db, dstart])
     return da, db, dstart
 
 
-def _program(like: Tensor) -> tuple[tuple[int, int], tuple[int, int]]:
-    rows, steps, width = like.shape
-    return (rows, -(-width // BLOCK)), (steps, width)
-
-
-def _real(*tensors: Tensor) -> list[Tensor]:
-    found = []
-    for tensor in tensors:
-        if tensor.is_complex():
-            tensor = torch.view_as_real(tensor)
-        found.append(tensor)
-    return found
+def _launch(kernel: Any, tensors: list[Tensor]) -> None:
+    """Launch a kernel for tensors of one dtype, of which the first is (N, T, H)."""
+    first = tensors[0]
+    rows, steps, width = first.shape
+    grid = (rows, -(-width // BLOCK))
+    # A kernel sees pairs of real numbers.
+    is_complex = first.is_complex()
+    if is_complex:
+        tensors = [torch.view_as_real(tensor) for tensor in tensors]
+    launch(kernel, grid, tensors + [steps, width, is_complex, BLOCK])
 
 
 @triton.jit

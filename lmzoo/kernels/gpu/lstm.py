@@ -49,6 +49,7 @@ def _step_backward(
     i = vector(saved, 0)
     g = vector(saved, AT_G)
     o = vector(saved, AT_G + 1)
+    # By h' = o q: the gradient of c' has a part of the output and one of the step after.
     gamma += delta * o * (1 - q * q)
     d_o = delta * q * o * (1 - o)
     d_g = gamma * i * (1 - g * g)

@@ -5,7 +5,6 @@ A program computes all steps of one sequence and head, for a block of the column
 depend on each other; the block stays in registers. Forward stores all states, backward reads them.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import triton
@@ -35,59 +34,54 @@ def forward(
     columns = 0
     if erased:
         columns = v.shape[-1]
-    u = v.new_empty((*v.shape[:-1], columns))
-    _launch(_forward, [q, k, v, log_w, start], erased, o, end, states, u)
-    return o, end, states, u
+    u = v.new_empty(v.shape[:-1] + (columns,))
+    written = (o, end, states, u)
+    _launch(_forward, (q, k, v, log_w, start), erased, written)
+    return written
 
 
 def backward(
     g: Tensor, g_end: Tensor, states: Tensor, u: Tensor, *inputs: Tensor
 ) -> tuple[Tensor, ...]:
     """Return the gradients of the inputs of `forward`."""
-    (q, _, v, log_w, start) = inputs[:5]
+    q, _, v, log_w, start = inputs[:5]
     erased = inputs[5:]
     dv = v.new_empty(v.shape)
     dstart = start.new_empty(start.shape)
-    columns = constants(*start.shape[2:])["VALUES"]
-    blocks = -(-start.shape[-1] // columns)
+    keys, values = start.shape[2:]
+    columns = constants(keys, values)["VALUES"]
+    blocks = -(-values // columns)
     # Programs of one head write sums over their own columns: no atomic additions.
-    sums = q.new_empty((3 + len(erased), blocks, *q.shape))
-    _launch(_backward, inputs[:5], erased, g, g_end, states, u, sums, dv, dstart)
+    sums = q.new_empty((3 + len(erased), blocks) + q.shape)
+    others = (g, g_end, states, u, sums, dv, dstart)
+    _launch(_backward, inputs[:5], erased, others)
     total = sums[:, 0]
     if blocks > 1:
         total = sums.sum(1)
-    dq, dk, dlog, *rest = total.unbind()
+    dq, dk, dlog = total[:3]
     if log_w.shape[-1] == 1:
         dlog = dlog.sum(-1, keepdim=True)
-    return dq, dk, dv, dlog, dstart, *rest
+    return (dq, dk, dv, dlog, dstart) + total[3:].unbind()
 
 
 def _launch(
     kernel: Any,
-    inputs: Sequence[Tensor],
-    erased: Sequence[Tensor],
-    *others: Tensor,
+    inputs: tuple[Tensor, ...],
+    erased: tuple[Tensor, ...],
+    others: tuple[Tensor, ...],
 ) -> None:
-    (steps, heads, decays) = inputs[3].shape[1:]
+    steps, heads, decays = inputs[3].shape[1:]
     start = inputs[4]
     keys, values = start.shape[2:]
     chosen = constants(keys, values)
-    # Without p and r, any tensors stand in their place and are not read.
-    erased_or_any = erased or inputs[:2]
-    tensors = [tensor.contiguous() for tensor in (*inputs, *erased_or_any, *others)]
+    erases = len(erased) > 0
+    if not erases:
+        # Without p and r, any tensors stand in their place and are not read.
+        erased = inputs[:2]
+    tensors = [tensor.contiguous() for tensor in inputs + erased + others]
     grid = (len(start) * heads, -(-values // chosen["VALUES"]))
-    launch(
-        kernel,
-        grid,
-        *tensors,
-        steps,
-        heads,
-        keys,
-        values,
-        ERASES=bool(erased),
-        EACH=decays > 1,
-        **chosen,
-    )
+    sizes = [steps, heads, keys, values]
+    launch(kernel, grid, tensors + sizes, ERASES=erases, EACH=decays > 1, **chosen)
 
 
 def constants(keys: int, values: int) -> dict[str, int]:

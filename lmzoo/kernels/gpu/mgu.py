@@ -116,7 +116,11 @@ class Scan(GpuRecurrence):
         shape = start.shape[-1:] * 2
         own = weights[: self.blocks]
         # A cut weight is a weight of zero: the kernel has no branch for it.
-        both = [start.new_zeros(shape) if weight is None else weight for weight in own]
+        both = []
+        for weight in own:
+            if weight is None:
+                weight = start.new_zeros(shape)
+            both.append(weight)
         return [
             start.clone(memory_format=torch.contiguous_format),
             torch.stack(both, dim=-3),

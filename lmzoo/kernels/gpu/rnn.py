@@ -54,6 +54,7 @@ def _step_backward(
     PRECISION: tl.constexpr,
 ):
     NAME: tl.constexpr = FLAGS[0]
+    # From the output alone: no input of the activation is stored.
     d = _activation_gradient(delta, state[1], NAME)
     return product(d, weights[0], PRECISION), gamma, (d,), ()
 

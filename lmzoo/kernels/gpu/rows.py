@@ -33,11 +33,12 @@ def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
     count = rows * steps
     width = x.shape[2]
     columns = 1 << (width - 1).bit_length()
+    # Rows of a program: as many as its numbers allow, one at least.
     block = max(1, NUMBERS // columns)
-    out = x.new_empty((*tokens.shape, width))
+    out = x.new_empty(tokens.shape + (width,))
     grid = (-(-count // block), members)
     sizes = (count, x.shape[1], width, columns, block)
-    launch(_take, grid, x, tokens, out, *strides(tokens), *sizes)
+    launch(_take, grid, (x, tokens, out) + strides(tokens) + sizes)
     return out
 
 
@@ -58,9 +59,9 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
         words, order = keys.sort(dim=1, stable=True)
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // columns), members)
-    sizes = (count, vocab, width, TOKENS, positions, columns)
-    args = (g, words, order, sums, *strides(tokens))
-    launch(_add, grid, *args, *sizes, SUMS, is_sorted)
+    tensors = (g, words, order, sums)
+    sizes = (count, vocab, width, TOKENS, positions, columns, SUMS, is_sorted)
+    launch(_add, grid, tensors + strides(tokens) + sizes)
     return sums
 
 

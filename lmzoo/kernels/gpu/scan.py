@@ -63,19 +63,26 @@ class GpuRecurrence(Recurrence):
     @property
     def flags(self) -> tuple[Any, ...]:
         """What selects the variant of a step: all fields but the precision."""
-        return tuple(getattr(self, own.name) for own in fields(self) if own.name != "precision")
+        chosen = []
+        for own in fields(self):
+            if own.name != "precision":
+                chosen.append(getattr(self, own.name))
+        return tuple(chosen)
 
     def fits(self, start: Tensor) -> bool:
         width = start.shape[-1] // self.vectors
         if width > WIDEST[Precision(self.precision)]:
             return False
         needed = shared_memory(width, self.blocks, self.precision)
-        return start.device.type == "cpu" or needed <= memory_of_program(start.device)
+        if start.device.type == "cpu":
+            return True  # Triton's interpreter
+        return needed <= memory_of_program(start.device)
 
     def copies(self, start: Tensor, weights: Weights) -> list[Tensor]:
         """Return contiguous copies, which the forward and the backward kernel read."""
-        weight, *bias = (weight for weight in weights if weight is not None)
-        read = (start, self.in_blocks(weight), *bias)
+        present = [weight for weight in weights if weight is not None]
+        bias = present[1:]
+        read = [start, self.in_blocks(present[0])] + bias
         return [tensor.clone(memory_format=torch.contiguous_format) for tensor in read]
 
     def in_blocks(self, weight: Float[Tensor, "*P H G"]) -> Float[Tensor, "*P W H H"]:
@@ -93,13 +100,14 @@ class GpuRecurrence(Recurrence):
         members, rows, size = start.shape
         lead = (members, rows, projected.shape[1] // rows)
         width = size // self.vectors
-        states = projected.new_empty((*lead, width))
-        saved = projected.new_empty((*lead, self.saved * width))
+        states = projected.new_empty(lead + (width,))
+        saved = projected.new_empty(lead + (self.saved * width,))
         # Not read where a recurrence has no bias.
         bias = start
         if self.biased:
             bias = weights[-1]
-        self._launch(_forward, states, projected, weights[0], bias, start, states, saved)
+        tensors = [projected, weights[0], bias, start, states, saved]
+        self._launch(_forward, states, tensors)
         return [states, saved]
 
     def backward(
@@ -115,13 +123,15 @@ class GpuRecurrence(Recurrence):
         states, kept = saved
         width = states.shape[-1]
         lead = states.shape[:-1]
-        deltas = states.new_empty((*lead, self.blocks * width))
-        operands = states.new_empty((*lead, self.operands * width))
+        deltas = states.new_empty(lead + (self.blocks * width,))
+        operands = states.new_empty(lead + (self.operands * width,))
         dstart = torch.empty_like(start)
-        read = (upstream, weights[0], start, states, kept)
-        self._launch(_backward, states, *read, deltas, operands, dstart)
-        gradients = self.weight_gradients(start, states, kept, deltas, operands)
-        return [deltas.flatten(1, 2), dstart, *gradients]
+        read = [upstream, weights[0], start, states, kept]
+        written = [deltas, operands, dstart]
+        self._launch(_backward, states, read + written)
+        gradients: list[Tensor | None] = [deltas.flatten(1, 2), dstart]
+        gradients += self.weight_gradients(start, states, kept, deltas, operands)
+        return gradients
 
     def weight_gradients(
         self,
@@ -157,25 +167,20 @@ class GpuRecurrence(Recurrence):
             stages = 2
         return {**both, "OPERANDS": self.operands, "STAGES": stages}
 
-    def _launch(self, kernel: Any, states: Tensor, *tensors: Tensor | None) -> None:
+    def _launch(self, kernel: Any, states: Tensor, tensors: Weights) -> None:
         """Launch a kernel of all steps, for states of this shape (P, B, T, H)."""
         members, rows, steps, width = states.shape
         grid = (-(-rows // ROWS), members)
         direction = 1
         if kernel is _forward:
             direction = 0
-        constants = self.constants(direction, width)
-        arguments = [tensor.contiguous() for tensor in tensors if tensor is not None]
-        launch(
-            kernel,
-            grid,
-            *arguments,
-            rows,
-            steps,
-            width,
-            **constants,
-            num_warps=warps(width),
-        )
+        options = self.constants(direction, width)
+        options["num_warps"] = warps(width)
+        arguments = []
+        for tensor in tensors:
+            assert tensor is not None
+            arguments.append(tensor.contiguous())
+        launch(kernel, grid, arguments + [rows, steps, width], **options)
 
 
 @functools.cache
@@ -234,6 +239,7 @@ def _forward(
     PRECISION: tl.constexpr,
     BIASED: tl.constexpr,
 ):
+    # In 64 bits: offsets of a large pack exceed 32.
     p = tl.program_id(1).to(tl.int64)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, False, PRECISION)
@@ -249,6 +255,7 @@ def _forward(
         a = projected, step * BLOCKS + i, H, ok
         h, c, new = STEP(a, h, c, weights, b, FLAGS, PRECISION)
         tl.store(states + (step + i), h, mask=ok)
+        # Unrolled: an element of a tuple needs a constant index.
         for k in tl.static_range(SAVED):
             tl.store(saved + (step * SAVED + i) + k * H, new[k], mask=ok)
 
@@ -293,6 +300,7 @@ def _backward(
         at = step + i
         delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
         y = tl.load(states + at, mask=ok, other=0.0)
+        # The stored states begin after the first step: before it is the start.
         h = tl.load(states + at - H, mask=ok & (t > 0), other=0.0)
         h = tl.where(t > 0, h, h_0)
         new = saved, step * SAVED + i, H, ok

@@ -6,6 +6,7 @@ fourth step is stored; backward, the steps after it are computed again. A step a
 Δ = 0 and g = 0, which change neither state nor gradient.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import triton
@@ -21,20 +22,23 @@ NUMBERS = 1024
 """Steps from one stored state to the next; most channels and most numbers of a program."""
 
 
-def forward(*tensors: Tensor, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
+def forward(tensors: Sequence[Tensor], *, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Return y, S_T and stored states from x, Δ, A, b, c and S_0."""
-    x, *_, start = tensors
+    x = tensors[0]
+    start = tensors[5]
     grid, sizes, chosen = _program(x, start, signed=signed)
     y = x.new_empty(x.shape)
     end = x.new_empty(start.shape)
     blocks = -(-x.shape[2] // STEPS)
-    stored = x.new_empty((*x.shape[:2], blocks, *start.shape[2:]))
+    stored = x.new_empty(x.shape[:2] + (blocks,) + start.shape[2:])
     read = [tensor.contiguous() for tensor in tensors]
-    launch(_forward, grid, *read, y, end, stored, *sizes, **chosen)
+    launch(_forward, grid, read + [y, end, stored] + sizes, **chosen)
     return y, end, stored
 
 
-def backward(g: Tensor, g_end: Tensor | None, *tensors: Tensor, signed: bool) -> tuple[Tensor, ...]:
+def backward(
+    g: Tensor, g_end: Tensor | None, tensors: Sequence[Tensor], *, signed: bool
+) -> tuple[Tensor, ...]:
     """Return the gradients of x, Δ, A, b, c and S_0 from these and the stored states."""
     x, delta, rate, b, c, start, stored = tensors
     grid, sizes, chosen = _program(x, start, signed=signed)
@@ -43,13 +47,13 @@ def backward(g: Tensor, g_end: Tensor | None, *tensors: Tensor, signed: bool) ->
     drate = x.new_empty(start.shape)
     dstart = x.new_empty(start.shape)
     # Programs of one sequence write their own sums of b and c: no atomic additions.
-    dmaps = x.new_empty((grid[1], 2, *b.shape))
+    dmaps = x.new_empty((grid[1], 2) + b.shape)
     end = None
     if g_end is not None:
         end = g_end.contiguous()
     read = [tensor.contiguous() for tensor in (g, x, delta, rate, b, c, stored)]
-    written = (dx, ddelta, drate, dmaps, dstart)
-    launch(_backward, grid, end, *read, *written, *sizes, **chosen)
+    written = [dx, ddelta, drate, dmaps, dstart]
+    launch(_backward, grid, [end] + read + written + sizes, **chosen)
     db, dc = dmaps.sum(0)
     return dx, ddelta, drate.sum(1), db, dc, dstart
 
@@ -58,7 +62,7 @@ def _program(x: Tensor, start: Tensor, *, signed: bool) -> tuple[Any, Any, dict[
     members, rows, steps, width = x.shape
     chosen = constants(start.shape[2], signed=signed)
     grid = (members * rows, -(-width // chosen["COLUMNS"]))
-    sizes = (rows, steps, start.shape[2], start.shape[3])
+    sizes = [rows, steps, start.shape[2], start.shape[3]]
     return grid, sizes, chosen
 
 
@@ -104,6 +108,7 @@ def _forward(
     s = tl.load(start + m * N * D + at, mask=ok, other=0.0)
     for t in range(T):
         row = m * T + t
+        # Every fourth state: backward computes the steps between again.
         kept = m * tl.cdiv(T, STEPS) + t // STEPS
         tl.store(stored + kept * N * D + at, s, mask=ok & (t % STEPS == 0))
         delta_t = tl.load(delta + row * D + d, mask=d < D, other=0.0)

@@ -28,8 +28,8 @@ def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Te
         rows = x[0].numel() // x.shape[-1]
         stride = member.stride(0)
     grid, sizes = _program(y)
-    options = (rows, stride, *sizes, radius, shortest, floor)
-    launch(_forward, grid, member, y, f, *options)
+    tensors = (member, y, f)
+    launch(_forward, grid, tensors + (rows, stride) + sizes + (radius, shortest, floor))
     return y, f
 
 
@@ -38,7 +38,7 @@ def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) ->
     dx = g.new_empty(g.shape)
     grid, sizes = _program(y)
     tensors = (g.contiguous(), y.contiguous(), f.contiguous(), dx)
-    launch(_backward, grid, *tensors, *sizes, radius, shortest)
+    launch(_backward, grid, tensors + sizes + (radius, shortest))
     return dx
 
 
@@ -104,6 +104,7 @@ def _backward(
     projected = tl.load(y + at, mask=ok, other=0.0)
     factor = tl.load(f + n, mask=n < N, other=0.0)
     dot = tl.sum(upstream * projected, axis=1) / (RADIUS * RADIUS)
+    # A shorter vector has a constant factor.
     dot = tl.where(factor < RADIUS / SHORTEST, dot, 0.0)
     tl.store(
         dx + at,

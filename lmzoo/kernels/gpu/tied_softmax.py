@@ -31,11 +31,13 @@ def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, T
     log_z = y.new_empty(y.shape[:2])
     slope = y.new_empty(y.shape)
     chosen = constants(width, has_tokens=tokens.shape[1] > 0)
-    read = (y.contiguous(), *in_place(table), tokens.contiguous())
     grid = (-(-count // chosen["ROWS"]), members)
+    table, stride = in_place(table)
+    read = (y.contiguous(), table, stride, tokens.contiguous())
+    written = (log_p, log_z, slope)
     sizes = (count, table.shape[1], width)
-    launch(_forward, grid, *read, log_p, log_z, slope, *sizes, **chosen)
-    return log_p, log_z, slope
+    launch(_forward, grid, read + written + sizes, **chosen)
+    return written
 
 
 def backward(
@@ -56,17 +58,11 @@ def backward(
     parts = max(1, min(blocks, PROGRAMS // (tiles * members)))
     dy = y.new_empty(y.shape)
     sums = y.new_empty(members, parts, vocab, width)
-    read = (g.contiguous(), y.contiguous(), *in_place(table), tokens.contiguous())
-    tensors = (*read, log_z.contiguous(), slope.contiguous(), dy, sums)
-    launch(
-        _backward,
-        (tiles, parts, members),
-        *tensors,
-        count,
-        vocab,
-        width,
-        **chosen,
-    )
+    table, stride = in_place(table)
+    read = (g.contiguous(), y.contiguous(), table, stride, tokens.contiguous())
+    stored = (log_z.contiguous(), slope.contiguous())
+    rest = (dy, sums, count, vocab, width)
+    launch(_backward, (tiles, parts, members), read + stored + rest, **chosen)
     if parts == 1:
         return dy, sums[:, 0]
     return dy, sums.sum(1)

@@ -7,6 +7,8 @@ computed again. The products with the gate's weight are torch's, the sums over p
 of `rows.py`.
 """
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -23,17 +25,7 @@ def forward(
     """Return log p of tokens (P, B, T) and the logits a (P, N, K), N = B T."""
     a = torch.baddbmm(bias[:, None], y, weight.mT)
     out = a.new_empty(tokens.shape)
-    grid, sizes = _program(a)
-    tensors = a, s.contiguous(), tokens, out
-    launch(
-        _forward,
-        grid,
-        *tensors,
-        *strides(tokens),
-        a.shape[1],
-        s.shape[1],
-        *sizes,
-    )
+    _launch(_forward, (a, s.contiguous(), tokens, out), a, tokens, s.shape[1])
     return out, a
 
 
@@ -49,26 +41,22 @@ def backward(
     """Return the gradients of y, the gate's weight and bias, and s."""
     delta = torch.empty_like(a)
     weighted = torch.empty_like(a)
-    grid, sizes = _program(a)
-    tensors = g.contiguous(), a, s.contiguous(), tokens, delta, weighted
-    launch(
-        _backward,
-        grid,
-        *tensors,
-        *strides(tokens),
-        a.shape[1],
-        s.shape[1],
-        *sizes,
-    )
-    ds = add_rows(weighted, tokens, s.shape[1])
+    tensors = (g.contiguous(), a, s.contiguous(), tokens, delta, weighted)
+    vocab = s.shape[1]
+    _launch(_backward, tensors, a, tokens, vocab)
+    ds = add_rows(weighted, tokens, vocab)
     return delta @ weight, sum_outer(delta, y), delta.sum(1), ds
 
 
-def _program(a: Tensor) -> tuple[tuple[int, int], tuple[int, int, int]]:
+def _launch(
+    kernel: Any, tensors: tuple[Tensor, ...], a: Tensor, tokens: Tensor, vocab: int
+) -> None:
     members, positions, components = a.shape
     columns = 1 << (components - 1).bit_length()
     block = max(1, NUMBERS // columns)
-    return (-(-positions // block), members), (components, columns, block)
+    grid = (-(-positions // block), members)
+    sizes = (positions, vocab, components, columns, block)
+    launch(kernel, grid, tensors + strides(tokens) + sizes)
 
 
 @triton.jit
@@ -91,6 +79,7 @@ def _forward(
     n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
+    # Two maxima: the joint logits may be −∞ where those of the gate are not.
     top = tl.max(logits, axis=1)
     joint_top = largest(joint)
     total = tl.sum(tl.exp(logits - top[:, None]), axis=1)

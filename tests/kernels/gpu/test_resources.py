@@ -85,7 +85,7 @@ def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch):
         torch.cuda, "device", lambda device: contextlib.nullcontext(entered.append(device))
     )
     kernel = mock.MagicMock()
-    launch(kernel, (3,), torch.empty(1).as_subclass(OnGPU), 4)
+    launch(kernel, (3,), [torch.empty(1).as_subclass(OnGPU), 4])
     assert entered == [torch.device("cuda")]
     assert kernel.__getitem__.call_args.args == ((3,),)
     folder = Path(scan.__file__).parent
