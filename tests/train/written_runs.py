@@ -6,7 +6,7 @@ import pytest
 
 from lmzoo import zoo
 from lmzoo.lab.store.address import open_store
-from lmzoo.lab.store.local import Store, joined
+from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, RunFolder, records_pending
 from lmzoo.lab.store.s3 import Bucket
 from lmzoo.lab.store.writer import Writer
@@ -78,7 +78,7 @@ def kill_at(patch, count, *, after):
             if writes[0] > count or (writes[0] == count and not after):
                 if writes[0] == count and write.__name__ == "overwrite":
                     own, name, data = args  # half of it is written
-                    write(own, name, joined(data)[: sum(map(len, data)) // 2])
+                    write(own, name, b"".join(data)[: sum(map(len, data)) // 2])
                 raise KilledError
             result = write(*args, **options)
             if writes[0] >= count:

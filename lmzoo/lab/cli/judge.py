@@ -3,9 +3,9 @@
 import functools
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -57,17 +57,28 @@ def judge(
     With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided); for a
     table it is 0 whatever the verdicts are.
     """
-    of_tables = {"--by": by, "--seed": seed, "--reference": reference, "--paired": paired is not None, "--step": step, "--best": best is not None, "--parse": parse, "--finished": finished, "--figure": figure}  # fmt: skip
-    of_commands = {"--pattern": pattern, "--max-seeds": max_seeds != 24, "--budget": budget < math.inf}  # fmt: skip
-    are_commands = base is not None or candidate is not None
-    if unused := [k for k, v in (of_tables if are_commands else of_commands).items() if v]:
-        kind, way = ("a table of results", "leave it out") if are_commands else ("commands", "give --base and --candidate")  # fmt: skip
-        raise UserError(f"{unused[0]} is for {kind}; {way}")
-    if are_commands:
+    if as_json:
+        format = "json"
+    if base is not None or candidate is not None:
+        of_tables = {
+            "--by": by, "--seed": seed, "--reference": reference, "--step": step,
+            "--paired": paired is not None, "--best": best is not None, "--parse": parse,
+            "--finished": finished, "--figure": figure,
+        }  # fmt: skip
+        _refuse(of_tables, "a table of results; leave it out")
         if results is not None:
             raise UserError(f"give a table of results ({results}) or commands, not both")
-        arms = (base, candidate)
-        raise typer.Exit(_judge_commands(arms, metric, pattern, margin, max_seeds, budget, out, higher_is_better=higher_is_better, format="json" if as_json else format))  # fmt: skip
+        code = _judge_commands(
+            (base, candidate), metric, pattern, margin, max_seeds, budget, out,
+            higher_is_better=higher_is_better, format=format,
+        )  # fmt: skip
+        raise typer.Exit(code)
+    of_commands = {
+        "--pattern": pattern,
+        "--max-seeds": max_seeds != 24,
+        "--budget": budget < math.inf,
+    }
+    _refuse(of_commands, "commands; give --base and --candidate")
     from lmzoo.lab.analysis.render import check_format
     from lmzoo.lab.judging.account import Question
     from lmzoo.lab.judging.sources import read_results
@@ -76,27 +87,40 @@ def judge(
     if results is None:
         raise UserError("nothing to judge; give a file of results")
     if not by or metric is None:
-        missing = "--metric NAME" if by else "--by COLUMN"
         names = read_results(results).frame.columns
         columns = ", ".join(name for name in names if "\0" not in name)
+        missing = "--by COLUMN"
+        if by:
+            missing = "--metric NAME"
         raise UserError(f"judge needs {missing}; columns of {results}: {columns}")
-    format = "json" if as_json else format
     check_format(format)
+    if best == "":
+        best = metric
     question = Question(
         by=by, metric=metric, seed=seed, reference=reference, margin=margin,
         higher_is_better=higher_is_better, paired=paired,
-        step=step, parse=parse, finished=finished or (),
-        best=best if best != "" else metric,
+        step=step, parse=parse, finished=finished or (), best=best,
     )  # fmt: skip
     with said(f"reading {results}"):
         report = judgement(results, question)
     print_report(report, format)
     if figure is not None:
-        from lmzoo.lab.analysis.report.figure import write_forest
-        from lmzoo.lab.judging.verdicts import as_ranking
+        _draw(report, figure)
 
-        caption = write_forest(report, as_ranking(report.frame), figure, "7.1in")
-        echo(f"{figure}: {caption}", err=True)
+
+def _draw(report: Any, figure: Path) -> None:
+    from lmzoo.lab.analysis.report.figure import write_forest
+    from lmzoo.lab.judging.verdicts import as_ranking
+
+    caption = write_forest(report, as_ranking(report.frame), figure, "7.1in")
+    echo(f"{figure}: {caption}", err=True)
+
+
+def _refuse(options: Mapping[str, object], of: str) -> None:
+    """Raise a `UserError` if one of the options is given, which belong to something else."""
+    for name, given in options.items():
+        if given:
+            raise UserError(f"{name} is for {of}")
 
 
 def _judge_commands(
@@ -114,22 +138,35 @@ def _judge_commands(
     base, candidate = arms
     if base is None or candidate is None:
         raise UserError("two commands are compared; give --base and --candidate")
-    try:
-        groups = 1 if pattern is None else re.compile(pattern).groups
-    except re.error as error:
-        raise UserError(f"--pattern {pattern!r} is no regular expression: {error}") from None
-    if groups != 1:
-        raise UserError(f"--pattern {pattern!r} has {groups} groups; put () around the number only")
+    if pattern is not None:
+        try:
+            groups = re.compile(pattern).groups
+        except re.error as error:
+            raise UserError(f"--pattern {pattern!r} is no regular expression: {error}") from None
+        if groups != 1:
+            raise UserError(
+                f"--pattern {pattern!r} has {groups} groups; put () around the number only"
+            )
     if higher_is_better is None:
         higher_is_better = direction_of(metric or pattern or "")
     counted = Metric(metric, pattern, higher_is_better)
     say = functools.partial(echo, err=True)
+    here = Path.cwd()
     answer = judge_commands(
-        Arm("base", base, Path.cwd(), counted), Arm("candidate", candidate, Path.cwd(), counted),
-        Results(out, say), margin=margin, max_seeds=max_seeds, minutes=budget, say=say,
-    )  # fmt: skip
-    texts = {"json": json.dumps, "github": _markdown, "table": lambda own: "; ".join(_parts(own))}
-    echo(texts[format](answer))
+        Arm("base", base, here, counted),
+        Arm("candidate", candidate, here, counted),
+        Results(out, say),
+        margin=margin,
+        max_seeds=max_seeds,
+        minutes=budget,
+        say=say,
+    )
+    text = "; ".join(_parts(answer))
+    if format == "json":
+        text = json.dumps(answer)
+    elif format == "github":
+        text = _markdown(answer)
+    echo(text)
     return CODES[answer["decision"]]
 
 
@@ -138,14 +175,18 @@ def _parts(answer: Fields) -> Iterator[str]:
     from lmzoo.lab.analysis.verdict_lines import shown_verdict
 
     verdict = shown_verdict(answer["verdict"], confirmed=answer["confirmed"])
-    word = "" if verdict == answer["decision"] else f"{verdict}: "
-    d = answer["difference"]
-    numbers = "no difference is known" if d is None else f"difference {d:+.4g}"
+    text = f"{answer['decision']}: "
+    if verdict != answer["decision"]:
+        text += f"{verdict}: "
+    if answer["difference"] is None:
+        text += "no difference is known"
+    else:
+        text += f"difference {answer['difference']:+.4g}"
     if answer["low"] is not None:
-        numbers += f" ({answer['low']:.4g} to {answer['high']:.4g})"
+        text += f" ({answer['low']:.4g} to {answer['high']:.4g})"
     if answer["p"] is not None:
-        numbers += f", p {answer['p']:.3g}"
-    yield f"{answer['decision']}: {word}{numbers}, {min(answer['seeds'])} pairs of seeds"
+        text += f", p {answer['p']:.3g}"
+    yield f"{text}, {min(answer['seeds'])} pairs of seeds"
     if any(answer["diverged"]):
         base, candidate = answer["diverged"]
         yield f"diverged: {base} of base, {candidate} of candidate"
@@ -157,7 +198,11 @@ def _parts(answer: Fields) -> Iterator[str]:
 
 def _markdown(answer: Fields) -> str:
     """Return an answer as the summary of a pull request, with the account of its runs."""
-    runs, diverged = sum(answer["seeds"]), sum(answer["diverged"])
-    first, *others = _parts(answer)
-    others.append(f"{runs} runs read: {runs - diverged} counted, {diverged} diverged")
-    return "\n".join([f"### {first}", "", *(f"- {part}" for part in others)])
+    runs = sum(answer["seeds"])
+    diverged = sum(answer["diverged"])
+    parts = list(_parts(answer))
+    parts.append(f"{runs} runs read: {runs - diverged} counted, {diverged} diverged")
+    lines = [f"### {parts[0]}", ""]
+    for part in parts[1:]:
+        lines.append(f"- {part}")
+    return "\n".join(lines)

@@ -51,11 +51,14 @@ def plan(
     wanted = effect or margin
     if wanted is None:
         raise UserError("give the difference that the study should show, as --effect 0.02")
+    if best == "":
+        best = metric
     with said(f"reading {pilot}"):
         report = plan_report(
             pilot, wanted, power, contrasts=contrasts, minutes=minutes, by=by,
             metric=metric, seed=seed, reference=reference, paired=paired, step=step, parse=parse,
-            finished=finished or (), best=best if best != "" else metric,
-            higher_is_better=higher_is_better,
+            finished=finished or (), best=best, higher_is_better=higher_is_better,
         )  # fmt: skip
-    print_report(report, "json" if as_json else format)
+    if as_json:
+        format = "json"
+    print_report(report, format)

@@ -61,15 +61,19 @@ def _best_seed(study: Path, text: str) -> Path:
     chosen: Fields = content["chosen"]
     models = {}
     for point, choice in chosen.items():
-        configs = (read_config(study, run) for run in checked(choice["runs"]))
-        config = next(filter(None, configs), None)
-        if config is not None:
-            models[point] = config["model"]
+        for run in checked(choice["runs"]):
+            config = read_config(study, run)
+            if config:
+                models[point] = config["model"]
+                break
     point = find_point(named_points(content, models)["points"], text)
     names = chosen.get(point["id"], {"runs": ()})["runs"]
-    folders = [RunFolder(restore_run(study, run)) for run in checked(names)]
-    found = {run.path: _best_loss(run) for run in folders if run.checkpoint.exists()}
-    losses = {path: loss for path, loss in found.items() if loss is not None}
+    losses = {}
+    for name in checked(names):
+        run = RunFolder(restore_run(study, name))
+        loss = _best_loss(run)
+        if loss is not None and run.checkpoint.exists():
+            losses[run.path] = loss
     if not losses:
         raise UserError(
             f"{study}: point {point['label']!r} has no confirm run with weights; run its sweep "
@@ -83,8 +87,11 @@ def _best_loss(run: RunFolder) -> float | None:
     records = run.records()
     if any(record.get("status") == "diverged" for record in records):
         return None
-    losses = [record["valid_token"] for record in files.epoch_records(records)]
-    return min((loss for loss in losses if loss is not None), default=None)
+    losses = []
+    for record in files.epoch_records(records):
+        if record["valid_token"] is not None:
+            losses.append(record["valid_token"])
+    return min(losses, default=None)
 
 
 def _latest(name: str, runs: Path) -> Path:
@@ -94,19 +101,16 @@ def _latest(name: str, runs: Path) -> Path:
         row = open_door().row_name(name)
     except UserError as error:
         raise UserError(f"{error}; nor is it a folder or the name of a run") from None
-    trained = [
-        (folder.checkpoint.stat().st_mtime, folder.path)
-        for folder in map(RunFolder, _run_folders(runs))
-        if folder.checkpoint.exists() and (folder.config or {}).get("row") == row
-    ]
+    trained = {}
+    for path in list(runs.glob("*/config.json")) + list(runs.glob("*/*/config.json")):
+        folder = RunFolder(path.parent)
+        config = folder.config or {}
+        if config.get("row") == row and folder.checkpoint.exists():
+            trained[folder.path] = folder.checkpoint.stat().st_mtime
     if not trained:
         raise UserError(
             f"no run of {name} in {runs}; train one with `lmzoo train {name}`, or give the folder "
             "of a run"
         )
-    return max(trained)[1]
-
-
-def _run_folders(runs: Path) -> list[Path]:
-    found = {path.parent for depth in ("*", "*/*") for path in runs.glob(f"{depth}/config.json")}
-    return sorted(found)
+    # Of equal times, the last name.
+    return max(trained, key=lambda path: (trained[path], path))

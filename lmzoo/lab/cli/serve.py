@@ -40,7 +40,7 @@ class Pages:
     def __init__(self, runs: Path, render: Callable[[Path], str]) -> None:
         self._runs = runs
         self._render = render
-        self._kept: dict[str, tuple[float, str, int | None]] = {}
+        self._kept = dict[str, tuple[float, str, int | None]]()
         """Study -> the time until which its page is kept, the page, when to load it again."""
         self._lock = Lock()
 
@@ -97,7 +97,9 @@ def _facts(study: Path) -> dict[str, str]:
     known = read_json(study / STUDY)
     if not isinstance(known, dict) or not is_study(known):
         known = {}
-    runs = run_folders(study).union(*(archive.run_names for archive in archives(study)))
+    runs = run_folders(study)
+    for archive in archives(study):
+        runs.update(archive.run_names)
     tuned = len(known.get("chosen", ()))
     points = len(known.get("points", ()))
     state = "stopped"
@@ -126,10 +128,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the overview or the page of a study."""
         port = self.connection.getsockname()[1]
-        hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost")}
-        _, given, *rest = [*self.path.partition("?")[0].split("/", 2), ""][:3]
-        name = unquote("".join(rest))
-        if self.headers.get_all("Host") not in [[host] for host in hosts]:
+        path, _, _ = self.path.partition("?")
+        given, _, rest = path.removeprefix("/").partition("/")
+        name = unquote(rest)
+        # Exactly one, which resolves here: a foreign name may lead here, too.
+        hosts = self.headers.get_all("Host")
+        if hosts not in ([f"127.0.0.1:{port}"], [f"localhost:{port}"]):
             self._send(HTTPStatus.FORBIDDEN, "another host name")
         elif not secrets.compare_digest(given.encode(), self.token.encode()):
             self._send(HTTPStatus.FORBIDDEN, "open the link that lmzoo serve printed")
@@ -143,17 +147,21 @@ class Handler(BaseHTTPRequestHandler):
         if found is None:
             self._send(HTTPStatus.NOT_FOUND, "no such study")
         else:
-            self._send(HTTPStatus.OK, *found)
+            page, reload = found
+            self._send(HTTPStatus.OK, page, reload)
 
     def _send(self, status: HTTPStatus, page: str, reload: int | None = None) -> None:
         body = page.encode()
         self.send_response(status)
         # A browser reloads a page by itself, so that the file of `lmzoo report` has no clock.
         headers = {
-            "Content-Type": "text/html; charset=utf-8", "Content-Length": str(len(body)),
-            "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
-        }  # fmt: skip
+            "Content-Type": "text/html; charset=utf-8",
+            "Content-Length": str(len(body)),
+            "Cache-Control": "no-store",
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }
         if reload is not None:
             headers["Refresh"] = str(reload)
         for name, value in headers.items():

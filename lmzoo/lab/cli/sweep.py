@@ -32,7 +32,7 @@ def sweep(
 def run(study: str, options: list[str]) -> NoReturn:
     """Run the command line of a study and exit."""
     found = find_studies(study)
-    sys.argv = [study, *options]
+    sys.argv = [study] + options
     run_studies(found)
     raise AssertionError("the command line of a study exits")
 

@@ -67,18 +67,17 @@ def rank(
     from lmzoo.lab.analysis.frames import rank as ranked
     from lmzoo.lab.analysis.render import check_format
 
-    form = format
     if as_json:
-        form = "json"
-    check_format(form)  # before the study is read
+        format = "json"
+    check_format(format)  # before the study is read
     frame = ranked(
         study, unit=unit, margin=margin, reference=reference, after_training=after_training
     )
     report = frame.report
     assert report is not None, "a ranking has a report"
-    if form == "table" and not explain and report.brief is not None:
+    if format == "table" and not explain and report.brief is not None:
         report = report.brief
-    print_report(report, form)
+    print_report(report, format)
 
 
 def figure(

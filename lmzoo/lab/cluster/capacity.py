@@ -15,7 +15,7 @@ import statistics
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import ray
@@ -52,7 +52,7 @@ class Capacity:
 
     def __init__(self, resources: Resources, show: Callable[[str], object] = lambda _: None):
         self._lock = threading.Lock()
-        self._nodes: dict[str, Node] = {}
+        self._nodes = dict[str, Node]()
         self._looked = -LOOK_SECONDS
         self.started = 0
         """Workers of the sweep that have started; the coordinator counts them."""
@@ -122,7 +122,7 @@ class Capacity:
         if not nodes:
             return ""
         what = counted(nodes, "machine")
-        if self._typical() is not None or all(t.resources for t in self._growth.types):
+        if self._typical() is not None or not self._has_unknown_nodes():
             what = self._amount(min(workers, missing))
         return f"waiting for {what}, {there} of {there + nodes} nodes {verb}"
 
@@ -132,6 +132,7 @@ class Capacity:
         if not self._is_short(missing):
             self._short_since = math.inf
             return ""
+        # Not at once: a worker holds its own while it starts.
         now = time.monotonic()
         self._short_since = min(self._short_since, now)
         if now - self._short_since < HELD_SECONDS:
@@ -145,14 +146,21 @@ class Capacity:
         free = ray.available_resources()
         return any(free.get(name, 0.0) < need for name, need in self.resources.bundle.items())
 
+    def _has_unknown_nodes(self) -> bool:
+        """Return whether nodes may join whose resources are not known."""
+        return any(not kind.resources for kind in self._growth.types)
+
     def check(self) -> None:
         """Raise a `UserError` if a worker can run on no node that is there or may come."""
-        growth = self._growth
-        nodes = [*self._look().values(), *self._startable()]
-        unknown = any(not t.resources for t in growth.types) and self._coming()
-        if growth.nodes is None or unknown or any(map(self.resources.workers_on, nodes)):
+        nodes = self._possible()
+        waits = self._has_unknown_nodes() and self._coming()
+        if self._growth.nodes is None or waits or _fits(self.resources, nodes):
             return
-        cpus, gpus = (max((n.get(key, 0) for n in nodes), default=0) for key in ("CPU", "GPU"))
+        cpus = 0.0
+        gpus = 0.0
+        for node in nodes:
+            cpus = max(cpus, node.get("CPU", 0))
+            gpus = max(gpus, node.get("GPU", 0))
         who = "this machine lacks"
         if connection.ADDRESS:
             who = "no node of the cluster has or will have"
@@ -173,8 +181,7 @@ class Capacity:
         start = time.monotonic()
         shown = False
         while True:
-            nodes = [*self._look().values(), *self._startable()]
-            if on_cpu == on_gpu or any(map(on_gpu.workers_on, nodes)):
+            if on_cpu == on_gpu or _fits(on_gpu, self._possible()):
                 return on_gpu
             if not self._may_show_gpus(on_cpu, time.monotonic() - start):
                 return on_cpu
@@ -186,39 +193,49 @@ class Capacity:
     def _may_show_gpus(self, on_cpu: Resources, waited: float) -> bool:
         """Return whether to wait for the first node; a `UserError` where its GPUs are not known."""
         growth = self._growth
-        nodes = self._look().values()
-        idle = not any(map(on_cpu.workers_on, nodes))
+        nodes = list(self._look().values())
+        idle = not _fits(on_cpu, nodes)
         if growth.nodes is None and growth.autoscaling:
             raise UserError(
                 "no GPU is live, and which nodes Kubernetes may start is not known; choose "
                 "--device cpu or --device gpu"
             )
-        if growth.nodes is None or growth.autoscaling:
-            return growth.nodes is None and idle
-        first = any(not t.resources for t in growth.types) and all(HEAD in n for n in nodes)
-        return first and (idle or waited < JOIN_SECONDS)
+        if growth.nodes is None:
+            return idle
+        has_joined = not all(HEAD in node for node in nodes)
+        if growth.autoscaling or has_joined or not self._has_unknown_nodes():
+            return False
+        return idle or waited < JOIN_SECONDS
 
     def _look(self) -> dict[str, Node]:
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 nodes: list[dict[str, Any]] = ray.nodes()
-                self._nodes = {n["NodeID"]: n["Resources"] for n in nodes if n["Alive"]}
+                self._nodes = {}
+                for node in nodes:
+                    if node["Alive"]:
+                        self._nodes[node["NodeID"]] = node["Resources"]
                 self._looked = time.monotonic()
             return self._nodes
+
+    def _workers(self) -> list[Node]:
+        """Return the live nodes other than the head."""
+        return [node for node in self._look().values() if HEAD not in node]
 
     def _live(self) -> list[int]:
         return [self.resources.workers_on(node) for node in self._look().values()]
 
     def _coming(self) -> list[int]:
         """Return how many workers fit on each node that may join the live ones, largest first."""
-        live = [node for node in self._look().values() if HEAD not in node]
+        live = self._workers()
         live_types = Counter(map(_shape, live))
-        workers: list[int] = []
+        workers = list[int]()
         for node_type in self._growth.types:
             count = node_type.count
             shape = _shape(node_type.resources)
             on_node = max(1, self._typical() or 1)
             if node_type.resources:
+                # Those that are live have joined already.
                 count -= min(count, live_types[shape])
                 live_types[shape] -= node_type.count - count
                 on_node = self.resources.workers_on(node_type.resources)
@@ -226,16 +243,20 @@ class Capacity:
         room = max(0, (self._growth.nodes or 0) - len(live))
         return sorted(workers, reverse=True)[:room]
 
-    def _startable(self) -> list[Node]:
-        """Return the known resources of the node types, also of those that are all live."""
-        return [t.resources for t in self._growth.types if t.count and t.resources]
+    def _possible(self) -> list[Node]:
+        """Return the live nodes, and the known resources of the types that may start."""
+        nodes = list(self._look().values())
+        for kind in self._growth.types:
+            if kind.count and kind.resources:
+                nodes.append(kind.resources)
+        return nodes
 
     def _typical(self) -> int | None:
         """Return how many workers fit on the median live worker node; None if none is live."""
-        live = [self.resources.workers_on(n) for n in self._look().values() if HEAD not in n]
+        live = self._workers()
         if not live:
             return None
-        return int(statistics.median(live))
+        return int(statistics.median(map(self.resources.workers_on, live)))
 
     def _capped(self, workers: int) -> int:
         return min(workers, self.resources.concurrent or workers)
@@ -249,9 +270,17 @@ class Capacity:
         return f"{counted(workers, 'worker')} of {self.resources}"
 
 
+def _fits(resources: Resources, nodes: Sequence[Node]) -> bool:
+    """Return whether a worker fits on one of the nodes."""
+    return any(map(resources.workers_on, nodes))
+
+
 def _read_on_head(nodes: Mapping[str, Node]) -> "ray.ObjectRef[Growth]":
     """Read the description on the head, which alone has it: in a task if this is another node."""
-    head = next((node for node, resources in nodes.items() if HEAD in resources), "")
+    head = ""
+    for node, resources in nodes.items():
+        if HEAD in resources:
+            head = node
     if head == ray.get_runtime_context().get_node_id():
         return ray.put(read_growth())
     where = NodeAffinitySchedulingStrategy(head, soft=False)

@@ -5,7 +5,6 @@ their own. Ray reads its settings when it is imported. A notebook may import it 
 its own afterwards. So the settings of a sweep are set in the imported Ray, too, and restored.
 """
 
-import contextlib
 import errno
 import importlib
 import io
@@ -25,13 +24,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from lmzoo.base.environment import ROOT
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import Fields, FieldsDict
+from lmzoo.base.plain import FieldsDict
 from lmzoo.base.restored import quiet, variables
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster import forks
@@ -74,7 +74,7 @@ _FORKS: dict[Path, "subprocess.Popen[bytes]"] = {}
 """Folder -> the server that forks the workers of this machine, once it is started."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def _apart() -> Iterator[None]:
     """Give the processes that Ray starts meanwhile a session of their own.
 
@@ -87,7 +87,8 @@ def _apart() -> Iterator[None]:
 
     def start(command: list[str], *given: Any, **options: Any) -> Any:
         python = sys.executable
-        for own in (str(folder / "python") for folder in _FORKS):
+        for folder in _FORKS:
+            own = str(folder / "python")
             quoted = f"={subprocess.list2cmdline([own])} "  # as Ray does, of the raylet
             names = {python: own}
             command = [names.get(w, w).replace(f"={python} ", quoted) for w in command]
@@ -102,8 +103,10 @@ def _apart() -> Iterator[None]:
 
 EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "**/__pycache__"]
 """Parts of the repository that a node does not need."""
-ADDRESS = "" if _RAY_ADDRESS == "local" else _RAY_ADDRESS
+ADDRESS = _RAY_ADDRESS
 """Address of the cluster to join; "" starts Ray on this machine."""
+if ADDRESS == "local":
+    ADDRESS = ""
 START_ATTEMPTS = 5
 """How often starting Ray is attempted."""
 STAYS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
@@ -123,7 +126,7 @@ _EARLY: list[tuple[ThreadPoolExecutor, Future[None]]] = []
 _ABANDONED = threading.Event()
 _GUEST = threading.Event()
 """Whether the sweep uses a Ray that is not its own."""
-_CHANGED = contextlib.ExitStack()
+_CHANGED = ExitStack()
 """What `begin` has changed in this process, which `_disconnect` restores."""
 
 
@@ -142,13 +145,13 @@ def begin() -> None:
 
 
 def _connect() -> None:
-    connect = _start
     if ADDRESS:
-        connect = _join
-    connect(QUIET)
+        _join()
+    else:
+        _start()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _as_guest() -> Iterator[None]:
     """Use the Ray that the process has started."""
     global ADDRESS
@@ -162,7 +165,7 @@ def _as_guest() -> Iterator[None]:
         _GUEST.clear()
 
 
-@contextlib.contextmanager
+@contextmanager
 def _own_settings() -> Iterator[None]:
     """Set the variables of a sweep, and what Ray has read of them at its import."""
     mode = os.environ.get(AUTH_MODE, "disabled")
@@ -210,7 +213,7 @@ class _WithoutRay(io.TextIOBase):
         return sys.stderr.write(text)
 
 
-@contextlib.contextmanager
+@contextmanager
 def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Join the cluster at `ADDRESS`, or start Ray on loopback; disconnect from it at the end.
 
@@ -222,7 +225,7 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
     # The executor stays open: Ray's processes end when the thread that started them ends.
     # Ray reports dead processes on stdout, also while it ends; stdout is for the answer.
     executor, connected = _EARLY.pop()
-    with contextlib.redirect_stdout(_WithoutRay()), executor:
+    with redirect_stdout(_WithoutRay()), executor:
         others = executor.submit(meanwhile)
         try:
             connected.result()
@@ -271,18 +274,21 @@ def delete_abandoned_sessions(folder: Path) -> None:
     lives or a raylet answers at its socket; that of others may be new.
     """
     for session in folder.glob("session_*_*"):
-        with contextlib.suppress(OSError, ValueError):
+        with suppress(OSError, ValueError):
             found = session.lstat()
-            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-            is_new = time.time() - found.st_ctime < NEW_SECONDS and not (session / STARTED).exists()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                continue
+            age = time.time() - found.st_ctime
+            if age < NEW_SECONDS and not (session / STARTED).exists():
+                continue
             pid = int(session.name.rpartition("_")[2])
-            if is_own and not is_new and not is_alive(pid) and not _answers(session):
+            if not is_alive(pid) and not _answers(session):
                 shutil.rmtree(session, ignore_errors=True)
 
 
 def _answers(session: Path) -> bool:
     for path in session.glob("sockets/*"):
-        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
+        with suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))
             return True
     return False
@@ -296,10 +302,11 @@ def own_node() -> Any:
 def is_ray_unusable() -> bool:
     """Return whether Ray still starts, or one of its processes on this machine has ended."""
     node = own_node()
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         if not ray.is_initialized():
             return True
-        return node is not None and bool(node.dead_processes())
+        if node is not None:
+            return bool(node.dead_processes())
     return False
 
 
@@ -308,21 +315,21 @@ def kill_local_ray() -> None:
     if _GUEST.is_set():
         return
     node = own_node()
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         if node is not None:
             node.kill_all_processes(check_alive=False, allow_graceful=False)
     _delete_session()
 
 
-def _start(quiet: Fields) -> None:
+def _start() -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     check_temporary_folder(os.environ)
     delete_abandoned_sessions(Path(ray_folder(os.environ)) / "ray")
     limits = short_of_limits("Ray")
     if limits:
         LOG.warning(limits)
-    with contextlib.suppress(OSError):  # then each worker imports torch itself
-        if not _FORKS and not [*Path("/dev").glob("nvidia[0-9]*")]:
+    with suppress(OSError):  # then each worker imports torch itself
+        if not _FORKS and not list(Path("/dev").glob("nvidia[0-9]*")):
             folder = temporary_folder("forks")
             _FORKS[folder] = forks.start_server(folder)
     if MISSING:
@@ -330,7 +337,7 @@ def _start(quiet: Fields) -> None:
     for attempts_left in reversed(range(START_ATTEMPTS)):
         try:
             with _apart():
-                ray.init(address="local", num_cpus=cores(), include_dashboard=False, **quiet)
+                ray.init(address="local", num_cpus=cores(), include_dashboard=False, **QUIET)
         except Exception as error:  # Ray raises plain exceptions
             reason = re.split(r"\.\s|\n", str(error))[0]
             if isinstance(error, OSError) and error.errno in STAYS:
@@ -346,16 +353,20 @@ def _start(quiet: Fields) -> None:
             LOG.warning("Ray did not start (%s); trying again", reason)
         else:
             _check_loopback()
-            if folder := getattr(own_node(), "get_session_dir_path", None):
+            folder = getattr(own_node(), "get_session_dir_path", None)
+            if folder:
                 Path(folder(), STARTED).touch()
             return
 
 
 def cores() -> int:
     """Return how many cores this process may use: Ray does not see `taskset`, `srun -c 2`."""
-    own = len(getattr(os, "sched_getaffinity", lambda _: range(os.cpu_count() or 1))(0))
-    quota = int(NUM_CPUS()) if NUM_CPUS else own  # that of a container may be half a core
-    return max(1, min(quota, own))
+    own = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        own = len(os.sched_getaffinity(0))
+    if NUM_CPUS:
+        own = min(int(NUM_CPUS()), own)
+    return max(1, own)  # a container may have half a core
 
 
 def plain_ray() -> str:
@@ -404,7 +415,7 @@ def check_temporary_folder(environ: Mapping[str, str]) -> None:
         name = "RAY_TMPDIR"
     if not folder.isascii() or not folder.startswith("/"):
         raise UserError(f"{name} is {folder}; Ray needs a path from / in ASCII, such as /tmp")
-    with contextlib.suppress(OSError):  # Ray makes the folder, and waits for its files
+    with suppress(OSError):  # Ray makes the folder, and waits for its files
         free = shutil.disk_usage(folder).free
         if free < 1_000_000:
             raise UserError(f"{name} ({folder}) has {free} bytes left; make space, or set another")
@@ -416,7 +427,7 @@ def check_temporary_folder(environ: Mapping[str, str]) -> None:
         )
 
 
-def _join(quiet: Fields) -> None:
+def _join() -> None:
     """Join the cluster, of which this machine must be a node."""
     host, _, port = ADDRESS.rpartition(":")
     if "://" in ADDRESS:
@@ -437,7 +448,7 @@ def _join(quiet: Fields) -> None:
     if (ROOT / "pyproject.toml").exists() and "RAY_JOB_CONFIG_JSON_ENV_VAR" not in os.environ:
         source = {"working_dir": str(ROOT), "excludes": EXCLUDED}
     try:
-        ray.init(address="auto", runtime_env=source, **quiet)
+        ray.init(address="auto", runtime_env=source, **QUIET)
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
             f"this machine cannot join the Ray cluster at {ADDRESS} ("

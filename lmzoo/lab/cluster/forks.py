@@ -57,12 +57,16 @@ def start_server(folder: Path, modules: Sequence[str] = MODULES) -> "subprocess.
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen(256)
+        number = listener.fileno()
         return subprocess.Popen(
-            [sys.executable, __file__, str(listener.fileno()), *modules],
-            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            pass_fds=[listener.fileno()], start_new_session=True,
+            [sys.executable, __file__, str(number)] + list(modules),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[number],
+            start_new_session=True,
             env={"OMP_NUM_THREADS": "1", **os.environ},  # as Ray sets it for a worker of one CPU
-        )  # fmt: skip
+        )
 
 
 def serve(listener: socket.socket, modules: Sequence[str]) -> tuple[list[int], Any]:
@@ -74,13 +78,16 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> tuple[list[int], A
     gc.enable()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
+        readable, _, _ = select.select([listener, sys.stdin], [], [])
+        if sys.stdin in readable:
             os._exit(0)
         client, _ = listener.accept()
         with client, contextlib.suppress(OSError, ValueError):
             client.sendall(b"1")  # it has not become Python meanwhile
-            data, files, *_ = socket.recv_fds(client, BYTES, 3)
-            while part := client.recv(BYTES):
+            data, files, _, _ = socket.recv_fds(client, BYTES, 3)
+            part = data
+            while part:
+                part = client.recv(BYTES)
                 data += part
             given = json.loads(data)
             if os.fork() == 0:
@@ -103,7 +110,9 @@ def become(files: list[int], given: Any) -> None:
     os.environ.update(environment)
     os.nice(niceness - os.nice(0))
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    sys.argv = words[next(i for i, word in enumerate(words) if not word.startswith("-")) :]
+    while words[0].startswith("-"):  # the options of Python
+        words.pop(0)
+    sys.argv = words
     sys.path.insert(0, str(Path(sys.argv[0]).parent))
     runpy.run_path(sys.argv[0], run_name="__main__")
 
@@ -111,7 +120,8 @@ def become(files: list[int], given: Any) -> None:
 def stand_in(options: Mapping[str, str]) -> None:
     """Do nothing until the parent ends."""
     parent = os.getppid()
-    if node := options.get("--node-id"):
+    node = options.get("--node-id")
+    if node:
         for name in PORTS:
             Path(options["--session-dir"], f"{name}_{node}").write_text("-1")
     while os.getppid() == parent:
@@ -130,14 +140,19 @@ def without_setup(words: Sequence[str], options: Mapping[str, str]) -> Sequence[
     if any(context.values()):
         return words
     os.environ.update(own)
-    return [
-        word for word in words if not word.startswith((CONTEXT, LANGUAGE)) and SETUP not in word
-    ]
+    kept = []
+    for word in words:
+        if not word.startswith((CONTEXT, LANGUAGE)) and SETUP not in word:
+            kept.append(word)
+    return kept
 
 
 def request(address: str, python: str, *words: str) -> None:
     """Let the server fork a worker, or stand for a process without use; else become Python."""
-    options = {name: value for name, _, value in (word.partition("=") for word in words)}
+    options = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        options[name] = value
     if any(word.endswith(UNUSED) for word in words[:2]):
         return stand_in(options)
     words = tuple(without_setup(words, options))
@@ -153,7 +168,7 @@ def request(address: str, python: str, *words: str) -> None:
             server.shutdown(socket.SHUT_WR)
             if server.recv(1):
                 return
-    os.execv(python, [python, *words])
+    os.execv(python, (python,) + words)
 
 
 if __name__ == "__main__":

@@ -52,13 +52,9 @@ def _of_cluster_config(config: Mapping[str, Any]) -> Growth:
         machines = len(config["provider"].get("worker_ips", []))
         return Growth((NodeType({}, machines),), machines)
     total = config.get("max_workers", 0)
-    types = {**config.get("available_node_types", {})}
-    types.pop(config.get("head_node_type"), None)
-    return Growth(
-        tuple(
-            NodeType(dict(kind.get("resources") or {}), min(kind.get("max_workers", total), total))
-            for kind in types.values()
-        ),
-        total,
-        autoscaling=True,
-    )
+    types = []
+    for name, kind in config.get("available_node_types", {}).items():
+        if name != config.get("head_node_type"):
+            count = min(kind.get("max_workers", total), total)
+            types.append(NodeType(kind.get("resources") or {}, count))
+    return Growth(tuple(types), total, autoscaling=True)

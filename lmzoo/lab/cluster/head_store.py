@@ -17,9 +17,9 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lmzoo.base.errors import UserError
-from lmzoo.base.plain import FieldsDict, Texts
+from lmzoo.base.plain import Texts
 from lmzoo.lab.store.address import open_store
-from lmzoo.lab.store.local import Content, Lock, Store, joined, temporary_folder
+from lmzoo.lab.store.local import Content, Lock, Store, pieces, temporary_folder
 from lmzoo.lab.store.records import NONCE, WORKER_LOCK
 
 CALLS = 16
@@ -33,8 +33,8 @@ class StoreServer:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._stores: dict[str, Store] = {}
-        self._locks: dict[str, Lock] = {}
+        self._stores = dict[str, Store]()
+        self._locks = dict[str, Lock]()
         self._mutex = threading.Lock()
         self.is_restarted = False
         if ray.is_initialized():
@@ -55,6 +55,7 @@ class StoreServer:
 
     def call(self, owner: str, folders: Texts, method: str, *values: Any, **options: Any) -> Any:
         """Return what a method of the store, or of a folder in it, returns; it needs a lock."""
+        # Its lock outlives a restart of this actor.
         store = self._stores.get(owner) or self._taken_again(owner)
         if store is None:
             raise UserError(
@@ -107,23 +108,28 @@ class HeadStore(Store):
 
     def __truediv__(self, name: str) -> "HeadStore":
         child = HeadStore(self._server, self._address, self._owner, self)
-        child._names = (*self._names, name)
+        child._names = self._names + (name,)
         child.path = self.path / name
         child.path.mkdir(exist_ok=True)  # for what commands print
         return child
 
     def __str__(self) -> str:
-        return "/".join((self._address, *self._names))
+        return "/".join((self._address,) + self._names)
 
     @property
     def address(self) -> str:
         return str(self)
 
-    read, prefetch, create = map(_remote, ("read", "prefetch", "create"))
-    append, delete, take_over = map(_remote, ("append", "delete", "take_over"))
+    read = _remote("read")
+    prefetch = _remote("prefetch")
+    create = _remote("create")
+    append = _remote("append")
+    delete = _remote("delete")
+    take_over = _remote("take_over")
 
     def write(self, name: str, data: Content, backup: str = "") -> None:
-        _remote("write")(self, name, joined(data), backup)
+        whole = b"".join(pieces(data))
+        _remote("write")(self, name, whole, backup)
 
     def overwrite(self, name: str, data: Content) -> None:
         self.write(name, data)
@@ -139,10 +145,18 @@ class HeadStore(Store):
 
 def start_server(store: Store) -> Any:
     """Start the server on this machine and return its handle."""
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    options: FieldsDict = {"num_cpus": 0, "max_concurrency": CALLS, "scheduling_strategy": here}
-    options |= {"max_restarts": -1, "max_task_retries": -1}
-    return ray.remote(StoreServer).options(**options).remote(store.address)
+    node = ray.get_runtime_context().get_node_id()
+    here = NodeAffinitySchedulingStrategy(node, soft=False)
+    server: Any = ray.remote(StoreServer)
+    actor = server.options(
+        num_cpus=0,
+        max_concurrency=CALLS,
+        scheduling_strategy=here,
+        # Ray starts it again whenever it dies.
+        max_restarts=-1,
+        max_task_retries=-1,
+    )
+    return actor.remote(store.address)
 
 
 def write_nonce(store: Store) -> str:

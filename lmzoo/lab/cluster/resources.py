@@ -41,7 +41,10 @@ class Resources:
             raise UserError(
                 f"--gpus-per-trial {gpus:g} is neither a share of one GPU nor a whole number"
             )
-        if gpus is not None and self.device == ("cpu" if gpus else "gpu"):
+        contradicting = "gpu"
+        if gpus:
+            contradicting = "cpu"
+        if gpus is not None and self.device == contradicting:
             raise UserError(f"--device {self.device} contradicts --gpus-per-trial {gpus:g}")
 
     def __str__(self) -> str:

@@ -295,7 +295,7 @@ def _largest_residuals(losses: Array) -> tuple[float, float]:
     return float(largest), float(least)
 
 
-def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
+def pairs_pay(losses: Array, reference: int | Indices, asked: Mask) -> bool:
     """Return whether the seeds that all points have share more than pairing costs.
 
     Two arms on equal seeds are always paired.
@@ -307,6 +307,7 @@ def pairs_pay(losses: Array, reference: Indices, asked: Mask) -> bool:
     """
     x = _finite(losses)
     points = np.arange(len(x))
+    reference = np.broadcast_to(reference, len(x))
     compared = asked & (points != reference)
     sharing = asked | np.isin(points, reference[compared])
     _, _, error = mean_and_error(x)
@@ -358,7 +359,7 @@ def point_intervals(
     """
     x = _finite(losses)
     sharing = members(family, len(x))
-    if pairs_pay(x, np.full(len(x), reference), sharing):
+    if pairs_pay(x, reference, sharing):
         return mean_interval(x)
     _, mean, error = mean_and_error(x)
     # Equal seeds are exact, also on a grid.
@@ -425,7 +426,7 @@ def rank_intervals(
     sharing = members(family, len(x))
     share: ArrayLike = 1.0
     rounding = rounding_variance(x)
-    if pairs_pay(x, np.full(len(x), reference), sharing):
+    if pairs_pay(x, reference, sharing):
         x, share = without_seed_effects(x, sharing)
     noise = seed_noise(x, sharing, rounding, share)
     _, mean, _ = mean_and_error(x)
@@ -434,7 +435,7 @@ def rank_intervals(
     has_runs = runs > 0
     low, high = np.full((2, len(x)), np.nan)
     has_place = (lost == 1) | ~np.isnan(of_seeds)
-    for point in map(int, np.flatnonzero(has_place & (runs > 1))):
+    for point in np.flatnonzero(has_place & (runs > 1)):
         difference = mean - mean[point]
         with undefined_is_nan():
             variance = of_seeds + of_seeds[point] + tau**2 + tau[point] ** 2

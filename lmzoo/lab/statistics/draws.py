@@ -10,7 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from lmzoo.lab.statistics.intervals import Array
 
 FOLLOWS = 2.33
 """Standard errors of a correlation of neighbours that is said: luck in one table of 100."""
@@ -60,7 +62,7 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
     same order for all points. Points with another number of seeds are another group; the spreads of
     groups are added, because nothing is known of what they share.
     """
-    groups = defaultdict[int, list[NDArray[np.float64]]](list)
+    groups = defaultdict[int, list[Array]](list)
     for row in losses:
         values = np.array(row, np.float64)
         known = values[np.isfinite(values)]
@@ -89,7 +91,7 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
     )
 
 
-def _spread_over_orders(gram: NDArray[np.float64]) -> float:
+def _spread_over_orders(gram: Array) -> float:
     """Return the standard deviation of T = Σ_s G_s,s+1 over all orders of the n seeds.
 
         A = Σ G_ij²    B = Σ G_ij G_jk    C = Σ G_ij G_kl       of different indices
@@ -109,7 +111,7 @@ def _spread_over_orders(gram: NDArray[np.float64]) -> float:
     return max(0.0, square - (trace / n) ** 2) ** 0.5
 
 
-def independent(losses: ArrayLike) -> NDArray[np.float64]:
+def independent(losses: ArrayLike) -> Array:
     """Return the losses (P, S) with NaN in place of copies: runs that repeat an earlier draw.
 
     A row of equal losses is kept: a count model, or a program without chance, has no draws. So is a
@@ -129,7 +131,7 @@ def independent(losses: ArrayLike) -> NDArray[np.float64]:
     return x
 
 
-def _is_grid(losses: NDArray[np.float64]) -> bool:
+def _is_grid(losses: Array) -> bool:
     """Return whether all distances of losses are multiples of the least one."""
     steps = np.diff(np.unique(losses[np.isfinite(losses)]))
     if len(steps) < 2:

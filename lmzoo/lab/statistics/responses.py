@@ -148,7 +148,6 @@ def fit_responses(
     early: ArrayLike | None = None,
     elsewhere: ArrayLike | None = None,
     shared: int = 0,
-    seed: int = 0,
 ) -> Responses:
     """Fit the responses of the points of a study that share their first settings.
 
@@ -161,7 +160,6 @@ def fit_responses(
         elsewhere: Settings of the whole space, (M, D), among which the best one may be; None: those
             around the chosen one, if one field is searched.
         shared: The number of first settings that all points have; 0: all.
-        seed: Random seed of the draws from the posterior.
     """
     y = settled(losses)
     assert np.isfinite(y).any(1).all()
@@ -182,7 +180,7 @@ def fit_responses(
     is_out = is_guess | ~near
     order = np.lexsort((settled(nats), is_out, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     neighbours = _around(x, best)
     drawn = fit.draw(np.concatenate([x, neighbours], 1), rng)
     possible = near | (runs.known & ~runs.trained)
@@ -272,13 +270,13 @@ class _Runs:
         y: Array,
         x: Array,
         seeds: ArrayLike | None,
-        early: ArrayLike | None,
+        early: Array | None,
         shared: int,
     ) -> "_Runs":
         trained: Mask = np.isfinite(y)
         variance = np.zeros_like(y)
         if early is not None:
-            y, variance = _predict(y, np.asarray(early, np.float64), x)
+            y, variance = _predict(y, early, x)
         finite: Mask = np.isfinite(y)
         same = _equal_settings(x, finite)
         mean = _setting_means(np.where(finite, y, 0.0), same)

@@ -9,7 +9,6 @@ also when a sweep continues it; without one, the archive has the run. If several
 the last one counts; a file of which each run has a later one is deleted. Standard library only.
 """
 
-import contextlib
 import functools
 import os
 import shutil
@@ -17,6 +16,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -27,10 +27,9 @@ from lmzoo.lab.store.local import file_mark, temporary_folder
 from lmzoo.lab.store.records import CONFIG, OTHERS, PREVIOUS, RECORDS, USER_CODE, parse_json
 
 FOLDER = "ended"
-RUNS, BYTES = 1000, 1 << 28
+RUNS = 1000
+BYTES = 1 << 28
 """Most runs of a file, and the bytes after which another one begins."""
-
-
 DAMAGE = (
     zipfile.BadZipFile,
     RuntimeError,  # a damaged bit says that a file is encrypted; also NotImplementedError
@@ -38,6 +37,7 @@ DAMAGE = (
     ValueError,
     struct.error,
     zlib.error,
+    OSError,  # a folder of this name, or a member that begins before the file
 )
 """What `zipfile` raises for a damaged file."""
 MARK = b"PK\3\4"
@@ -53,55 +53,72 @@ class Archive:
         self._path = path
         self.damage = ""
         """What a table says of the file; "" if it is whole."""
-        self._found: dict[str, bytes] | None = None
+        self._found = dict[str, bytes]()
         """The members of a damaged file."""
         try:
             self._zip = zipfile.ZipFile(path)
+            # An archive beyond all limits counts as damaged.
             check_archive(self._zip, path, path.stat().st_size)
             self.members = set(self._zip.namelist())
-            runs = {run for run, slash, _ in (n.partition("/") for n in self.members) if slash}
-            if not {f"{run}/{name}" for run in runs for name in (CONFIG, RECORDS)} <= self.members:
-                raise zipfile.BadZipFile(path)
+            for member in self.members:
+                run, slash, _ = member.partition("/")
+                needed = {f"{run}/{CONFIG}", f"{run}/{RECORDS}"}
+                if slash and not needed <= self.members:
+                    raise zipfile.BadZipFile(path)
         except FileNotFoundError:
             raise
-        except (*DAMAGE, OSError):  # also a folder, and an archive beyond all limits
+        except DAMAGE:
             self._search()
 
     @property
     def run_names(self) -> list[str]:
         """The runs that have a config."""
-        parts = (name.partition("/") for name in self.members)
-        return sorted(run for run, _, name in parts if name == CONFIG and is_plain(run))
+        found = []
+        for member in self.members:
+            run, _, name = member.partition("/")
+            if name == CONFIG and is_plain(run):
+                found.append(run)
+        return sorted(found)
 
     def read(self, name: str) -> bytes | None:
         """Return a member; None if it is missing or damaged."""
-        if self._found is None:
-            with contextlib.suppress(*DAMAGE, OSError):  # a place before the file, too
-                return self._zip.read(name) if name in self.members else None
-            self._search()
-        return (self._found or {}).get(name)
+        if name not in self.members:
+            return None
+        if not self.damage:
+            try:
+                return self._zip.read(name)
+            except DAMAGE:
+                self._search()
+        return self._found.get(name)
 
     def runs(self) -> Iterator[tuple[str, bytes, bytes]]:
         """Yield name, config and records of each run."""
         for run in self.run_names:
-            yield run, self.read(f"{run}/{CONFIG}") or b"", self.read(f"{run}/{RECORDS}") or b""
+            config = self.read(f"{run}/{CONFIG}")
+            records = self.read(f"{run}/{RECORDS}")
+            yield run, config or b"", records or b""
 
     def _search(self) -> None:
-        self._found = _scan(self._path.read_bytes() if self._path.is_file() else b"")
+        if self._path.is_file():
+            self._found = _scan(self._path.read_bytes())
         self.members = set(self._found)
         self.damage = f"{self._path} is damaged; {len(self.run_names)} runs are read"
 
 
 def run_folders(study: Path) -> set[str]:
     """Return the runs of a study that have a folder."""
+    found = set[str]()
     with os.scandir(study) as entries:
-        found = {entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."}
-    return found - {*OTHERS, FOLDER}
+        for entry in entries:
+            # Hidden folders, as `.pack-WORKER`, are no runs.
+            if entry.is_dir() and entry.name[0] != ".":
+                found.add(entry.name)
+    return found.difference(OTHERS, [FOLDER])
 
 
 def archives(study: Path) -> list[Archive]:
     """Return the files of a study's archive; the last one that has a run counts."""
-    with contextlib.suppress(FileNotFoundError):
+    with suppress(FileNotFoundError):
         return [_open(path, file_mark(path)) for path in _files(study)]
     return archives(study)  # a sweep has deleted a file, after it wrote one that replaces it
 
@@ -123,12 +140,12 @@ def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, 
 
 def read_run_file(study: Path, run: str, name: str) -> bytes | None:
     """Return a file of a run, from its folder or from the archive; None if there is none."""
-    folder = study / run
-    if (folder / CONFIG).exists() or (archive := _find(study, run)) is None:
-        with contextlib.suppress(OSError):
-            return read_regular(folder / name)
-        return None
-    return archive.read(f"{run}/{name}")
+    archive = _find(study, run)
+    if archive is not None:
+        return archive.read(f"{run}/{name}")
+    with suppress(OSError):
+        return read_regular(study / run / name)
+    return None
 
 
 def read_config(study: Path, run: str) -> Any:
@@ -144,28 +161,33 @@ def archive_runs(study: Path, runs: Sequence[str]) -> None:
         last = max((int(path.stem) for path in _files(study)), default=0)
         _write(study / FOLDER / f"{last + 1:05}.zip", group)
         for folder in group:
+            # First: a folder with a config is the run, and the archive does not count.
             (folder / CONFIG).unlink()
             shutil.rmtree(folder)
     later = set[str]()
     for path in reversed(_files(study)):
-        runs_of_file = {*_open(path, file_mark(path)).run_names}
-        if runs_of_file <= later:
+        runs_of_file = set(_open(path, file_mark(path)).run_names)
+        if runs_of_file <= later:  # the last one of a name counts
             path.unlink()
         later |= runs_of_file
 
 
 def restore_run(study: Path, run: str) -> Path:
     """Return the folder of a run; an archived one gets it again, or a temporary one."""
-    archive = None if (study / run / CONFIG).exists() else _find(study, run)
+    archive = _find(study, run)
     if archive is None:
         return study / run
     target = study
     if not os.access(study, os.W_OK):
         target = temporary_folder("run")
         (target / USER_CODE).symlink_to((study / USER_CODE).resolve())
-    names = [n for n in archive.members if n.startswith(f"{run}/") and not n.endswith("/")]
-    paths = all_below(target, sorted(names, key=lambda name: name == f"{run}/{CONFIG}"))
-    for name, path in paths.items():
+    config = f"{run}/{CONFIG}"
+    names = []
+    for name in archive.members - {config}:
+        if name.startswith(f"{run}/") and not name.endswith("/"):
+            names.append(name)
+    # The config is written last: a folder that has one is the run.
+    for name, path in all_below(target, names + [config]).items():
         with writing(path):
             path.write_bytes(archive.read(name) or b"")
     return target / run
@@ -173,22 +195,34 @@ def restore_run(study: Path, run: str) -> Path:
 
 def _fits(folder: Path) -> bool:
     """Return whether the folder of a run is there, and an archive gives all of its files again."""
-    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    names = []
+    for path in folder.rglob("*"):
+        if not path.is_dir():
+            names.append(path.relative_to(folder).as_posix())
     try:
         below(folder.parent, folder.name)
-        all_below(folder, (path.relative_to(folder).as_posix() for path in files))
+        all_below(folder, names)
     except UserError:
         return False
     return (folder / CONFIG).exists()
 
 
 def _files(study: Path) -> list[Path]:
-    found = (study / FOLDER).glob("[0-9]*.zip")
-    return sorted(path for path in found if path.is_file() or path.is_dir())  # no pipe
+    found = []
+    for path in (study / FOLDER).glob("[0-9]*.zip"):
+        if path.is_file() or path.is_dir():  # no pipe, which would wait
+            found.append(path)
+    return sorted(found)
 
 
 def _find(study: Path, run: str) -> Archive | None:
-    return next((a for a in reversed(archives(study)) if f"{run}/{CONFIG}" in a.members), None)
+    """Return the archive that has a run; None if its folder counts, or there is no such run."""
+    config = f"{run}/{CONFIG}"
+    if not (study / config).exists():
+        for archive in reversed(archives(study)):
+            if config in archive.members:
+                return archive
+    return None
 
 
 @functools.lru_cache(maxsize=256)
@@ -199,11 +233,11 @@ def _open(path: Path, _mark: tuple[int, ...]) -> Archive:
 def _scan(data: bytes) -> dict[str, bytes]:
     """Return the members whose headers, content and checksums are whole."""
     found = dict[str, bytes]()
-    left = most_bytes(len(data))
+    left = most_bytes(len(data))  # foreign members may unpack to any size
     at = data.find(MARK)
     while at >= 0:
         end = at + len(MARK)
-        with contextlib.suppress(struct.error, zlib.error, ValueError):
+        with suppress(struct.error, zlib.error, ValueError):
             fields = struct.unpack_from("<8xH4xLLLHH", data, at)
             method, checksum, packed, _, name_size, extra = fields
             name = at + HEADER
@@ -220,13 +254,15 @@ def _scan(data: bytes) -> dict[str, bytes]:
 
 
 def _groups(folders: Sequence[Path]) -> Iterator[list[Path]]:
-    group, size = list[Path](), 0
+    group = list[Path]()
+    size = 0
     for folder in folders:
         group.append(folder)
         size += sum(file.stat().st_size for file in folder.rglob("*"))
         if len(group) == RUNS or size > BYTES:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
     if group:
         yield group
 
@@ -237,14 +273,20 @@ def _write(target: Path, folders: Sequence[Path]) -> None:
         unfinished.unlink()
     partial = target.with_name(f".{target.name}")
     with partial.open("wb") as file:
-        # Arrays hardly shrink.
+        # Not strict: a file may be older than 1980, where the times of an archive begin.
         with zipfile.ZipFile(file, "w", compresslevel=1, strict_timestamps=False) as archive:
             for folder in folders:
-                files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-                for path in files:
-                    if path.name != PREVIOUS:
-                        way = zipfile.ZIP_DEFLATED if "json" in path.suffix else None
-                        archive.write(path, path.relative_to(folder.parent), way)
+                _add(folder, archive)
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(file.fileno())  # before the folders are deleted
     partial.replace(target)
+
+
+def _add(folder: Path, archive: zipfile.ZipFile) -> None:
+    for path in sorted(folder.rglob("*")):
+        if not path.is_file() or path.name == PREVIOUS:
+            continue
+        method = zipfile.ZIP_STORED  # arrays hardly shrink
+        if "json" in path.suffix:
+            method = zipfile.ZIP_DEFLATED
+        archive.write(path, path.relative_to(folder.parent), method)

@@ -39,25 +39,36 @@ def display_label(label: str, cell: Fields | str | None) -> str:
     A label without the numbers of switches is returned as it is. `cell` is the stored config of the
     point's cell, or None; the name of the cell is enough for labels that start with "cut".
     """
-    config = {"name": cell} if isinstance(cell, str) else cell or {}
-    if (layer := LAYER.fullmatch(label)) and int(layer[2]) <= len(config.get("layers", ())):
-        return layer[1] + display_label(layer[3], config["layers"][int(layer[2]) - 1])
+    config = cell or {}
+    if isinstance(config, str):
+        config = {"name": config}
+    layer = LAYER.fullmatch(label)
+    layers = config.get("layers", ())
+    if layer and int(layer[2]) <= len(layers):
+        return layer[1] + display_label(layer[3], layers[int(layer[2]) - 1])
     names = cut_names(config.get("name", ""))
     found = NUMBERS.fullmatch(label) or BRACES.fullmatch(label)
-    if found is None or not names:
+    if found is None or not names or not _switched(config, found["before"]):
         return label
-    numbers = [int(number) for number in re.split("[,;]", found["numbers"])]
-    if max(numbers) >= len(names) or not _switched(config, found["before"]):
-        return label
-    return found["before"] + " + ".join(f"{names[number]} ({number})" for number in numbers)
+    cuts = []
+    for number in re.split("[,;]", found["numbers"]):
+        if int(number) >= len(names):
+            return label
+        cuts.append(f"{names[int(number)]} ({int(number)})")
+    return found["before"] + " + ".join(cuts)
 
 
 def architecture(model: Fields) -> str:
     """Return the names of a model's stored config and of its cells: "recurrent_lm block gru"."""
-    layers = model.get("layers")  # a list of layers, or the number of a decoder's
-    parts = [model.get("cell") or model.get("inner"), *(layers if isinstance(layers, list) else ())]
-    inside = [architecture(part) for part in parts if isinstance(part, Mapping)]
-    return " ".join([model.get("name", ""), *inside])
+    parts = [model.get("cell") or model.get("inner")]
+    layers = model.get("layers")
+    if isinstance(layers, list):  # not the number of a decoder's layers
+        parts += layers
+    names = [model.get("name", "")]
+    for part in parts:
+        if isinstance(part, Mapping):
+            names.append(architecture(part))
+    return " ".join(names)
 
 
 def curves_name(config: Fields) -> str:
@@ -65,13 +76,15 @@ def curves_name(config: Fields) -> str:
 
     RUN is the start of its name.
     """
-    label = file_name(display_label(config["point"]["label"], config["model"].get("cell")))
-    if config["stage"] == "tune":
-        return f"{label} · tune · {config['run'][:6]}"
-    return f"{label} · seed {config['seed']} · {config['run'][:6]}"
+    label = display_label(config["point"]["label"], config["model"].get("cell"))
+    stage = "tune"
+    if config["stage"] != stage:
+        stage = f"seed {config['seed']}"
+    return f"{file_name(label)} · {stage} · {config['run'][:6]}"
 
 
-LETTERS, BYTES = 80, 180
+LETTERS = 80
+BYTES = 180
 """Of a label in a file name, which has 255 bytes: `curves_name` needs up to 70 of them."""
 
 
@@ -101,17 +114,20 @@ def named_points(
     points = []
     reference = models.get(study.get("reference", ""), {}).get("cell")
     for point in study["points"]:
-        model = models.get(point["id"])
-        cell = point.get("cell") if model is None else model.get("cell")
-        cell = cell if isinstance(cell, str | Mapping) else None
-        aliases = point.get("aliases", [])
+        # A point without a run has the name of its cell only.
+        cell = models.get(point["id"], point).get("cell")
+        if not isinstance(cell, str | Mapping):
+            cell = None
+        stored = [point["label"]] + point.get("aliases", [])
+        labels = [printable(display_label(label, cell)) for label in stored]
+        own = models.get(point["id"], {}).get("cell")
         shown = {
-            "label": printable(display_label(point["label"], cell)),
-            "aliases": [printable(display_label(alias, cell)) for alias in aliases],
-            "stored_labels": [point["label"], *aliases],
-            "equations": equations_left((model or {}).get("cell"), reference, folders),
+            "label": labels[0],
+            "aliases": labels[1:],
+            "stored_labels": stored,
+            "equations": equations_left(own, reference, folders),
         }
-        points.append({**point, **shown})
+        points.append(point | shown)
     return {**study, "points": points}
 
 
@@ -119,22 +135,31 @@ def find_point(points: Sequence[Fields], text: str) -> Fields:
     """Return the point of `named_points` with this label, alias, cut name or number; or raise."""
     wanted = _plain(text)
     for spellings in (_labels, _short_names):
-        found = [point for point in points if wanted in map(_plain, spellings(point))]
+        found = []
+        for point in points:
+            if wanted in map(_plain, spellings(point)):
+                found.append(point)
         if len(found) == 1:
             return found[0]
         if found:
-            listed = ", ".join(point["label"] for point in found)
-            raise UserError(f"{text!r} names {len(found)} points: {listed}; give the whole label")
-    raise UserError(f"no point {text!r}; known: {', '.join(point['label'] for point in points)}")
+            names = _listed(found)
+            raise UserError(f"{text!r} names {len(found)} points: {names}; give the whole label")
+    raise UserError(f"no point {text!r}; known: {_listed(points)}")
+
+
+def _listed(points: Iterable[Fields]) -> str:
+    return ", ".join(point["label"] for point in points)
 
 
 def short_names(label: str) -> set[str]:
     """Return "6,7", "carry,write", "cut 6,7" and more for "cut carry (6) + write (7)"."""
+    found = {label.removeprefix("cut ")}
     switches = re.findall(r"(?:^| )([\w=]+) \((\d+)\)", label)
-    if not switches:
-        return {label.removeprefix("cut ")}
-    names, numbers = (",".join(column) for column in zip(*switches, strict=True))
-    return {names, numbers, f"cut {names}", f"cut {numbers}", label.removeprefix("cut ")}
+    if switches:
+        for column in zip(*switches, strict=True):
+            listed = ",".join(column)
+            found |= {listed, f"cut {listed}"}
+    return found
 
 
 def _switched(config: Fields, before: str) -> bool:
@@ -142,17 +167,19 @@ def _switched(config: Fields, before: str) -> bool:
     if before == "cut ":
         return True
     options = {name: config.get(name, default) for name, default in DEFAULTS.items()}
-    return bool(config.get("cuts")) or options != DEFAULTS
+    if config.get("cuts"):
+        return True
+    return options != DEFAULTS
 
 
-def _labels(point: Fields) -> Iterable[str]:
-    stored = point.get("stored_labels", ())
-    return (point["label"], *point.get("aliases", ()), *stored, point["id"])
+def _labels(point: Fields) -> list[str]:
+    shown = [point["label"]] + point["aliases"]
+    return shown + point["stored_labels"] + [point["id"]]
 
 
-def _short_names(point: Fields) -> Iterable[str]:
-    labels = (point["label"], *point.get("aliases", ()))
-    return (name for label in labels for name in short_names(label))
+def _short_names(point: Fields) -> set[str]:
+    shown = [point["label"]] + point["aliases"]
+    return set[str]().union(*map(short_names, shown))
 
 
 def _plain(text: str) -> str:

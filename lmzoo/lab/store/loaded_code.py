@@ -8,9 +8,9 @@ that of the first call after the import. Standard library only.
 import dis
 import inspect
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from importlib.machinery import SourceFileLoader
-from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -20,12 +20,12 @@ _SEEN: dict[str, tuple[object, Any]] = {}
 """Module -> its spec, which a reload replaces, and its code outside of functions."""
 
 
-def check_loaded(root: Path, files: Mapping[str, bytes]) -> None:
+def check_loaded(files: Mapping[str, bytes]) -> None:
     """Raise a `UserError` if a module was imported from other content of its file."""
-    imported: dict[str, ModuleType] = {}
-    changed: list[tuple[bool, str]] = []
+    imported = dict[str, ModuleType]()
+    changed = list[tuple[bool, str]]()
     """Whether only what a module imports has changed, and its name."""
-    written: dict[tuple[str, str], list[Any]] = {}
+    written = defaultdict[tuple[str, str], list[Any]](list)
     for relative, content in files.items():
         name = relative.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         module = sys.modules.get(name)
@@ -35,7 +35,7 @@ def check_loaded(root: Path, files: Mapping[str, bytes]) -> None:
         imported[name] = module
         whole = compile(content, relative, "exec", dont_inherit=True)
         for code in _codes(whole):
-            written.setdefault((name, code.co_qualname), []).append(_plain(code))
+            written[name, code.co_qualname].append(_plain(code))
         rest = _plain(whole, functions=False)
         spec, seen = _SEEN.get(name, (None, None))
         if spec is not module.__spec__:
@@ -70,9 +70,14 @@ def _plain(code: CodeType, *, functions: bool = True) -> Any:
     does: Any = code.co_code
     if LINE in code.co_names:
         steps = [(step.opname, step.argval) for step in dis.get_instructions(code)]
+        # The step before has the line.
         del steps[steps.index(("STORE_NAME", LINE)) - 1]
-        does = [step for step in steps if not isinstance(step[1], CodeType)]
-        constants = [own for own in constants if own != (int, code.co_firstlineno)]
+        does = []
+        for name, value in steps:
+            if not isinstance(value, CodeType):
+                does.append((name, value))
+        line = int, code.co_firstlineno
+        constants = [own for own in constants if own != line]
     return does, code.co_names, code.co_varnames, constants
 
 

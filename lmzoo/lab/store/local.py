@@ -16,7 +16,6 @@ delete its own: the next one deletes those of this account that nobody locks. St
 """
 
 import atexit
-import contextlib
 import errno
 import fcntl
 import functools
@@ -30,6 +29,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, TypeVar, cast
 
@@ -48,7 +48,8 @@ class Lock(ABC):
     """Seconds between two attempts to take it."""
 
     def __init__(self, store: str, name: str) -> None:
-        self._store, self._target = store, f"{store}/{name}"
+        self._store = store
+        self._target = f"{store}/{name}"
 
     def acquire(self, patience: float) -> None:
         """Take the lock, or raise a `UserError` with its owner after `patience` seconds."""
@@ -101,7 +102,7 @@ class LocalLock(Lock):
         """Delete the lock file, unless another process has it, and release the lock."""
         if self._file is None:
             return
-        with contextlib.suppress(OSError), self._file:
+        with suppress(OSError), self._file:
             if _is_open_at(self._file, self._path) and self._read_owner() in ("", self._owner):
                 self._path.unlink()
         self._file = None
@@ -127,7 +128,7 @@ class LocalLock(Lock):
                     ) from error
                 raise
             file.close()  # its last owner has deleted this file
-        with contextlib.suppress(OSError):  # on a full disk the lock has no owner's name
+        with suppress(OSError):  # on a full disk the lock has no owner's name
             file.truncate(0)
             file.write(self._owner)
             file.flush()
@@ -171,10 +172,16 @@ def is_alive(process: int) -> bool:
 
 def is_owned(path: Path) -> bool:
     """Return whether the owner of a lock file lives; one on another machine is taken to live."""
-    text = path.read_text("utf-8", "replace") if path.exists() else ""
-    if (found := re.match(r"process (\d+) on (.*)", text)) is None:
+    if not path.exists():
         return False
-    return found[2].strip() != socket.gethostname() or is_alive(int(found[1]))
+    text = path.read_text("utf-8", "replace")  # see `process_name`
+    found = re.match(r"process (\d+) on (.*)", text)
+    if found is None:
+        return False
+    process, host = found.groups()
+    if host.strip() != socket.gethostname():
+        return True
+    return is_alive(int(process))
 
 
 def _is_open_at(file: IO[str], path: Path) -> bool:
@@ -240,9 +247,12 @@ class Store:
     @retried
     def prefetch(self, name: str) -> set[str]:
         """Return the names of the subfolders; a bucket reads the file `name` of each in advance."""
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.path) as entries:
-            return {entry.name for entry in entries if entry.is_dir()}
-        return set()
+        found = set[str]()
+        with suppress(FileNotFoundError), os.scandir(self.path) as entries:
+            for entry in entries:
+                if entry.is_dir():
+                    found.add(entry.name)
+        return found
 
     def read_ahead(self, names: Iterable[str]) -> None:
         """Read files of subfolders together, for one `read` each; a local store does nothing."""
@@ -250,8 +260,9 @@ class Store:
     @retried
     def create(self, name: str, data: bytes) -> None:
         """Write a file that must not exist, or raise a `FileExistsError`."""
-        if (self.path / name).exists():
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path / name))
+        path = self.path / name
+        if path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
         self._replace(name, data)  # only the owner of the lock writes
 
     @retried
@@ -264,9 +275,10 @@ class Store:
         """Write a file in place, which a death may leave torn: its reader must notice that."""
         self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(no_link(self.path / name, os.O_RDWR | os.O_CREAT), "r+b") as file:
-            self._check_lock()
-            file.writelines([data] if isinstance(data, bytes) else data)
+        number = no_link(self.path / name, os.O_RDWR | os.O_CREAT)
+        with os.fdopen(number, "r+b") as file:
+            self._check_lock()  # as late as possible: this process may have been frozen
+            file.writelines(pieces(data))
             file.truncate()
 
     @retried
@@ -276,7 +288,7 @@ class Store:
         self.path.mkdir(parents=True, exist_ok=True)
         data = line.encode() + b"\n"
         with open(self.path / name, "a+b", buffering=0, opener=no_link) as file:
-            self._check_lock()
+            self._check_lock()  # as late as possible
             size = _remove_incomplete_line(file)
             try:
                 written = file.write(data)
@@ -284,14 +296,15 @@ class Store:
                     file.write(data[written:])  # raises the error that cut the first write short
                 os.fsync(file.fileno())
             except OSError:
-                with contextlib.suppress(OSError):
-                    file.truncate(size)
+                with suppress(OSError):
+                    file.truncate(size)  # a line is whole or not there
                 raise
 
-    def delete(self, *names: str) -> None:
-        """Delete files; missing files are ignored."""
-        for name in names:
-            self._delete(name)
+    @retried
+    def delete(self, name: str) -> None:
+        """Delete a file, if there is one."""
+        self._check_lock()
+        (self.path / name).unlink(missing_ok=True)
 
     def lock(self, name: str, patience: float = 0.0) -> Lock:
         """Lock the store until the lock is closed or the process ends.
@@ -326,8 +339,9 @@ class Store:
         for unfinished in self.path.glob(UNFINISHED.format("*", "*")):
             if unfinished.suffix.removeprefix(".").isdecimal():
                 unfinished.unlink(missing_ok=True)
-        if (self.path / name).exists():
-            self._replace(name, (self.path / name).read_bytes(), sync=True)
+        path = self.path / name
+        if path.exists():  # who has the old file open appends to that
+            self._replace(name, path.read_bytes(), sync=True)
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
         """Return a local folder with the files, at any depth, whose names match a pattern."""
@@ -360,13 +374,13 @@ class Store:
         partial = path.with_name(UNFINISHED.format(name, os.getpid()))
         try:
             with open(partial, "wb", opener=no_link) as file:
-                file.writelines([data] if isinstance(data, bytes) else data)
+                file.writelines(pieces(data))
                 if sync:
                     file.flush()
                     os.fsync(file.fileno())
-            self._check_lock()
+            self._check_lock()  # as late as possible
         except (OSError, UserError):
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 partial.unlink(missing_ok=True)  # frees space on a full disk
             raise
         if backup and path.exists():
@@ -377,11 +391,6 @@ class Store:
             self._check_lock()  # another process has taken over, and deleted the unfinished file
             raise
 
-    @retried
-    def _delete(self, name: str) -> None:
-        self._check_lock()
-        (self.path / name).unlink(missing_ok=True)
-
 
 def file_mark(path: Path) -> tuple[int, ...]:
     """Return numbers of which one changes when a file is replaced or written."""
@@ -389,9 +398,11 @@ def file_mark(path: Path) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def joined(data: Content) -> bytes:
-    """Return the whole content of a file."""
-    return data if isinstance(data, bytes) else b"".join(data)
+def pieces(data: Content) -> Sequence[bytes | memoryview]:
+    """Return the pieces of the content of a file."""
+    if isinstance(data, bytes):
+        return [data]
+    return data
 
 
 def _keep(path: Path, backup: Path) -> None:
@@ -425,7 +436,8 @@ _REMOVALS: list[Callable[[], object]] = []
 def temporary_folder(purpose: str) -> Path:
     """Create a folder that other accounts cannot read; this process deletes it when it ends."""
     delete_abandoned()
-    new, creator = Path(tempfile.mkdtemp(prefix=f".{TEMPORARY}{purpose}-")), os.getpid()
+    new = Path(tempfile.mkdtemp(prefix=f".{TEMPORARY}{purpose}-"))
+    creator = os.getpid()
     _lock(new)  # until this process ends; before it has the name that others look for
     folder = new.rename(new.with_name(new.name[1:]))
 
@@ -450,7 +462,7 @@ def delete_abandoned() -> None:
     with os.scandir(tempfile.gettempdir()) as entries:
         found = [entry for entry in entries if entry.name.startswith(TEMPORARY)]
     for entry in found:
-        with contextlib.suppress(OSError):  # locked, deleted by another process, no locks here
+        with suppress(OSError):  # locked, deleted by another process, no locks here
             if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                 lock = _lock(Path(entry.path))
                 shutil.rmtree(entry.path, ignore_errors=True)

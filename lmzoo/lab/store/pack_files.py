@@ -28,6 +28,7 @@ import json
 import struct
 import time
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -40,8 +41,12 @@ from lmzoo.lab.store.records import Record, RunFolder
 from lmzoo.lab.store.writer import LOG, Writer
 
 Buffer = bytes | memoryview
-METADATA, CHECKSUMS, NUMBER = "__metadata__", "crc32", "number"
-RUNS, STATE, RUN = "runs", "state", "run"
+METADATA = "__metadata__"
+CHECKSUMS = "crc32"
+NUMBER = "number"
+RUNS = "runs"
+STATE = "state"
+RUN = "run"
 
 
 class Array(NamedTuple):
@@ -55,29 +60,38 @@ class Array(NamedTuple):
 
 def encode(arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> list[Buffer]:
     """Return the pieces of a file."""
-    checksums = {name: zlib.crc32(array.data) for name, array in arrays.items()}
-    header: FieldsDict = {METADATA: {**metadata, CHECKSUMS: json.dumps(checksums)}}
+    checksums = {}
+    header: FieldsDict = {METADATA: {}}
+    data = list[Buffer]()
     begin = 0
     for name, array in arrays.items():
+        checksums[name] = zlib.crc32(array.data)
         end = begin + len(array.data)
         header[name] = {"dtype": array.dtype, "shape": array.shape, "data_offsets": [begin, end]}
+        data.append(array.data)
         begin = end
+    header[METADATA] = {**metadata, CHECKSUMS: json.dumps(checksums)}
     text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return [struct.pack("<Q", len(text)) + text, *(array.data for array in arrays.values())]
+    # The format begins its arrays at a multiple of 8 bytes.
+    text = text.ljust(len(text) + -len(text) % 8)
+    data.insert(0, struct.pack("<Q", len(text)) + text)
+    return data
 
 
 def decode(data: bytes) -> tuple[dict[str, str], dict[str, Array]]:
     """Return the metadata and the arrays of a file; a ValueError if it is damaged."""
     (length,) = struct.unpack_from("<Q", data)
-    header, view = json.loads(data[8 : 8 + length]), memoryview(data)[8 + length :]
+    header = json.loads(data[8 : 8 + length])
+    view = memoryview(data)[8 + length :]
     metadata = header.pop(METADATA)
-    checksums, arrays = json.loads(metadata.pop(CHECKSUMS)), {}
+    checksums = json.loads(metadata.pop(CHECKSUMS))
+    arrays = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
-        arrays[name] = Array(entry["dtype"], tuple(entry["shape"]), view[begin:end])
-        if end > len(view) or zlib.crc32(arrays[name].data) != checksums[name]:
+        part = view[begin:end]
+        if end > len(view) or zlib.crc32(part) != checksums[name]:
             raise ValueError(f"{name} is damaged")
+        arrays[name] = Array(entry["dtype"], tuple(entry["shape"]), part)
     return metadata, arrays
 
 
@@ -88,22 +102,24 @@ def split(data: bytes) -> tuple[int, list[tuple[str, dict, list[Buffer]]]]:
     file of a run, arrays have the part of their name after the last dot. See `decode`.
     """
     metadata, stacked = decode(data)
-    number, found = int(metadata.pop(NUMBER)), []
+    number = int(metadata.pop(NUMBER))
+    found = []
     for run in json.loads(metadata.pop(RUNS)):
         own = {}
         for name, row in run["rows"].items():
             dtype, shape, view = stacked[name]
             size = len(view) // shape[0]
-            own[name.rpartition(".")[2]] = Array(
-                dtype, shape[1:], view[row * size : (row + 1) * size]
-            )
-        text = {**metadata, RUN: run[RUN], STATE: json.dumps(run[STATE])}
-        found.append((run[RUN], run[STATE], encode(own, text)))
+            begin = row * size
+            _, _, short_name = name.rpartition(".")
+            own[short_name] = Array(dtype, shape[1:], view[begin : begin + size])
+        text = {RUN: run[RUN], STATE: json.dumps(run[STATE])}
+        found.append((run[RUN], run[STATE], encode(own, metadata | text)))
     return number, found
 
 
 PREFIX = ".pack-"
-ROWS, SEGMENT = ("rows-0.safetensors", "rows-1.safetensors"), "segment.ndjson"
+ROWS = ("rows-0.safetensors", "rows-1.safetensors")
+SEGMENT = "segment.ndjson"
 
 Event = tuple[str, Record]
 """A run and its record."""
@@ -114,7 +130,8 @@ class PackFiles:
 
     def __init__(self, store: Store, worker: str, writer: Writer) -> None:
         """`store` is that of the study."""
-        self._store, self._writer = store / f"{PREFIX}{worker}", writer
+        self._store = store / f"{PREFIX}{worker}"
+        self._writer = writer
         self._key = str(self._store)
         self._count = 0
         """Writes since the files exist."""
@@ -139,18 +156,23 @@ class PackFiles:
         one lacks: their folders are written before it.
         """
         self._writer.wait(self._key)
-        keys, number = [*others], self._count
+        keys = list(others)
+        number = self._count
 
         def write() -> None:
             for key in keys:
                 self._writer.wait(key)
+            # The state has the records that the segment may lack, so it is first.
             self._store.overwrite(ROWS[number % 2], rows(number))
-            if events:
-                lines = (files.record_line({"run": run, **record}) for run, record in events)
+            lines = []
+            for run, record in events:
+                lines.append(files.record_line({"run": run} | record))
+            if lines:
                 self._store.append(SEGMENT, "\n".join(lines))
 
         self._writer.submit(self._key, write)
-        self._count, self._saved_at = number + 1, time.monotonic()
+        self._count += 1
+        self._saved_at = time.monotonic()
 
     def delete(self) -> None:
         """Delete the files: the folders of all runs are written."""
@@ -169,25 +191,28 @@ def unpack_all(store: Store) -> None:
 def unpack(store: Store, worker: str) -> None:
     """Write records and checkpoints of a worker that died into the folders of its runs."""
     pack = store / f"{PREFIX}{worker}"
-    pack.take_over(SEGMENT)
-    events: dict[str, list[Record]] = {}
+    pack.take_over(SEGMENT)  # a worker that was stopped may go on
+    events = defaultdict[str, list[Record]](list)
     data = pack.read(SEGMENT) or b""
     lines = files.parse_lines(data)
     for entry in lines:
         if entry is not None and isinstance(entry.get("run"), str):
-            events.setdefault(entry.pop("run"), []).append(entry)
+            events[entry.pop("run")].append(entry)
     states = _states(pack)
     if files.has_damaged_line(data, lines):
         LOG.warning("%s/%s is damaged; its runs go on from their own folders", pack, SEGMENT)
-        events, states = {}, {}
-    archived = set[str]().union(*(archive.run_names for archive in archives(store.path)))
+        events.clear()
+        states = {}
+    archived = set[str]()
+    for archive in archives(store.path):
+        archived.update(archive.run_names)
     for run in all_below(store.path, sorted(events.keys() | states.keys())):
         if run in archived and (store / run).read(files.CONFIG) is None:
             continue  # it has ended
         state, rows = states.get(run, ({}, []))
-        _give(
-            RunFolder(store / run), [*events.get(run, ()), *state.get("records", ())], state, rows
-        )
+        # The last state has records that the segment may lack.
+        records = events[run] + state.get("records", [])
+        _give(RunFolder(store / run), records, state, rows)
     _delete(pack)
 
 
@@ -195,27 +220,35 @@ def _states(pack: Store) -> dict[str, tuple[FieldsDict, Sequence[Buffer]]]:
     """Return the state and the rows of each run from the last file that is whole."""
     found = dict[int, FieldsDict]()
     for name in ROWS:
-        if (data := pack.read(name)) is not None:
-            with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
-                number, runs = split(data)
-                found[number] = {run: (state, rows) for run, state, rows in runs}
-    return found[max(found)] if found else {}
+        data = pack.read(name) or b""
+        # A death in a write leaves a torn file.
+        with contextlib.suppress(ValueError, KeyError, TypeError, struct.error):
+            number, runs = split(data)
+            found[number] = {run: (state, rows) for run, state, rows in runs}
+    return found.get(max(found, default=0), {})
 
 
 def _give(
     folder: RunFolder, records: Sequence[Record], state: FieldsDict, rows: Sequence[Buffer]
 ) -> None:
     """Write what a folder lacks. A run that has left the pack has a newer state there."""
-    known = {(record["event"], record["epoch"]) for record in folder.records()}
-    last = max((epoch for event, epoch in known if event == "epoch"), default=0)
+    known = folder.records()
+    last = files.last_epoch(known)
     if rows and state["epoch"] > last:
         folder.store.write(files.CHECKPOINT, rows, backup=files.PREVIOUS)
-    new = {(record["event"], record["epoch"]): record for record in records}
-    if lacking := [record for key, record in new.items() if key not in known]:
+    # The segment keeps what the folder got when a run left the pack.
+    keys = set(map(files.event_key, known))
+    lacking = []
+    for record in files.last_records(records):
+        if files.event_key(record) not in keys:
+            lacking.append(record)
+    if lacking:
         folder.append(*lacking)
 
 
 def _delete(pack: Store) -> None:
-    pack.delete(*ROWS, SEGMENT)
+    for name in ROWS:
+        pack.delete(name)
+    pack.delete(SEGMENT)
     with contextlib.suppress(OSError):
         pack.path.rmdir()

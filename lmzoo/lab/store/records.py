@@ -24,6 +24,7 @@ by its name in the folder of the runs. Standard library only.
 import hashlib
 import json
 import math
+import traceback
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -55,7 +56,9 @@ Raise it when the same config gives other losses: another order of batches, anot
 another draw of noise, a corrected equation. Leave it when losses differ by rounding only. A sweep
 refuses a store of another version, because its old and new runs would be compared with each other.
 """
-CONFIG, RECORDS, STUDY = "config.json", "records.ndjson", "study.json"
+CONFIG = "config.json"
+RECORDS = "records.ndjson"
+STUDY = "study.json"
 SETTINGS = "settings.ndjson"
 ABLATIONS = "ablations.ndjson"
 """Losses of trained models without a part (`lmzoo/ablation.py`), in the folder of their runs."""
@@ -65,20 +68,29 @@ CHECKSUM = "crc"
 """Last field of a JSON object in a file."""
 DAMAGED = "records-damaged.ndjson"
 """Records of a run that was trained again because one was damaged."""
-CHECKPOINT, PREVIOUS = "checkpoint.pt", "checkpoint-previous.pt"
-TRACEBACK, WORKER_LOCK = "traceback.txt", ".worker-{}"
+CHECKPOINT = "checkpoint.pt"
+PREVIOUS = "checkpoint-previous.pt"
+TRACEBACK = "traceback.txt"
+WORKER_LOCK = ".worker-{}"
 LARGEST = 1e100
 """The square of a larger metric can be infinite."""
 IDENTITY_FIELDS = (
-    *("numerics", "model", "recipe", "corpus"),
-    *("fingerprint", "vocab", "length", "seed"),
+    "numerics",
+    "model",
+    "recipe",
+    "corpus",
+    "fingerprint",
+    "vocab",
+    "length",
+    "seed",
 )
 """Keys of the config that decide the result of a run."""
 DRIVER_LOCK = ".driver"
 """The lock of a sweep's process in the folder of its study."""
 BOARD = "tensorboard"
 """Folder of the curves in the folder of a study."""
-TRACKING, TUNE = "tracking", "tune"
+TRACKING = "tracking"
+TUNE = "tune"
 """Folders of the files of trackers such as W&B and of Ray Tune in the folder of a study."""
 PROGRAM = "program"
 """Key of a config whose run is trained by a function or a command of the user; says which."""
@@ -99,7 +111,8 @@ def run_identity(run: Fields) -> str:
     """
     fields = {key: run[key] for key in IDENTITY_FIELDS}
     if isinstance(run["corpus"], Mapping):
-        fields["corpus"] = {key: value for key, value in run["corpus"].items() if key != "path"}
+        fields["corpus"] = dict(run["corpus"])
+        fields["corpus"].pop("path", None)
     if FILES in run:
         fields[FILES] = run[FILES]
     if USER_CODE in run:
@@ -112,7 +125,7 @@ def with_seeds(config: Fields, seeds: Sequence[int]) -> Iterator[FieldsDict]:
     """Yield the config of each run that differs in the seed only."""
     for seed in seeds:
         run = {**config, "seed": seed}
-        yield {**run, "run": run_identity(run)}
+        yield run | {"run": run_identity(run)}
 
 
 def json_bytes(value: Any) -> bytes:
@@ -126,22 +139,31 @@ def json_bytes(value: Any) -> bytes:
 def sealed(text: str) -> str:
     """Return the JSON text of an object with its checksum."""
     head = text[:-1].rstrip()
-    comma = "" if head == "{" else ", "
-    return f'{head}{comma}"{CHECKSUM}": "{zlib.crc32(head.encode()):08x}"}}'
+    comma = ", "
+    if head == "{":  # an empty object
+        comma = ""
+    checksum = zlib.crc32(head.encode())
+    return f'{head}{comma}"{CHECKSUM}": "{checksum:08x}"}}'
 
 
 def _unsealed(value: Any, text: bytes) -> Any:
     """Return a parsed value without its checksum; None if that is wrong."""
     if not isinstance(value, dict) or CHECKSUM not in value:
         return value
-    head = text[: text.rfind(f'"{CHECKSUM}"'.encode())].rstrip(b", ")
-    return value if value.pop(CHECKSUM) == f"{zlib.crc32(head):08x}" else None
+    # Of the text before its own field.
+    head, _, _ = text.rpartition(f'"{CHECKSUM}"'.encode())
+    checksum = zlib.crc32(head.rstrip(b", "))
+    if value.pop(CHECKSUM) != f"{checksum:08x}":
+        return None
+    return value
 
 
 def is_sealed(line: bytes) -> bool:
     """Return whether a line is empty or has its checksum."""
-    head, mark, checksum = line.rpartition(f', "{CHECKSUM}": "'.encode())
-    return checksum == b'%08x"}' % zlib.crc32(head) if mark else not line
+    if not line:
+        return True
+    head, _, checksum = line.rpartition(f', "{CHECKSUM}": "'.encode())
+    return checksum == b'%08x"}' % zlib.crc32(head)
 
 
 def read_json(path: Path) -> Any:
@@ -151,8 +173,10 @@ def read_json(path: Path) -> Any:
 
 def parse_json(data: bytes | None) -> Any:
     """Return the value of JSON text without its checksum; None if it is missing or damaged."""
+    if data is None:
+        return None
     try:
-        return None if data is None else _unsealed(json.loads(data), data)
+        return _unsealed(json.loads(data), data)
     except (ValueError, RecursionError):
         return None
 
@@ -176,14 +200,18 @@ class RunFolder:
                 raise UserError(
                     f"{self.store} was created by another process; run the same command again"
                 ) from None
-        elif self.config is None:
+        elif self.config is None:  # a folder keeps the config with which it began
             self.store.write(CONFIG, json_bytes(dict(config)))
 
     def append(self, *records: Fields) -> None:
         """Append events together and flush them to disk; non-finite numbers become null."""
-        run = self.path.name
-        timed = ({"time": now(), **r} if r["event"] == "end" else r for r in records)
-        self.store.append(RECORDS, "\n".join(record_line({**r, "run": run}) for r in timed))
+        lines = []
+        for record in records:
+            own = {**record, "run": self.path.name}
+            if record["event"] == "end":
+                own = {"time": now()} | own
+            lines.append(record_line(own))
+        self.store.append(RECORDS, "\n".join(lines))
 
     def start_over(self, config: Fields | None = None) -> None:
         """Empty the records, which are damaged or old, and delete the checkpoints."""
@@ -198,17 +226,26 @@ class RunFolder:
 
     def drop_checkpoints(self) -> None:
         """Delete the checkpoints of a run that will not be continued."""
-        self.store.delete(CHECKPOINT, PREVIOUS)
+        self.store.delete(CHECKPOINT)
+        self.store.delete(PREVIOUS)
 
     @property
     def config(self) -> FieldsDict | None:
         """The config, or None if it is missing or damaged."""
         config = parse_json(self.store.read(CONFIG))
-        return config if isinstance(config, dict) else None
+        if isinstance(config, dict):
+            return config
+        return None
 
     @property
     def checkpoint(self) -> Path:
         return self.path / CHECKPOINT
+
+
+def write_traceback(store: Store, error: Exception) -> None:
+    """Write the traceback of an error into the folder of a run."""
+    text = "".join(traceback.format_exception(error))
+    store.write(TRACEBACK, text.encode(errors="backslashreplace"))
 
 
 def now() -> str:
@@ -218,7 +255,7 @@ def now() -> str:
 
 def record_line(record: Fields) -> str:
     """Return an event, or another object, as a line; non-finite numbers become null."""
-    values = {k: replace_non_finite(v) for k, v in record.items()}
+    values = replace_non_finite(dict(record))
     return sealed(json.dumps(values, allow_nan=False))
 
 
@@ -227,15 +264,25 @@ def parse_records(data: bytes) -> list[Record]:
     return last_records(parse_lines(data, ""))
 
 
+def event_key(record: Fields) -> tuple[str, int]:
+    """Return (event, epoch), of which a run has one record."""
+    return record["event"], record["epoch"]
+
+
 def last_records(events: Iterable[Record | None]) -> list[Record]:
     """Return the last one of each (event, epoch) of the lines that are not damaged."""
-    known = (record for record in events if record is not None)
-    return list({(record["event"], record["epoch"]): record for record in known}.values())
+    last = {}
+    for record in events:
+        if record is not None:
+            last[event_key(record)] = record
+    return list(last.values())
 
 
 def has_damaged_line(data: bytes, events: Sequence[Record | None]) -> bool:
     """Return whether a parsed line is damaged; the last one may be incomplete after a death."""
-    return None in (events if data.endswith(b"\n") else events[:-1])
+    if not data.endswith(b"\n"):
+        events = events[:-1]
+    return None in events
 
 
 def parse_lines(data: bytes, run: str | None = None) -> list[Record | None]:
@@ -248,17 +295,29 @@ def parse_lines(data: bytes, run: str | None = None) -> list[Record | None]:
         parsed = json.loads(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
     except (ValueError, RecursionError):
         parsed = []
-    whole = len(parsed) == len(lines)
-    values = map(_unsealed, parsed, lines) if whole else map(parse_json, lines)
-    events = [value if is_record(value) else None for value in values]
-    if run is None:
-        return events
-    return [e if e and (e.pop("run", run) == run or not run) else None for e in events]
+    values = map(_unsealed, parsed, lines)
+    if len(parsed) != len(lines):  # one is damaged: each is parsed alone
+        values = map(parse_json, lines)
+    events = []
+    for value in values:
+        event = None
+        if is_record(value):
+            event = value
+            if run is not None and event.pop("run", run) != run and run:
+                event = None
+        events.append(event)
+    return events
 
 
 def epoch_records(records: list[Record]) -> list[Record]:
     """Return the epoch events in order of their epochs."""
-    return sorted((r for r in records if r["event"] == "epoch"), key=lambda r: r["epoch"])
+    epochs = [record for record in records if record["event"] == "epoch"]
+    return sorted(epochs, key=event_key)
+
+
+def last_epoch(records: list[Record]) -> int:
+    """Return the last epoch that has a record; 0 if there is none."""
+    return max((record["epoch"] for record in epoch_records(records)), default=0)
 
 
 def find_end(records: list[Record], budget: int) -> Record | None:
@@ -267,12 +326,14 @@ def find_end(records: list[Record], budget: int) -> Record | None:
     Epochs beyond the budget do not count: a run that was pruned or diverged there is finished for
     this budget. A failed run is pending, because the cause may be gone.
     """
-    ends = [r for r in records if r["event"] == "end" and r["status"] != "failed"]
-    for end in sorted(ends, key=lambda r: r["epoch"], reverse=True):
+    ends = [record for record in records if record["event"] == "end"]
+    for end in sorted(ends, key=event_key, reverse=True):
+        if end["status"] == "failed":
+            continue
         # A run is never pruned at the end of its budget; that was a rung of a larger budget.
         at_budget = end["epoch"] == budget and end["status"] != "diverged"
         if end["epoch"] > budget or at_budget:
-            return {**end, "status": "finished"}
+            return end | {"status": "finished"}
         if end["status"] != "finished":
             return end
     return None
@@ -284,15 +345,16 @@ def records_pending(records: list[Record], budget: int, *, test: bool) -> bool:
     A `UserError` says that the test is pending, but training has continued beyond the budget.
     """
     end = find_end(records, budget)
-    tested = any(r["event"] == "test" and r["epoch"] == budget for r in records)
-    untested = test and not tested and (end is None or end["status"] == "finished")
-    done = max((r["epoch"] for r in records if r["event"] == "epoch"), default=0) if untested else 0
+    is_tested = ("test", budget) in map(event_key, records)
+    if not test or is_tested or (end is not None and end["status"] != "finished"):
+        return end is None
+    done = last_epoch(records)
     if done > budget:
         raise UserError(
             f"a run was trained for {done} epochs and not tested at {budget}, whose weights are "
             f"gone; ask for {done} epochs or more, or choose another store"
         )
-    return untested or end is None
+    return True
 
 
 def replace_non_finite(value: Any) -> Any:
@@ -301,7 +363,9 @@ def replace_non_finite(value: Any) -> Any:
         return [replace_non_finite(item) for item in value]
     if isinstance(value, dict):
         return {key: replace_non_finite(item) for key, item in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 RUNS = Path("runs")
@@ -322,9 +386,12 @@ def find_study(study: str | Path | Named, runs: Path = RUNS) -> Path:
     path = Path(text)
     if path.exists() or path.suffix == ".parquet" or len(path.parts) > 1 or S3_SCHEME.match(text):
         return path
-    known = list_studies(runs)
-    found = [study for study in known if study.name == text]
-    found = found or [study for study in known if study.name.startswith(text)]
+    found = []
+    for folder in list_studies(runs):
+        if folder.name == text:
+            return folder
+        if folder.name.startswith(text):
+            found.append(folder)
     if len(found) == 1:
         return found[0]
     if found:
@@ -345,11 +412,20 @@ def is_running(study: Path) -> bool:
 def studies_hint(runs: Path) -> str:
     """Return which studies are in the folder of the runs."""
     studies = list_studies(runs)
-    return f"studies in {runs}: {listed(studies)}" if studies else f"{runs} has no study"
+    if not studies:
+        return f"{runs} has no study"
+    return f"studies in {runs}: {listed(studies)}"
 
 
-def listed(paths: Iterable[Path | str], most: int = 8) -> str:
+MOST_LISTED = 8
+"""Paths that a line names."""
+
+
+def listed(paths: Iterable[Path | str]) -> str:
     """Return paths or names in a line, and how many more there are."""
     names = [str(path) for path in paths]
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
+    text = ", ".join(names[:MOST_LISTED])
+    more = len(names) - MOST_LISTED
+    if more > 0:
+        text += f" and {more} more"
+    return text

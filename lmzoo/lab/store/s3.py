@@ -42,7 +42,7 @@ from lmzoo.lab.store.local import (
     Content,
     Lock,
     Store,
-    joined,
+    pieces,
     process_name,
     retried,
     temporary_folder,
@@ -75,6 +75,7 @@ class Bucket:
     def get(self, key: str) -> StoredObject:
         with _translate_errors(f"s3://{self.name}/{key}"):
             response = _client().get_object(Bucket=self.name, Key=key)
+            # By the clock of S3: that of this machine may be wrong.
             now = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"]["date"])
             age = (now - response["LastModified"]).total_seconds()
             return StoredObject(response["Body"].read(), response["ETag"], age)
@@ -89,8 +90,10 @@ class Bucket:
                 put = _client().put_object
                 return put(Bucket=self.name, Key=key, Body=data, **condition)["ETag"]
         except FileExistsError as error:
-            found = self.get(key) if getattr(error, "repeated", False) else None
-            if found is None or found.data != data:
+            if not getattr(error, "repeated", False):
+                raise
+            found = self.get(key)
+            if found.data != data:
                 raise
             return found.etag
 
@@ -104,7 +107,8 @@ class Bucket:
         with _translate_errors(f"s3://{self.name}/{prefix}"):
             pages = _client().get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self.name, Prefix=prefix):
-                yield from (entry["Key"] for entry in page.get("Contents", ()))
+                for entry in page.get("Contents", ()):
+                    yield entry["Key"]
 
 
 @contextmanager
@@ -118,11 +122,11 @@ def _translate_errors(target: str) -> Iterator[None]:
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
         if status == 404 and code != "NoSuchBucket":
             raise FileNotFoundError(errno.ENOENT, code, target) from None
-        if status in (409, 412):
+        if status in (409, 412):  # the condition of a put does not hold
             conflict: Any = FileExistsError(errno.EEXIST, code, target)
             conflict.repeated = error.response["ResponseMetadata"].get("RetryAttempts", 0) > 0
             raise conflict from None
-        if status >= 500 or status == 429:
+        if status >= 500 or status == 429:  # worth a retry
             raise OSError(errno.EHOSTUNREACH, f"S3 answers {code}", target) from None
         raise UserError(
             f"{target}: S3 refuses {error.operation_name}: {code}; check the bucket and its policy"
@@ -162,8 +166,10 @@ class S3Lock(Lock):
 
     def __init__(self, bucket: Bucket, key: str, store: str) -> None:
         super().__init__(store, key.rpartition("/")[2])
-        self._bucket, self._key = bucket, key
-        self._etag, self._renewed_at = "", -math.inf
+        self._bucket = bucket
+        self._key = key
+        self._etag = ""
+        self._renewed_at = -math.inf
         self._released = threading.Event()
         """Set when the lock is closed or lost."""
         self._renewer = threading.Thread(target=self._keep_renewed, daemon=True)
@@ -186,7 +192,7 @@ class S3Lock(Lock):
         self._released.set()
         if self._renewer.is_alive():
             self._renewer.join()
-        if not lost and self._is_safe():
+        if not lost and self._is_safe():  # else another process may have it by now
             self._bucket.delete(self._key)
 
     def _is_safe(self) -> bool:
@@ -202,7 +208,8 @@ class S3Lock(Lock):
             pass
         try:
             found = self._bucket.get(self._key)
-            is_own = found.data.startswith(json.dumps(self._name())[:-1].encode() + b",")
+            start = json.dumps(self._name()).removesuffix("}")
+            is_own = found.data.startswith(f"{start},".encode())
             if found.age <= EXPIRY and not is_own:  # its own: the answer of a put was lost
                 return False
             self._put(IfMatch=found.etag)
@@ -213,7 +220,7 @@ class S3Lock(Lock):
     def _put(self, **condition: str) -> None:
         """Write the lock object; the time changes its content, and so its ETag, every time."""
         started = _seconds()
-        body = json.dumps({**self._name(), "renewed": started})
+        body = json.dumps(self._name() | {"renewed": started})
         self._etag = self._bucket.put(self._key, body.encode(), **condition)
         self._renewed_at = started
 
@@ -250,12 +257,15 @@ class S3Store(Store):
     save_seconds = 10.0
 
     def __init__(self, bucket: Bucket, prefix: str, parent: "S3Store | None" = None) -> None:
-        self.bucket, self.prefix = bucket, prefix
-        self._prefetched: dict[str, StoredObject | None] = parent._prefetched if parent else {}
+        self.bucket = bucket
+        self.prefix = prefix
+        self._prefetched = dict[str, StoredObject | None]()
         """Objects by key, shared with the stores of subfolders; the first read removes them."""
-        self._etags: dict[str, str] = {}
+        if parent is not None:
+            self._prefetched = parent._prefetched
+        self._etags = dict[str, str]()
         """Name -> ETag of the object that was read or written last; "" if there was none."""
-        self._appended: dict[str, bytes] = {}
+        self._appended = dict[str, bytes]()
         """Content, by name, of objects that only this process appends to: it has the lock."""
         super().__init__(_scratch_folder(os.getpid()) / bucket.name / prefix, parent)
 
@@ -277,12 +287,20 @@ class S3Store(Store):
         return retry(lambda: self._read(name), f"{self}/{name}")
 
     def prefetch(self, name: str) -> set[str]:
-        names = self.names()
-        self.read_ahead(n for n in names if Path(n).name == name)
-        return {n.partition("/")[0] for n in names if "/" in n}
+        folders = set[str]()
+        wanted = []
+        for path in self.names():
+            folder, slash, _ = path.partition("/")
+            if slash:
+                folders.add(folder)
+            if Path(path).name == name:
+                wanted.append(path)
+        self.read_ahead(wanted)
+        return folders
 
     def read_ahead(self, names: Iterable[str]) -> None:
-        self._prefetched.update((self._key(n), found) for n, found in self._get_together(names))
+        for name, found in self._get_together(names):
+            self._prefetched[self._key(name)] = found
 
     @retried
     def create(self, name: str, data: bytes) -> None:
@@ -291,9 +309,10 @@ class S3Store(Store):
     @retried
     def write(self, name: str, data: Content, backup: str = "") -> None:
         self._appended.pop(name, None)
-        data = joined(data)
-        if name in self._etags or not self._put_new(name, data):
-            self._put_known(name, data)
+        whole = b"".join(pieces(data))
+        # Only what this process has read or written last is replaced.
+        if name in self._etags or not self._put_new(name, whole):
+            self._put_known(name, whole)
 
     def overwrite(self, name: str, data: Content) -> None:
         """See `Store.overwrite`; S3 replaces the object."""
@@ -305,7 +324,9 @@ class S3Store(Store):
         data = line.encode() + b"\n"
         if name in self._etags or not self._put_new(name, data):
             known = self._appended.get(name)
-            data = (self._read(name) or b"" if known is None else known) + data
+            if known is None:
+                known = self._read(name) or b""
+            data = known + data
             self._put_known(name, data)
         self._keep(name, data)
 
@@ -316,7 +337,10 @@ class S3Store(Store):
         """Download the objects whose last path segment matches a pattern."""
         folder = temporary_folder("fetched")
         wanted = tuple(patterns)
-        names = [n for n in self.names() if any(fnmatch(Path(n).name, p) for p in wanted)]
+        names = []
+        for path in self.names():
+            if any(fnmatch(Path(path).name, pattern) for pattern in wanted):
+                names.append(path)
         paths = all_below(folder, names)
         for name, found in self._get_together(names):
             if found is not None:
@@ -331,22 +355,23 @@ class S3Store(Store):
         return [key.removeprefix(start) for key in keys]
 
     def _get_together(self, names: Iterable[str]) -> Iterator[tuple[str, StoredObject | None]]:
-        names = list(names)
-
-        def get(name: str) -> StoredObject | None:
-            return retry(lambda: self._get(name), f"{self}/{name}")
+        def get(name: str) -> tuple[str, StoredObject | None]:
+            return name, retry(lambda: self._get(name), f"{self}/{name}")
 
         with ThreadPoolExecutor(THREADS) as pool:
-            yield from zip(names, pool.map(get, names), strict=True)
+            yield from pool.map(get, names)
 
     def _new_lock(self, name: str) -> Lock:
         return S3Lock(self.bucket, self._key(name), str(self))
 
     def _lock_names(self, pattern: str) -> list[str]:
         start, _, _ = pattern.partition("*")
-        prefix = self._key("")
-        names = [key.removeprefix(prefix) for key in self.bucket.keys(self._key(start))]
-        return [name for name in names if "/" not in name and fnmatch(name, pattern)]
+        found = []
+        for key in self.bucket.keys(self._key(start)):
+            name = key.removeprefix(self._key(""))
+            if "/" not in name and fnmatch(name, pattern):
+                found.append(name)
+        return found
 
     def _read(self, name: str) -> bytes | None:
         return self._know(name, self._get(name))
@@ -359,10 +384,15 @@ class S3Store(Store):
 
     def _know(self, name: str, found: StoredObject | None) -> bytes | None:
         """Remember what an append of an object that was read needs, and return its content."""
-        self._etags[name] = found.etag if found else ""
+        etag = ""
+        data = None
+        if found is not None:
+            etag = found.etag
+            data = found.data
+        self._etags[name] = etag
         if name.endswith(LINES):
-            self._keep(name, found.data if found else b"")
-        return found.data if found else None
+            self._keep(name, data or b"")
+        return data
 
     def _keep(self, name: str, data: bytes) -> None:
         """Keep the content of a file of lines, if only this process may append to it."""
@@ -382,8 +412,10 @@ class S3Store(Store):
 
     def _put_known(self, name: str, data: bytes) -> None:
         """Replace the object that was read or written last, unless another process has."""
+        condition = {"IfNoneMatch": "*"}
         etag = self._etags[name]
-        condition = {"IfMatch": etag} if etag else {"IfNoneMatch": "*"}
+        if etag:
+            condition = {"IfMatch": etag}
         try:
             self._put(name, data, **condition)
         except (FileExistsError, FileNotFoundError):
@@ -399,7 +431,7 @@ class S3Store(Store):
         self._etags[name] = self.bucket.put(self._key(name), data, **condition)
 
     @retried
-    def _delete(self, name: str) -> None:
+    def delete(self, name: str) -> None:
         self._check_lock()
         self._appended.pop(name, None)
         self._etags.pop(name, None)

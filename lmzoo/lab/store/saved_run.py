@@ -26,6 +26,7 @@ from lmzoo.lab.store.records import (
     RECORDS,
     Record,
     RunFolder,
+    event_key,
 )
 from lmzoo.lab.store.writer import Writer
 
@@ -45,34 +46,37 @@ class SavedRun(ABC):
         folder: RunFolder,
         config: Fields,
         *,
-        patience: float = 0.0,
         lock: bool = True,
         new: bool = False,
         writer: Writer | None = None,
     ) -> None:
         """Lock the folder, write `config` if it is new, and load the last readable checkpoint.
 
-        After `patience` seconds a `UserError` names another process that has the run open. `lock`
-        is False if this process has a lock of a store above the folder, and `new` is True if the
-        store has no such folder, so that nothing is read. Without a `writer`, calls write files.
+        A `UserError` names another process that has the run open. `lock` is False if this process
+        has a lock of a store above the folder, and `new` is True if the store has no such folder,
+        so that nothing is read. Without a `writer`, calls write files.
         """
         self.folder = folder
         self.identity = config.get("run", "")
         self.note = ""
         """What was wrong with the checkpoints; "" if nothing."""
-        self._writer, self.key = writer, str(folder.store)
-        self._collected: list[Record] = []  # events that are not yet given to the writer, in order
+        self._writer = writer
+        self.key = str(folder.store)
+        self._collected = list[Record]()
+        """Events that are not yet given to the writer, in their order."""
         self._in_pack = 0
         """Number of these that the files of a pack have."""
         self._unsaved: Callable[[], bytes] | None = None
         """Makes the checkpoint of the last epoch, if it is not yet given to the writer."""
-        self._save_seconds = folder.store.save_seconds if writer else 0.0
+        self._save_seconds = 0.0
+        if writer is not None:
+            self._save_seconds = folder.store.save_seconds
         self._saved_at = time.monotonic()
         with ExitStack() as locks:
             if lock:
-                locks.callback(folder.store.lock(".lock", patience).close)
+                locks.callback(folder.store.lock(".lock").close)
             self._open(config, new=new)
-            self._locks = locks.pop_all()
+            self._locks = locks.pop_all()  # an error before this releases the lock
 
     @property
     def epoch(self) -> int:
@@ -107,8 +111,7 @@ class SavedRun(ABC):
     def save_epoch(self) -> None:
         """Save the checkpoint and record of the last epoch; wait until those before are written."""
         self._wait()
-        self._collect(self.training.record)
-        self._unsaved = self._dump([*self._collected])
+        self._keep_epoch()
         if self._unsaved is None:
             self.flush()
         else:
@@ -116,9 +119,12 @@ class SavedRun(ABC):
 
     def keep_epoch(self) -> None:
         """Keep the checkpoint and record of the last epoch until the run leaves its pack."""
-        self._collect(self.training.record)
-        self._unsaved = self._dump([*self._collected])
+        self._keep_epoch()
         self._saved_at = time.monotonic()
+
+    def _keep_epoch(self) -> None:
+        self._collect(self.training.record)
+        self._unsaved = self._dump(self._collected.copy())
 
     @property
     def is_kept(self) -> bool:
@@ -137,7 +143,7 @@ class SavedRun(ABC):
 
     def prune(self, epoch: int) -> None:
         """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
-        self._unsaved = None
+        self._unsaved = None  # its checkpoints are deleted
         self._append_end(epoch, "pruned", f"rung {epoch}")
         self._submit(self.folder.drop_checkpoints)
 
@@ -146,12 +152,15 @@ class SavedRun(ABC):
 
     def flush(self) -> None:
         """Write what was saved. Flush all runs before closing them one after another."""
-        if (dump := self._unsaved) is not None:
-            store, self._unsaved = self.folder.store, None
+        store = self.folder.store
+        dump = self._unsaved
+        records = self._collected
+        self._discard()
+        # The checkpoint is first: it has the records that the file may lack.
+        if dump is not None:
             self._submit(lambda: store.write(CHECKPOINT, dump(), backup=PREVIOUS))
-        if self._collected:
-            records, self._collected, self._in_pack = self._collected, [], 0
-            self._submit(partial(self.folder.append, *records))
+        if records:
+            self._submit(lambda: self.folder.append(*records))
             self._saved_at = time.monotonic()
 
     def close(self) -> None:
@@ -165,42 +174,50 @@ class SavedRun(ABC):
 
     def start_over(self) -> None:
         """Drop its records and checkpoints; it must then be closed."""
-        self._unsaved = None
-        self._collected, self._in_pack = [], 0
+        self._discard()
         self._submit(self.folder.start_over)
 
     def _open(self, config: Fields, *, new: bool) -> None:
         if not new:
             self.folder.store.take_over(RECORDS)
         config = {**config, ENVIRONMENT: environment()}
-        known = None if new else self.folder.config
-        self._began_in = (known or config).get(ENVIRONMENT, {})
-        self._submit(partial(self.folder.create, config, new=new))
-        self.records = [] if new else self.folder.records()
+        began: Fields = config
+        self.records = list[Record]()
         """The events of the run, those that are not yet written included."""
-        self._known = {(r["event"], r["epoch"]) for r in self.records}
+        if not new:
+            began = self.folder.config or config
+            self.records = self.folder.records()
+        self._began_in = began.get(ENVIRONMENT, {})
+        self._submit(partial(self.folder.create, config, new=new))
+        self._known = set(map(event_key, self.records))
         self.training = self._new_training(config)
         if not new:
             self._resume(config)
 
     def _resume(self, config: Fields) -> None:
         """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
-        errors, records = [], []
+        errors = []
+        records = list[Record]()
         for name in (CHECKPOINT, PREVIOUS):
-            if (data := self.folder.store.read(name)) is None:
+            data = self.folder.store.read(name)
+            if data is None:
                 continue
             try:
                 records = self._load(data)
                 self._check_epochs(records)
                 break
             except Exception as error:
-                named = isinstance(error, OtherRunError)
-                errors.append(str(error) if named else type(error).__name__)
+                reason = type(error).__name__
+                if isinstance(error, OtherRunError):
+                    reason = str(error)
+                errors.append(reason)
                 self.training = self._new_training(config)  # the state may be partly loaded
                 self.folder.store.delete(name)  # or the next save would keep it as the previous one
                 records = []
         if errors:
-            action = f"going on from epoch {self.epoch}" if self.epoch else "starting over"
+            action = "starting over"
+            if self.epoch:
+                action = f"going on from epoch {self.epoch}"
             self.note = f"checkpoint is damaged, {action}: {', '.join(errors)}"
             self._append({"event": "note", "epoch": self.epoch, "reason": self.note})
         for record in records:
@@ -208,20 +225,26 @@ class SavedRun(ABC):
 
     def _check_epochs(self, records: Sequence[Record]) -> None:
         """Raise an `OtherRunError` if the file of records has lost an epoch of the checkpoint."""
-        known = {*self._known, *((record["event"], record["epoch"]) for record in records)}
-        needed = {("epoch", epoch) for epoch in range(1, self.epoch + 1)}
-        if self.has_every_epoch and not needed <= known:
-            raise OtherRunError("the records of earlier epochs are lost")
+        if not self.has_every_epoch:
+            return
+        known = self._known.union(map(event_key, records))
+        for epoch in range(1, self.epoch + 1):
+            if ("epoch", epoch) not in known:
+                raise OtherRunError("the records of earlier epochs are lost")
 
     def environment(self) -> FieldsDict:
         """Return what is recorded of the process that has trained the run."""
         return environment()
 
     def _append_end(self, epoch: int, status: str, reason: str) -> None:
-        now = self.environment()
-        changed = {key: value for key, value in now.items() if self._began_in.get(key) != value}
-        end = {"event": "end", "epoch": epoch, "status": status, "reason": reason}
-        self._append({**end, **({ENVIRONMENT: changed} if changed else {})})
+        changed = {}
+        for key, value in self.environment().items():
+            if self._began_in.get(key) != value:
+                changed[key] = value
+        end: Record = {"event": "end", "epoch": epoch, "status": status, "reason": reason}
+        if changed:
+            end[ENVIRONMENT] = changed  # the config has the rest
+        self._append(end)
 
     def _append(self, record: Record) -> None:
         self._collect(record)
@@ -233,8 +256,8 @@ class SavedRun(ABC):
         A run that starts over repeats its records. A run that failed in its last epoch may finish
         later, with a second `end` event.
         """
-        key = record["event"], record["epoch"]
-        if key[0] == "end" or key not in self._known:
+        key = event_key(record)
+        if record["event"] == "end" or key not in self._known:
             self._known.add(key)
             self.records.append(record)
             self._collected.append(record)
@@ -242,12 +265,13 @@ class SavedRun(ABC):
     def _flush_if_due(self) -> None:
         """Write if the run has ended or the last write is `save_seconds` ago."""
         waited = time.monotonic() - self._saved_at
-        if waited >= self._save_seconds or any(r["event"] == "end" for r in self._collected):
+        has_ended = any(record["event"] == "end" for record in self._collected)
+        if has_ended or waited >= self._save_seconds:
             self.flush()
 
     def _submit(self, action: Callable[[], object]) -> None:
         with self._discard_after_error():
-            if self._writer is None:
+            if self._writer is None:  # in this thread, at once
                 action()
             else:
                 self._writer.submit(self.key, action)
@@ -263,5 +287,11 @@ class SavedRun(ABC):
         try:
             yield
         except BaseException:
-            self._collected, self._in_pack, self._unsaved = [], 0, None
+            self._discard()
             raise
+
+    def _discard(self) -> None:
+        """Forget what is not yet given to the writer."""
+        self._collected = []
+        self._in_pack = 0
+        self._unsaved = None

@@ -30,7 +30,7 @@ from pathlib import Path
 from lmzoo.base import own_parts as plugins
 from lmzoo.base.environment import begin_study
 from lmzoo.base.errors import UserError
-from lmzoo.base.foreign import all_below, below, checked, read_regular
+from lmzoo.base.foreign import all_below, below, read_regular
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.store.loaded_code import check_loaded
 from lmzoo.lab.store.local import Store, temporary_folder
@@ -56,7 +56,8 @@ class UserCode:
         return bool(self.modules)
 
     def __or__(self, other: "UserCode") -> "UserCode":
-        return UserCode({**self.modules, **other.modules}, {**self.files, **other.files})
+        modules = dict(self.modules) | dict(other.modules)
+        return UserCode(modules, self.files | other.files)
 
     @property
     def hash(self) -> str:
@@ -84,7 +85,7 @@ def user_code(modules: Iterable[str], *, loaded: bool = False) -> UserCode:
         if name.partition(".")[0] != PACKAGE:
             own = _module_code(name)
             if loaded:
-                check_loaded(Path(*own.modules.values()), own.files)
+                check_loaded(own.files)
             code |= own
     return code
 
@@ -96,25 +97,28 @@ def load(facts: Fields, copies: Path, *, own: bool = False) -> None:
     files of all runs. A `UserError` says that another version of a module is imported already, that
     the copy is damaged, or that nobody trusts the code. `own`: this account has sent it.
     """
-    modules, names = _plain_modules(facts), ", ".join(facts["modules"])
+    modules = _plain_modules(facts)
+    names = ", ".join(modules)
     copy = below(copies, facts["hash"])
-    imported = user_code(name for name in modules if name in sys.modules)
+    imported = user_code(sys.modules.keys() & modules.keys())
     if imported.hash == facts["hash"]:
         return
     files: Files = {}
+    # The files in the recorded folders count if they are those of the run; else the copy.
     for name, root in modules.items():
         files |= _files_below(Path(root), name)
     if files_hash(files) != facts["hash"]:
         changed = bool(files)
-        found = checked(path.relative_to(copy).as_posix() for path in copy.rglob("*.py"))
-        files = {name: read_regular(below(copy, name)) for name in found}
+        files = _read_copy(copy)
         if files_hash(files) != facts["hash"]:
-            state = "is damaged" if files else "does not exist"
+            state = "is damaged"
+            if not files:
+                state = "does not exist"
             raise UserError(f"the source of {names} has changed, and its copy {copy} {state}")
         if changed:
             LOG.warning("%s has changed since the run; its copy %s is used", names, copy)
         modules = dict.fromkeys(modules, str(copy))
-    if any(files.get(path) != content for path, content in imported.files.items()):
+    if not imported.files.items() <= files.items():
         raise UserError(
             f"{names}: the version of the run differs from the one that is imported; its source "
             f"is in {copy}; open the run in another process"
@@ -125,6 +129,7 @@ def load(facts: Fields, copies: Path, *, own: bool = False) -> None:
             raise UserError(f"the config of the run names {name}, which is none of its files")
     if not own:
         _check_trust(files, names, copy)
+        # What was read and trusted is what runs.
         root = temporary_folder("code")
         for name, path in all_below(root, files).items():
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -134,16 +139,29 @@ def load(facts: Fields, copies: Path, *, own: bool = False) -> None:
         plugins.import_from(root, name)
 
 
+def _read_copy(copy: Path) -> Files:
+    """Return the files of a copy in the store; none if there is no copy."""
+    names = [path.relative_to(copy).as_posix() for path in copy.rglob("*.py")]
+    files: Files = {}
+    for name, path in all_below(copy, names).items():
+        files[name] = read_regular(path)
+    return files
+
+
 def _plain_modules(facts: Fields) -> dict[str, str]:
     """Return module and folder of each; a `UserError` if the config has anything else there."""
-    modules = facts.get("modules") if isinstance(facts, Mapping) else None
-    if not isinstance(modules, Mapping) or not re.fullmatch("[0-9a-f]{12}", str(facts.get("hash"))):
+    code: Fields = {}
+    if isinstance(facts, Mapping):
+        code = facts
+    modules = code.get("modules")
+    is_hash = re.fullmatch("[0-9a-f]{12}", str(code.get("hash")))
+    if not isinstance(modules, Mapping) or not is_hash:
         raise UserError(
             f"the config of the run is damaged: its {USER_CODE} is {ascii(facts)[:200]}"
         )
     for name, root in modules.items():
-        identifiers = all(part.isidentifier() for part in name.split("."))
-        if not identifiers or not isinstance(root, str) or "\0" in root:
+        is_name = all(map(str.isidentifier, name.split(".")))
+        if not is_name or not isinstance(root, str) or "\0" in root:
             raise UserError(f"the config of the run names {ascii(name)[:200]}, which is no module")
     return dict(modules)
 
@@ -168,8 +186,8 @@ def save(code: UserCode, store: Store) -> None:
         trust(digest_of(code.files.items()))
     for path, content in code.files.items():
         folder = store / USER_CODE / code.hash
-        *parents, name = path.split("/")
-        for parent in parents:
+        parents, _, name = path.rpartition("/")
+        for parent in filter(None, parents.split("/")):
             folder /= parent
         if folder.read(name) != content:
             folder.write(name, content)
@@ -193,10 +211,13 @@ def _module_code(name: str) -> UserCode:
             f"a part is defined in {name}, which is not a file, so that no other process can "
             "import it; write the part to a file and import that"
         )
-    if name == "__main__":  # `python FILE` or `python -m MODULE`
-        name = module.__spec__.name if module.__spec__ else plugins.locate(path)[1]
+    if name == "__main__":
+        if module.__spec__:  # `python -m MODULE`
+            name = module.__spec__.name
+        else:  # `python FILE`
+            _, name = plugins.locate(path)
     depth = name.count(".") + (path.name == "__init__.py")
-    root = path.parents[depth]
+    root = path.parents[depth]  # the folder on `sys.path`
     return UserCode({name: str(root)}, _files_below(root, name))
 
 
@@ -205,7 +226,7 @@ def _files_below(root: Path, name: str) -> Files:
     files: Files = {}
     if not root.is_dir():
         return files
-    others = root in {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib")}
+    shared = {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib", "stdlib")}
     pending = {name}
     packages: set[str] = set()  # read whole; without this, each import of one lists all its files
     while pending:
@@ -219,20 +240,28 @@ def _files_below(root: Path, name: str) -> Files:
             relative = path.relative_to(root).as_posix()
             if relative not in files:
                 files[relative] = read_regular(path)
-                if not others:  # the folder has packages of other people
+                if root not in shared:  # they have packages of other people
                     pending |= _imports(files[relative])
     return files
 
 
 def _module_files(root: Path, name: str) -> list[Path]:
     """Return the file of a module, or all files of its package; [] if they are not in `root`."""
-    top, *below = name.split(".")
-    if top == PACKAGE:
+    parts = name.split(".")
+    top = root / parts[0]
+    if parts[0] == PACKAGE:
         return []
-    if (root / top / "__init__.py").is_file():
-        return sorted((root / top).rglob("*.py"))
-    parts = [root.joinpath(top, *below[:n]).with_suffix(".py") for n in range(len(below) + 1)]
-    return [path for path in parts if path.is_file()]
+    if (top / "__init__.py").is_file():
+        return sorted(top.rglob("*.py"))
+    files = []
+    folder = root
+    # The file may be at any depth: a folder needs no `__init__.py`.
+    for part in parts:
+        folder /= part
+        file = folder.with_suffix(".py")
+        if file.is_file():
+            files.append(file)
+    return files
 
 
 @functools.cache
@@ -242,10 +271,10 @@ def _imports(source: bytes) -> set[str]:
         tree = ast.parse(source)
     except (SyntaxError, ValueError):  # nobody has imported this file
         return set()
-    names: set[str] = set()
+    names = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names

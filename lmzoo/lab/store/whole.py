@@ -37,8 +37,12 @@ def read_fields(of: str) -> dict[str, str]:
 
     A text, a number, a whole number, or JSON, which is any value; null is one of each.
     """
+    found = {}
     with files("lmzoo.lab.store").joinpath("fields.csv").open(encoding="utf-8") as file:
-        return {row["name"]: row["type"] for row in csv.DictReader(file) if row["of"] == of}
+        for row in csv.DictReader(file):
+            if row["of"] == of:
+                found[row["name"]] = row["type"]
+    return found
 
 
 TYPES: FieldsDict = {"text": str, "number": float, "whole": Count}
@@ -139,13 +143,18 @@ def is_record(value: Any) -> bool:
     if not fits(_event(), value):
         return False
     event = value["event"]
-    has_field = NEEDED.get(event, "event") in value
-    return has_field and (event != "end" or value["status"] in STATUSES)
+    if NEEDED.get(event, "event") not in value:
+        return False
+    if event == "end":
+        return value["status"] in STATUSES
+    return True
 
 
 def is_config(value: Any, run: str = "") -> bool:
     """Return whether a parsed file is the config of this run, or of any."""
-    return fits(Config, value) and value["run"] == (run or value["run"])
+    if not fits(Config, value):
+        return False
+    return run in ("", value["run"])
 
 
 def is_study(value: Fields) -> bool:

@@ -38,9 +38,9 @@ class Writer:
 
     def __init__(self, threads: int = THREADS) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lmzoo-writer")
-        self._queues: dict[Hashable, deque[Action]] = {}
+        self._queues = dict[Hashable, deque[Action]]()
         """Actions by key; the first of each queue is running or about to run."""
-        self._errors: dict[Hashable, BaseException] = {}
+        self._errors = dict[Hashable, BaseException]()
         self._changed = threading.Condition()
 
     def submit(self, key: Hashable, action: Action) -> None:
@@ -63,9 +63,13 @@ class Writer:
         """Wait for the actions of the key, or of all keys; raise the error of one that failed."""
         with self._changed:
             queues = self._queues
-            self._changed.wait_for(lambda: not queues if key is None else key not in queues)
-            for failed in [*self._errors] if key is None else [key]:
-                self._raise_error(failed)
+            if key is None:
+                self._changed.wait_for(lambda: not queues)
+                for failed in self._errors:
+                    self._raise_error(failed)
+            else:
+                self._changed.wait_for(lambda: key not in queues)
+                self._raise_error(key)
 
     def close(self) -> None:
         """Wait for all actions and end the threads; raise the error of an action that failed."""
@@ -87,10 +91,10 @@ class Writer:
             except BaseException as caught:
                 error = caught
             with self._changed:
-                queue.popleft()
+                queue.popleft()  # only now: `wait` waits for what is in the queue
                 if error is not None:
                     self._errors[key] = error
-                    queue.clear()
+                    queue.clear()  # no file is written without the files before it
                 if not queue:
                     del self._queues[key]
                     self._changed.notify_all()
@@ -108,7 +112,7 @@ class News:
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._said: dict[Hashable, float] = {}
+        self._said = dict[Hashable, float]()
 
     def say(self, cause: Hashable, now: float, text: str, *values: object) -> None:
         """Log a warning, unless one of this cause was logged in the last minute."""
@@ -138,7 +142,8 @@ def retry(action: Callable[[], Value], target: str) -> Value:
     folder, if it still failed after `RETRY_SECONDS` or a signal, or the error is not transient. A
     FileExistsError and a FileNotFoundError are answers, not failures, and are raised unchanged.
     """
-    deadline, pause = time.monotonic() + RETRY_SECONDS, 0.25
+    deadline = time.monotonic() + RETRY_SECONDS
+    pause = 0.25
     while True:
         try:
             return action()
@@ -149,6 +154,7 @@ def retry(action: Callable[[], Value], target: str) -> Value:
                 reason = error.strerror or str(error)
                 raise UserError(f"{target}: {reason}; fix this or choose another store") from error
             remaining = deadline - time.monotonic()
+            # A sweep that is to stop does not wait for a disk.
             if remaining <= 0 or STOPS.requested.is_set():
                 raise UserError(
                     f"{target}: {error.strerror}, still after {RETRY_SECONDS - remaining:.0f} s; "

@@ -40,7 +40,7 @@ def run_studies(studies: Sequence[Study]) -> None:
         own = _script()
         given = sys.argv[1:]
         if several:  # the name of the study is a subcommand
-            own = (*own, study.name)
+            own += (study.name,)
             given = sys.argv[2:]
         asked = dataclasses.replace(study, script=own, given=tuple(given))
         app.command(study.name)(_command(asked))
@@ -64,10 +64,12 @@ def _command(study: Study) -> Callable[..., None]:
     """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
 
     def command(**given: Any) -> None:
-        own = {name: given.pop(name) for name in list(given) if name not in EXECUTION}
+        own = {}
+        for name in given.keys() - EXECUTION.keys():
+            own[name] = given.pop(name)
         _run(study, own, **given)
 
-    parameters = [*_parameters(study), *EXECUTION.values()]
+    parameters = list(_parameters(study)) + list(EXECUTION.values())
     vars(command)["__signature__"] = inspect.Signature(parameters)
     command.__doc__ = escape(study.question)  # typer reads `[red]` as a colour
     return command
@@ -107,8 +109,10 @@ def _parameter(name: str, kind: Any, default: Any, flag: str, **declared: Any) -
 
 def changed_study(study: Study, given: Mapping[str, Any]) -> Study:
     """Return the study with the values of its options that the command line gives."""
-    changes = {name: given[name] for name in options(study) if given.get(name) is not None}
+    changes = {}
     for name, option in options(study).items():
+        if given.get(name) is not None:
+            changes[name] = given[name]
         if option.switch and not given[SWITCH + name]:
             changes[name] = 0
     search = changed_search(study.search, given["search"] or [])
@@ -160,7 +164,7 @@ def train_study(
 ) -> Path:
     """Train the pending runs of a study; return its store. A `UserError` says that runs failed."""
     resources = Resources(concurrent=workers, device=device)
-    sweep = Sweep(study, resources, prints_ranking=False, engine=engine)
+    sweep = Sweep(study, resources, is_command=False, engine=engine)
     if sweep.run(data_dir, out, "", {}, dry_run=False) == 130:
         raise KeyboardInterrupt
     if sweep.failed:

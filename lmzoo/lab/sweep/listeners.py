@@ -25,7 +25,7 @@ class Listeners:
     """
 
     def __init__(self, listeners: Sequence[Any] = ()) -> None:
-        self.listeners = [*listeners]
+        self.listeners = list(listeners)
         self._started = set[str]()
 
     def start(self, run: PlannedRun) -> None:
@@ -43,7 +43,7 @@ class Listeners:
         self._call("end", run, test)
 
     def _call(self, method: str, *arguments: Any) -> None:
-        for listener in [*self.listeners]:
+        for listener in list(self.listeners):  # a copy: one that raises is removed
             own = getattr(listener, method, None)
             if own is None:
                 continue

@@ -49,7 +49,7 @@ class Requests(Searcher):
 
     def __init__(self) -> None:
         super().__init__()
-        self.names: list[str] = []
+        self.names = list[str]()
         self.turns: Iterator[None] = iter(())
         """The turns of the coordinator; without an element, the sweep has ended."""
 
@@ -87,7 +87,7 @@ class Turns(FIFOScheduler):
         super().__init__()
         self._requests = requests
         self._coordinator = coordinator
-        self._placed: set[str] = set()
+        self._placed = set[str]()
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Tune writes it with the experiment

@@ -72,7 +72,7 @@ def test_an_error_that_stays_is_said_whole_and_at_once(replace_init, number):
 
     replace_init(init)
     with pytest.raises(UserError, match=r"Refused: '/tmp/ray.1/x.sock'"):
-        clusters._start({})
+        clusters._start()
     assert len(calls) == (1 if number == errno.EACCES else clusters.START_ATTEMPTS)
 
 
@@ -115,7 +115,7 @@ def test_a_small_limit_is_said_before_ray_starts(replace_init, caplog, monkeypat
     limits = {getattr(clusters.resource, f"RLIMIT_{limit}", None): 8_000_000_000}
     monkeypatch.setattr(clusters.resource, "getrlimit", lambda n: (limits.get(n, -1), -1))
     replace_init(lambda *_, **__: None)
-    clusters._start({})
+    clusters._start()
     assert (said in caplog.text, "may hang" in caplog.text) == (True, bool(limit))
 
 

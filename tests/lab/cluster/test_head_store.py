@@ -42,7 +42,8 @@ def test_files_arrive_in_the_folder(store, tmp_path):
     assert {f.name: f.read_bytes() for f in there.iterdir()} == {
         "config.json": b"{}", "lines": b"first\nsecond\n", "state": b"two", "before": b"one",
     }  # fmt: skip
-    run.delete("before", "never")
+    run.delete("before")
+    run.delete("never")
     assert (run.read("state"), run.read("before")) == (b"two", None)
     assert store.prefetch("x") == {"run"}
 

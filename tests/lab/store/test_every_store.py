@@ -51,7 +51,8 @@ def test_files_are_read_by_another_process(store, address):
     assert [other.read(name) for name in ("state", "config")] == [b"two", b"one"]
     assert other.read("lines") == b"first\nsecond\n"
     assert other.read("before") == (None if address.startswith("s3") else b"one")
-    store.delete("state", "never")
+    store.delete("state")
+    store.delete("never")
     assert other.read("state") is None
 
 

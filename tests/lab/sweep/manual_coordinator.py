@@ -51,9 +51,7 @@ class Sweep:
             check=self._check,
             resources=Resources(),
         )
-        self.coordinator = Coordinator(
-            self.fleet, planner.store.store, capacity, self._place, lambda _: Call()
-        )
+        self.coordinator = Coordinator(self.fleet, capacity, self._place, lambda _: Call())
 
     def turn(self, after: float = 0.0, *, starts: bool = False) -> dict:
         """Let these seconds pass; return what the workers get, None if they are to end."""

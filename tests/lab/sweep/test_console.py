@@ -36,7 +36,7 @@ WAITING = "waiting for 4 GPUs, 1 of 5 nodes is there"
 
 def make_console(planner, *, terminal=False, **options) -> Console:
     stderr = RichConsole(file=io.StringIO(), force_terminal=terminal, width=120, height=40)
-    console = Console(as_json=options.pop("as_json", False), stderr=stderr, **options)
+    console = Console(stderr, **options)
     console.fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
     console.workers = lambda: 1
     return console
@@ -44,7 +44,7 @@ def make_console(planner, *, terminal=False, **options) -> Console:
 
 def test_what_ray_prints_does_not_reach_a_terminal_and_what_a_listener_prints_does():
     stderr = RichConsole(file=io.StringIO(), force_terminal=True)
-    with contextlib.redirect_stdout(_WithoutRay()), Console(as_json=False, stderr=stderr):
+    with contextlib.redirect_stdout(_WithoutRay()), Console(stderr):
         of_ray = threading.Thread(target=print, args=("(raylet) died",), name="ray_listen")
         of_ray.start()
         of_ray.join()
@@ -199,7 +199,7 @@ def test_a_spinner_moves_on_a_terminal_while_a_sweep_loads(study, tmp_path, monk
     terminal = RichConsole(file=text, force_terminal=True)
     monkeypatch.setattr(execution, "progress_console", lambda: terminal)
     monkeypatch.setattr(trainable, "open_door", slow_door)
-    sweep = execution.Sweep(study, Resources(), prints_ranking=False)
+    sweep = execution.Sweep(study, Resources(), is_command=False)
     with pytest.raises(UserError, match="shut"):
         sweep.run(None, tmp_path, "", {}, dry_run=True)
     moves = {letter for letter in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if letter in text.getvalue()}

@@ -5,6 +5,7 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console as RichConsole
 
 from lmzoo.lab.sweep.fleet.costs import (
     COMPILATION,
@@ -149,7 +150,7 @@ def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(pl
 
 
 def test_the_epochs_left_of_a_study_fall_to_zero_and_their_total_is_what_is_trained(planner):
-    console = Console(as_json=False, quiet=True)
+    console = Console(RichConsole(), quiet=True)
     fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
     totals = []
     while not fleet.done:

@@ -42,7 +42,7 @@ def test_a_node_that_fails_different_runs_is_left_out_if_another_trains(health, 
     assert ("bad" in health.left_out) is progress_elsewhere
     if progress_elsewhere:
         assert "3 runs failed there and none trained an epoch: no library" in health.left_out["bad"]
-        assert health.usable(NODES) == ["good"]
+        assert health.usable(NODES) == {"good"}
 
 
 def test_runs_that_fail_everywhere_one_dead_pack_and_the_last_node_leave_no_node_out(health):

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from lmzoo.base.environment import Environment, counted
 from lmzoo.base.errors import ProgramError
@@ -53,9 +54,12 @@ def with_hook(command: str) -> str:
 
 def read_log(log: Path, folder: Path | None = None) -> Files:
     """Return the files of a log, relative to a folder; none if no Python has written one."""
-    lines = os.fsdecode(log.read_bytes()).splitlines() if log.exists() else []
-    pairs = (line.split(" ", 1) for line in lines)
-    return {path.removeprefix(f"{folder}/"): mark for mark, path in pairs}
+    files = dict[str, str]()
+    if log.exists():
+        for line in os.fsdecode(log.read_bytes()).splitlines():
+            mark, _, path = line.partition(" ")
+            files[path.removeprefix(f"{folder}/")] = mark
+    return files
 
 
 def inputs(read: Files) -> dict[str, str]:
@@ -80,14 +84,19 @@ def own_log() -> Path:
     """Return the log of this process."""
     log = new_log()
     look = hook.recorder(time.time(), str(log))
-    sys.addaudithook(lambda event, args: look(event, args) if _noting else None)
+
+    def hear(event: str, args: Any) -> None:
+        if _noting:
+            look(event, args)
+
+    sys.addaudithook(hear)  # until the process ends: Python removes no hook
     return log
 
 
 def digest(path: Path) -> str:
     """Return the digest of a file; "" if there is none."""
     try:
-        return _digest(str(path), path.stat().st_ctime_ns)
+        return _digest(str(path), path.stat().st_ctime_ns)  # cached until the file changes
     except OSError:
         return ""
 
@@ -102,8 +111,12 @@ def changes(files: Files, folder: Path) -> dict[str, str]:
 
     A missing file counts as unchanged: this machine may not have the data of the others.
     """
-    now = {name: digest(folder / name) for name in files}
-    return {name: found for name, found in now.items() if found not in ("", files[name])}
+    found = {}
+    for name, known in files.items():
+        now = digest(folder / name)
+        if now not in ("", known):
+            found[name] = now
+    return found
 
 
 def check_files(planned: Files, read: Files, folder: Path) -> None:
@@ -112,15 +125,16 @@ def check_files(planned: Files, read: Files, folder: Path) -> None:
     `planned` are those of its identity. One that programs write themselves, as `--log FILE` may
     be, does not count; a file that was read has to stay as it was.
     """
-    for name, mark in {**planned, **read}.items():
+    for name, mark in (dict(planned) | dict(read)).items():
         path = folder / name
         own = mark.removeprefix("+")
         first = SEEN.setdefault(str(path), own)
         if own == WRITTEN:
             SEEN[str(path)] = own
             continue
-        as_planned = digest(path) in ("", own) and first in (own, WRITTEN)
-        if not as_planned and (name in read or first != WRITTEN):
+        is_as_planned = digest(path) in ("", own) and first in (own, WRITTEN)
+        counts = name in read or first != WRITTEN
+        if counts and not is_as_planned:
             raise ProgramError(
                 f"{name} has changed since the sweep began; run the same command again; if the "
                 "program writes it, let each run write a file of its own"

@@ -45,9 +45,12 @@ def digest(path):
 def is_own(path):
     """Whether a file is the user's: not of Python, a package or the system, and not hidden."""
     here = os.getcwd()
-    shown = path[len(here) :] if path.startswith(here) else path
-    hidden = "/." in shown or "-packages/" in path
-    return not hidden and not any(path.startswith(folder + "/") for folder in SYSTEM)
+    shown = path
+    if path.startswith(here):  # the working folder may itself be hidden
+        shown = path[len(here) :]
+    if "/." in shown or "-packages/" in path:
+        return False
+    return not any(path.startswith(folder + "/") for folder in SYSTEM)
 
 
 def recorder(begun, log):
@@ -64,8 +67,10 @@ def recorder(begun, log):
             return
         try:
             name = os.path.abspath(os.fsdecode(args[0]))
+            path = name
             folder, cached, module = name.rpartition("/__pycache__/")
-            path = folder + "/" + module.partition(".")[0] + ".py" if cached else name
+            if cached:  # it stands for its source
+                path = folder + "/" + module.partition(".")[0] + ".py"
             if path.startswith(store) or not is_own(path) or len(known) >= MOST:
                 return
             if event == "open" and args[2] & (os.O_WRONLY | os.O_RDWR):
@@ -78,8 +83,10 @@ def recorder(begun, log):
             return
         if known.get(path, 0) not in (None, found.st_ctime_ns):
             known[path] = found.st_ctime_ns  # before `digest`, which opens it
-            mark = "+" * (found.st_mtime >= begun and not path.endswith(".py"))
-            note(mark + digest(path), path)
+            mark = digest(path)
+            if found.st_mtime >= begun and not path.endswith(".py"):
+                mark = "+" + mark
+            note(mark, path)
 
     return look
 

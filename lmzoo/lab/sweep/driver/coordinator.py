@@ -29,7 +29,6 @@ from ray.exceptions import RayError
 from lmzoo.base.errors import UserError
 from lmzoo.base.stops import STOPS
 from lmzoo.lab.cluster.capacity import Capacity
-from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.pack_files import unpack
 from lmzoo.lab.store.records import WORKER_LOCK
 from lmzoo.lab.store.writer import News as Warnings
@@ -105,7 +104,6 @@ class Coordinator:
     def __init__(
         self,
         fleet: Fleet,
-        store: Store,
         capacity: Capacity,
         place: Callable[[str], object],
         begin: Callable[[Any], Any],
@@ -117,19 +115,19 @@ class Coordinator:
         workers that do not see it (`head_store.py`).
         """
         self.fleet = fleet
-        self.store = store
+        self.store = fleet.planner.store.store
         self.capacity = capacity
         self.server = server
         self.error: Exception | None = None
-        self.actors: dict[str, Actor] = {}
+        self.actors = dict[str, Actor]()
         self._place = place
         self._begin = begin
         self._works = False
         """Whether a worker has asked for runs."""
-        self._named: set[str] = set()
+        self._named = set[str]()
         """Nodes that were left out with a warning."""
         self._warnings = Warnings(LOG)
-        self._killed: Counter[str] = Counter()
+        self._killed = Counter[str]()
         """Node -> workers that Ray killed there for want of memory since its last epoch."""
         self._failed_starts = 0
         self._pause_until = 0.0
@@ -139,7 +137,7 @@ class Coordinator:
         self._counted = time.monotonic()
         """Seconds of all workers, and until when they are counted."""
         self._recoveries = threading.Semaphore(16)
-        self._recovered: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._recovered = SimpleQueue[Callable[[], object]]()
         """What to do for dead workers whose locks are free."""
 
     def turns(self) -> Iterator[None]:
@@ -147,23 +145,26 @@ class Coordinator:
         while not self.finished:
             yield self.turn()
         deadline = time.monotonic() + END_SECONDS
-        for actor in [*self.actors.values()]:
+        for actor in list(self.actors.values()):
             if actor.name not in self.fleet.workers and not actor.leaves:
                 self._kill(actor)
         while self.actors and time.monotonic() < deadline:
             yield self.turn()
-        for actor in [*self.actors.values()]:
+        for actor in list(self.actors.values()):
             self._kill(actor)
 
     @property
     def finished(self) -> bool:
         """Whether the study is done, or an error or a signal has ended the sweep."""
-        return self.error is not None or STOPS.requested.is_set() or self.fleet.done
+        if self.error is not None or STOPS.requested.is_set():
+            return True
+        return self.fleet.done
 
     def wanted(self) -> int:
         """Return how many workers can be used and may exist at this moment."""
         if self.finished or time.monotonic() < self._pause_until:
             return 0
+        # Parked workers stay, and keep Ray from starting others on their nodes.
         parked = len(self.fleet.parked)
         return self.fleet.wanted(self.capacity.limit() - parked) + parked
 
@@ -195,7 +196,12 @@ class Coordinator:
                 self.capacity.check()
                 self._check_heartbeats(started)
         except Exception as error:
-            self.error = self.error or error
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        """End the sweep early; the first error counts, because others may follow from it."""
+        if self.error is None:
+            self.error = error
 
     def placed(self, name: str, handle: Any) -> None:
         """Start a worker whose process has a place; the sweep may not need it any more."""
@@ -216,15 +222,21 @@ class Coordinator:
 
     def _ready(self) -> list[tuple[Actor, Any]]:
         """Return the calls that have ended, those with news first, with their workers."""
-        actors = [actor for actor in self.actors.values() if actor.handle is not None]
-        calls = {actor.news: actor for actor in actors}
-        calls |= {actor.call: actor for actor in actors if actor.call is not None}
+        calls = dict[Any, Actor]()
+        for actor in self.actors.values():
+            if actor.handle is not None:
+                calls[actor.news] = actor
+        for actor in list(calls.values()):
+            if actor.call is not None:
+                calls[actor.call] = actor
         if not calls:
             time.sleep(WAIT_SECONDS)
-        elif ray.wait([*calls], timeout=WAIT_SECONDS)[0]:
-            ended, _ = ray.wait([*calls], num_returns=len(calls), timeout=0)
-            return [(calls[call], call) for call in ended]
-        return []
+            return []
+        first, _ = ray.wait(list(calls), timeout=WAIT_SECONDS)
+        if not first:
+            return []
+        ended, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
+        return [(calls[call], call) for call in ended]
 
     def _take(self, actor: Actor, call: Any) -> None:
         if actor.name not in self.actors:
@@ -241,7 +253,7 @@ class Coordinator:
             actor.news = actor.handle.news.remote(actor.received)
             for news in result:
                 self._hear(actor, news)
-        elif actor.leaves:
+        elif actor.leaves:  # its `close` has returned: all is written
             self._ended(actor, died=False)
             actor.handle.__ray_terminate__.options(max_task_retries=0).remote()
             return
@@ -313,19 +325,22 @@ class Coordinator:
 
     def _wake_idle(self) -> None:
         now = time.monotonic()
-        parked = {*self.fleet.parked}
-        for worker in [*self.fleet.idle]:
+        parked = set(self.fleet.parked)
+        for worker in list(self.fleet.idle):
             actor = self.actors[worker]
             if actor.call is not None or actor.exchange is None:
                 continue
             # It still has the runs whose ends are being written.
             leaving = self.fleet.workers[worker].leaving
-            waits_long = actor.idle_since is not None and now - actor.idle_since > IDLE_SECONDS
-            if self.finished or (waits_long and not leaving and worker not in parked):
+            waited = 0.0
+            if actor.idle_since is not None:
+                waited = now - actor.idle_since
+            waits_long = waited > IDLE_SECONDS and worker not in parked
+            if self.finished or (waits_long and not leaving):
                 self.fleet.gone(worker)
                 self._leave(actor)
             elif self.fleet.ready and worker not in parked:
-                actor.exchange = replace(actor.exchange, opened=[*leaving], reports=())
+                actor.exchange = replace(actor.exchange, opened=list(leaving), reports=())
                 self._answer(actor)
             elif now - actor.answered > REPLY_SECONDS:
                 self._step(actor, Assignment())
@@ -360,18 +375,26 @@ class Coordinator:
         that the reason is an error of its training; `counts`, whether a death at its start counts.
         """
         del self.actors[actor.name]
-        interrupted = bool(actor.node) and not self.capacity.node_alive(actor.node)
+        interrupted = False
+        if actor.node:
+            # A machine that went away is no fault of the runs.
+            interrupted = not self.capacity.node_alive(actor.node)
         if died and counts and not interrupted and actor.name not in self.fleet.workers:
             self._failed_starts += 1
-            if self._failed_starts >= MAX_FAILED_STARTS and not self.error:
+            if self._failed_starts >= MAX_FAILED_STARTS:
                 why = reason or "see Ray's log files"
                 text = f"{self._failed_starts} workers failed at their start: {why}"
-                self.error = UserError(text)
+                self._end(UserError(text))
         runs = self.fleet.gone(actor.name)
         if runs or died:
-            facts: dict[str, Any] = {"interrupted": interrupted, "node": actor.place}
-            facts |= {"reason": reason, "killed": not raised}
-            give_back = functools.partial(self.fleet.give_back, runs, **facts)
+            give_back = functools.partial(
+                self.fleet.give_back,
+                runs,
+                interrupted=interrupted,
+                reason=reason,
+                node=actor.place,
+                killed=not raised,
+            )
             # A daemon thread, because an interrupted sweep does not wait for the lock.
             recover = threading.Thread(target=self._recover, args=(actor.name, give_back))
             recover.name = RECOVERY
@@ -383,11 +406,12 @@ class Coordinator:
             with self._recoveries:
                 if self.server is not None:
                     ray.get(self.server.close.remote(worker))
+                # A worker that still lives somewhere may write as long as it has its lock.
                 self.store.clear_locks(WORKER_LOCK.format(worker), RECOVERY_SECONDS)
                 unpack(self.store, worker)
             self._recovered.put(give_back)
         except Exception as error:
-            self.error = self.error or error
+            self._end(error)
 
     def _kill(self, actor: Actor) -> None:
         del self.actors[actor.name]
@@ -420,28 +444,35 @@ class Coordinator:
             self._named.add(node)
             if self._works:
                 LOG.warning("%s is left out: %s", node, left_out[node])
-        broken = [a for a in self.actors.values() if a.broken_since is not None]
-        if broken and not self.error:
-            is_all = len(broken) >= self.capacity.live()
-            times = [actor.broken_since or 0.0 for actor in broken]
+        places = []
+        times = []
+        for actor in self.actors.values():
+            if actor.broken_since is not None:
+                places.append(actor.place)
+                times.append(actor.broken_since)
+        if places and not self.error:
+            is_all = len(places) >= self.capacity.live()
             latest = time.monotonic() - START_SECONDS
             hopeless = is_all or min(times) < latest
             if self._works:  # a better node, where some have trained, may come back
                 hopeless = is_all and max(times) < latest
             if hopeless:
-                node = min(actor.place for actor in broken)
-                self.error = UserError(f"no worker can start on {node}: {left_out[node]}")
+                node = min(places)
+                self._end(UserError(f"no worker can start on {node}: {left_out[node]}"))
 
     def _check_cost(self, workers: int) -> None:
         now = time.monotonic()
         most = self.capacity.resources.hours
         self._cost += workers * (now - self._counted)
         self._counted = now
-        if most and self._cost >= 3600 * most and not self.fleet.done and not self.error:
-            self.error = UserError(
-                f"--max-cost {most:g}: the workers have used {self._cost / 3600:.3g} hours; the "
-                f"same command continues, and `lmzoo rank {shlex.quote(str(self.store))}` ranks "
-                "what has ended"
+        hours = self._cost / 3600
+        if most and hours >= most and not self.fleet.done:
+            store = shlex.quote(str(self.store))
+            self._end(
+                UserError(
+                    f"--max-cost {most:g}: the workers have used {hours:.3g} hours; the same "
+                    f"command continues, and `lmzoo rank {store}` ranks what has ended"
+                )
             )
 
     def _check_heartbeats(self, started: Sequence[Actor]) -> None:

@@ -3,17 +3,17 @@
 The first line of output appears before torch and Ray are imported, which takes seconds.
 """
 
-import contextlib
 import functools
 import importlib
-import itertools
 import os
 import subprocess
 import sys
 import threading
 import weakref
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,38 +49,27 @@ DEATH = (
 )
 
 
+@dataclass
 class Sweep:
     """One execution of a study; `folder` is its store, and `failed` says whether runs failed."""
 
-    folder: Path
-    failed = False
-    _ranking: subprocess.Popen[bytes] | None = None
+    study: Study
+    resources: Resources
+    fuse: str = "auto"
+    curves: bool = True
+    as_json: bool = False
+    quiet: bool = False
+    is_command: bool = True
+    """Whether errors and the ranking are printed."""
+    engine: str = "packs"
+    again: bool = False
 
-    def __init__(
-        self,
-        study: Study,
-        resources: Resources,
-        fuse: str = "auto",
-        *,
-        curves: bool = True,
-        as_json: bool = False,
-        quiet: bool = False,
-        prints_ranking: bool = True,
-        engine: str = "packs",
-        again: bool = False,
-    ) -> None:
-        if engine not in ENGINES:
-            raise UserError(f"--engine {engine!r} is unknown; choose {' or '.join(ENGINES)}")
-        self.engine = engine
-        self.curves = curves
-        self.quiet = quiet
-        self.again = again
-        self.study = study
-        self.resources = resources
-        self.fuse = fuse
-        self.as_json = as_json
-        self.prints_ranking = prints_ranking and not as_json
-        self._is_command = prints_ranking
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UserError(f"--engine {self.engine!r} is unknown; choose {' or '.join(ENGINES)}")
+        self.folder = Path()
+        self.failed = False
+        self._ranking: subprocess.Popen[bytes] | None = None
         self._last_words = ["interrupted; run the same command again to continue"]
         self.left_out: Mapping[str, str] = {}
         """Nodes that got no work, and why."""
@@ -101,7 +90,7 @@ class Sweep:
 
         `settings` are the fields of all points from the command line.
         """
-        with self._ended_by_signals(), contextlib.ExitStack() as ending:
+        with self._ended_by_signals(), ExitStack() as ending:
             for word in sys.argv:
                 if word.encode(errors="replace").decode() != word:
                     raise UserError(f"{word!r} is not UTF-8, which Ray needs; take another name")
@@ -159,18 +148,19 @@ class Sweep:
 
     def _say_changes(self, planner: "Planner") -> None:
         """Say which runs have ended in another environment, and what trains them again."""
-        groups: dict[str, list[str]] = {}
+        groups = defaultdict[str, list[str]](list)
         for run_id, changed in planner.store.changed.items():
-            words = ", ".join(f"{name} {old} (now {new})" for name, (old, new) in changed.items())
+            words = []
+            for name, (old, new) in changed.items():
+                words.append(f"{name} {old} (now {new})")
             run = planner.find(run_id)
             label = run_id
             if run:
                 label = run.display_label
-            groups.setdefault(words, []).append(label)
+            groups[", ".join(words)].append(label)
         for words, labels in groups.items():
-            count = len(labels)
             where = listed(dict.fromkeys(labels))
-            what = f"{count} finished runs were trained with {words}: {where}"
+            what = f"{len(labels)} finished runs were trained with {words}: {where}"
             self.stderr.print(f"{what}; --again trains them again", markup=False)
 
     def _say_start(self) -> None:
@@ -184,19 +174,21 @@ class Sweep:
 
     def _say_error(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
         """Print the user's error before Ray ends, which takes seconds."""
-        if self._is_command and isinstance(error, UserError) and not STOPS.requested.is_set():
+        if self.is_command and isinstance(error, UserError) and not STOPS.requested.is_set():
             exit_with_error(str(error))
 
-    def _begin(self, storage: Path, ending: contextlib.ExitStack) -> None:
+    def _begin(self, storage: Path, ending: ExitStack) -> None:
         """Start Ray, unless the store of an earlier sweep may need no worker."""
-        known = S3_SCHEME.match(str(storage)) or any(storage.glob(f"{escape(self.study.name)}*"))
-        if "torch" not in sys.modules and not known:
+        is_bucket = S3_SCHEME.match(str(storage))
+        if is_bucket or any(storage.glob(f"{escape(self.study.name)}*")):
+            return
+        if "torch" not in sys.modules:
             from lmzoo.lab.cluster import connection
 
             ending.callback(connection.abandon)
             connection.begin()
 
-    @contextlib.contextmanager
+    @contextmanager
     def _ended_by_signals(self) -> Iterator[None]:
         """Handle signals; one of them ends the block with a line that says how to continue."""
         with STOPS.installed():
@@ -208,13 +200,13 @@ class Sweep:
                 self._say_interrupted()
 
     def _say_interrupted(self) -> None:
-        with contextlib.suppress(OSError, IndexError):  # the terminal may have gone
+        with suppress(OSError, IndexError):  # the terminal may have gone
             self._spinner.stop()
             self.stderr.print(self._last_words.pop())
 
     def _train(self, planner: "Planner", packer: "Packer") -> int:
-        with contextlib.ExitStack() as ending:
-            with contextlib.ExitStack() as ray:
+        with ExitStack() as ending:
+            with ExitStack() as ray:
                 ray.callback(_clear_worker_locks, planner.store.store)
                 if planner.done and not self.quiet:
                     self.stderr.print(f"nothing left to do in {planner.store.store}", markup=False)
@@ -223,7 +215,7 @@ class Sweep:
                 self._spinner.stop()
                 diverged = self._report_failures(planner)
                 # Ray takes more than a second to shut down; the ranking is computed meanwhile.
-                if self.prints_ranking:
+                if self.is_command and not self.as_json:
                     self._ranking = _start_ranking(planner.store.store.address)
                     ending.callback(self._ranking.terminate)  # does nothing if it has ended
             code = 0
@@ -235,21 +227,24 @@ class Sweep:
 
     def _report_failures(self, planner: "Planner") -> bool:
         """Print what failed, before the ranking; return whether all runs of a point diverged."""
-        failed: dict[tuple[str, str], list[PlannedRun]] = {}
+        failed = defaultdict[tuple[str, str], "list[PlannedRun]"](list)
         for run in planner.failed_runs:
-            failed.setdefault((run.display_label, run.reason), []).append(run)
+            failed[run.display_label, run.reason].append(run)
         for (label, reason), runs in failed.items():
-            count = f"{runs[0].stage} {runs[0].id}"
+            text = f"{runs[0].stage} {runs[0].id}: {reason}"
             if len(runs) > 1:
-                count = f"{len(runs)} runs"
-            nodes = sorted({node for run in runs for node in run.nodes})
-            where = ""
+                text = f"{len(runs)} runs: {reason}"
+            nodes = set[str]()
+            for run in runs:
+                nodes.update(run.nodes)
             if nodes:
-                where = f"; on {' and '.join(nodes)}"
+                text += f"; on {' and '.join(sorted(nodes))}"
             folder = planner.store.run(runs[-1].id).store
-            files = (name for name in (TRACEBACK, OUTPUT) if folder.read(name) is not None)
-            own = "".join(f"; {folder}/{name}" for name in itertools.islice(files, 1))
-            self.stderr.print(f"failed: {label}, {count}: {reason}{where}{own}", markup=False)
+            for name in (TRACEBACK, OUTPUT):
+                if folder.read(name) is not None:
+                    text += f"; {folder}/{name}"
+                    break
+            self.stderr.print(f"failed: {label}, {text}", markup=False)
         for node, reason in self.left_out.items():
             self.stderr.print(f"left out: {node}: {reason}", markup=False)
         self.failed = bool(planner.failed_runs)
@@ -258,9 +253,7 @@ class Sweep:
             self.stderr.print(f"diverged: all runs of {', '.join(diverged)}", markup=False)
         return bool(diverged)
 
-    def _train_pending(
-        self, planner: "Planner", packer: "Packer", ray: contextlib.ExitStack
-    ) -> bool:
+    def _train_pending(self, planner: "Planner", packer: "Packer", ray: ExitStack) -> bool:
         """Train the pending runs on Ray, which ends with `ray`; return whether all are done."""
         from lmzoo.lab.cluster import connection
 
@@ -272,7 +265,7 @@ class Sweep:
         from lmzoo.lab.sweep.screen.console import Console
 
         # Before `cluster` redirects stdout.
-        console = Console(as_json=self.as_json, quiet=self.quiet, stderr=self.stderr)
+        console = Console(self.stderr, as_json=self.as_json, quiet=self.quiet)
         if not self.quiet:
             runs = sum(count for _, count, _ in planner.pending())
             what = f"{len(planner.points)} points, at most {runs} runs"
@@ -293,7 +286,7 @@ class Sweep:
         console.devices = capacity.describe()
         if not self.quiet:
             self.stderr.print(f"{console.devices}; {planner.store.store}", markup=False)
-        listeners = [console, *self.study.listeners]
+        listeners = [console] + list(self.study.listeners)
         memory = 0
         if capacity.resources.gpus:
             memory = GPU_BYTES
@@ -345,13 +338,13 @@ def _start_witness() -> subprocess.Popen[bytes]:
 
 def _clear_worker_locks(store: Store) -> None:
     if STOPS.requested.is_set():
-        with contextlib.suppress(UserError, OSError):  # a worker on another machine may last longer
+        with suppress(UserError, OSError):  # a worker on another machine may last longer
             store.clear_locks(WORKER_LOCK.format("*"), LOCK_SECONDS)
 
 
 def _close(store: "StudyStore") -> None:
     """Close the store, and delete the temporary folders that libraries have made."""
-    with contextlib.suppress(Exception):  # the main thread may be closing it
+    with suppress(Exception):  # the main thread may be closing it
         store.close()
     weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what Python calls at its end
 

@@ -50,7 +50,7 @@ def prepare(fleet: Fleet, capacity: Capacity, place: Callable[[str], object]) ->
     def begin(handle: Any) -> Any:
         return handle.start.remote(corpus, server, **facts)
 
-    return Coordinator(fleet, store, capacity, place, begin, server)
+    return Coordinator(fleet, capacity, place, begin, server)
 
 
 def train(fleet: Fleet, capacity: Capacity) -> bool:

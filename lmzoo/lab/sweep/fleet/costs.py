@@ -21,6 +21,7 @@ Nothing here knows Ray or a clock.
 import functools
 import heapq
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -68,22 +69,27 @@ def divide(loads: Sequence[Load], workers: int) -> tuple[dict[str, int], list[fl
         return {}, []
     numbers = {load.key: 1 for load in loads}
     alone = [load.seconds(1) for load in loads]
-    few = range(1, min(len(loads), workers) + 1)
-    times = [max(max(alone), sum(alone) / count) for count in few]
-    latest = [(-seconds, i) for i, seconds in enumerate(alone)]
+    longest = max(alone)
+    times = []
+    # Fewer workers than loads train one after another.
+    for count in range(1, min(len(loads), workers) + 1):
+        times.append(max(longest, sum(alone) / count))
+    latest = [(-seconds, place) for place, seconds in enumerate(alone)]
     heapq.heapify(latest)
     settled = 0.0
     for _ in range(workers - len(loads)):
+        # The load that ends last gets the next worker, if that makes it end sooner.
         while latest:
-            seconds, i = heapq.heappop(latest)
-            load = loads[i]
+            negative, place = heapq.heappop(latest)
+            seconds = -negative
+            load = loads[place]
             more = numbers[load.key] + 1
             shorter = load.seconds(more)
-            if more <= load.runs and shorter * ROUNDING < -seconds:
+            if more <= load.runs and shorter * ROUNDING < seconds:
                 numbers[load.key] = more
-                heapq.heappush(latest, (-shorter, i))
+                heapq.heappush(latest, (-shorter, place))
                 break
-            settled = max(settled, -seconds)
+            settled = max(settled, seconds)
         if latest and settled < -latest[0][0]:
             times.append(-latest[0][0])
     return numbers, times
@@ -106,13 +112,13 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, Sums] = {}
+        self._sums = dict[str, Sums]()
         """Shape -> number of observations, weighted sums of 1, n, n², c, n c."""
-        self._first: dict[str, Sums] = {}
+        self._first = dict[str, Sums]()
         """The same for the first epochs of workers."""
-        self._slopes: dict[str, float] = {}
+        self._slopes = dict[str, float]()
         """Shape -> b / (a + b), as it was last known."""
-        self._by: dict[str, dict[str, float]] = {}
+        self._by = defaultdict[str, dict[str, float]](dict)
         """Shape -> worker -> seconds of an epoch of one run."""
         # A study may have hundreds of shapes, and the driver asks for all after each epoch.
         self.cost = functools.cache(self._cost_of)
@@ -122,21 +128,23 @@ class Pace:
         self, shape: str, members: int, seconds: float, *, first: bool = False, worker: str = ""
     ) -> None:
         """Add an epoch of a pack that took this long; `first` of the shape on its worker."""
-        kind = self._first if first else self._sums
+        kind = self._sums
+        if first:
+            kind = self._first
         n = members
         c = max(seconds, 1e-6)
         w = c**-0.5
         new = (1, w, w * n, w * n * n, w * c, w * n * c)
         old = kind.get(shape, (0.0,) * 6)
-        kind[shape] = own = tuple(FORGET * x + y for x, y in zip(old, new, strict=True))
-        slope = _slope(own)
+        kind[shape] = tuple(FORGET * x + y for x, y in zip(old, new, strict=True))
+        slope = _slope(kind[shape])
         if slope is not None:
             self._slopes[shape] = slope
         self.cost.cache_clear()
         self.slowness.cache_clear()
         cost = self.cost(shape, 1.0)
         alone = c * cost.seconds(1) / cost.seconds(n)
-        by = self._by.setdefault(shape, {})
+        by = self._by[shape]
         by[worker] = (by.get(worker, alone) + alone) / 2
 
     def _slowness_of(self, worker: str) -> float:
@@ -172,26 +180,38 @@ class Pace:
         If it is the `first` of the shape on its worker, it is as long as other first epochs. While
         the slope is not known, c(n) is between constant and proportional.
         """
-        own = self._first.get(shape) if first else None
         observed = self._observed(shape)
-        if own:
-            observed = [own]
-        elif first and self._first:
-            observed = [*self._first.values()]
-        ends = [self._cost(shape, observed, unknown).seconds(members) for unknown in (0.0, 1.0)]
-        return max(ends), COMPILATION * (first and not own)
+        compilation = 0.0
+        if first and shape in self._first:
+            observed = [self._first[shape]]
+        elif first:
+            compilation = COMPILATION
+            if self._first:
+                observed = list(self._first.values())
+        constant = self._cost(shape, observed, 0.0)
+        proportional = self._cost(shape, observed, 1.0)
+        return max(constant.seconds(members), proportional.seconds(members)), compilation
 
     def _observed(self, shape: str) -> list[Sums]:
-        own = self._sums.get(shape) or self._first.get(shape)
-        return [own] if own else [*(self._sums or self._first).values()]
+        """Return the sums of a shape, or of all shapes if it was never trained."""
+        for sums in (self._sums, self._first):
+            if shape in sums:
+                return [sums[shape]]
+        return list((self._sums or self._first).values())
 
     def _cost(self, shape: str, observed: Sequence[Sums], unknown: float) -> Cost:
         slope = self._slopes.get(shape)
         if slope is None:
-            known = self._slopes.values()
-            slope = sum(known) / len(known) if known else unknown
-        means = [(sums[4] / sums[1], sums[2] / sums[1]) for sums in observed]  # of c and of n
-        alone = sum(c / (1 + slope * (n - 1)) for c, n in means) / len(means) if means else 1.0
+            slope = unknown
+            if self._slopes:
+                slope = sum(self._slopes.values()) / len(self._slopes)
+        if not observed:
+            return Cost(1 - slope, slope)
+        total = 0.0
+        for _, weight, weighted_n, _, weighted_c, _ in observed:
+            n = weighted_n / weight
+            total += weighted_c / weight / (1 + slope * (n - 1))
+        alone = total / len(observed)
         return Cost(alone * (1 - slope), alone * slope)
 
 
@@ -203,7 +223,8 @@ def _slope(sums: Sums) -> float | None:
     spread = nn / w - size**2
     if spread < (SPREAD * size) ** 2:
         return None
-    each = min(max((nc / w - size * seconds) / spread, 0.0), seconds / size)
+    each = (nc / w - size * seconds) / spread
+    each = min(max(each, 0.0), seconds / size)
     return min(1.0, each / (seconds + each * (1 - size)))
 
 
@@ -213,14 +234,16 @@ PRUNED = 0.85
 
 def epochs_left(planner: Planner) -> float:
     """Return the epochs that the runs of a study will train; a run of two points counts once."""
-    seen: set[str] = set()
+    seen = set[str]()
     epochs = 0.0
     for point in planner.points:
         pruned = 1.0
         if point.study.pruner != "none":
             pruned = PRUNED
-        budget = 1 if point.point.closed_form else point.study.epochs
-        for run in (*point.tune_runs, *point.confirm_runs):
+        budget = point.study.epochs
+        if point.point.closed_form:
+            budget = 1
+        for run in point.tune_runs + point.confirm_runs:
             if run.status or run.id in seen:
                 continue
             seen.add(run.id)
@@ -236,8 +259,10 @@ def epochs_left(planner: Planner) -> float:
 
 def epochs_done(planner: Planner) -> int:
     """Return the epochs that the runs have trained; a run of two points counts once."""
-    epochs: dict[str, int] = {}
+    epochs = dict[str, int]()
     for point in planner.points:
-        for run in (*point.tune_runs, *point.confirm_runs):
-            epochs[run.id] = min(run.trained, 1) if point.point.closed_form else run.trained
+        for run in point.tune_runs + point.confirm_runs:
+            epochs[run.id] = run.trained
+            if point.point.closed_form:
+                epochs[run.id] = min(run.trained, 1)
     return sum(epochs.values())

@@ -39,15 +39,15 @@ class Fleet:
         self.planner = planner
         self.packer = packer
         self.listeners = Listeners(listeners)
-        self.workers: dict[str, WorkerState] = {}
-        self.idle: set[str] = set()
+        self.workers = dict[str, WorkerState]()
+        self.idle = set[str]()
         """Workers that wait for an assignment."""
         self.ready = ReadyRuns(packer.pack_key)
         self.pace = Pace()
         """How long the epochs of packs take."""
         self.sharing = Sharing(self.ready, packer, self.pace, memory)
         self.health = Health()
-        self._suspects: dict[str, PlannedRun] = {}
+        self._suspects = dict[str, PlannedRun]()
         """Runs that failed, and have neither trained nor ended since."""
         self._collect()
 
@@ -116,7 +116,8 @@ class Fleet:
         joining = [self._job(run) for run in runs if run.id not in opened]
         pruned = [run for run in worker.pruned if run in worker.leaving]
         released = [run for run in worker.released if run in worker.leaving]
-        return Assignment([*worker.training], is_packed, joining, pruned, released)
+        members = list(worker.training)
+        return Assignment(members, is_packed, joining, pruned, released)
 
     @property
     def parked(self) -> list[str]:
@@ -135,8 +136,8 @@ class Fleet:
         worker = self.workers.get(name)
         if worker is None:
             return
-        for report in end.reports:
-            self._report(worker, *report)
+        for run_id, record in end.reports:
+            self._report(worker, run_id, record)
         run = self._remove(worker, end.run)
         if run and end.status == "failed":
             self._failed([run], worker.node, end.reason)
@@ -157,8 +158,10 @@ class Fleet:
         if worker is None:
             return []
         self.sharing.released.subtract(worker.released.values())
-        runs = [self.sharing.remove(worker, run_id) for run_id in [*worker.training]]
-        return [*runs, *worker.leaving.values()]
+        runs = []
+        for run_id in list(worker.training):
+            runs.append(self.sharing.remove(worker, run_id))
+        return runs + list(worker.leaving.values())
 
     def give_back(
         self,
@@ -190,15 +193,20 @@ class Fleet:
         if killed:
             error = ""  # the reason of a killed worker says nothing about its runs
         self.health.failed([run.id for run in runs], node, in_use, error)
-        if len(runs) == 1 and self.health.decides(runs[0].id, in_use):
-            runs[0].nodes = sorted(filter(None, self.health.failed_on(runs[0].id)))
-            self._finish(runs[0], "failed", reason or "its workers died without progress")
+        first = runs[0]
+        if len(runs) == 1 and self.health.decides(first.id, in_use):
+            first.nodes = sorted(filter(None, self.health.failed_on(first.id)))
+            self._finish(first, "failed", reason or "its workers died without progress")
             return
-        single = self.packer.max_members(runs[0], self.sharing.memory(self.workers)) == 1
-        apart = [run for run in runs if single or self.health.is_apart(run.id, in_use)]
+        memory = self.sharing.memory(self.workers)
+        is_single = self.packer.max_members(first, memory) == 1
+        apart = []
+        for run in runs:
+            if is_single or self.health.is_apart(run.id, in_use):
+                apart.append(run)
         half = (len(apart) + 1) // 2
-        for group in filter(None, (apart[:half], apart[half:])):
-            self.packer.keep_apart(group)
+        self.packer.keep_apart(apart[:half])
+        self.packer.keep_apart(apart[half:])
         for run in runs:
             if self.health.failed_on(run.id):
                 self._suspects[run.id] = run
@@ -224,8 +232,11 @@ class Fleet:
             self._release(worker, run_id)
 
     def _add_pace(self, worker: WorkerState, reports: Sequence[Report]) -> None:
-        runs = worker.training
-        trained = sum(i in runs and record["epoch"] > runs[i].last_epoch for i, record in reports)
+        trained = 0
+        for run_id, record in reports:
+            run = worker.training.get(run_id)
+            if run is not None and record["epoch"] > run.last_epoch:
+                trained += 1
         if trained:
             worker.settled = True
             first = worker.key not in worker.trained
@@ -235,8 +246,10 @@ class Fleet:
             worker.trained.add(worker.key)
 
     def _working(self) -> dict[str, WorkerState]:
-        left_out = self.health.left_out
-        return {name: w for name, w in self.workers.items() if w.node not in left_out}
+        working = dict(self.workers)
+        for name in self.parked:
+            del working[name]
+        return working
 
     def hung(self, now: float) -> dict[str, str]:
         """Return the workers whose epoch lasts so long that they must be killed, and why.
@@ -258,14 +271,16 @@ class Fleet:
                 times = HUNG
                 usual = max(usual, worker.epoch_seconds)
             limit = max(times * usual + HUNG * compilation, HUNG_SECONDS)
-            if elapsed > limit * MORE ** max(map(self.health.deaths, worker.training)):
+            deaths = max(map(self.health.deaths, worker.training))
+            if elapsed > limit * MORE**deaths:
                 runs = ", ".join(worker.training)
                 seconds = f"{elapsed:.0f} s; its epochs usually take {usual:.1f} s"
                 hung[name] = f"run {runs} on {worker.node} has not reported for {seconds}"
         return hung
 
     def _give_away(self, worker: WorkerState, count: int) -> None:
-        for run_id in list(worker.training)[len(worker.training) - count :]:
+        kept = len(worker.training) - count
+        for run_id in list(worker.training)[kept:]:
             self._leave(worker, run_id)
             self._release(worker, run_id)
 
@@ -282,7 +297,7 @@ class Fleet:
                 self.sharing.rename(worker, key)
         in_use = self.nodes
         worker.avoid = set()
-        others = {*self.health.usable(in_use)} - {worker.node}
+        others = self.health.usable(in_use) - {worker.node}
         if not others:
             return
         for run_id, run in self._suspects.items():

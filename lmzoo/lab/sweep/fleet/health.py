@@ -18,7 +18,7 @@ An epoch clears its run and its node. A run that trains on another node still co
 node that failed it.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Set
 
 NODE_RUNS = 3
@@ -34,17 +34,17 @@ class Health:
     """The failures since the last progress. Knows neither Ray nor the clock."""
 
     def __init__(self) -> None:
-        self.left_out: dict[str, str] = {}
+        self.left_out = dict[str, str]()
         """Nodes that get no more work, and why."""
-        self._failed_on: dict[str, set[str]] = {}
+        self._failed_on = defaultdict[str, set[str]](set)
         """Run -> nodes on which it failed, alone or in a pack."""
-        self._alone: dict[str, Counter[str]] = {}
+        self._alone = defaultdict[str, Counter[str]](Counter)
         """Run -> node -> deaths without other runs; an error counts as many."""
-        self._blamed: dict[str, set[str]] = {}
+        self._blamed = defaultdict[str, set[str]](set)
         """Node -> runs that failed there and nowhere else."""
-        self._failures: Counter[str] = Counter()
+        self._failures = Counter[str]()
         """Node -> failures since its last epoch."""
-        self._trained: set[str] = set()
+        self._trained = set[str]()
         """Nodes that have trained an epoch since their last failure."""
 
     def trained(self, run: str, node: str) -> None:
@@ -66,21 +66,23 @@ class Health:
         self._trained.discard(node)
         suspects = [run for run in runs if self.failed_on(run) - {node}]
         for run in suspects or runs:
-            self._failed_on.setdefault(run, set()).add(node)
+            self._failed_on[run].add(node)
             for blamed in self._blamed.values():
                 blamed.discard(run)
         if not suspects:
             self._failures[node] += 1
-            self._blamed.setdefault(node, set()).update(runs)
+            self._blamed[node].update(runs)
         if len(runs) == 1:
             (run,) = runs
             weight = 1
             if reason:
                 weight = DEATHS_ON_THE_ONLY_NODE  # an error is as good as several deaths
-            self._alone.setdefault(run, Counter())[node] += weight
-        count = len(self._blamed.get(node, ()))
-        guilty = self._failures[node] >= NODE_FAILURES and count >= NODE_RUNS
-        if guilty and self._trained & {*self.usable(in_use)} - {node}:
+            self._alone[run][node] += weight
+        count = len(self._blamed[node])
+        if self._failures[node] < NODE_FAILURES or count < NODE_RUNS:
+            return
+        others = self.usable(in_use) - {node}
+        if self._trained & others:
             text = f"{count} runs failed there and none trained an epoch"
             if reason:
                 text = f"{text}: {reason}"
@@ -88,14 +90,14 @@ class Health:
 
     def deaths(self, run: str) -> int:
         """Return how often a run died alone since its last epoch; an error counts as many."""
-        return sum(self._alone.get(run, {}).values())
+        return self._alone[run].total()
 
-    def usable(self, in_use: Collection[str]) -> list[str]:
-        return [node for node in in_use if node not in self.left_out]
+    def usable(self, in_use: Collection[str]) -> set[str]:
+        return set(in_use) - self.left_out.keys()
 
     def failed_on(self, run: str) -> Set[str]:
         """Return the nodes on which a run failed since its last epoch."""
-        return self._failed_on.get(run, frozenset())
+        return self._failed_on[run]
 
     def avoided_by(self, run: str, in_use: Collection[str]) -> Set[str]:
         """Return the nodes that leave a run to the others.
@@ -103,30 +105,34 @@ class Health:
         Where it failed; once that is everywhere, where it failed alone so often that it counts.
         """
         failed_on = self.failed_on(run)
-        if failed_on >= {*self.usable(in_use)}:
+        if failed_on >= self.usable(in_use):
             return self._counting(run)
         return failed_on
 
     def is_apart(self, run: str, in_use: Collection[str]) -> bool:
         """Return whether a run that failed shares no pack with runs that did not fail with it."""
         failed_on = self.failed_on(run)
-        return failed_on >= {*self.usable(in_use)} or self._enough(failed_on, in_use)
+        if failed_on >= self.usable(in_use):
+            return True
+        return self._enough(failed_on, in_use)
 
     def decides(self, run: str, in_use: Collection[str]) -> bool:
         """Return whether the failures of a run are its own fault."""
-        failures = self._alone.get(run, Counter())
-        tried_everywhere = failures.keys() >= {*self.usable(in_use)}
+        failures = self._alone[run]
+        tried_everywhere = failures.keys() >= self.usable(in_use)
         if tried_everywhere and max(failures.values(), default=0) >= DEATHS_ON_THE_ONLY_NODE:
             return True
         return self._enough(self._counting(run), in_use)
 
     def _counting(self, run: str) -> Set[str]:
-        return {node for node, count in self._alone.get(run, {}).items() if count >= DEATHS}
+        """Return the nodes on which a run failed alone so often that it counts."""
+        deaths = self._alone[run]
+        return {node for node in deaths if deaths[node] >= DEATHS}
 
     def _enough(self, nodes: Set[str], in_use: Collection[str]) -> bool:
         """Return whether these nodes are so many that their failures are the fault of a run."""
         nodes = nodes - self.left_out.keys()
-        if nodes & self._trained or nodes >= {*self.usable(in_use)}:
+        if nodes & self._trained or nodes >= self.usable(in_use):
             return len(nodes) >= 2
         # None of these nodes has trained anything: the nodes may be the fault.
         return len(nodes) >= 3

@@ -46,7 +46,7 @@ class Packer:
         """`corpus` is None in a study without rows of the zoo."""
         self.corpus = corpus
         self.size = size
-        self._apart: dict[str, str] = {}
+        self._apart = dict[str, str]()
         """Run identity -> the group that shares no pack with other runs."""
         self._shapes = open_door().make_shapes(corpus)
 

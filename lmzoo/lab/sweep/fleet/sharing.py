@@ -13,7 +13,7 @@ then are not expected again, in no later stage of the sweep.
 import functools
 import heapq
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
@@ -27,9 +27,10 @@ class ReadyRuns:
 
     def __init__(self, pack_key: Callable[[PlannedRun], str]) -> None:
         self._pack_key = pack_key
-        self._heaps: dict[str, list[tuple[tuple[int, int], int, PlannedRun]]] = {}
-        self._samples: dict[str, PlannedRun] = {}
-        self._epochs: dict[str, int] = {}
+        self._heaps = defaultdict[str, list[tuple[tuple[int, int], int, PlannedRun]]](list)
+        """Pack key -> priority, number and run of each."""
+        self._samples = dict[str, PlannedRun]()
+        self._epochs = dict[str, int]()
         self._count = 0
         self._added = 0
 
@@ -39,7 +40,7 @@ class ReadyRuns:
     def add(self, run: PlannedRun) -> None:
         self._added += 1  # orders runs of equal priority, which cannot be compared themselves
         key = self._pack_key(run)
-        heapq.heappush(self._heaps.setdefault(key, []), (run.priority, self._added, run))
+        heapq.heappush(self._heaps[key], (run.priority, self._added, run))
         self._samples.setdefault(key, run)
         self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.trained)
         self._count += 1
@@ -66,9 +67,13 @@ class ReadyRuns:
     def take(self, key: str, count: int) -> list[PlannedRun]:
         """Remove and return the first `count` runs of a pack key, or fewer."""
         heap = self._heaps.get(key, [])
-        runs = [heapq.heappop(heap)[2] for _ in range(min(count, len(heap)))]
-        if key in self._heaps and not heap:
-            del self._heaps[key], self._epochs[key]
+        runs = []
+        while heap and len(runs) < count:
+            _, _, run = heapq.heappop(heap)
+            runs.append(run)
+        if runs and not heap:
+            del self._heaps[key]
+            del self._epochs[key]
         self._count -= len(runs)
         return runs
 
@@ -112,7 +117,8 @@ class WorkerState:
 
     def epochs_left(self) -> int:
         """Return the number of epochs until all its runs have ended."""
-        return max((run.budget - run.trained for run in self.training.values()), default=0)
+        left = [run.budget - run.trained for run in self.training.values()]
+        return max(left, default=0)
 
 
 Workers = Mapping[str, WorkerState]
@@ -127,9 +133,9 @@ class Sharing:
         self.packer = packer
         self.pace = pace
         self._memory = memory
-        self.runs: Counter[str] = Counter()
+        self.runs = Counter[str]()
         """Pack key -> runs in training."""
-        self.released: Counter[str] = Counter()
+        self.released = Counter[str]()
         """Pack key -> runs that a worker must release and has not released yet."""
         self._limit = functools.cache(self._largest)
         self._expected = 0
@@ -166,9 +172,12 @@ class Sharing:
         elif now - self._expected_since > PATIENCE:
             self._most = there
             self._expected = 0
-        # A worker of half the speed is half a worker: it should not get an equal share.
-        usual = round(sum(1 / self._slowness(worker) for worker in workers.values()))
-        return divide(self._loads(workers), max(1, usual + self._expected))[0]
+        speed = 0.0
+        for worker in workers.values():
+            # A worker of half the speed is half a worker: it should not get an equal share.
+            speed += 1 / self._slowness(worker)
+        numbers, _ = divide(self._loads(workers), max(1, round(speed) + self._expected))
+        return numbers
 
     def worth(self, workers: Workers, limit: int) -> int:
         """Return how many workers, of at most `limit`, are worth their cost."""
@@ -177,8 +186,10 @@ class Sharing:
         if not most:
             return 0
         _, times = divide(loads, most)
-        # Twice the workers must save more than a small part of the time.
-        prices = [seconds * count**PRICE for count, seconds in enumerate(times, 1)]
+        prices = []
+        for count, seconds in enumerate(times, 1):
+            # Twice the workers must save more than a small part of the time.
+            prices.append(seconds * count**PRICE)
         return 1 + prices.index(min(prices))
 
     def memory(self, workers: Workers) -> int:
@@ -187,12 +198,14 @@ class Sharing:
 
     def choose(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> str:
         """Return the pack key that a worker without runs trains; "" if all have enough workers."""
-        training = [own for own in workers.values() if own.training]
-        on = Counter(own.key for own in training if own.key not in own.avoid)
-        lacking = {key for key, number in division.items() if on[key] < number}
-        if lacking & {*worker.avoid}:  # it can do nothing there, and others will
-            lacking = {*division}
-        key = self.ready.first_key(lacking - {*worker.avoid})
+        on = Counter[str]()
+        for own in workers.values():
+            if own.training and own.key not in own.avoid:
+                on[own.key] += 1
+        lacking = {key for key in division if on[key] < division[key]}
+        if not lacking.isdisjoint(worker.avoid):  # it can do nothing there, and others will
+            lacking.update(division)
+        key = self.ready.first_key(lacking.difference(worker.avoid))
         if self._faster(key, worker, workers):
             return ""
         return key
@@ -219,10 +232,12 @@ class Sharing:
         cost = self._cost(key)
         if own <= kept or (kept and cost.seconds(own) <= GAIN * cost.seconds(kept)):
             return 0
-        idle = [w for w in workers.values() if not w.training and key not in w.avoid]
+        idle = self._idle(key, workers)
         joining = max(0, min(len(idle), division[key] - len(on)))
         room = share * joining
-        room += sum(max(0, share - len(w.training)) for w in on if w is not worker)
+        for other in on:
+            if other is not worker:
+                room += max(0, share - len(other.training))
         # These runs have no worker yet, and take that room first.
         room -= self.released[key] + self.ready.count(key)
         return max(0, min(own - kept, room))
@@ -236,25 +251,25 @@ class Sharing:
 
     def _faster(self, key: str, worker: WorkerState, workers: Workers) -> bool:
         """Return whether a much faster worker without runs may train a key."""
-        slowness = self._slowness(worker)
-        idle = [own for own in workers.values() if not own.training and key not in own.avoid]
-        return any(self._slowness(own) < slowness for own in idle)
+        others = self._idle(key, workers)
+        return min(map(self._slowness, others), default=math.inf) < self._slowness(worker)
+
+    def _idle(self, key: str, workers: Workers) -> list[WorkerState]:
+        """Return the workers without runs that may take some of a key."""
+        return [own for own in workers.values() if not own.training and key not in own.avoid]
 
     def _share(self, own: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
         """Return the runs of a worker's key for each of those that may take some."""
         key = own.key
         limit = self._limit(key, own.memory)
         able = self._expected + sum(key not in worker.avoid for worker in workers.values())
+        sharing = max(1, min(division.get(key, 1), able))
         runs = self.runs[key] + self.released[key] + self.ready.count(key)
-        return min(limit, math.ceil(runs / max(1, min(division.get(key, 1), able))))
+        return min(limit, math.ceil(runs / sharing))
 
     def _on(self, key: str, workers: Workers) -> list[WorkerState]:
         """Return the workers that train a key and may take more of it."""
         return [w for w in workers.values() if w.training and w.key == key and key not in w.avoid]
-
-    def _counts(self) -> Counter[str]:
-        """Return the runs of each pack key that are ready, in training or released."""
-        return self.runs + self.released + self.ready.counts()
 
     def _largest(self, key: str, memory: int) -> int:
         """Return the largest pack of a key, which takes long to compute."""
@@ -271,14 +286,15 @@ class Sharing:
         return cost
 
     def _loads(self, workers: Workers) -> list[Load]:
-        epochs: dict[str, int] = {}
+        epochs = Counter[str]()
         for worker in workers.values():
             if worker.training:
-                epochs[worker.key] = max(epochs.get(worker.key, 1), worker.epochs_left())
+                epochs[worker.key] = max(epochs[worker.key], worker.epochs_left())
         memory = self.memory(workers)
         loads = []
-        for key, runs in self._counts().items():
-            left = max(epochs.get(key, 1), self.ready.epochs_left(key))
+        counts = self.runs + self.released + self.ready.counts()
+        for key, runs in counts.items():
+            left = max(1, epochs[key], self.ready.epochs_left(key))
             limit = self._limit(key, memory)
             loads.append(Load(key, runs, left, self._cost(key), limit))
         return loads

@@ -36,12 +36,10 @@ PROGRESS_SECONDS = 10.0
 class Console:
     """Prints the progress of a sweep; the fleet is known when its context is entered."""
 
-    def __init__(
-        self, *, as_json: bool, quiet: bool = False, stderr: RichConsole | None = None
-    ) -> None:
+    def __init__(self, stderr: RichConsole, *, as_json: bool = False, quiet: bool = False) -> None:
         self.as_json = as_json
         self.quiet = quiet
-        self.stderr = stderr or RichConsole(stderr=True)
+        self.stderr = stderr
         self._stdout = sys.stdout
         self.fleet: Fleet | None = None
         self.workers: Callable[[], int] = lambda: 0
@@ -51,7 +49,7 @@ class Console:
         self.waiting: Callable[[], str] = str
         """Returns what the sweep waits for; "" if nothing."""
         self.start_time = time.monotonic()
-        self._running: set[str] = set()
+        self._running = set[str]()
         self._first: tuple[float, float] | None = None
         """Time of the first look, and the epochs that earlier sweeps had trained."""
         self._done = 0.0
@@ -161,7 +159,7 @@ class Console:
 
     def _workers(self) -> str:
         assert self.fleet is not None
-        states = [*self.fleet.workers.values()]
+        states = list(self.fleet.workers.values())
         training = [len(state.training) for state in states if state.training]
         room = max(len(states), self.workers())
         devices = ""
@@ -226,7 +224,7 @@ def point_table(
 
     Where it is too short for all points, those in training come first.
     """
-    numbers = points[0].study.shown_unit, *NUMBERS
+    numbers = (points[0].study.shown_unit,) + NUMBERS
     taken = sum(len(name) + 1 for name in numbers)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
     longest = max(10, width - taken)
@@ -237,17 +235,17 @@ def point_table(
     most = room - 1
     if len(points) > most:
         most -= 1
-    chosen = {*order[:most]}
-    shown = [point for point in points if point in chosen]
-    for point in shown:
-        table.add_row(*_cells(point, running))
-    rest = [point for point in points if point not in shown]
-    if rest:
-        sums = Counter[str]()
-        for point in rest:
+    chosen = set(order[:most])
+    sums = Counter[str]()
+    for point in points:
+        if point in chosen:
+            table.add_row(*_cells(point, running))
+        else:
             sums.update(counts(point, running))
+    rest = len(points) - len(chosen)
+    if rest:
         texts = [str(sums[name]) for name in NUMBERS]
-        table.add_row(f"... {len(rest)} more", "", *texts, style="dim")
+        table.add_row(f"... {rest} more", "", *texts, style="dim")
     return table
 
 
@@ -267,12 +265,14 @@ def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
 def _cells(point: PointPlanner, running: Collection[str]) -> list[str]:
     runs = point.tune_runs + point.confirm_runs
     losses = [run.best_loss for run in runs if run.best_loss is not None]
-    number = counts(point, running)
-    texts = [str(number[name] or "·") for name in NUMBERS]
-    if number["running"]:
-        texts[1] = f"[green]{texts[1]}[/]"
-    label = point.point.display_label.replace("[", r"\[")
     best = ""
     if losses:
         best = f"{point.study.sign * min(losses):.4f}"
-    return [label, best, *texts]
+    label = point.point.display_label.replace("[", r"\[")
+    cells = [label, best]
+    for name, number in counts(point, running).items():
+        text = str(number or "·")
+        if number and name == "running":
+            text = f"[green]{text}[/]"
+        cells.append(text)
+    return cells

@@ -22,7 +22,10 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
 
     The time of a function or a command is not known. `source` says what the data are.
     """
-    slots = resources.concurrent or max(1, int((os.cpu_count() or 1) / resources.cpus))
+    slots = resources.concurrent
+    if not slots:
+        cores = os.cpu_count() or 1
+        slots = max(1, int(cores / resources.cpus))
     rows = []
     total = 0.0
     unknown = 0

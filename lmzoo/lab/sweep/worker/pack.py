@@ -8,7 +8,6 @@ release for another worker, are confirmed after its last write.
 
 import math
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -46,8 +45,11 @@ class TrainingRun:
         last = self.run.epoch
         if self.has_ended:
             last = math.inf  # its checkpoint may be older, or gone
-        self.unreported = [(self.id, r) for r in records if job.epoch < r["epoch"] <= last]
+        self.unreported = list[Report]()
         """Reports of epochs that a worker wrote and did not report before it died."""
+        for record in records:
+            if job.epoch < record["epoch"] <= last:
+                self.unreported.append((self.id, record))
 
     @property
     def has_ended(self) -> bool:
@@ -57,7 +59,9 @@ class TrainingRun:
     @property
     def is_trained(self) -> bool:
         """Whether the run has reached its budget or has diverged."""
-        return self.run.epoch >= self.budget or self.run.training.diverged
+        if self.run.training.diverged:
+            return True
+        return self.run.epoch >= self.budget
 
     def save_epoch(self, *, packed: bool) -> Report:
         """Write the last epoch, or keep it for the files of the pack; return its report."""
@@ -90,9 +94,10 @@ class TrainingRun:
 
     def _tested(self) -> Record | None:
         """Return the last test record at the budget; None if there is none."""
-        records = reversed(self.run.records)
-        tests = (r for r in records if r["event"] == "test" and r["epoch"] == self.budget)
-        return next(tests, None)
+        for record in reversed(self.run.records):
+            if files.event_key(record) == ("test", self.budget):
+                return record
+        return None
 
     def close(self) -> None:
         """End its program, and give its last records to the writer."""
@@ -124,18 +129,19 @@ class Pack:
         self._files = PackFiles(store, worker, self.writer)
         self._trainer = trainer
         self._confirm = confirm
-        self._open: dict[str, TrainingRun] = {}
-        self._closing: dict[str, str] = {}
+        self._open = dict[str, TrainingRun]()
+        self._closing = dict[str, str]()
         """Runs whose last writes are not confirmed, with their keys of the writer."""
 
     @property
     def opened(self) -> list[str]:
         """Identities of the runs that are open or whose end is not confirmed yet."""
-        return [*self._open, *self._closing.copy()]
+        # A copy: the threads of the writer confirm runs.
+        return list(self._open) + list(self._closing.copy())
 
     def apply(self, assignment: Assignment) -> list[Report]:
         """Close runs and open others; return the reports of epochs that were not reported."""
-        if not self.opened:
+        if not self.opened:  # no run needs them any more
             self._files.delete()
         for run_id in assignment.prune:
             if run_id in self._open:
@@ -163,27 +169,39 @@ class Pack:
 
     def train_epoch(self, members: Sequence[str], *, packed: bool) -> list[Report]:
         """Train one epoch of the members that have nothing unreported; return their reports."""
-        runs = [self._open[run_id] for run_id in members if run_id in self._open]
-        unreported = [run for run in runs if run.unreported]
-        active = [run for run in runs if not run.unreported and not run.is_trained]
-        trained = self._train(active, packed=packed)
+        unreported = []
+        active = []
+        for run_id in members:
+            run = self._open.get(run_id)
+            if run is not None and run.unreported:
+                unreported.append(run)
+            elif run is not None:
+                active.append(run)
+        training = [run for run in active if not run.is_trained]
+        trained = self._train(training, packed=packed)
         reports = [run.save_epoch(packed=packed) for run in trained]
-        # A run that has failed is closed already.
-        still_open = [run for run in runs if run.id in self._open]
-        self._end_trained([run for run in still_open if run.is_trained], packed=packed)
+        self._end_trained(members, packed=packed)
         for run in unreported:
             run.unreported = []
         if packed and self._files.is_due:
             self._save_pack([run for run in trained if run.id in self._open])
         self._write_curves()
-        for key in [*self._closing.values()]:
+        for key in list(self._closing.values()):
             self.writer.done(key)  # raises the error of a write that failed
         return reports
 
-    def _end_trained(self, runs: Sequence[TrainingRun], *, packed: bool) -> None:
-        """End runs that have all their epochs; the tests of a pack are one batch."""
+    def _end_trained(self, members: Sequence[str], *, packed: bool) -> None:
+        """End the members that have all their epochs; the tests of a pack are one batch."""
+        runs = []
+        tested = []
+        for run_id in members:
+            run = self._open.get(run_id)  # one that has failed is closed already
+            if run is None or not run.is_trained:
+                continue
+            runs.append(run)
+            if run.is_tested and not run.run.training.diverged:
+                tested.append(run.run)
         if packed:
-            tested = [run.run for run in runs if run.is_tested and not run.run.training.diverged]
             self._trainer.test_packed(tested)
         for run in runs:
             run.end()
@@ -194,13 +212,20 @@ class Pack:
     def _save_pack(self, runs: Sequence[TrainingRun]) -> None:
         if not runs:
             return
-        others = [run.run for run in self._open.values() if run not in runs and run.run.is_kept]
-        for run in others:
-            run.flush()
-        keys = [*self._closing.values(), *(run.key for run in others)]
+        # The last file may have rows of runs that this one lacks: their folders come first.
+        keys = list(self._closing.values())
+        for run in self._open.values():
+            if run not in runs and run.run.is_kept:
+                run.run.flush()
+                keys.append(run.run.key)
         members = [run.run for run in runs]
-        records = [run.pack_events() for run in members]
-        events = [(run.id, r) for run, new in zip(runs, records, strict=True) for r in new]
+        records = []
+        events = []
+        for run in runs:
+            new = run.run.pack_events()
+            records.append(new)
+            for record in new:
+                events.append((run.id, record))
         self._files.save(self._trainer.packed_state(members, records), events, keys)
 
     def _write_curves(self) -> None:
@@ -214,10 +239,10 @@ class Pack:
 
     def suspend(self) -> None:
         """Close all runs without ending them: the sweep may give them to another worker."""
-        for run_id in [*self._open]:
+        for run_id in list(self._open):
             self._end(self._open.pop(run_id))
         self.writer.wait()
-        self._files.delete()
+        self._files.delete()  # the folders have all that they had
         self.writer.wait()
 
     def _train(self, runs: list[TrainingRun], *, packed: bool) -> list[TrainingRun]:
@@ -241,11 +266,16 @@ class Pack:
 
     def _read(self, jobs: Sequence[Job]) -> list[tuple[Job, RunFolder]]:
         """Return the folder of each job, and read the folders of continued runs together."""
-        folders = [(job, RunFolder(self.store / job.config["run"])) for job in jobs]
-        continued = [folder for job, folder in folders if not job.is_new]
-        if continued:
-            names = (files.CONFIG, files.RECORDS, files.CHECKPOINT)
-            self.store.read_ahead([f"{f.path.name}/{name}" for f in continued for name in names])
+        folders = []
+        ahead = []
+        for job in jobs:
+            run = job.config["run"]
+            folders.append((job, RunFolder(self.store / run)))
+            if not job.is_new:
+                for name in (files.CONFIG, files.RECORDS, files.CHECKPOINT):
+                    ahead.append(f"{run}/{name}")
+        if ahead:
+            self.store.read_ahead(ahead)
         return folders
 
     def _close(self, run_id: str, released: Released | None = None) -> None:
@@ -264,9 +294,8 @@ class Pack:
             self.writer.submit(files.BOARD, write)
 
     def _fail(self, folder: RunFolder, error: Exception) -> None:
-        text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
         key = str(folder.store)
-        self.writer.submit(key, lambda: folder.store.write(files.TRACEBACK, text))
+        self.writer.submit(key, lambda: files.write_traceback(folder.store, error))
         self._confirm_later(key, Ended(folder.path.name, "failed", describe_error(error)))
         self.writer.wait()  # until then the sweep would assign the run again
 

@@ -72,9 +72,10 @@ class RunWriter:
         self._path: Path | None = None
         """Of the file, once it exists."""
         # TensorBoard reads files in the order of their names, whatever the clocks of machines say.
-        files = self._store.path.glob("events.out.tfevents.*")
-        last = max((int(file.name.split(".")[3]) for file in files), default=0)
-        begin = max(int(time.time()), last + 1)
+        begin = int(time.time())
+        for file in self._store.path.glob("events.out.tfevents.*"):
+            began = int(file.name.split(".")[3])
+            begin = max(begin, began + 1)
         host = socket.gethostname()
         self._name = f"events.out.tfevents.{begin:010}.{host}.{os.getpid()}.{next(NUMBERS)}"
         self._sign = 1.0
@@ -90,7 +91,7 @@ class RunWriter:
         self._writes = writes
         self._is_new = True
         self._kept = list[bytes]()
-        self._points: list[tuple[float, int, Mapping[str, float]]] = []
+        self._points = list[tuple[float, int, Mapping[str, float]]]()
         """Time, epoch and curves that no action has yet."""
         for record in earlier:
             self.write_epoch(record)
@@ -100,16 +101,18 @@ class RunWriter:
         known = {tag: record.get(key) for key, tag in CURVES.items()}
         if known["valid/token"] is not None:
             known["valid/token"] *= self._sign
-        known |= {f"metrics/{name}": x for name, x in record.get("metrics", {}).items()}
-        curves = {tag: value for tag, value in known.items() if value is not None}
-        self._points.append((time.time(), record["epoch"], curves))
+        for name, value in record.get("metrics", {}).items():
+            known[f"metrics/{name}"] = value
+        self._points.append((time.time(), record["epoch"], _known(known)))
 
     def write_test(self, record: Record) -> None:
         """Write the losses of a test record, and the model's report."""
-        report = record.get("report", {}).items()
-        curves = {f"report/{name.replace(' ', '_')}": x for name, x in report}
-        keys = [key for key in ("token", "sentence") if key in record]
-        curves |= {f"test/{key}": self._sign * record[key] for key in keys}
+        curves = {}
+        for name, value in record.get("report", {}).items():
+            curves[f"report/{name.replace(' ', '_')}"] = value
+        for key in ("token", "sentence"):
+            if key in record:
+                curves[f"test/{key}"] = self._sign * record[key]
         self._points.append((time.time(), record["epoch"], curves))
 
     def take(self, *, last: bool = False) -> Callable[[], None] | None:
@@ -153,7 +156,7 @@ class RunWriter:
             if not any(self._store.path.glob("events.out.tfevents.*")):
                 yield Event(wall_time=begin, summary=self._hparams())
         for when, epoch, curves in points:
-            values = [Summary.Value(tag=k, simple_value=x) for k, x in curves.items()]
+            values = [Summary.Value(tag=tag, simple_value=x) for tag, x in curves.items()]
             yield Event(wall_time=when, step=epoch, summary=Summary(value=values))
 
     def _hparams(self) -> Summary:
@@ -164,4 +167,8 @@ class RunWriter:
             "seed": config["seed"],
             **config["setting"],
         }
-        return hparams_pb({name: value for name, value in values.items() if value is not None})
+        return hparams_pb(_known(values))
+
+
+def _known(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}

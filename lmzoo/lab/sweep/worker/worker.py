@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import threading
-import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ import ray
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.version import check_software
-from lmzoo.lab.store.records import TRACEBACK, WORKER_LOCK
+from lmzoo.lab.store.records import WORKER_LOCK, write_traceback
 from lmzoo.lab.store.user_code import UserCode, import_shipped
 from lmzoo.lab.store.writer import LOG as STORE_LOG
 from lmzoo.lab.study.trainable import open_door
@@ -55,7 +54,7 @@ class Worker:
         self._last: tuple[int, Exchange | Failed] | None = None
         """Number and answer of the last step."""
         self._silence = threading.Timer(0, self._release)
-        self._news: list[News] = []
+        self._news = list[News]()
         """Those that the driver does not have yet."""
         self._told = 0
         """The number of all news."""
@@ -108,17 +107,19 @@ class Worker:
         return self._thread.submit(self._work, number, assignment).result()
 
     def _work(self, number: int, assignment: Assignment) -> Exchange | Failed:
+        # Ray repeats a call whose answer was lost: each step is done once.
         if self._last is None or self._last[0] != number:
             self._silence.cancel()
             self._last = number, self._train(assignment)
-            release = self._thread.submit, (self._release,)
-            self._silence = threading.Timer(RELEASE_SECONDS, *release)
+            # Not called again, it gives its runs to the others.
+            submit = self._thread.submit
+            self._silence = threading.Timer(RELEASE_SECONDS, submit, [self._release])
             self._silence.daemon = True
             self._silence.start()
         return self._last[1]
 
     def _train(self, assignment: Assignment) -> Exchange | Failed:
-        reports: list[Report] = []
+        reports = list[Report]()
         try:
             if self._pack is not None and self._lock is None:
                 # The assignment assumes that the runs are open, so the next one opens them.
@@ -146,9 +147,10 @@ class Worker:
     def news(self, received: int) -> Sequence[News]:
         """Return the news after the first `received`, or nothing after some seconds."""
         with self._arrived:
-            del self._news[: len(self._news) - (self._told - received)]
+            new = self._told - received  # the driver has the others
+            del self._news[: len(self._news) - new]
             self._arrived.wait_for(lambda: self._news, HEARTBEAT_SECONDS / 2)
-            return [*self._news]
+            return list(self._news)
 
     def close(self) -> None:
         """Finish all writes and release the lock."""
@@ -170,10 +172,9 @@ class Worker:
             self._arrived.notify_all()
 
     def _write_traceback(self, error: Exception) -> None:
-        text = "".join(traceback.format_exception(error)).encode(errors="backslashreplace")
         for run_id in self._opened():
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
-                (self._store / run_id).write(TRACEBACK, text)
+                write_traceback(self._store / run_id, error)
 
 
 def _describe(error: Exception) -> str:
