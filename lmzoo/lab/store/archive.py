@@ -91,13 +91,6 @@ class Archive:
                 self._search()
         return self._found.get(name)
 
-    def runs(self) -> Iterator[tuple[str, bytes, bytes]]:
-        """Yield name, config and records of each run."""
-        for run in self.run_names:
-            config = self.read(f"{run}/{CONFIG}")
-            records = self.read(f"{run}/{RECORDS}")
-            yield run, config or b"", records or b""
-
     def _search(self) -> None:
         if self._path.is_file():
             self._found = _scan(self._path.read_bytes())
@@ -126,7 +119,10 @@ def archives(study: Path) -> list[Archive]:
 def archived_runs(study: Path) -> Iterator[tuple[str, bytes, bytes]]:
     """Yield name, config and records of each archived run; the last one of a name counts."""
     for archive in archives(study):
-        yield from archive.runs()
+        for run in archive.run_names:
+            config = archive.read(f"{run}/{CONFIG}")
+            records = archive.read(f"{run}/{RECORDS}")
+            yield run, config or b"", records or b""
 
 
 def archived_files(study: Path, patterns: Sequence[str]) -> Iterator[tuple[str, str, Archive]]:

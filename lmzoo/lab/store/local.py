@@ -26,7 +26,6 @@ import socket
 import tempfile
 import time
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -41,15 +40,20 @@ UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Error numbers of a file system without locks."""
 
 
-class Lock(ABC):
-    """The lock file `name` of a store, which messages call `store`."""
+class Lock:
+    """A lock file in a folder, and the interface of every lock."""
 
     pause = 0.2
     """Seconds between two attempts to take it."""
 
-    def __init__(self, store: str, name: str) -> None:
-        self._store = store
-        self._target = f"{store}/{name}"
+    def __init__(self, folder: Path, name: str) -> None:
+        self._store = str(folder)
+        """What messages call the store."""
+        self._target = f"{folder}/{name}"
+        self._path = folder / name
+        self._file: IO[str] | None = None
+        """The open lock file; None while this process does not have the lock."""
+        self._owner = process_name()
 
     def acquire(self, patience: float) -> None:
         """Take the lock, or raise a `UserError` with its owner after `patience` seconds."""
@@ -59,33 +63,6 @@ class Lock(ABC):
                 owner = self._read_owner() or "another process"
                 raise UserError(f"{self._store} is in use by {owner}; wait for it to end")
             time.sleep(self.pause)
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise a `UserError` if another process may have the lock."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Release the lock."""
-
-    @abstractmethod
-    def _try_acquire(self) -> bool:
-        """Take the lock; return whether that succeeded."""
-
-    @abstractmethod
-    def _read_owner(self) -> str | None:
-        """Return the name of the owner, or None if there is none."""
-
-
-class LocalLock(Lock):
-    """A lock file in a folder."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        super().__init__(str(folder), name)
-        self._path = folder / name
-        self._file: IO[str] | None = None
-        """The open lock file; None while this process does not have the lock."""
-        self._owner = process_name()
 
     def check(self) -> None:
         """Raise if another process has the lock, or had it while this one was suspended."""
@@ -108,6 +85,7 @@ class LocalLock(Lock):
         self._file = None
 
     def _try_acquire(self) -> bool:
+        """Take the lock; return whether that succeeded."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
@@ -143,13 +121,14 @@ class LocalLock(Lock):
             self._file = None
 
     def _read_owner(self) -> str | None:
+        """Return the name of the owner, or None if there is none."""
         try:
             return self._path.read_text(errors="replace").strip()
         except FileNotFoundError:
             return None
 
 
-HELD: "weakref.WeakSet[LocalLock]" = weakref.WeakSet()
+HELD = weakref.WeakSet[Lock]()
 """The locks of this process."""
 os.register_at_fork(after_in_child=lambda: [lock.forget() for lock in HELD])
 
@@ -348,7 +327,7 @@ class Store:
         return self.path
 
     def _new_lock(self, name: str) -> Lock:
-        return LocalLock(self.path, name)
+        return Lock(self.path, name)
 
     def _lock_names(self, pattern: str) -> list[str]:
         return [file.name for file in self.path.glob(pattern)]

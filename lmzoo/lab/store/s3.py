@@ -165,7 +165,8 @@ class S3Lock(Lock):
     pause = 0.5
 
     def __init__(self, bucket: Bucket, key: str, store: str) -> None:
-        super().__init__(store, key.rpartition("/")[2])
+        self._store = store
+        self._target = f"s3://{bucket.name}/{key}"
         self._bucket = bucket
         self._key = key
         self._etag = ""
