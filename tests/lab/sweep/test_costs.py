@@ -1,5 +1,6 @@
 """Costs: packs of two sizes tell what a pack costs; workers are divided by it; epochs left."""
 
+import itertools
 import math
 
 import pytest
@@ -26,27 +27,26 @@ from .fake_fleet import drive
 SHAPES = ("a", "b", "c")
 
 
-def after(epochs, seconds, sizes=(1,)):
-    """Return the pace after epochs of all shapes on all workers; seconds(worker, shape, size)."""
+def after(epochs, seconds=lambda size: 1.0, sizes=(1,), worker_w=1, shape_b=1):
+    """Return the pace after epochs of all shapes on all workers; seconds(size) of the usual one."""
     pace = Pace()
-    for i in range(epochs):
-        for worker in "wxyz":
-            for shape in SHAPES:
-                size = sizes[i % len(sizes)]
-                pace.add(shape, size, seconds(worker, shape, size), worker=worker)
+    for size in itertools.islice(itertools.cycle(sizes), epochs):
+        for worker, of_worker in (("w", worker_w), ("x", 1), ("y", 1), ("z", 1)):
+            for shape, of_shape in (("a", 1), ("b", shape_b), ("c", 1)):
+                needed = seconds(size) * of_worker * of_shape
+                pace.add(shape, size, needed, worker=worker)
     return pace
 
 
-def test_slow_workers_are_distinguished_from_slow_shapes():
-    of_worker = {"w": 4, "x": 1, "y": 1, "z": 1}
-    of_shape = {"a": 1, "b": 2, "c": 1}
-    pace = after(12, lambda worker, shape, size: of_worker[worker] * of_shape[shape])
-    assert [pace.slowness(worker) for worker in "wx?"] == pytest.approx([4, 1, 1])
+@pytest.mark.parametrize(("worker", "slowness"), [("w", 4), ("x", 1), ("unknown", 1)])
+def test_slow_workers_are_distinguished_from_slow_shapes(worker, slowness):
+    pace = after(12, worker_w=4, shape_b=2)
+    assert pace.slowness(worker) == pytest.approx(slowness)
 
 
-def test_a_slow_shape_makes_no_worker_slow():
-    pace = after(12, lambda worker, shape, size: 10 if shape == "b" else 1)
-    assert [pace.slowness(worker) for worker in "wxyz"] == pytest.approx([1] * 4)
+@pytest.mark.parametrize("worker", ["w", "x", "y", "z"])
+def test_a_slow_shape_makes_no_worker_slow(worker):
+    assert after(12, shape_b=10).slowness(worker) == pytest.approx(1)
 
 
 def test_a_worker_that_is_alone_with_its_shape_is_half_to_blame():
@@ -58,61 +58,90 @@ def test_a_worker_that_is_alone_with_its_shape_is_half_to_blame():
 
 @pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
 def test_packs_of_two_sizes_tell_what_a_larger_pack_costs(slope):
-    pace = after(12, lambda _, shape, size: 2 * (1 + slope * (size - 1)), sizes=(1, 4))
+    pace = after(12, lambda size: 2 * (1 + slope * (size - 1)), sizes=(1, 4))
     cost = pace.cost("a", 0.3)
-    assert (cost.seconds(1), cost.seconds(8)) == pytest.approx((2, 2 * (1 + 7 * slope)), rel=0.05)
-    of_one_size = after(3, lambda *_: 2.0, sizes=(4,))
-    expected = pytest.approx(2.0 * (1 + 7 * slope) / (1 + 3 * slope))
-    assert of_one_size.cost("a", slope).seconds(8) == expected, "the assumption decides"
+    assert cost.seconds(1) == pytest.approx(2, rel=0.05)
+    assert cost.seconds(8) == pytest.approx(2 * (1 + 7 * slope), rel=0.05)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.5, 1.0])
+def test_of_packs_of_one_size_the_assumption_decides(slope):
+    cost = after(3, lambda size: 2.0, sizes=(4,)).cost("a", slope)
+    of_one = 2.0 / (1 + 3 * slope)
+    assert cost.seconds(8) == pytest.approx(of_one * (1 + 7 * slope))
+
+
+def test_shapes_of_equal_epochs_cost_the_same():
+    pace = after(1, lambda size: 2.0)
+    for shape in ("a", "new", "other"):
+        assert pace.cost(shape, 1.0).each == pytest.approx(2.0)
 
 
 def test_each_epoch_changes_what_is_known_of_its_shape_and_of_new_ones():
-    pace = after(1, lambda *_: 2.0)
-    before = [pace.cost(shape, 1.0).each for shape in ("a", "new", "other")]
-    assert before == pytest.approx([2.0, 2.0, 2.0])
+    pace = after(1, lambda size: 2.0)
     pace.add("a", 1, 8.0, worker="w")
-    known, new, other = (pace.cost(shape, 1.0).each for shape in ("a", "new", "other"))
-    assert known > new == other > 2.0
+    known = pace.cost("a", 1.0).each
+    new = pace.cost("new", 1.0).each
+    assert known > new > 2.0
+    assert pace.cost("other", 1.0).each == new
 
 
 def load(runs, cost, limit=100, epochs=10, key="a"):
     return Load(key, runs, epochs, cost, limit)
 
 
+AS_ITS_RUNS = Cost(0, 1)
+AS_A_RUN = Cost(1, 0)
+
+
+def numbers_of(work, workers):
+    """Return how many workers each shape gets."""
+    numbers, _ = divide(work, workers)
+    return numbers
+
+
 @pytest.mark.parametrize(
     ("cost", "workers", "expected"),
     [
-        (Cost(1, 0), 4, 1),  # a pack costs as much as a run: one worker
-        (Cost(0, 1), 4, 4),  # as its runs: all workers
-        (Cost(0, 1), 50, 30),  # one each
+        (AS_A_RUN, 4, 1),
+        (AS_ITS_RUNS, 4, 4),
+        (AS_ITS_RUNS, 50, 30),  # one each
         (Cost(1, 1), 4, 4),
     ],
 )
 def test_the_cost_of_a_pack_decides_how_many_workers_share_it(cost, workers, expected):
-    assert divide([load(30, cost)], workers)[0] == {"a": expected}
+    assert numbers_of([load(30, cost)], workers) == {"a": expected}
 
 
 def test_the_limit_of_a_pack_needs_more_workers():
-    assert divide([load(30, Cost(1, 0), limit=10)], 5)[0] == {"a": 3}
+    assert numbers_of([load(30, AS_A_RUN, limit=10)], 5) == {"a": 3}
 
 
 def test_further_workers_go_to_the_shape_that_ends_last():
-    work = [load(4, Cost(0, 1)), load(12, Cost(0, 1), key="b")]
-    assert divide(work, 4)[0] == {"a": 1, "b": 3}
+    work = [load(4, AS_ITS_RUNS), load(12, AS_ITS_RUNS, key="b")]
+    assert numbers_of(work, 4) == {"a": 1, "b": 3}
+
+
+def with_shapes(loads):
+    return [own._replace(key=shape) for shape, own in zip(SHAPES, loads, strict=False)]
 
 
 COSTS = st.builds(Cost, st.floats(0, 5), st.floats(0, 5)).filter(lambda cost: sum(cost) > 0.1)
-LOADS = st.lists(
-    st.builds(load, st.integers(1, 60), COSTS, st.integers(1, 40), st.integers(1, 12)),
-    min_size=1, max_size=3,
-).map(lambda own: [x._replace(key=key) for key, x in zip(SHAPES, own, strict=False)])  # fmt: skip
+LOADS = st.builds(load, st.integers(1, 60), COSTS, st.integers(1, 40), st.integers(1, 12))
+WORK = st.lists(LOADS, min_size=1, max_size=3).map(with_shapes)
 
 
-@given(LOADS, st.integers(1, 20))
-def test_no_worker_is_given_twice_and_a_further_one_never_makes_the_runs_end_later(work, workers):
-    numbers, times = divide(work, workers)
+@given(WORK, st.integers(1, 20))
+def test_no_worker_is_given_twice(work, workers):
+    numbers = numbers_of(work, workers)
     assert sum(numbers.values()) <= max(workers, len(work))
-    assert all(1 <= numbers[own.key] <= own.runs for own in work)
+    for own in work:
+        assert 1 <= numbers[own.key] <= own.runs
+
+
+@given(WORK, st.integers(1, 20))
+def test_a_further_worker_never_makes_the_runs_end_later(work, workers):
+    numbers, times = divide(work, workers)
     assert times == sorted(times, reverse=True)
     assert len(times) <= workers
     if workers >= len(work):
@@ -126,32 +155,38 @@ def test_compilation_in_the_first_epoch_is_no_part_of_the_pace(seconds, compilat
     pace.add("a", members, seconds + compilation, first=True)
     pace.add("a", members, seconds)
     pace.add("b", members, seconds + compilation, first=True)
-    for shape in "ac":  # a worker does not hang while it compiles a shape
-        most = seconds + compilation, 0 if shape == "a" else 20
-        assert pace.expected(shape, members, first=True) == pytest.approx(most)
-        assert pace.expected(shape, members, first=False) == pytest.approx((seconds, 0))
+    # A worker does not hang while it compiles a shape.
+    for shape, patience in (("a", 0), ("unknown", 20)):
+        first = pace.expected(shape, members, first=True)
+        later = pace.expected(shape, members, first=False)
+        assert first == pytest.approx((seconds + compilation, patience))
+        assert later == pytest.approx((seconds, 0))
 
 
-def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(planner):
+@pytest.fixture
+def fleet(planner):
+    console = Console(RichConsole(), quiet=True)
+    return Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
+
+
+def test_a_worker_compiles_each_shape_once_and_repeated_reports_are_no_epochs(fleet):
     added = []
-    fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None))
     fleet.pace.add = lambda *facts, first, worker: added.append((*facts, first))
     fleet.exchange(Exchange("w"), live=1, now=0.0)
     worker = fleet.workers["w"]
-    runs, worker.epoch_seconds = [*worker.training.values()], 10.0
-    for epochs in ([1] * len(runs), [1] * len(runs), [1, *[2] * (len(runs) - 1)]):
-        numbers = dict(zip(runs, epochs, strict=True))
-        fleet._add_pace(worker, [(run.id, {"epoch": n}) for run, n in numbers.items()])
-        for run, number in numbers.items():
-            run.add_epoch(number, 3.0)
-    key, count = worker.key, len(runs)
-    assert count > 2
-    assert added == [(key, count, 10.0, True), (key, count - 1, 10.0, False)]
+    worker.epoch_seconds = 10.0
+    slow, *others = worker.training.values()
+    for number, of_slow in ((1, 1), (1, 1), (2, 1)):
+        reports = [(slow, of_slow)] + [(run, number) for run in others]
+        fleet._add_pace(worker, [(run.id, {"epoch": epoch}) for run, epoch in reports])
+        for run, epoch in reports:
+            run.add_epoch(epoch, 3.0)
+    count = len(others)
+    assert count > 1
+    assert added == [(worker.key, count + 1, 10.0, True), (worker.key, count, 10.0, False)]
 
 
-def test_the_epochs_left_of_a_study_fall_to_zero_and_their_total_is_what_is_trained(planner):
-    console = Console(RichConsole(), quiet=True)
-    fleet = Fleet(planner, Packer(planner.points[0].point.corpus, None), [console])
+def test_the_epochs_left_of_a_study_fall_to_zero_and_their_total_is_what_is_trained(planner, fleet):
     totals = []
     while not fleet.done:
         drive(fleet, steps=3)

@@ -43,8 +43,9 @@ def take(sharing: Sharing, workers: dict[str, WorkerState], name: str, live: int
 
 @pytest.mark.parametrize(("shapes", "each"), [(1, 40), (3, 7), (30, 2)])
 def test_no_worker_that_asks_waits_while_there_are_runs_and_all_are_trained(shapes, each):
-    sharing, draws = many_shapes(shapes, each), random.Random(1)
-    workers = {str(number): WorkerState(node=str(number)) for number in range(6)}
+    sharing = many_shapes(shapes, each)
+    draws = random.Random(1)
+    workers = workers_named("u", "v", "w", "x", "y", "z")
     trained = 0
     while sharing.ready or any(worker.training for worker in workers.values()):
         name = draws.choice([*workers])
@@ -58,59 +59,96 @@ def test_no_worker_that_asks_waits_while_there_are_runs_and_all_are_trained(shap
     assert trained == shapes * each
 
 
-def test_runs_are_kept_for_workers_that_come_and_not_for_ever():
-    sharing, workers = many_shapes(1, 8), {"a": WorkerState()}
-    assert take(sharing, workers, "a", live=4) == 2
-    sharing.division(workers, 4, PATIENCE + 1)
-    assert sharing.room(workers["a"], workers, sharing.division(workers, 4, 2 * PATIENCE)) == 2
+def workers_named(*names: str) -> dict[str, WorkerState]:
+    """Return workers on nodes of these names."""
+    return {name: WorkerState(node=name) for name in names}
 
 
-def test_workers_that_did_not_come_are_not_waited_for_in_the_next_stage():
+def room(sharing: Sharing, workers: dict[str, WorkerState], name: str, now: float) -> int:
+    """Return how many runs a worker may take where four could be at work."""
+    division = sharing.division(workers, 4, now)
+    return sharing.room(workers[name], workers, division)
+
+
+@pytest.fixture
+def waiting():
+    """Eight runs, of which the only worker has two: three more workers are awaited."""
     sharing = many_shapes(1, 8)
-    workers = {"a": WorkerState()}
+    workers = workers_named("a")
     assert take(sharing, workers, "a", live=4) == 2
     sharing.division(workers, 4, PATIENCE + 1)
+    return sharing, workers
+
+
+def test_runs_are_kept_for_workers_that_come_and_not_for_ever(waiting):
+    assert room(*waiting, "a", 2 * PATIENCE) == 2
+
+
+def test_workers_that_did_not_come_are_not_waited_for_in_the_next_stage(waiting):
+    sharing, workers = waiting
     sharing.division(workers, 1, PATIENCE + 2)  # the end of a stage needs no other worker
-    division = sharing.division(workers, 4, PATIENCE + 3)
-    assert sharing.room(workers["a"], workers, division) == 2
+    assert room(sharing, workers, "a", PATIENCE + 3) == 2
 
 
 def test_runs_are_kept_for_workers_that_are_asked_for_when_there_are_more_runs():
     """The cluster had room for them for a long time, and the sweep did not want them."""
     sharing = many_shapes(1, 1)
-    workers = {"a": WorkerState(), "b": WorkerState()}
+    workers = workers_named("a", "b")
     assert take(sharing, workers, "a", live=4) == 1
     sharing.division(workers, 4, PATIENCE + 1)
     for index in range(1, 4):
         sharing.ready.add(PlannedRun(f"0-{index}", "0", "tune", index, {}, budget=10))
     workers["b"].key = "0"
-    assert sharing.room(workers["b"], workers, sharing.division(workers, 4, PATIENCE + 2)) == 1
+    assert room(sharing, workers, "b", PATIENCE + 2) == 1
 
 
-def test_a_slow_worker_leaves_its_runs_to_a_fast_one_without_runs():
+@pytest.fixture
+def slow_and_fast():
+    """A slow worker that has runs, and a fast one that has none."""
     sharing = many_shapes(2, 4)
-    workers = {name: WorkerState(node=name) for name in ("slow", "fast")}
+    workers = workers_named("slow", "fast")
     assert take(sharing, workers, "slow")
+    return sharing, workers
+
+
+def measure(sharing: Sharing, runs: int, **seconds: float) -> None:
+    """Add an epoch of each worker."""
+    for name, needed in seconds.items():
+        sharing.pace.add("0", runs, needed, worker=name)
+
+
+def test_a_worker_of_unknown_pace_keeps_its_runs(slow_and_fast):
+    sharing, workers = slow_and_fast
     division = sharing.division(workers, 2, 0.0)
     assert sharing.surplus(workers["slow"], workers, division) == 0
-    for name, seconds in (("slow", 4.0), ("fast", 1.0)):
-        sharing.pace.add("0", 1, seconds, worker=name)
-    assert sharing.surplus(workers["slow"], workers, division) == len(workers["slow"].training)
+
+
+def test_a_slow_worker_leaves_its_runs_to_a_fast_one_without_runs(slow_and_fast):
+    sharing, workers = slow_and_fast
+    division = sharing.division(workers, 2, 0.0)
+    measure(sharing, 1, slow=4.0, fast=1.0)
+    slow = workers["slow"]
+    assert sharing.surplus(slow, workers, division) == len(slow.training)
+
+
+def test_a_fast_worker_takes_the_runs_that_a_slow_one_has_left(slow_and_fast):
+    sharing, workers = slow_and_fast
+    division = sharing.division(workers, 2, 0.0)
+    measure(sharing, 1, slow=4.0, fast=1.0)
     workers["slow"].training.clear()
     assert not sharing.choose(workers["slow"], workers, division)
     assert sharing.choose(workers["fast"], workers, division)
 
 
-def test_a_slow_worker_leaves_a_shape_that_fast_workers_train_too():
+@pytest.mark.parametrize(("runs", "left"), [(6, 2), (12, 0)], ids=["others have room", "no room"])
+def test_a_slow_worker_leaves_a_shape_that_fast_workers_train_too(runs, left):
     """It would end last; without it the division is among the fast workers."""
-    for runs, others_have_room in ((6, True), (12, False)):
-        sharing = many_shapes(1, runs)
-        workers = {name: WorkerState(node=name) for name in ("slow", "fast", "other")}
-        for name in workers:
-            assert take(sharing, workers, name) == runs / 3
-        for name, seconds in (("slow", 8.0), ("fast", 1.0), ("other", 1.0)):
-            sharing.pace.add("0", runs, seconds, worker=name)
-        division = sharing.division(workers, 3, 0.0)
-        assert division == {"0": 2}
-        assert sharing.surplus(workers["slow"], workers, division) == 2 * others_have_room
-        assert sharing.surplus(workers["fast"], workers, division) == 0
+    sharing = many_shapes(1, runs)
+    workers = workers_named("slow", "fast", "other")
+    for name in workers:
+        assert take(sharing, workers, name) == runs / 3
+    measure(sharing, runs, slow=8.0, fast=1.0, other=1.0)
+    division = sharing.division(workers, 3, 0.0)
+    assert division == {"0": 2}
+    assert sharing.surplus(workers["slow"], workers, division) == left
+    assert sharing.surplus(workers["fast"], workers, division) == 0
