@@ -27,11 +27,17 @@ def fleet(planner, corpus):
 
 
 def ask(fleet, name, reports=(), live=1, opened=None, node="", now=0.0, memory=0):
-    state = fleet.workers.get(name)
     if opened is None:
-        opened = [*state.training, *state.leaving] if state else []
+        opened = opened_by(fleet, name)
     message = Exchange(name, opened, reports, memory)
     return fleet.exchange(message, live=live, now=now, node=node)
+
+
+def opened_by(fleet, name):
+    if name not in fleet.workers:
+        return []
+    worker = fleet.workers[name]
+    return [*worker.training, *worker.leaving]
 
 
 def dies(fleet, name, reason="", node="", *, interrupted=False, killed=False):
@@ -78,13 +84,15 @@ def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     fleet.workers["first"].settled = True  # it has trained an epoch
     reply = ask(fleet, "first")
     moving = len(first) // 2
-    assert (len(reply.members), len(reply.release)) == (len(first) - moving, moving)
+    assert len(reply.release) == moving
+    assert len(reply.members) == len(first) - moving
     for run in reply.release:
         fleet.released("first", run)
     taken = ask(fleet, "second", live=2)
     assert set(taken.members) == set(reply.release)
-    assert [job.epoch for job in taken.join] == [0] * moving
-    assert not any(job.is_new for job in taken.join)
+    for job in taken.join:
+        assert job.epoch == 0
+        assert not job.is_new
 
 
 @pytest.mark.parametrize(("seconds", "moves"), [(15, False), (25, True)])
@@ -97,22 +105,41 @@ def test_a_pack_on_a_gpu_moves_only_if_it_lasts_longer_than_a_compilation(fleet,
     for size in (1, 9):  # a pack costs as much as its runs
         fleet.pace.add(worker.key, size, float(size))
     now = seconds / worker.epochs_left()
-    assert bool(ask(fleet, "first", live=2, memory=2**30, now=now).release) is moves
+    reply = ask(fleet, "first", live=2, memory=2**30, now=now)
+    assert bool(reply.release) == moves
+
+
+def sizes_until_a_run_fails(fleet, reason, *, killed):
+    """Let all workers die on the only node; return the sizes of their packs."""
+    sizes = []
+    while not fleet.planner.failed_runs:
+        name = f"worker {len(sizes)}"
+        sizes.append(len(ask(fleet, name).members))
+        dies(fleet, name, reason, killed=killed)
+    return sizes
 
 
 @pytest.mark.parametrize(
     ("reason", "killed"), [("", False), ("a bug", False), ("no heartbeat for 60 s", True)]
 )
 def test_the_members_of_a_pack_that_dies_are_tried_in_halves(fleet, reason, killed):
-    """On the only node: an error decides at once, a death the fourth time."""
-    sizes = []
-    while not fleet.planner.failed_runs:
-        members = ask(fleet, str(len(sizes))).members
-        sizes.append(len(members))
-        dies(fleet, str(len(sizes) - 1), reason, killed=killed)
+    sizes = sizes_until_a_run_fails(fleet, reason, killed=killed)
     halving = [size for size in sizes if size > 1]
-    assert all(after == -(-before // 2) for before, after in itertools.pairwise(halving))
-    assert len(sizes) - len(halving) == (1 if reason and not killed else DEATHS_ON_THE_ONLY_NODE)
+    for before, after in itertools.pairwise(halving):
+        assert after == math.ceil(before / 2)
+
+
+@pytest.mark.parametrize(
+    ("reason", "killed", "times"),
+    [
+        ("", False, DEATHS_ON_THE_ONLY_NODE),
+        ("a bug", False, 1),
+        ("no heartbeat for 60 s", True, DEATHS_ON_THE_ONLY_NODE),
+    ],
+)
+def test_an_error_of_a_single_run_decides_at_once_and_a_death_later(fleet, reason, killed, times):
+    sizes = sizes_until_a_run_fails(fleet, reason, killed=killed)
+    assert sizes.count(1) == times
     (run,) = fleet.planner.failed_runs
     assert run.reason == (reason or "its workers died without progress")
 
@@ -126,44 +153,72 @@ def test_runs_that_were_apart_share_packs_again_after_an_epoch(fleet):
     half = ask(fleet, "works").members
     assert fleet.workers["works"].key != usual
     reply = ask(fleet, "works", [(run, epoch(1)) for run in half])
-    assert {*half} & {*reply.members} or {*reply.release} == {*half}
-    assert {run.id for run in runs if fleet.packer.pack_key(run) == usual} == {*half}
+    stayed = set(half).intersection(reply.members)
+    assert stayed or set(half) == set(reply.release)
+    together = {run.id for run in runs if fleet.packer.pack_key(run) == usual}
+    assert together == set(half)
 
 
-@pytest.mark.parametrize("fails", ["dies", "raises"])
-def test_a_run_that_failed_on_a_node_is_tried_on_another(planner, corpus, fails):
-    fleet = Fleet(planner, Packer(corpus, 0))  # single runs
-    (other,) = ask(fleet, "w2", node="good").members
-    (run,) = ask(fleet, "w1", node="bad").members
-    if fails == "dies":
-        dies(fleet, "w1", node="bad")
-        refused = ask(fleet, "w1'", node="bad").members
-    else:
-        fleet.ended("w1", Ended(run, "failed", "RuntimeError: no library"))
-        refused = ask(fleet, "w1", node="bad", opened=[]).members
-    assert refused != [run]
-    fleet.ended("w2", Ended(other, "finished"))
-    assert ask(fleet, "w2", node="good", opened=[]).members == [run]
-    fleet.ended("w2", Ended(run, "failed", "RuntimeError: a bug"))
-    if fails == "raises":
-        (failed,) = planner.failed_runs
-        assert (failed.reason, failed.nodes) == ("RuntimeError: a bug", ["bad", "good"])
-        assert failed.ended, "a failure on two machines decides"
+@pytest.fixture
+def single(planner, corpus):
+    """A fleet of single runs, with a worker on a good node and one on a bad node."""
+    fleet = Fleet(planner, Packer(corpus, 0))
+    ask(fleet, "good", node="good")
+    ask(fleet, "bad", node="bad")
+    return fleet
+
+
+def run_of(fleet, name):
+    (run,) = fleet.workers[name].training
+    return run
+
+
+def next_of_good(fleet):
+    """Let the worker on the good node finish its run; return the next one."""
+    fleet.ended("good", Ended(run_of(fleet, "good"), "finished"))
+    (run,) = ask(fleet, "good", node="good", opened=[]).members
+    return run
+
+
+def test_a_run_that_died_on_a_node_is_tried_on_another(single):
+    run = run_of(single, "bad")
+    dies(single, "bad", node="bad")
+    assert ask(single, "new", node="bad").members != [run]
+    assert next_of_good(single) == run
+
+
+def test_a_run_that_failed_on_a_node_is_tried_on_another(single):
+    run = run_of(single, "bad")
+    single.ended("bad", Ended(run, "failed", "RuntimeError: no library"))
+    assert ask(single, "bad", node="bad", opened=[]).members != [run]
+    assert next_of_good(single) == run
+
+
+def test_a_failure_on_two_machines_decides(single):
+    run = run_of(single, "bad")
+    single.ended("bad", Ended(run, "failed", "RuntimeError: no library"))
+    next_of_good(single)
+    single.ended("good", Ended(run, "failed", "RuntimeError: a bug"))
+    (failed,) = single.planner.failed_runs
+    assert failed.reason == "RuntimeError: a bug"
+    assert failed.nodes == ["bad", "good"]
+    assert failed.ended
 
 
 def test_the_runs_of_a_pack_that_died_join_packs_on_another_node(fleet):
-    nodes = {"dies": "bad", "second": "bad", "other": "good"}
-    packs = {name: ask(fleet, name, live=3, node=node).members for name, node in nodes.items()}
+    died = ask(fleet, "dies", live=3, node="bad").members
+    second = ask(fleet, "second", live=3, node="bad").members
+    other = ask(fleet, "other", live=3, node="good").members
     dies(fleet, "dies", node="bad")
     fleet.workers["second"].settled = True  # it has trained an epoch
-    assert {*ask(fleet, "second", live=2, node="bad").members} == {*packs["second"]}
-    joined = {*packs["other"], *packs["dies"]}
-    assert {*ask(fleet, "other", live=2, node="good").members} == joined
+    assert set(ask(fleet, "second", live=2, node="bad").members) == set(second)
+    assert set(ask(fleet, "other", live=2, node="good").members) == {*other, *died}
 
 
 def test_a_node_works_again_once_runs_that_died_there_are_pruned(fleet):
     """They waited at a rung, and train no epoch that would clear it."""
-    bad, members = (ask(fleet, node, live=2, node=node).members for node in ("bad", "good"))
+    bad = ask(fleet, "bad", live=2, node="bad").members
+    members = ask(fleet, "good", live=2, node="good").members
     ask(fleet, "bad", [(run, epoch(1)) for run in bad], node="bad")
     dies(fleet, "bad", node="bad")
     for number in (1, 1, 2):  # `good` repeats what `bad` has lost
@@ -172,41 +227,61 @@ def test_a_node_works_again_once_runs_that_died_there_are_pruned(fleet):
         for run in reply.release:
             fleet.released("good", run)
         members = reply.members or ask(fleet, "good", node="good").members
-    assert any(run.status == "pruned" for run in map(fleet.planner.find, bad) if run)
+    found = [fleet.planner.find(run) for run in bad]
+    assert "pruned" in [run.status for run in found if run]
     ask(fleet, "new", node="bad")
     assert not fleet.workers["new"].avoid
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_runs_fail_on_bad_nodes_only_if_they_fail_everywhere(planner, corpus, seed):
-    """Workers in any order; two of five nodes fail all they get, and packs with one run die."""
-    draws, names = random.Random(seed), itertools.count()
-    fleet = Fleet(planner, Packer(corpus, None))
-    poison = draws.choice([run.id for run in planner.ready()])
-    workers = {str(next(names)): f"node {i}" for i in range(5)}
-    for step in itertools.count():
-        assert step < 3000, "the sweep does not end"
-        if fleet.done:
-            break
-        name = draws.choice([*workers])
-        node, state = workers[name], fleet.workers.get(name)
-        training = {**state.training} if state else {}
-        if training and (poison in training or node in ("node 0", "node 1")):
-            del workers[name]
-            workers[str(next(names))] = node
-            dies(fleet, name, draws.choice(["", "RuntimeError: no library"]), node)
-            continue
-        reports = [(r.id, epoch(r.trained + 1, 3 + draws.random())) for r in training.values()]
-        reply = ask(fleet, name, reports, live=5, node=node, now=float(step))
+class BadCluster:
+    """Five nodes with a worker each: two fail all they get, and packs with one run die."""
+
+    def __init__(self, fleet, seed):
+        self.fleet = fleet
+        self.draws = random.Random(seed)
+        self.poison = self.draws.choice([run.id for run in fleet.planner.ready()])
+        self.workers = {f"worker {i}": f"node {i}" for i in range(5)}
+
+    def step(self, number):
+        """Let a random worker die, or report an epoch of its runs."""
+        name = self.draws.choice([*self.workers])
+        node = self.workers[name]
+        training = {}
+        if name in self.fleet.workers:
+            training = self.fleet.workers[name].training.copy()
+        if training and (self.poison in training or node in ("node 0", "node 1")):
+            del self.workers[name]
+            self.workers[f"new {number}"] = node
+            dies(self.fleet, name, self.draws.choice(["", "RuntimeError: no library"]), node)
+        else:
+            self.report(name, training, number)
+
+    def report(self, name, training, number):
+        reports = []
+        for run in training.values():
+            reports.append((run.id, epoch(run.trained + 1, 3 + self.draws.random())))
+        node = self.workers[name]
+        reply = ask(self.fleet, name, reports, live=5, node=node, now=float(number))
         for run_id, record in reports:
             if record["epoch"] >= training[run_id].budget:
                 test = {"token": record["valid_token"]}
-                fleet.ended(name, Ended(run_id, "finished", test=test))
-        for run_id in reply.prune if reply else ():
-            fleet.ended(name, Ended(run_id, "pruned"))
-        for run_id in reply.release if reply else ():
-            fleet.released(name, run_id)
-    assert [run.id for run in planner.failed_runs] == [poison]
+                self.fleet.ended(name, Ended(run_id, "finished", test=test))
+        if reply is not None:
+            for run_id in reply.prune:
+                self.fleet.ended(name, Ended(run_id, "pruned"))
+            for run_id in reply.release:
+                self.fleet.released(name, run_id)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_runs_fail_on_bad_nodes_only_if_they_fail_everywhere(fleet, seed):
+    cluster = BadCluster(fleet, seed)
+    for number in itertools.count():
+        assert number < 3000, "the sweep does not end"
+        if fleet.done:
+            break
+        cluster.step(number)
+    assert [run.id for run in fleet.planner.failed_runs] == [cluster.poison]
 
 
 def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):
@@ -238,25 +313,28 @@ def test_late_and_repeated_messages_change_nothing(fleet):
 @pytest.fixture
 def halves(fleet):
     """Return a fleet whose two workers have half of the runs each; an epoch takes 10 seconds."""
-    packs = {name: ask(fleet, name, live=2).members for name in ("fast", "slow")}
-    for name, pack in packs.items():
-        worker = fleet.workers[name]
-        fleet.pace.add(worker.key, len(pack), 10.0, worker=name)
+    for name in ("fast", "slow"):
+        ask(fleet, name, live=2)
+    for name, worker in fleet.workers.items():
+        fleet.pace.add(worker.key, len(worker.training), 10.0, worker=name)
         worker.epoch_seconds = 10.0
         worker.trained.add(worker.key)
         worker.replied_at = 10.0
-    return fleet, packs
+    return fleet
 
 
 def test_a_worker_without_a_report_for_ten_usual_epochs_is_named_with_its_run(halves):
-    fleet, _ = halves
-    reply = ask(fleet, "fast", now=20.0)
-    assert "fast" not in fleet.hung(119.0)
-    reason = fleet.hung(121.0)["fast"]
+    reply = ask(halves, "fast", now=20.0)
+    assert "fast" not in halves.hung(119.0)
+    reason = halves.hung(121.0)["fast"]
     assert reply.members[0] in reason
     assert reason.endswith("has not reported for 101 s; its epochs usually take 10.0 s")
-    fleet.workers["fast"].trained.clear()
-    assert "fast" not in fleet.hung(121.0), "the speed of a new worker is not known"
+
+
+def test_a_worker_of_unknown_speed_does_not_hang(halves):
+    ask(halves, "fast", now=20.0)
+    halves.workers["fast"].trained.clear()
+    assert "fast" not in halves.hung(121.0)
 
 
 def test_a_worker_that_hangs_in_the_first_epoch_of_all_is_named_and_has_more_time_later(fleet):
