@@ -14,20 +14,13 @@ import lmzoo
 from lmzoo.lab.analysis import load, stored
 from lmzoo.lab.analysis.report.figure import WRITERS
 from lmzoo.lab.store import archive
+from tests.cases import rows
 from tests.lab.analysis.toy_study import ToyStudy
 
 SIZES = (8, 16, 32)
 FILES = ((os, "stat"), (os, "open"), (os, "scandir"), (zipfile.ZipFile, "read"))
 HERE = str(Path(lmzoo.__file__).parent)
-COMMANDS = {
-    "rank": ("rank", "STORE"),
-    "rank of a file": ("rank", "STORE.parquet"),
-    "report": ("report", "STORE", "--out", "page.html"),
-    "figure": ("figure", "STORE", "--out", "forest.svg"),
-    "plan": ("plan", "STORE", "--effect", "0.1"),
-    "records save": ("records", "save", "STORE", "STORE.parquet"),
-    "judge": ("judge", "STORE.csv", "--by", "variant", "--metric", "loss", "--seed", "seed"),
-}
+COMMANDS = rows("lab/cli/cases.toml", "growing")
 MOST = 2.25
 """From 16 to 32 runs, a linear command gains twice of what it gains from 8 to 16; n² four times."""
 
@@ -36,14 +29,14 @@ def store_of(folder, seeds):
     """Write a study with these seeds of two points, half of the runs in archives of one run."""
     toy = ToyStudy(folder)
     random = np.random.default_rng(0)
-    rows = ["variant,seed,loss"]
+    lines = ["variant,seed,loss"]
     for name, level in (("full", 3.0), ("gate", 3.2)):
         losses = level + 0.1 * random.normal(size=seeds)
         runs = toy.add_point(name, [*map(float, losses)])
         for run in runs[::2]:
             archive.archive_runs(toy.path, [run])
-        rows += [f"{name},{seed},{loss}" for seed, loss in enumerate(losses)]
-    folder.with_name(f"{folder.name}.csv").write_text("\n".join(rows) + "\n")
+        lines += [f"{name},{seed},{loss}" for seed, loss in enumerate(losses)]
+    folder.with_name(f"{folder.name}.csv").write_text("\n".join(lines) + "\n")
     return toy.path
 
 

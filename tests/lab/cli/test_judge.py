@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import cases
+
 EXAMPLE = "docs/assets/judge/results.csv"
 OPTIONS = ("--by", "variant", "--seed", "seed", "--metric", "loss", "--margin", "0.02")
 
@@ -20,15 +22,9 @@ def test_judge_prints_json(lmzoo):
     assert {row["variant"]: row["verdict"] for row in rows}["wider"] == "better"
 
 
-def test_bad_arguments_are_one_line(refused):
-    for arguments, word in (
-        ((), "give a file"),
-        ((EXAMPLE,), "--by COLUMN; columns of"),
-        ((EXAMPLE, "--by", "variant"), "--metric NAME"),
-        ((EXAMPLE, *OPTIONS, "--format", "xml"), "xml"),
-        (("nowhere.csv", *OPTIONS), "nowhere.csv"),
-    ):
-        assert word in refused("judge", *arguments)
+@cases("lab/cli/cases.toml", "bad_judgements", "arguments, word")
+def test_bad_arguments_are_one_line(refused, arguments, word):
+    assert word in refused("judge", *arguments)
 
 
 def test_judge_reads_a_pipe():

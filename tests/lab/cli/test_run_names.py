@@ -10,6 +10,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.cli.run_names import find_run, find_studied
 from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import RECORDS, STUDY, RunFolder, json_bytes
+from tests.cases import cases
 from tests.cli.run_lmzoo import run_lmzoo
 
 COMMANDS = ("sample", "score", "audit")
@@ -53,11 +54,12 @@ def best(runs: Path) -> Path:
     return sorted(path for path in (runs / "toy-text").iterdir() if path.is_dir())[1]
 
 
-def test_a_point_is_its_confirm_run_with_the_lowest_validation_loss(runs):
-    for point in ("cut 4", "4", "state_to_candidate", "cut state_to_candidate (4)", "aa11"):
-        assert find_run(f"toy-text:{point}").resolve() == best(runs), point
-    for study in ("toy", "runs/toy-text"):
-        assert find_run(f"{study}:4").resolve() == best(runs), study
+@pytest.mark.parametrize("study", ["toy", "toy-text", "runs/toy-text"])
+@pytest.mark.parametrize(
+    "point", ["cut 4", "4", "state_to_candidate", "cut state_to_candidate (4)", "aa11"]
+)
+def test_a_point_is_its_confirm_run_with_the_lowest_validation_loss(runs, study, point):
+    assert find_run(f"{study}:{point}").resolve() == best(runs)
 
 
 def test_a_diverged_run_is_never_the_best(runs):
@@ -87,26 +89,25 @@ def test_a_row_without_a_run_has_no_trained_weights(runs):
         find_run("gru")
 
 
-def test_an_unknown_name_gives_one_line_in_every_command(runs, refused):
-    for name, message in (
-        ("toy:9", "no point '9'; known: cut state_to_candidate (4), wild type"),
-        ("toy:wild type", "point 'wild type' has no confirm run with weights"),
-        ("toyy:4", "no study 'toyy'; studies in runs: runs/toy-text"),
-        ("grru", "no row of the zoo 'grru'"),
-        ("no/such/folder", "no/such/folder is not the folder of a trained run"),
-        ("runs/toy-text", "is the folder of a study; name a point of it, as in runs/toy-text:"),
-        ("runs/none:4", "is not the folder of a study"),
-    ):
-        assert message in refused("score", name, *ARGUMENTS["score"])
-    for command in COMMANDS:
-        assert "no study 'toyy'" in refused(command, "toyy:4", *ARGUMENTS.get(command, ()))
+@pytest.mark.usefixtures("runs")
+@cases("lab/cli/cases.toml", "no_runs", "name, message")
+def test_an_unknown_name_gives_one_line(name, message, refused):
+    assert message in refused("score", name, *ARGUMENTS["score"])
 
 
-def test_every_command_reads_the_named_run(runs, lmzoo):
-    for command in COMMANDS:
-        for name in ("toy:4", best(runs)):
-            code, out, err = lmzoo(command, name, *ARGUMENTS.get(command, ()))
-            assert (code, "error" in err, bool(out)) == (0, False, True), (command, name, err)
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_name_gives_one_line_in_every_command(command, refused):
+    assert "no study 'toyy'" in refused(command, "toyy:4", *ARGUMENTS.get(command, ()))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_reads_the_named_run(command, runs, lmzoo):
+    for name in ("toy:4", best(runs)):
+        code, out, err = lmzoo(command, name, *ARGUMENTS.get(command, ()))
+        assert code == 0
+        assert "error" not in err
+        assert out
 
 
 def test_a_name_has_a_study_and_a_point(runs):

@@ -18,6 +18,7 @@ from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.cli.serve import MOST, RELOAD, build_server
 from lmzoo.lab.store.archive import archive_runs
 from lmzoo.lab.store.records import DRIVER_LOCK
+from tests.cases import cases
 from tests.lab.analysis.toy_study import ToyStudy
 
 
@@ -66,37 +67,57 @@ def test_the_pages_of_the_studies_are_shown(server):
     assert "cut carry" in page
 
 
-def test_without_the_token_nothing_is_shown(server):
+@cases("lab/cli/cases.toml", "refused_requests", "path, hosts")
+def test_without_token_and_host_nothing_is_shown(server, path, hosts):
     known = link(server)
-    evil = f"evil.example:{server.server_port}"
-    own = f"127.0.0.1:{server.server_port}"
-    for path, hosts in (
-        ("/", [own]), ("//", [own]), ("/wrong/", [own]), (known[:-2] + "/", [own]), ("x", [own]),
-        (f"/?token={known[1:-1]}", [own]), (f"/x{known}", [own]), ("/\xe9/", [own]),
-        ("//[/", [own]), (known, [evil]), (known, []), (known, [own, evil]),
-        (known, [evil, own]), (known, [f"{own}0"]),
-    ):  # fmt: skip
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
-        connection._encode_request = lambda text: text.encode("latin-1")  # type: ignore[attr-defined]
-        connection.putrequest("GET", path, skip_host=True)
-        for host in hosts:
-            connection.putheader("Host", host)
-        connection.endheaders()
-        answer = connection.getresponse()
-        assert (answer.status, b"toy" in answer.read()) == (403, False), (path, hosts)
-        connection.close()
-    assert get(server, known, method="POST")[0] == 501
-    assert server.server_address[0] == "127.0.0.1"
+    token = server.RequestHandlerClass.token
+    port = server.server_port
+    values = {"link": known, "short_link": f"{known[:-2]}/", "token": token, "port": port}
+    values["host"] = f"127.0.0.1:{port}"
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection._encode_request = lambda text: text.encode("latin-1")  # type: ignore[attr-defined]
+    connection.putrequest("GET", path.format(**values), skip_host=True)
+    for host in hosts:
+        connection.putheader("Host", host.format(**values))
+    connection.endheaders()
+    answer = connection.getresponse()
+    assert answer.status == 403
+    assert b"toy" not in answer.read()
+    connection.close()
 
 
-def test_only_studies_of_the_folder_are_shown(server, runs, tmp_path):
-    elsewhere = ToyStudy(tmp_path / "elsewhere").write()
+def test_nothing_can_be_sent(server):
+    status, _, _ = get(server, link(server), method="POST")
+    assert status == 501
+
+
+def test_other_machines_cannot_connect(server):
+    host, _ = server.server_address
+    assert host == "127.0.0.1"
+
+
+@pytest.fixture(scope="module")
+def with_links(runs, tmp_path_factory):
+    """The folder also has links to a study elsewhere, and to its `study.json`."""
+    elsewhere = ToyStudy(tmp_path_factory.mktemp("other") / "elsewhere").write()
     (runs / "linked").symlink_to(elsewhere)
     (runs / "half").mkdir()
     (runs / "half/study.json").symlink_to(elsewhere / "study.json")
-    for name in ("linked", "half", "secret", "..", "%2e%2e/x", "toy-captions/study.json", "x"):
-        assert get(server, link(server) + name)[0] == 404, name
-    assert re.findall(r'<a href="([^"]+)"', get(server, link(server))[2]) == ["toy-captions"]
+
+
+@pytest.mark.usefixtures("with_links")
+@pytest.mark.parametrize(
+    "name", ["linked", "half", "secret", "..", "%2e%2e/x", "toy-captions/study.json", "x"]
+)
+def test_only_studies_of_the_folder_are_shown(server, name):
+    status, _, _ = get(server, link(server) + name)
+    assert status == 404
+
+
+@pytest.mark.usefixtures("with_links")
+def test_only_studies_of_the_folder_are_listed(server):
+    _, _, overview = get(server, link(server))
+    assert re.findall(r'<a href="([^"]+)"', overview) == ["toy-captions"]
 
 
 def test_requests_have_limits(server, monkeypatch):

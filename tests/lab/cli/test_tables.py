@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lmzoo.lab.analysis.load import load_study
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,19 +41,14 @@ def test_json_is_printed_by_its_flag(toy, lmzoo):
 THERE = ("--out", "s3://bucket/there")
 
 
-@pytest.mark.parametrize(
-    ("command", "options", "message"),
-    [
-        ("rank", ("--format", "html"), "no format 'html'; known: table, md, csv, json, latex"),
-        ("rank", ("--unit", "bpc"), "lack the size of the test text"),
-        ("rank", ("--reference", "cut best"), "no point 'cut best'; known: cut full"),
-        ("figure", ("--out", "forest.gif"), "no format '.gif'"),
-        ("report", ("--unit", "words"), "no unit 'words'"),
-    ],
-)
-def test_a_wrong_option_is_one_line_and_code_2(toy, refused, tmp_path, command, options, message):
-    assert "no folder" in refused(command, tmp_path / "nowhere")
+@cases("lab/cli/cases.toml", "wrong_options", "command, options, message")
+def test_a_wrong_option_is_one_line_and_code_2(toy, refused, command, options, message):
     assert message in refused(command, toy.path, *options)
+
+
+@pytest.mark.parametrize("command", ["rank", "figure", "report"])
+def test_a_folder_that_is_not_there_is_one_line(refused, tmp_path, command):
+    assert "no folder" in refused(command, tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("command", ["rank", "judge"])

@@ -10,11 +10,10 @@ from lmzoo.base.errors import UserError
 from lmzoo.cells.mgu import MGU, from_numbers
 from lmzoo.lab.store.labels import display_label, find_point, named_points, short_names
 from tests.base.test_docstrings import all_cuts
+from tests.cases import cases, rows
 
-CELL = {"name": "mgu", "cuts": ["state_to_candidate"]}
-MGRU = {"name": "mgru", "cuts": [], "squash": "sigmoid", "gate": "centred", "output": "centred"}
-
-
+TABLES = "lab/store/cases.toml"
+CELLS = rows(TABLES, "cells")
 NEEDS = {7: [6], 8: [6], 9: [6]}
 """Switches of the MGRU that have an effect only with another one."""
 
@@ -38,75 +37,38 @@ def test_the_name_of_every_cut_is_shown():
             assert display_label(f"cut {number}", name) == f"cut {cut} ({number})"
 
 
-@pytest.mark.parametrize(
-    ("label", "cell", "shown"),
-    [
-        ("cut 4", CELL, "cut state_to_candidate (4)"),
-        ("cut 4", "mgu", "cut state_to_candidate (4)"),
-        ("cut 3,2", CELL, "cut input_to_candidate (3) + gate_bias (2)"),
-        ("mgu 4,6", CELL, "mgu state_to_candidate (4) + carry (6)"),
-        ("4,6,10", MGRU, "squash=sigmoid (4) + gate=output=centred (6) + carry=prior (10)"),
-        ("MGRU {4;6}", MGRU, "MGRU squash=sigmoid (4) + gate=output=centred (6)"),
-    ],
-)
+@cases(TABLES, "shown", "label, cell, shown")
 def test_numbers_of_switches_are_shown_by_name(label, cell, shown):
-    assert display_label(label, cell) == shown
+    assert display_label(label, CELLS.get(cell)) == shown
 
 
-@pytest.mark.parametrize(
-    ("label", "cell"),
-    [
-        ("wild type", CELL),
-        ("LSTM E=32", {"name": "lstm"}),
-        ("cut 4", {"name": "lstm"}),
-        ("cut 4", None),
-        ("cut 9", CELL),
-        ("mgu 4", {"name": "mgu", "cuts": []}),  # the number is no cut, as of a width
-        ("4", {"name": "mgru", "cuts": []}),
-    ],
-)
-def test_other_labels_stay(label, cell):
-    assert display_label(label, cell) == label
-
-
+@pytest.fixture
 def points():
-    study = {
-        "points": [
-            {"id": "a1", "label": "wild type", "cell": "mgu"},
-            {"id": "b2", "label": "cut 4", "aliases": [], "cell": "mgu"},
-            {"id": "c3", "label": "cut 2,3,4,5", "aliases": ["cut 2,7"], "cell": "mgu"},
-            {"id": "d4", "label": "mgru 4", "aliases": []},
-        ]
-    }
-    return named_points(study, {"d4": {"cell": MGRU}})["points"]
+    configs = {"d4": {"cell": CELLS["mgru"]}}
+    return named_points(rows(TABLES, "study"), configs)["points"]
 
 
-@pytest.mark.parametrize(
-    ("text", "point"),
-    [
-        *((text, "b2") for text in ("cut 4", "cut state_to_candidate (4)", "state_to_candidate")),
-        *((text, "c3") for text in ("2,7", "cut 2, 7", "gate_bias,write", "c3", "CUT 2,3,4,5")),
-        ("mgru squash=sigmoid (4)", "d4"),
-        ("wild type", "a1"),
-    ],
-)
-def test_a_point_is_found_by_label_alias_name_or_number(text, point):
-    assert find_point(points(), text)["id"] == point
+@cases(TABLES, "found", "text, point")
+def test_a_point_is_found_by_label_alias_name_or_number(points, text, point):
+    assert find_point(points, text)["id"] == point
 
 
-def test_an_ambiguous_number_lists_its_points():
+def test_an_ambiguous_number_lists_its_points(points):
     with pytest.raises(UserError, match=r"'4' names 2 points: cut state_to_candidate \(4\), mgru"):
-        find_point(points(), "4")
+        find_point(points, "4")
 
 
-def test_an_unknown_point_lists_all():
+def test_an_unknown_point_lists_all(points):
     with pytest.raises(UserError, match=r"no point 'cut 8'; known: wild type, cut state_to_cand"):
-        find_point(points(), "cut 8")
+        find_point(points, "cut 8")
 
 
-def test_a_stored_label_is_kept():
-    assert points()[2]["stored_labels"] == ["cut 2,3,4,5", "cut 2,7"]
-    assert points()[2]["aliases"] == ["cut gate_bias (2) + write (7)"]
+def test_a_stored_label_is_kept(points):
+    assert points[2]["stored_labels"] == ["cut 2,3,4,5", "cut 2,7"]
+    assert points[2]["aliases"] == ["cut gate_bias (2) + write (7)"]
+
+
+def test_a_label_without_cuts_has_no_short_name_but_itself():
     assert short_names("wild type") == {"wild type"}
 
 

@@ -17,6 +17,7 @@ from lmzoo.lab.store import writer as retry_module
 from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.s3 import LINES, S3Store
+from tests.cases import cases
 from tests.lab.sweep.processes import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -88,22 +89,14 @@ def test_scratch_folder_belongs_to_one_process(store, tmp_path):
     assert folder.exists()
 
 
-def test_an_answer_of_s3_is_the_error_of_a_file():
-    for status, code, kind in [
-        (404, "NoSuchKey", FileNotFoundError),
-        (404, "NoSuchBucket", UserError),
-        (403, "AccessDenied", UserError),
-        (409, "ConditionalRequestConflict", FileExistsError),
-        (412, "PreconditionFailed", FileExistsError),
-        (428, "?", UserError),
-        (429, "SlowDown", OSError),
-        (500, "InternalError", OSError),
-    ]:
-        answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
-        with pytest.raises(kind) as caught, s3._translate_errors("x"):
-            raise ClientError(answer, "PutObject")
-        assert caught.type is kind, code
-        assert kind is not OSError or caught.value.errno in retry_module.TRANSIENT_ERRORS
+@cases("lab/store/cases.toml", "answers", "status, code, kind")
+def test_an_answer_of_s3_is_the_error_of_a_file(status, code, kind):
+    answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    with pytest.raises((OSError, UserError)) as caught, s3._translate_errors("x"):
+        raise ClientError(answer, "PutObject")
+    assert caught.type.__name__ == kind
+    if kind == "OSError":
+        assert caught.value.errno in retry_module.TRANSIENT_ERRORS
 
 
 def test_what_prefetch_has_read_is_returned_once(store):
