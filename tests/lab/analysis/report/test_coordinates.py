@@ -11,13 +11,10 @@ import vl_convert
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.report.figure import figures
-from tests.lab.analysis.toy_study import change_lines
+from tests.cases import rows
+from tests.lab.analysis.toy_study import ToyStudy, change_lines
 
-KINDS = {
-    "minimize": (1.5, 0.01, "nats"), "maximize": (0.7, 0.01, "accuracy"),
-    "negative": (-5, 0.1, "x"),
-    "percent": (70, 1, "%"), "tiny": (1e-6, 1e-8, "J"), "huge": (1e6, 1e3, "USD"),
-}  # fmt: skip
+KINDS = rows("lab/analysis/cases.toml", "metrics")
 """Kind of metric -> its middle, a step and its unit."""
 STEPS = {"full": 0, "up": 5, "down": -4, "near": 1}
 """Point -> its mean loss in steps from the middle."""
@@ -95,21 +92,22 @@ class Drawn:
                 self._read(items_of(group, "axis-tick"), items_of(group, "axis-label"))
 
     def _read(self, ticks, labels):
-        texts = [str(label["text"]) for label in labels]
-        numbers = [
-            (tick, text)
-            for tick, text in zip(ticks, texts, strict=False)  # names have none
-            if re.match(r"[-+−\d]", text)
-        ]
+        """Read a scale from the numbers at its ticks; an axis of names has none."""
+        numbers = []
+        for tick, label in zip(ticks, labels, strict=False):
+            text = str(label["text"])
+            if re.match(r"[-+−\d]", text):
+                numbers.append((tick, as_float(text)))
         if len(numbers) < 2:
             return
         channel = "y"
         if "y2" in ticks[0]:
             channel = "x"
-        values = [as_float(text) for _, text in numbers]
+        pixels = [tick.get(channel, 0) for tick, _ in numbers]
+        values = [value for _, value in numbers]
         if channel in self.log:
             values = np.log(values)
-        slope, start = np.polyfit([tick.get(channel, 0) for tick, _ in numbers], values, 1)
+        slope, start = np.polyfit(pixels, values, 1)
         # To the right and upwards are the higher values: no axis is mirrored.
         assert (slope > 0) == (channel == "x")
         self.scales[channel] = (slope, start)
@@ -121,79 +119,124 @@ class Drawn:
             value = np.log(value)
         return (value - start) / slope
 
-    def has(self, expected, *channels, kind="symbol"):
-        """Check that the visible marks are those of label -> rows of numbers, one a channel."""
-        found = defaultdict(list)
+    def found(self, channels, kind):
+        """Return the places of the visible marks of each point."""
+        places = defaultdict(list)
         for group in marks_of(self.scene):
             if group["marktype"] != kind or group.get("role") != "mark":
                 continue
             for item in group["items"]:
                 label = re.search(r"(?:^|; )(?:label|point): cut (.*?)(?:;|$)", item["description"])
                 if label and item.get("opacity", 1) > 0:
-                    found[label[1]].append([item.get(channel, 0) for channel in channels])
+                    places[label[1]].append([item.get(channel, 0) for channel in channels])
+        return places
+
+    def has(self, expected, *channels, kind="symbol"):
+        """Check that the visible marks are those of label -> rows of numbers, one a channel."""
+        found = self.found(channels, kind)
         assert found.keys() == expected.keys()
         for label, numbers in expected.items():
-            places = np.array(
-                [
-                    [self.pixel(x, channel) for x, channel in zip(row, channels, strict=True)]
-                    for row in numbers
-                ]
-            )
+            places = []
+            for row in numbers:
+                values = zip(row, channels, strict=True)
+                places.append([self.pixel(value, channel) for value, channel in values])
             # Ticks stand at whole pixels.
-            assert np.allclose(sorted(found[label]), sorted(places.tolist()), rtol=0, atol=1), label
+            assert np.allclose(sorted(found[label]), sorted(places), rtol=0, atol=1), label
 
 
-def rows(ranked):
-    return ranked.filter(~pl.col("reference")).to_dicts()
+class Charts:
+    """The charts of a study of a kind of metric, and what it has of each point."""
+
+    def __init__(self, toy, kind):
+        _, _, self.unit = KINDS[kind]
+        self.losses, self.tuned = own_study(toy, kind)
+        ranked = study_ranking(toy.path).frame
+        self.rows = ranked.filter(~pl.col("reference")).to_dicts()
+        self.specs = figures(load_study(toy.path), ranked)
+        self.means = {label: np.mean(own) for label, own in self.losses.items()}
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_marks_stand_where_the_records_say(toy, kind):
-    """The reference of differences is at 0; losses, costs and settings are those of the runs."""
-    unit = KINDS[kind][-1]
-    verdicts = {"up": "worse", "down": "better"}
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def charts(kind, tmp_path_factory):
+    return Charts(ToyStudy(tmp_path_factory.mktemp("charts") / "toy"), kind)
+
+
+def test_the_differences_of_a_forest_plot_stand_at_their_means(charts):
+    """The reference is at 0."""
+    forest = Drawn(charts.specs["forest"])
+    reference = charts.means["full"]
+    assert f"difference in {charts.unit}" in forest.titles
+    forest.has({label: [[mean - reference]] for label, mean in charts.means.items()}, "x")
+
+
+def test_the_rules_of_a_forest_plot_are_the_intervals(charts):
+    ends = {}
+    for row in charts.rows:
+        ends[row["point"]] = [[row["difference_low"], row["difference_high"]]]
+    Drawn(charts.specs["forest"]).has(ends, "x", "x2", kind="rule")
+
+
+def test_a_verdict_follows_the_direction_of_the_metric(charts, kind):
+    found = {row["point"]: row["verdict"] for row in charts.rows}
     if kind == "maximize":
-        verdicts = {"up": "better", "down": "worse"}
-    losses, tuned = own_study(toy, kind)
-    ranked = study_ranking(toy.path).frame
-    charts = figures(load_study(toy.path), ranked)
-    means = {label: np.mean(own) for label, own in losses.items()}
-    order = {label: i for i, label in enumerate(losses, start=1)}
-
-    forest = Drawn(charts["forest"])
-    assert f"difference in {unit}" in forest.titles
-    forest.has({label: [[mean - means["full"]]] for label, mean in means.items()}, "x")
-    ends = {row["point"]: [[row["difference_low"], row["difference_high"]]] for row in rows(ranked)}
-    forest.has(ends, "x", "x2", kind="rule")
-    assert verdicts.items() <= {row["point"]: row["verdict"] for row in rows(ranked)}.items()
-
-    curves = Drawn(charts["curves"])
-    assert f"validation {unit}" in curves.titles
-    curves.has({label: [[mean]] for label, mean in means.items()}, "y")
-
-    Drawn(charts["seeds"]).has({label: [[x] for x in own] for label, own in losses.items()}, "x")
-
-    costs = {
-        "cost-parameters": ("", {label: 1000 * i for label, i in order.items()}),
-        "cost-flops": ("x", {label: 50 * i * i for label, i in order.items()}),
-        "cost-seconds": ("", order),
-    }
-    for name, (log, own) in costs.items():
-        drawn = Drawn(charts[name], log)
-        assert unit in drawn.titles
-        drawn.has({label: [[own[label], mean]] for label, mean in means.items()}, "x", "y")
-
-    search = Drawn(charts["tuning-lr"], "x")
-    search.has({"full": [[lr, loss] for lr, _, loss in tuned]}, "x", "y")
+        assert found["up"] == "better"
+        assert found["down"] == "worse"
+    else:
+        assert found["up"] == "worse"
+        assert found["down"] == "better"
 
 
-def test_an_axis_of_one_value_has_its_number(toy):
+def test_the_curves_end_at_the_means(charts):
+    curves = Drawn(charts.specs["curves"])
+    assert f"validation {charts.unit}" in curves.titles
+    curves.has({label: [[mean]] for label, mean in charts.means.items()}, "y")
+
+
+def test_each_seed_has_a_mark_at_its_loss(charts):
+    seeds = {label: [[loss] for loss in own] for label, own in charts.losses.items()}
+    Drawn(charts.specs["seeds"]).has(seeds, "x")
+
+
+@pytest.mark.parametrize(
+    ("name", "cost", "log"),
+    [
+        ("cost-parameters", lambda number: 1000 * number, ""),
+        ("cost-flops", lambda number: 50 * number**2, "x"),
+        ("cost-seconds", lambda number: number, ""),
+    ],
+)
+def test_a_point_stands_at_its_cost_and_its_loss(charts, name, cost, log):
+    drawn = Drawn(charts.specs[name], log)
+    places = {}
+    for number, (label, mean) in enumerate(charts.means.items(), start=1):
+        places[label] = [[cost(number), mean]]
+    assert charts.unit in drawn.titles
+    drawn.has(places, "x", "y")
+
+
+def test_a_run_of_the_search_stands_at_its_rate_and_its_loss(charts):
+    places = [[rate, loss] for rate, _, loss in charts.tuned]
+    Drawn(charts.specs["tuning-lr"], "x").has({"full": places}, "x", "y")
+
+
+@pytest.mark.parametrize(
+    ("name", "log", "channel", "places"),
+    [
+        ("seeds", "", "x", {"full": 2, "same": 2}),
+        ("cost-parameters", "", "y", {"full": 1, "same": 1}),
+        ("tuning-lr", "x", "y", {"full": 2}),  # and its ring
+    ],
+)
+def test_an_axis_of_one_value_has_its_number(toy, name, log, channel, places):
     """Vega rounds the only label of an axis: 1.5 stood at "2"."""
     toy.add_point("full", [1.5, 1.5], parameters=10)
     toy.add_point("same", [1.5, 1.5], parameters=20)
     toy.add_run("full", 10, 1.5)
     charts = figures(load_study(toy.write()), study_ranking(toy.path).frame)
-    equal = {"full": [[1.5]], "same": [[1.5]]}
-    Drawn(charts["seeds"]).has({label: [[1.5], [1.5]] for label in equal}, "x")
-    Drawn(charts["cost-parameters"]).has(equal, "y")
-    Drawn(charts["tuning-lr"], "x").has({"full": [[1.5], [1.5]]}, "y")  # and its ring
+    expected = {label: [[1.5]] * count for label, count in places.items()}
+    Drawn(charts[name], log).has(expected, channel)

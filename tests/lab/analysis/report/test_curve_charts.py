@@ -19,28 +19,40 @@ def folder(toy):
     """Two points with three seeds, one diverged; four settings, one pruned and one diverged."""
     toy.add_point("full", [2.0, 2.1, 2.3], parameters=100)
     toy.add_point("part", [2.5, None, 2.7], parameters=50)
-    for seed, (lr, loss, status) in enumerate(
-        [(0.001, 3.0, "finished"), (0.01, 2.2, "finished"), (0.1, 4.0, "pruned"), (1.0, None, None)]
-    ):
-        run = toy.add_run("full", 10 + seed, loss, status=status, setting={"lr": lr})
-        if status == "pruned":
-            cut_after_an_epoch(toy.records_path(run), status)
-    toy.write()
-    return load_study(toy.path)
+    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
+    toy.add_run("full", 11, 2.2, setting={"lr": 0.01})
+    pruned = toy.add_run("full", 12, 4.0, setting={"lr": 0.1})
+    cut_after_an_epoch(toy.records_path(pruned), "pruned")
+    toy.add_run("full", 13, None, setting={"lr": 1.0})
+    return load_study(toy.write())
 
 
-def test_learning_curves_are_means_over_confirm_runs(folder):
-    frame = learning_curves(folder)
-    assert frame["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
-    point = frame.filter(label="cut full", epoch=2).row(0, named=True)
-    expected = mean_interval(np.array([2.0, 2.1, 2.3]) + 0.1)
-    assert [point[name] for name in ("loss", "low", "high")] == pytest.approx(
-        [*map(float, expected)]
-    )
+@pytest.fixture
+def curves(folder):
+    return learning_curves(folder)
+
+
+def test_learning_curves_are_in_the_order_of_the_points(curves):
+    assert curves["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
+
+
+def test_learning_curves_are_means_over_confirm_runs(curves):
+    point = curves.filter(label="cut full", epoch=2).row(0, named=True)
+    mean, low, high = mean_interval(np.array([2.0, 2.1, 2.3]) + 0.1)
+    assert point["loss"] == pytest.approx(float(mean))
+    assert point["low"] == pytest.approx(float(low))
+    assert point["high"] == pytest.approx(float(high))
     assert point["runs"] == 3
-    assert frame.filter(label="cut part")["runs"].to_list() == [2, 2, 2]
-    half, own = (x.filter(label="cut full") for x in (learning_curves(folder, "sentence"), frame))
-    assert half["loss"].to_list() == pytest.approx((own["loss"] / 2).to_list())
+
+
+def test_a_diverged_run_is_in_no_curve(curves):
+    assert curves.filter(label="cut part")["runs"].to_list() == [2, 2, 2]
+
+
+def test_learning_curves_have_the_unit(folder, curves):
+    """In the toy study, a sentence has half of the loss of a token."""
+    of_sentence = learning_curves(folder, "sentence")["loss"]
+    assert of_sentence.to_list() == pytest.approx((curves["loss"] / 2).to_list())
 
 
 def test_a_single_seed_has_no_interval(toy):
@@ -49,39 +61,60 @@ def test_a_single_seed_has_no_interval(toy):
     assert frame["low"].null_count() == frame.height == 3
 
 
-def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
-    rows = [("a", 0.1, 2.0, "finished"), ("a", 0.2, 2.5, "finished"), ("a", 0.3, 90.0, "pruned")]
-    frame = pl.DataFrame(rows, ["label", "value", "loss", "status"], orient="row")
-    frame = frame.with_columns(epoch=1, chosen=pl.lit(value=False))
+def chart_of_search(rates, losses, statuses, chosen):
+    """Return the chart of the settings of one point."""
+    columns = {"value": rates, "loss": losses, "status": statuses, "chosen": chosen}
+    frame = pl.DataFrame(columns).with_columns(label=pl.lit("a"), epoch=1)
     hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False)
-    scale = spec["layer"][1]["encoding"]["y"]["scale"]
+    return setting_chart(frame, hues, "lr", "loss", 1, log=False)
+
+
+def sizes_of(chart):
+    """Return how many marks each layer has."""
+    sizes = []
+    for layer in chart["layer"]:
+        data = layer["data"]
+        if "name" in data:
+            sizes.append(len(chart["datasets"][data["name"]]))
+        else:
+            sizes.append(len(data["values"]))
+    return sizes
+
+
+def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
+    statuses = ["finished", "finished", "pruned"]
+    chart = chart_of_search([0.1, 0.2, 0.3], [2.0, 2.5, 90.0], statuses, [False] * 3)
+    scale = chart["layer"][1]["encoding"]["y"]["scale"]
+    _, highest = scale["domain"]
     assert scale["clamp"]
-    assert 2.5 < scale["domain"][1] < 3
-    assert "at the top: 1 value above 2.8" in spec["title"]["subtitle"]
+    assert 2.5 < highest < 3
+    assert "at the top: 1 value above 2.8" in chart["title"]["subtitle"]
 
 
 def test_a_search_of_many_settings_shows_some_and_says_so(monkeypatch):
     monkeypatch.setattr(setting_charts, "MOST_MARKS", 4)
-    rows = [("a", 0.1 * i, 2.0 + i, "finished", i == 1) for i in range(1, 10)]
-    columns = ["label", "value", "loss", "status", "chosen"]
-    frame = pl.DataFrame(rows, columns, orient="row").with_columns(epoch=1)
-    hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
-    spec = setting_chart(frame, hues, "lr", "loss", 1, log=False)
-    sizes = [len(spec["datasets"][layer["data"]["name"]]) for layer in spec["layer"]]
-    assert sizes == [3, 3, 1]  # the chosen one is always shown
-    assert "one of 3 settings is shown" in spec["title"]["subtitle"]
+    numbers = np.arange(1, 10)
+    chart = chart_of_search(0.1 * numbers, 2.0 + numbers, ["finished"] * 9, numbers == 1)
+    assert sizes_of(chart) == [3, 3, 1]  # the chosen one is always shown
+    assert "one of 3 settings is shown" in chart["title"]["subtitle"]
 
 
-def test_each_chart_contains_its_data(folder):
-    charts = curve_charts(folder, rank_points(folder.runs, folder.events, folder.study))
+@pytest.fixture
+def charts(folder):
+    return curve_charts(folder, rank_points(folder.runs, folder.events, folder.study))
+
+
+def test_a_study_has_charts_of_curves_search_costs_and_seeds(charts):
     assert [*charts] == ["curves", "tuning-lr", "cost-parameters", "seeds"]
-    spec = charts["tuning-lr"]
-    layers, datasets = spec["layer"], spec.get("datasets", {})
-    data = [layer["data"] for layer in layers]
-    sizes = [len(datasets.get(d.get("name")) or d["values"]) for d in data]
-    assert sizes == [2, 3, 1]  # joined by lines, with a loss, without a loss
-    assert "at the top: 1 without a value" in spec["title"]["subtitle"]
-    assert layers[1]["encoding"]["x"]["scale"]["type"] == "log"
-    domain = layers[1]["encoding"]["color"]["scale"]["domain"]
-    assert domain == ["cut full", "cut part"]  # the order of the ranking
+
+
+def test_the_chart_of_the_search_has_settings_with_and_without_a_loss(charts):
+    chart = charts["tuning-lr"]
+    assert sizes_of(chart) == [2, 3, 1]  # joined by lines, with a loss, without a loss
+    assert "at the top: 1 without a value" in chart["title"]["subtitle"]
+
+
+def test_the_chart_of_the_search_has_the_axis_and_the_order_of_the_study(charts):
+    encoding = charts["tuning-lr"]["layer"][1]["encoding"]
+    assert encoding["x"]["scale"]["type"] == "log"
+    assert encoding["color"]["scale"]["domain"] == ["cut full", "cut part"]

@@ -20,6 +20,7 @@ from lmzoo.lab.study.study import option, options
 from lmzoo.lab.study.study_json import option_words
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.trainables.resolve import corpus_config, resolve
+from tests.cases import rows
 
 SMALL = ("--set", "corpus.train=200")
 PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
@@ -27,25 +28,24 @@ PLAIN = Study(name="toy", question="?", points=(Point("wild type", "DLM46"),))
 
 def study_of(study, options, monkeypatch):
     """Return the study that a script runs with these options."""
-    studies, run = [], "lmzoo.lab.sweep.command.Sweep.run"
-    monkeypatch.setattr(run, lambda self, *_, **__: studies.append(self.study) or 0)
+    studies = []
+
+    def run(sweep, *_, **__):
+        studies.append(sweep.study)
+        return 0
+
+    monkeypatch.setattr("lmzoo.lab.sweep.command.Sweep.run", run)
     monkeypatch.setattr(sys, "argv", ["sweeps/toy.py", *options])
     with pytest.raises(SystemExit) as ended:
-        main(*(study if isinstance(study, tuple) else (study,)))
+        main(study)
     assert ended.value.code == 0
     return studies[0]
 
 
-WORDS = {"corpus": "captions_char", "recipe": "published", "sampler": "gp", "pruner": "none"}
-WORDS |= {"metric": "loss", "test_metric": "final", "direction": "maximize", "unit": "%"}
-GIVEN = {
-    **{name: (word, word) for name, word in WORDS.items()},
-    **{name: (str(x), x) for name, x in (("parameters", 5000), ("margin", 0.125))},
-    "max_seeds": ("7", 7),
-    "fields": ("model.norm=l2", {"model.norm": "l2"}),
-    "search": ("recipe.lr=1:8", {"recipe.lr": IntRange(1, 8)}),
-}
-"""Field -> words of its option and its value; others are 4, as a number or as a text."""
+VALUES_OF = rows("lab/analysis/cases.toml", "values_of_options")
+"""Field -> its value, other than the default; the value of others is 4, or the text of it."""
+TEXTS_OF = {"fields": "model.norm=l2", "search": "recipe.lr=1:8"}
+"""Field -> the words of its option, where these are not its value."""
 STATED = {"name", "question", "points", "reference", "script", "given", "listeners"}
 """What only the script states."""
 
@@ -72,20 +72,31 @@ def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
     study = Grown(name="toy", question="?", points=PLAIN.points)
     stored = {field.name for field in dataclasses.fields(Grown)} - STATED
     names = sorted(stored - {"off"})  # a field is searched or off
-    values = {"fields": {"corpus.train": 200}}
+    values = {}
     words = [*SMALL]
     for name in names:
-        default, own = getattr(study, name), options(study)[name]
-        text, value = GIVEN[name] if name in GIVEN else ("4", type(default)(4))
-        words += [own.flag, text, *([own.switch] if own.switch else [])]
-        values[name] = values.get(name, {}) | value if name == "fields" else value
-        assert value != default, name
+        option = options(study)[name]
+        values[name] = value_of(study, name)
+        words += [option.flag, TEXTS_OF.get(name, str(values[name]))]
+        if option.switch:
+            words.append(option.switch)
+        assert values[name] != getattr(study, name), name
+    values["fields"]["corpus.train"] = 200
     changed = study_of(study, words, monkeypatch)
     assert {name: getattr(changed, name) for name in names} == values
     # The rows of this study have a loss.
     again = dataclasses.replace(changed, direction="minimize")
     assert study_of(study, command_of(again, tmp_path), monkeypatch) == again
     assert read_json(tmp_path / STUDY)["asked"].keys() == stored
+
+
+def value_of(study, name):
+    """Return another value of an option than its default."""
+    if name == "search":
+        return {"recipe.lr": IntRange(1, 8)}
+    if name in VALUES_OF:
+        return VALUES_OF[name]
+    return type(getattr(study, name))(4)
 
 
 def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(monkeypatch):
@@ -114,13 +125,12 @@ RANGES = st.one_of(
     ),
 )
 def test_the_stored_words_give_the_same_study(fields, search, numbers):
-    study = dataclasses.replace(PLAIN, fields=fields, search=search, **numbers)
-    given = dataclasses.replace(PLAIN, search=dict.fromkeys([*search, "recipe.off"]))
-    study = dataclasses.replace(study, off=("recipe.off",))
-    run = []
+    study = dataclasses.replace(PLAIN, fields=fields, search=search, off=("recipe.off",), **numbers)
+    searched = dict.fromkeys([*search, "recipe.off"])
     with pytest.MonkeyPatch.context() as patched:
-        run.append(study_of(given, option_words(study), patched))
-    assert dataclasses.replace(run[0], script=()) == study
+        plain = dataclasses.replace(PLAIN, search=searched)
+        again = study_of(plain, option_words(study), patched)
+    assert dataclasses.replace(again, script=()) == study
 
 
 def test_points_without_a_chosen_setting_are_left_out(toy):
@@ -128,5 +138,6 @@ def test_points_without_a_chosen_setting_are_left_out(toy):
     toy.add_point("a,b", [2.0])
     toy.study_json["points"].append({"id": "late", "label": "late", "aliases": []})
     toy.write()
-    words = shlex.split(reproduce_commands(toy.path, load_study(toy.path)).splitlines()[0])
+    command, *_ = reproduce_commands(toy.path, load_study(toy.path)).splitlines()
+    words = shlex.split(command)
     assert words[words.index("--points") + 1] == "cut full,cut a,b"
