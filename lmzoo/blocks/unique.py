@@ -19,7 +19,9 @@ from lmzoo.types import Embeddings, Prefix
 
 def needs_fixed_shapes(tokens: Tensor) -> bool:
     """True under `torch.vmap`, and on a GPU, which would wait for the host to read the shape."""
-    return is_vmapped(tokens) or tokens.device.type == "cuda"
+    if is_vmapped(tokens):
+        return True
+    return tokens.device.type == "cuda"
 
 
 def embed_unique(

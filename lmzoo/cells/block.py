@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 from pydantic import Field, model_validator
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import linear, silu
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -203,15 +204,13 @@ class Block(Cell):
         if self.w.conv is None:
             return inputs, inputs
         mixed = self._convolve("conv", inputs, windows)
-        u = nn.functional.silu(mixed)
+        u = silu(mixed)
         # The gate reads what the inner cell reads.
         return u, u
 
     def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: Parts) -> Tensor:
         """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
         w = self.w
-        linear = nn.functional.linear
-        silu = nn.functional.silu
         residual = BlockCut.RESIDUAL not in self.config.cuts
         if w.gate is not None:
             h = h * silu(linear(gate, w.gate))

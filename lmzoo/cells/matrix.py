@@ -15,7 +15,8 @@ from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import linear, silu
 
 from lmzoo.cells.base import Cell, Inputs, OutputAndState, OwnDraw, Parts, Starts, State, Weights
 from lmzoo.cells.draws import WINDOW
@@ -98,16 +99,16 @@ class MatrixCell(Cell):
         o = o.flatten(-2)
         if "gate" in z:
             o = o * self.output_gate(z["gate"])
-        return nn.functional.linear(o, self.w.out)
+        return linear(o, self.w.out)
 
     def output_gate(self, gate: Float[Tensor, "*N V"]) -> Float[Tensor, "*N V"]:
         """Return the output gate from its projection."""
-        return nn.functional.silu(gate)
+        return silu(gate)
 
     def project(self, x: Tensor) -> Tensor:
         # One product for all projections.
         weight = torch.cat([getattr(self.w, name) for name in self._columns])
-        return nn.functional.linear(x, weight)
+        return linear(x, weight)
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the tensors of the state other than S at the start: the convolution's window."""
@@ -130,7 +131,7 @@ class MatrixCell(Cell):
                 mixed, window = convolve(mixed, memory[0], self.w.conv, bias)
                 memory = (window,)
             # SiLU stays where the convolution is cut.
-            convolved = map(nn.functional.silu, mixed.split(columns[:count], dim=-1))
+            convolved = map(silu, mixed.split(columns[:count], dim=-1))
             parts = list(convolved) + list(blocks[1:])
         else:
             parts = projected.split(columns, dim=-1)

@@ -197,7 +197,8 @@ class HierarchicalMultiscaleLSTM(Cell):
         self.num_state_vectors = 2 * d
         self.num_boundaries = d - 1
         self.layers: Any = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
-        self.out = Weights({"gate": (d, d * h), "embed": (d, h, h)}, cut=set(), fan_in=h)
+        shapes = {"gate": (d, d * h), "embed": (d, h, h)}
+        self.out = Weights(shapes, cut=set(), fan_in=h)
         # A buffer, so that a resumed training continues with the same slope.
         scans = None
         if config.anneal:
@@ -259,7 +260,8 @@ class HierarchicalMultiscaleLSTM(Cell):
                 flush = old_boundaries[:, j : j + 1]
                 above = old_hidden[j + 1] @ w.above.T
                 s = s + flush * above
-            i, f, g, o = s[:, : 4 * self.width].chunk(4, dim=-1)
+            rows = s[:, : 4 * self.width]
+            i, f, g, o = rows.chunk(4, dim=-1)
             i = torch.sigmoid(i)
             f = torch.sigmoid(f)
             o = torch.sigmoid(o)
@@ -403,7 +405,8 @@ def update_memory(
     incoming: Float[Tensor, "B N"], weight: Tensor, bias: Tensor, m: Tensor, squash: Squash
 ) -> tuple[Hidden, Hidden]:
     """Return (h', m') of one dimension."""
-    u, f, c, o = nn.functional.linear(incoming, weight, bias).chunk(4, dim=-1)
+    rows = nn.functional.linear(incoming, weight, bias)
+    u, f, c, o = rows.chunk(4, dim=-1)
     u = torch.sigmoid(u)
     f = torch.sigmoid(f)
     o = torch.sigmoid(o)

@@ -333,13 +333,18 @@ class SLSTM(Cell):
         size = h // self.heads
         square = (self.heads, size, size)
         small = partial(_small_normal, width=h)
-        shapes: dict[str, Shape] = {f"x{gate}": square for gate in GATES}
-        shapes |= {f"h{gate}": square for gate in GATES}
-        own: dict[str, OwnDraw] = {f"x{gate}": small for gate in GATES}
-        for gate in GATES:
-            shapes[f"b{gate}"] = (h,)
-            own[f"b{gate}"] = torch.zeros
-            own[f"h{gate}"] = torch.zeros
+        shapes: dict[str, Shape] = {}
+        own: dict[str, OwnDraw] = {}
+        kinds = (
+            ("x", square, small),
+            ("h", square, torch.zeros),
+            ("b", (h,), torch.zeros),
+        )
+        # All gates of one kind after another: the order of the draws.
+        for kind, shape, draw in kinds:
+            for gate in GATES:
+                shapes[kind + gate] = shape
+                own[kind + gate] = draw
         own["bf"] = partial(_power_law, heads=self.heads)
         gone = {WHOLE[cut] for cut in WHOLE.keys() & config.cuts}
         self.names = [gate for gate in GATES if gate not in gone]
@@ -484,4 +489,6 @@ def _small_normal(shape: Shape, width: int) -> Tensor:
 
 
 def _power_law(shape: Shape, heads: int) -> Tensor:
-    return (5 - 12 * torch.linspace(0, 1, shape[0] // heads) ** 0.3).repeat(heads)
+    unit = torch.linspace(0, 1, shape[0] // heads)
+    bias = 5 - 12 * unit**0.3
+    return bias.repeat(heads)

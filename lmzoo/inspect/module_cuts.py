@@ -230,8 +230,10 @@ def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
     for own in owner.parameters(recurse=False):
         if own.dim() == 2 and own.shape[1] > 1:
             matrices.append(own)
-    has_parts = len(matrices) > 1 or any(owner.children())
-    if not parameter.dim() or not has_parts:
+    is_projection = len(matrices) < 2
+    if any(owner.children()):
+        is_projection = False
+    if not parameter.dim() or is_projection:
         return []
     rows = len(parameter)
     counts = set()

@@ -228,8 +228,8 @@ class RecurrentLM(StartMixture):
         norm = self.config.norm
         # Projecting each word of the vocabulary once pays only if there are more tokens than words.
         # Without kernels each position has activations of its own (`interventions.py`).
-        per_position = not uses_kernels() or tokens.numel() <= self.task.vocab
-        if per_position or norm.over_time:
+        few = tokens.numel() <= self.task.vocab
+        if few or norm.over_time or not uses_kernels():
             return normalise_sequence(self.embedding(tokens), norm)
         table = normalise_vectors(self.embedding.weight, norm)
         return TokenInputs(tokens, table)

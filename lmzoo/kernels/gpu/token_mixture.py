@@ -51,6 +51,7 @@ def backward(
 def _launch(
     kernel: Any, tensors: tuple[Tensor, ...], a: Tensor, tokens: Tensor, vocab: int
 ) -> None:
+    """Launch a kernel of all positions, whose logits are a (P, N, K)."""
     members, positions, components = a.shape
     columns = 1 << (components - 1).bit_length()
     block = max(1, NUMBERS // columns)
