@@ -23,42 +23,65 @@ def ablated(toy):
     toy.add_point("part", [2.1, 2.2, 2.5], model=CUT)
     lines = []
     for run, lost in zip(runs, LOST, strict=True):
-        for cut, way, steps, loss in (
-            ("nothing", "zero", 0, 2.0),
-            ("nothing", "trained", 7, 1.9),
-            ("carry", "zero", 0, 9.0),
-            ("carry", "zero", 0, 2.0 + lost),
-            ("carry", "trained", 7, 1.7 + lost),
-        ):
-            line = {"run": run, "cut": cut, "way": way, "steps": steps, "loss": loss, "why": ""}
-            lines.append(record_line({**line, "epoch": 3, "model": json.dumps(CUT)}))
+        lines += [
+            line_of(run, "nothing", "zero", 2.0),
+            line_of(run, "nothing", "trained", 1.9),
+            line_of(run, "carry", "zero", 9.0),
+            line_of(run, "carry", "zero", 2.0 + lost),
+            line_of(run, "carry", "trained", 1.7 + lost),
+        ]
     (toy.path / ABLATIONS).write_text("\n".join(lines) + "\n{torn")
     return toy
 
 
-def test_costs_are_paired_by_run_and_the_last_line_counts(ablated):
-    known = {row["way"]: row for row in costs(read_lines(ablated.path)).iter_rows(named=True)}
-    expected = [float(x) for x in mean_interval(LOST)]
-    assert [known["zero"][name] for name in ("mean", "low", "high")] == pytest.approx(expected)
-    assert known["trained"]["mean"] == pytest.approx(expected[0] - 0.2)
-    assert known["zero"]["seeds"] == 3
+def line_of(run, cut, way, loss):
+    """Return the line of a cut of a trained run."""
+    steps = {"zero": 0, "trained": 7}[way]
+    line = {"run": run, "cut": cut, "way": way, "steps": steps, "loss": loss, "why": ""}
+    return record_line(line | {"epoch": 3, "model": json.dumps(CUT)})
+
+
+INTERVAL = [float(end) for end in mean_interval(LOST)]
+
+
+@pytest.fixture
+def known(ablated):
+    """The costs by the way in which a cut was made."""
+    return {row["way"]: row for row in costs(read_lines(ablated.path)).to_dicts()}
+
+
+def test_costs_are_paired_by_run_and_the_last_line_counts(known):
+    of_cut = known["zero"]
+    assert [of_cut["mean"], of_cut["low"], of_cut["high"]] == pytest.approx(INTERVAL)
+    assert of_cut["seeds"] == 3
+
+
+def test_a_repaired_cut_is_compared_with_a_run_that_was_trained_as_long(known):
+    assert known["trained"]["mean"] == pytest.approx(INTERVAL[0] - 0.2)
 
 
 def test_a_ranking_has_the_cost_beside_the_difference(ablated):
-    own = rank(ablated.path, after_training=True).filter(point="part")
-    found = own.select("after_training", "after_training_low", "after_training_high").row(0)
-    assert found == pytest.approx([float(x) for x in mean_interval(LOST)])
+    part = rank(ablated.path, after_training=True).filter(point="part")
+    names = ("after_training", "after_training_low", "after_training_high")
+    assert part.select(names).row(0) == pytest.approx(INTERVAL)
+
+
+def test_a_ranking_has_no_cost_that_was_not_asked_for(ablated):
     assert rank(ablated.path)["after_training"].null_count() == 2
+
+
+def test_costs_that_were_not_measured_are_asked_for(ablated):
     (ablated.path / ABLATIONS).unlink()
     with pytest.raises(UserError, match="run lmzoo ablate"):
         rank(ablated.path, after_training=True)
 
 
-def test_the_chart_has_a_point_with_both_costs_and_the_diagonal(ablated):
-    folder = load_study(ablated.path)
-    ranked = rank(ablated.path)
-    spec = json.dumps(two_costs_chart(folder, ranked))
+def test_the_chart_has_a_point_with_both_costs(ablated):
+    spec = json.dumps(two_costs_chart(load_study(ablated.path), rank(ablated.path)))
     assert '"name": "part"' in spec
-    assert f'"after_training": {sum(LOST) / 3:.3f}'[:22] in spec
+    assert f'"after_training": {INTERVAL[0]:.1f}' in spec
+
+
+def test_without_costs_there_is_no_chart(ablated):
     (ablated.path / ABLATIONS).unlink()
-    assert two_costs_chart(folder, ranked) is None
+    assert two_costs_chart(load_study(ablated.path), rank(ablated.path)) is None

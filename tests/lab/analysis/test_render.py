@@ -12,6 +12,7 @@ import pytest
 
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable, csv_note, render
+from tests.cases import cases, rows
 from tests.lab.analysis.toy_study import ToyStudy
 
 LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100%_$"}
@@ -34,105 +35,125 @@ def cells(line):
     return [cell.strip().replace("\\", "") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
 
 
-def test_markdown_parses_back(toy):
-    text = render(study_ranking(toy.path), "md")
-    block = text.split("**exact log-likelihood")[1].split("\n\n")[1].splitlines()
-    header, rule, *rows = map(cells, block)
-    assert {len(row) for row in (header, rule, *rows)} == {len(header)}
-    piped = LABELS["pipe|d [bold] & 100%_$"]
-    assert [row[1] for row in rows] == ["cut full ≡", piped, "cut once", "cut wild"]
-    named = [dict(zip(header, row, strict=True)) for row in rows]
-    assert named[0] == {
-        "rank": "1 (1–4)", "point": "cut full ≡", "loss": "3.020 ±0.025", "difference": "reference",
-        "verdict": "", "p": "—", "chances": "—", "diverged": "", "ppl": "20.49",
-        "above floor": "0.520", "marks": "",
-    }  # fmt: skip
-    assert named[1]["marks"] == "edge"
-    assert (named[2]["rank"], named[2]["loss"], named[2]["p"]) == ("3 (—)", "3.900 ±—", "—")
-    assert named[3]["marks"] == "leaks"
+@pytest.fixture
+def report(toy):
+    return study_ranking(toy.path)
 
 
-def test_csv_parses_back(toy):
-    rows = list(csv.DictReader(io.StringIO(render(study_ranking(toy.path), "csv"))))
-    assert [row["rank"] for row in rows] == ["1", "2", "3", "4", "1"]
-    assert [row["score"] for row in rows] == ["exact"] * 4 + ["bound"]
-    assert rows[0]["aliases"] == "cut nothing; no cut"
-    assert rows[2]["low"] == ""
-    assert float(rows[0]["loss"]) == pytest.approx(3.02)
-    assert json.loads(rows[0]["setting"]) == {"lr": 0.003, "model.width": 32}
+@pytest.fixture
+def exact(report):
+    """The rows of the first table of Markdown."""
+    _, after = render(report, "md").split("**exact log-likelihood")
+    _, block, *_ = after.split("\n\n")
+    header, rule, *lines = map(cells, block.splitlines())
+    assert len(rule) == len(header)
+    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
-def test_json_parses_back(toy):
-    value = json.loads(render(study_ranking(toy.path), "json"))
-    first, _, once, wild, _ = value["rows"]
+def test_markdown_has_a_row_of_each_point(exact):
+    first, edge, once, leaking = exact
+    assert first == rows("lab/analysis/cases.toml", "first_row")
+    assert edge["point"] == LABELS["pipe|d [bold] & 100%_$"]
+    assert edge["marks"] == "edge"
+    assert once["point"] == "cut once"
+    assert leaking["point"] == "cut wild"
+    assert leaking["marks"] == "leaks"
+
+
+def test_markdown_shows_what_is_missing(exact):
+    once = exact[2]
+    assert once["rank"] == "3 (—)"
+    assert once["loss"] == "3.900 ±—"
+    assert once["p"] == "—"
+
+
+def test_csv_parses_back(report):
+    lines = list(csv.DictReader(io.StringIO(render(report, "csv"))))
+    first, _, once, *_ = lines
+    assert [line["rank"] for line in lines] == ["1", "2", "3", "4", "1"]
+    assert [line["score"] for line in lines] == ["exact"] * 4 + ["bound"]
+    assert first["aliases"] == "cut nothing; no cut"
+    assert float(first["loss"]) == pytest.approx(3.02)
+    assert json.loads(first["setting"]) == {"lr": 0.003, "model.width": 32}
+    assert once["low"] == ""
+
+
+@pytest.fixture
+def parsed(report):
+    return json.loads(render(report, "json"))
+
+
+def test_json_has_values_of_their_types(parsed):
+    first, _, once, wild, _ = parsed["rows"]
     assert first["setting"] == {"lr": 0.003, "model.width": 32}
     assert first["aliases"] == ["cut nothing", "no cut"]
-    assert (once["low"], once["p"], once["rank_low"]) == (None, None, None)
+    assert once["low"] is None
+    assert once["p"] is None
+    assert once["rank_low"] is None
     assert wild["marks"] == ["leaks"]
-    assert value["question"] == toy.study_json["question"]
-    assert value["made_by"].keys() == {"lmzoo", "commit", "statistics"}
-    assert value["account"]["runs"] == sum(value["account"].values()) / 2 == 14
 
 
-def test_latex_rows_are_equally_long_and_escaped(toy):
-    text = render(study_ranking(toy.path), "latex")
+def test_json_has_question_version_and_account(toy, parsed):
+    assert parsed["question"] == toy.study_json["question"]
+    assert parsed["made_by"].keys() == {"lmzoo", "commit", "statistics"}
+    runs = parsed["account"].pop("runs")
+    assert runs == sum(parsed["account"].values()) == 14
+
+
+def test_latex_rows_are_equally_long_and_escaped(report):
+    text = render(report, "latex")
     lines = [line for line in text.splitlines() if not line.startswith("%")]
-    tabulars = "\n".join(lines).split(r"\begin{tabular}")[1:]
+    _, *tabulars = "\n".join(lines).split(r"\begin{tabular}")
     assert len(tabulars) == 4
     for tabular in tabulars:
         columns = re.match(r"\{([lr]+)\}", tabular)
-        rows = [line for line in tabular.splitlines() if line.endswith(r"\\")]
         assert columns
-        assert {len(re.split(r"(?<!\\)&", row)) for row in rows} == {len(columns[1])}
+        for line in tabular.splitlines():
+            if line.endswith(r"\\"):
+                assert len(re.split(r"(?<!\\)&", line)) == len(columns[1])
         assert not re.search(r"(?<!\\)[%_#]|[±−≡—]", tabular)
     assert r"cut pipe\textbar{}d [bold] \& 100\%\_\$" in text
 
 
 @pytest.mark.parametrize("width", [120, 140])
-def test_the_table_fits_the_width_and_is_complete(toy, width):
-    text = render(study_ranking(toy.path), "table", width=width)
+def test_the_table_fits_the_width_and_is_complete(report, width):
+    text = render(report, "table", width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     parts = (*LABELS.values(), "3.020 ±0.025", "leaks", "1/3,", "model.width=32")
     assert set(" ".join(parts).split()) <= set(text.split())
-    assert "\x1b" not in text
-    assert "\x1b[1m" in render(study_ranking(toy.path), "table", width=width, colour=True)
 
 
-def test_heading_and_legend_describe_the_study(toy):
+def test_the_table_has_colours_only_if_asked(report):
+    assert "\x1b" not in render(report, "table", width=120)
+    assert "\x1b[1m" in render(report, "table", width=120, colour=True)
+
+
+@pytest.fixture
+def wide(toy):
+    """The table of a study with a stray folder and a point without a run."""
     (toy.path / "stray").mkdir()
     toy.study_json["points"].append({"id": "never", "label": "cut never", "aliases": []})
-    toy.write()
-    text = render(study_ranking(toy.path), "table", width=400)
-    for part in (
-        "Which path can be cut?",
-        "toy: token loss in nats per token, test at epoch 3",
-        "2 settings, 3 seeds, 3 epochs; search space: lr 0.0001 to 0.1 log; model.width 8 to 256; "
-        "recipe.clip 1 or None",
-        "14 runs: 12 finished, 1 pruned, 1 diverged, 0 failed, 0 not ended",
-        "exact log-likelihood; ptb (lines=100); vocabulary of 30, sequences of up to 20 tokens; "
-        "entropy floor 2.5000",
-        "bound (at least the true loss, in expectation)",
-        "edge: the chosen value is the first or last one tried",
-        "lr=0.003 (edge), model.width=32",
-        "diverged: confirm runs that diverged",
-        "leaks: not a language model's loss; cut wild: reads ahead",
-        "the same function: cut full ≡ cut nothing ≡ no cut",
-        "no run yet: cut never",
-        "WARNING: stray has no readable config.json",
-    ):
-        assert part in text
-    assert "missing" not in text  # marks without points have no legend
+    return render(study_ranking(toy.write()), "table", width=400)
+
+
+@cases("lab/analysis/cases.toml", "described", "part")
+def test_heading_and_legend_describe_the_study(wide, part):
+    assert part in wide
+
+
+def test_marks_without_points_have_no_legend(wide):
+    assert "missing" not in wide
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 def test_a_narrow_terminal_loses_no_cell_and_breaks_no_name(width):
-    name = "state_to_candidate"
     header = ("rank", "point", "loss", "difference", "above floor")
-    rows = [("1", f"cut {name} (4)", "1.937 ±0.056", "−0.007 ±0.045", "0.450")]
-    table = TextTable("ranking", header, rows, frozenset({"point"}))
+    line = ("1", "cut state_to_candidate (4)", "1.937 ±0.056", "−0.007 ±0.045", "0.450")
+    table = TextTable("ranking", header, [line], frozenset({"point"}))
     text = render(Report((), (table,), (), pl.DataFrame()), "table", width=width)
-    assert all(cell in text for cell in (*header, rows[0][0], *rows[0][2:], name))
+    for cell in (*header, "state_to_candidate", "1.937 ±0.056", "−0.007 ±0.045", "0.450"):
+        assert cell in text
 
 
 def test_markdown_shows_every_character_as_it_is():
@@ -144,15 +165,29 @@ def test_markdown_shows_every_character_as_it_is():
     assert shown.count(text.replace("<", "&lt;").replace(">", "&gt;")) == 2
 
 
-def test_cells_that_would_run_are_text_and_the_note_of_a_csv_says_so():
+@pytest.fixture
+def of_odd_labels():
+    """A report of labels that LaTeX or a spreadsheet would run."""
     labels = ["[64, 64]", "*big", "=HYPERLINK(1)", "+cmd", "@SUM", "-1.5", "-x"]
-    rows = [(label, "1.0") for label in labels]
-    table = TextTable("t", ("label", "loss"), rows, frozenset({"label"}))
-    report = Report((), (table,), (), pl.DataFrame({"label": labels}))
-    latex = [line.partition(" &")[0] for line in render(report, "latex").splitlines()]
-    assert {"{[}64, 64]", "{*}big"} < {*latex}
-    cells = [row[0] for row in csv.reader(io.StringIO(render(report, "csv")))]
-    assert cells[3:] == ["'=HYPERLINK(1)", "'+cmd", "'@SUM", "-1.5", "'-x"]
-    assert csv_note(report).startswith("label: cells that a spreadsheet would run")
-    warned = replace(report, warnings=("WARNING: a/config.json is damaged",))
-    assert csv_note(warned) == f"WARNING: a/config.json is damaged\n{csv_note(report)}"
+    lines = [(label, "1.0") for label in labels]
+    table = TextTable("t", ("label", "loss"), lines, frozenset({"label"}))
+    return Report((), (table,), (), pl.DataFrame({"label": labels}))
+
+
+def test_cells_that_latex_would_run_are_text(of_odd_labels):
+    lines = render(of_odd_labels, "latex").splitlines()
+    first = {line.partition(" &")[0] for line in lines}
+    assert {"{[}64, 64]", "{*}big"} < first
+
+
+def test_cells_that_a_spreadsheet_would_run_are_text(of_odd_labels):
+    lines = csv.reader(io.StringIO(render(of_odd_labels, "csv")))
+    first = [line[0] for line in lines]
+    assert first[3:] == ["'=HYPERLINK(1)", "'+cmd", "'@SUM", "-1.5", "'-x"]
+
+
+def test_the_note_of_a_csv_has_the_warnings_and_says_what_is_text(of_odd_labels):
+    note = csv_note(of_odd_labels)
+    warned = replace(of_odd_labels, warnings=("WARNING: a/config.json is damaged",))
+    assert note.startswith("label: cells that a spreadsheet would run")
+    assert csv_note(warned) == f"WARNING: a/config.json is damaged\n{note}"

@@ -17,6 +17,7 @@ from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import RECORDS, STUDY, json_bytes, parse_json, record_line
 from lmzoo.lab.study.study_store import ReadOnlyStudyStore
 from tests.lab.analysis.toy_study import ToyStudy, change_lines, cut_after_an_epoch
+from tests.user_errors import raises_user_error
 
 HOST = "a-machine.of.mine"
 
@@ -25,31 +26,43 @@ HOST = "a-machine.of.mine"
 def toy(tmp_path) -> ToyStudy:
     """Points with finished, pruned, diverged and failed runs, one that has not ended."""
     toy = ToyStudy(tmp_path / "toy")
-    for point, losses in {"full": [1.0, 1 / 3, 1.2], "0": [1.4, 1.1, None], "1": [2, 2, 2]}.items():
-        runs = toy.add_point(point, losses)
+    toy.add_points(**{"full": [1.0, 1 / 3, 1.2], "0": [1.4, 1.1, None], "1": [2, 2, 2]})
+    for point in ("full", "0", "1"):
         toy.add_run(point, 0, 1.0)
         for seed, status in ((10, "pruned"), (11, "failed"), (12, None)):
-            cut_after_an_epoch(toy.records_path(toy.add_run(point, seed, 1.5)), status)
-    change_lines(toy.records_path(runs[0]), "epoch", host=HOST)
-    Store(toy.path).append("settings.ndjson", json.dumps({"point": "0", "index": 1, "setting": {}}))
+            run = toy.add_run(point, seed, 1.5)
+            cut_after_an_epoch(toy.records_path(run), status)
+    change_lines(toy.records_path("1-confirm-1"), "epoch", host=HOST)
+    setting = {"point": "0", "index": 1, "setting": {}}
+    Store(toy.path).append("settings.ndjson", json.dumps(setting))
     toy.write()
     return toy
 
 
 def tables(study: Path) -> list[str]:
-    reports = [study_ranking(study), study_ranking(study, unit="sentence")]
-    reports = [replace(report, next_command="") for report in reports]  # it names the folder
-    return [render(report, format) for report in reports for format in (*FORMATS, "table")]
+    texts = []
+    for unit in ("token", "sentence"):
+        report = study_ranking(study, unit=unit)
+        report = replace(report, next_command="")  # it names the folder
+        texts += [render(report, format) for format in (*FORMATS, "table")]
+    return texts
 
 
-@pytest.mark.parametrize("how", ["restored", "read"])
-def test_tables_are_the_same_byte_for_byte(toy, tmp_path, how):
+@pytest.fixture
+def file(toy, tmp_path) -> Path:
+    """The file of the study."""
     file = tmp_path / "toy.parquet"
     save_study(toy.path, file)
-    if how == "restored":
-        restore_study(file, tmp_path / "restored")
-    copy = tmp_path / "restored" if how == "restored" else file
-    assert tables(copy) == tables(toy.path)
+    return file
+
+
+def test_tables_of_the_file_are_the_same_byte_for_byte(toy, file):
+    assert tables(file) == tables(toy.path)
+
+
+def test_tables_of_the_restored_folder_are_the_same_byte_for_byte(toy, file, tmp_path):
+    restore_study(file, tmp_path / "restored")
+    assert tables(tmp_path / "restored") == tables(toy.path)
 
 
 def test_a_file_that_is_replaced_is_read_again_though_its_time_is_equal(toy, tmp_path):
@@ -61,15 +74,23 @@ def test_a_file_that_is_replaced_is_read_again_though_its_time_is_equal(toy, tmp
         assert load_study(file).study["question"] == question
 
 
-def test_saving_twice_gives_equal_bytes_and_no_machine(toy, tmp_path):
-    for name in ("a", "b"):
-        save_study(toy.path, tmp_path / f"{name}.parquet")
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    restore_study(tmp_path / "a.parquet", tmp_path / "restored")
-    save_study(tmp_path / "restored", tmp_path / "c.parquet")
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "c.parquet").read_bytes()
-    assert any(HOST in path.read_text() for path in toy.path.glob(f"*/{RECORDS}"))
-    assert not any(HOST.encode() in data for *_, data in read_rows(tmp_path / "a.parquet"))
+def test_saving_twice_gives_equal_bytes(toy, file, tmp_path):
+    again = tmp_path / "again.parquet"
+    save_study(toy.path, again)
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_saving_a_restored_study_gives_equal_bytes(file, tmp_path):
+    restore_study(file, tmp_path / "restored")
+    again = tmp_path / "again.parquet"
+    save_study(tmp_path / "restored", again)
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_the_name_of_the_machine_is_not_saved(toy, file):
+    assert HOST in toy.records_path("1-confirm-1").read_text()
+    for *_, data in read_rows(file):
+        assert HOST.encode() not in data
 
 
 def test_a_damaged_line_stays_damaged_without_its_machine_or_with_it(toy, tmp_path):
@@ -81,49 +102,68 @@ def test_a_damaged_line_stays_damaged_without_its_machine_or_with_it(toy, tmp_pa
     rows = {(run, name): data for run, name, data in read_rows(tmp_path / "a.parquet")}
     first, second = rows[path.parent.name, RECORDS].splitlines()
     assert parse_json(first) == {"event": "note", "epoch": 1, "reason": 'a "host": "x"'}
-    assert (parse_json(second), second) == (None, torn.encode())
+    assert parse_json(second) is None
+    assert second == torn.encode()
 
 
-def test_the_folder_of_the_script_is_not_saved(toy, tmp_path):
-    for script, saved in (
-        (["python", "/home/me/clone/sweeps/toy.py"], ["python", "sweeps/toy.py"]),
-        (["python", "sweeps/toy.py", "toy"], ["python", "sweeps/toy.py", "toy"]),
-    ):
-        toy.study_json |= {"script": script, "given": ["--out", "/home/me/runs"]}
-        toy.write()
-        save_study(toy.path, tmp_path / "a.parquet")
-        rows = read_rows(tmp_path / "a.parquet")
-        (study,) = (parse_json(content) for _, file, content in rows if file == STUDY)
-        assert toy.study_json.pop("given")
-        assert study == toy.study_json | {"script": saved}
+@pytest.mark.parametrize(
+    ("script", "saved"),
+    [("/home/me/clone/sweeps/toy.py", "sweeps/toy.py"), ("sweeps/toy.py", "sweeps/toy.py")],
+)
+def test_the_folders_of_a_user_are_not_saved(toy, tmp_path, script, saved):
+    given = ["--out", "/home/me/runs"]
+    toy.study_json |= {"script": ["python", script, "toy"], "given": given}
+    save_study(toy.write(), tmp_path / "a.parquet")
+    files = {name: data for _, name, data in read_rows(tmp_path / "a.parquet")}
+    del toy.study_json["given"]
+    expected = toy.study_json | {"script": ["python", saved, "toy"]}
+    assert parse_json(files[STUDY]) == expected
 
 
-def test_invalid_files_and_stores_are_refused_in_one_line(toy, tmp_path):
-    file = tmp_path / "toy.parquet"
-    save_study(toy.path, file)
-    cases = {
-        "is not empty": lambda: restore_study(file, toy.path),
-        "no file": lambda: load_study(tmp_path / "none.parquet"),
-        "does not end in": lambda: save_study(toy.path, tmp_path / "toy.json"),
-        "has no study.json": lambda: save_study(tmp_path, file),
-        "is not a file of records": lambda: load_study(toy.path.with_suffix(".parquet")),
-        "has no columns": lambda: load_study(tmp_path / "other.parquet"),
-        "is refused": lambda: load_study(tmp_path / "outside.parquet"),
-    }
+def test_a_study_is_restored_into_an_empty_folder_only(toy, file):
+    with raises_user_error("is not empty"):
+        restore_study(file, toy.path)
+
+
+def test_the_file_of_a_study_is_named_parquet(toy, tmp_path):
+    with raises_user_error("does not end in"):
+        save_study(toy.path, tmp_path / "toy.json")
+
+
+def test_a_folder_without_a_study_is_not_saved(tmp_path):
+    with raises_user_error("has no study.json"):
+        save_study(tmp_path, tmp_path / "toy.parquet")
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path):
+    with raises_user_error("no file"):
+        load_study(tmp_path / "none.parquet")
+
+
+def test_a_text_is_no_file_of_records(file):
+    file.write_text("text")
+    with raises_user_error("is not a file of records"):
+        load_study(file)
+
+
+def test_a_table_of_other_columns_is_no_file_of_records(tmp_path):
     pl.DataFrame({"x": [1]}).write_parquet(tmp_path / "other.parquet")
-    frame = pl.read_parquet(file)
-    frame.with_columns(folder=pl.lit("../x")).write_parquet(tmp_path / "outside.parquet")
-    for message, action in cases.items():
-        if message == "is not a file of records":
-            file.write_text("text")
-        with pytest.raises(UserError, match=message) as error:
-            action()
-        assert "\n" not in str(error.value)
+    with raises_user_error("has no columns"):
+        load_study(tmp_path / "other.parquet")
 
 
-def test_a_store_restored_in_part_is_no_study(toy, tmp_path, monkeypatch):
-    save_study(toy.path, tmp_path / "toy.parquet")
-    write, written = Store.write, []
+def test_a_file_that_leads_out_of_its_folder_is_refused(file, tmp_path):
+    outside = pl.read_parquet(file).with_columns(folder=pl.lit("../x"))
+    outside.write_parquet(tmp_path / "outside.parquet")
+    with raises_user_error("is refused"):
+        load_study(tmp_path / "outside.parquet")
+
+
+@pytest.fixture
+def restored_in_part(file, tmp_path, monkeypatch):
+    """The folder of a study whose restoration ended because the disk was full."""
+    write = Store.write
+    written = []
 
     def failing(self: Store, name: str, data: bytes, backup: str = "") -> None:
         written.append(name)
@@ -131,18 +171,25 @@ def test_a_store_restored_in_part_is_no_study(toy, tmp_path, monkeypatch):
             raise OSError("disk full")
         write(self, name, data, backup)
 
-    monkeypatch.setattr(Store, "write", failing)
-    with pytest.raises(OSError, match="disk full"):
-        restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
-    monkeypatch.undo()
-    assert not (tmp_path / "restored" / STUDY).exists()
-    with pytest.raises(UserError, match="not empty"):
-        restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "write", failing)
+        with pytest.raises(OSError, match="disk full"):
+            restore_study(file, tmp_path / "restored")
+    return tmp_path / "restored"
+
+
+def test_a_store_restored_in_part_is_no_study(restored_in_part):
+    assert not (restored_in_part / STUDY).exists()
+
+
+def test_a_store_restored_in_part_is_not_empty(file, restored_in_part):
+    with raises_user_error("not empty"):
+        restore_study(file, restored_in_part)
 
 
 @pytest.mark.parametrize("version", ["schema", "numerics"])
 def test_a_sweep_refuses_a_restored_study_of_another_version(toy, tmp_path, version):
-    (toy.path / STUDY).write_bytes(json_bytes({**toy.study_json, version: 0}))
+    (toy.path / STUDY).write_bytes(json_bytes(toy.study_json | {version: 0}))
     save_study(toy.path, tmp_path / "toy.parquet")
     restore_study(tmp_path / "toy.parquet", tmp_path / "restored")
     with pytest.raises(UserError, match=rf"restored has {version} version 0.*another --out"):
