@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-from typing import Any
 
 import pytest
 
@@ -22,25 +21,23 @@ SERIAL = {"slstm": {4, 5, 6, 7}}
 DIAGONAL = [name for name in CELLS if issubclass(CELLS[name], DiagonalCell)]
 DIAGONAL += ["slstm", "rg_lru"]
 MATRIX = [name for name in CELLS if issubclass(CELLS[name], MatrixCell)]
-NAMES = DIAGONAL + MATRIX + ["block"]
+ALWAYS = [name for name in DIAGONAL if name not in SERIAL]
+NAMES = [*DIAGONAL, *MATRIX, "block"]
 
 
 def variants(name: str) -> list[Cell]:
     """Return a cell with every single cut and all cuts, besides those that its scan needs."""
     needed = SERIAL.get(name, set())
-    every_cut = set(range(len(cut_names(name))))
-    sets = [needed, every_cut]
-    sets += [needed | {cut} for cut in every_cut]
+    count = len(cut_names(name))
     cells = {}
-    for cuts in sets:
-        # All cuts may leave nothing, which is an error.
-        with contextlib.suppress(UserError):
+    for cuts in (needed, *(needed | {cut} for cut in range(count)), set(range(count))):
+        with contextlib.suppress(UserError):  # all cuts may leave nothing
             cell = make(name, width=6, length=6, cuts=sorted(cuts))
             cells[cell.config] = cell
-    return list(cells.values())
+    return [*cells.values()]
 
 
-def agree(cell: Cell, count: int, length: int):
+def agree(cell: Cell, count: int, length: int) -> None:
     disturb(cell)
     scans_agree(cell, FINE, *data(cell, count, length))
 
@@ -57,13 +54,12 @@ def test_every_cut(name):
 @pytest.mark.parametrize(("count", "length"), [(97, 1), (7, 19)])
 def test_odd_sizes(name, count, length):
     """Heads that do not divide the width are rounded up."""
-    names = {field.name for field in dataclasses.fields(CELLS[name].Config)}
-    fields: dict[str, Any] = {"cuts": sorted(SERIAL.get(name, set()))}
-    # The HGRN2 has no head of several sizes.
-    if "heads" in names and name != "hgrn2":
-        fields["heads"] = 4
-    cell = make(name, width=10, length=length, **fields)
-    agree(cell, count, length)
+    fields = {field.name for field in dataclasses.fields(CELLS[name].Config)}
+    heads = {}
+    if "heads" in fields and name != "hgrn2":
+        heads = {"heads": 4}
+    cuts = sorted(SERIAL.get(name, set()))
+    agree(make(name, width=10, length=length, cuts=cuts, **heads), count, length)
 
 
 @pytest.mark.parametrize("name", [*DIAGONAL, "deltaproduct", "gla", "mamba", "rwkv7"])
@@ -71,10 +67,7 @@ def test_long_sequences_of_large_inputs_are_finite_in_single_precision(name):
     """Gates saturate at 0 and 1."""
     cell = make(name, width=8, length=512, cuts=sorted(SERIAL.get(name, set()))).float()
     x, start = data(cell, 2, 512)
-    scale = 5
-    if name in DIAGONAL:
-        scale = 100
-    for result in results(cell, scale * x, start, fast=True):
+    for result in results(cell, (100 if name in DIAGONAL else 5) * x, start, fast=True):
         assert result.isfinite().all()
 
 

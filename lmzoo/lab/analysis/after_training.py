@@ -41,9 +41,12 @@ SCHEMA = (
 def read_lines(folder: Path | str) -> DataFrame:
     """Return the lines of the models in a folder, each once: the last one counts."""
     text = study_file(folder, ABLATIONS)
-    rows = [parse_json(line) for line in text.splitlines()]
-    known = [row for row in rows if isinstance(row, dict) and SCHEMA.keys() <= row.keys()]
-    lines = DataFrame(known, SCHEMA)
+    rows = []
+    for line in text.splitlines():
+        row = parse_json(line)
+        if isinstance(row, dict) and SCHEMA.keys() <= row.keys():
+            rows.append(row)
+    lines = DataFrame(rows, SCHEMA)
     # A run that was trained further since is measured again.
     latest = pl.col("epoch") == pl.last("epoch").over("run")
     keys = ["run", "cut", "model", "way", "steps"]
@@ -79,10 +82,9 @@ def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> R
             cells.append(format_mean(row[way], row[f"{way}_low"], row[f"{way}_high"], "+.3f"))
         cells.append(str(row["seeds"]))
         rows.append(cells)
-    headings = ["cut"]
-    headings += [name.format(steps=steps) for name in WAYS.values()]
-    headings.append("seeds")
-    table = TextTable("", tuple(headings), rows, frozenset({"cut"}))
+    ways = [name.format(steps=steps) for name in WAYS.values()]
+    header = tuple(["cut"] + ways + ["seeds"])
+    table = TextTable("", header, rows, frozenset({"cut"}))
     missing = known.filter(pl.col("why") != "").group_by("why", maintain_order=True)
     reasons = missing.agg(pl.col("cut").unique(maintain_order=True), pl.col("way").unique())
     legend = []
@@ -122,10 +124,13 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
     known = costs(lines.filter(way=ZERO))
     by_model = dict(zip(map(_key, known["model"]), known.select(ENDS).rows(), strict=True))
     models = dict(folder.runs.select("point", "model").collect().iter_rows())
-    found = [by_model.get(_key(models.get(point)), (None, None, None)) for point in frame["point"]]
-    names = ["after_training"]
-    names.extend(AFTER_TRAINING_ENDS)
-    return frame.with_columns(DataFrame(found, dict.fromkeys(names, pl.Float64), orient="row"))
+    found = []
+    for point in frame["point"]:
+        model = _key(models.get(point))
+        found.append(by_model.get(model, (None, None, None)))
+    names = ["after_training"] + list(AFTER_TRAINING_ENDS)
+    schema = dict.fromkeys(names, pl.Float64)
+    return frame.with_columns(DataFrame(found, schema, orient="row"))
 
 
 def has_ablations(folder: StudyFolder) -> bool:

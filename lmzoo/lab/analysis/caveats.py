@@ -210,9 +210,14 @@ def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
             if mark in ("missing", "unconfirmed"):
                 aim = "to train the rest"
             yield Caveat(f"{mark}: {_named(labels)}: {text.partition('.')[0]}", aim=aim)
-    leaking = frame.filter(pl.col("leaks") != "")
-    for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
+    for reason, labels in leaks_of(frame):
         yield Caveat(f"leaks: {_named(labels)}: not a language model's loss: {reason}")
+
+
+def leaks_of(frame: DataFrame) -> list[tuple[str, list[str]]]:
+    """Return each leak of a ranking, and the labels of its points."""
+    leaking = frame.filter(pl.col("leaks") != "")
+    return leaking.group_by("leaks", maintain_order=True).agg("label").rows()
 
 
 def _edges(study: Fields, marked: DataFrame) -> Iterator[Caveat]:
@@ -334,5 +339,4 @@ def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
             given = next(words, "")
         if not given.startswith(field):
             rest += [name, given]
-    rest += [name, value]
-    return rest
+    return rest + [name, value]

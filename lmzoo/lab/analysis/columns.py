@@ -17,8 +17,8 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import polars as pl
 from polars import DataFrame
@@ -70,7 +70,7 @@ class Column:
     @property
     def names(self) -> Texts:
         """Its name, and those of its ends."""
-        return self.name, *self.ends
+        return (self.name,) + self.ends
 
     def text(self, row: Fields, digits: str) -> str:
         if callable(self.cell):
@@ -106,6 +106,16 @@ def shown_columns(table: str) -> list[Column]:
     """Return the columns of a text table of a ranking, in its order."""
     own = (column for column in FRAMES[RANKING] if table in column.tables)
     return sorted(own, key=lambda column: column.place)
+
+
+def with_heading(columns: Iterable[Column], name: str, heading: str) -> list[Column]:
+    """Return the columns, of which those of this name have another heading."""
+    shown = []
+    for column in columns:
+        if column.name == name:
+            column = replace(column, heading=heading)
+        shown.append(column)
+    return shown
 
 
 def text_table(
@@ -321,7 +331,7 @@ VALUES = {
 
 def _read_columns() -> dict[str, list[Column]]:
     """Return frame -> its columns, from the lines of `columns.csv`."""
-    text = files("lmzoo.lab.analysis").joinpath("columns.csv").read_text("utf-8")
+    text = Path(__file__).with_name("columns.csv").read_text("utf-8")
     # The blanks align the file for its reader.
     lines = re.sub(r" *(\||$) *", r"\1", text, flags=re.MULTILINE).splitlines()
     frames = {}

@@ -79,7 +79,7 @@ def commits_line(runs: DataFrame) -> str:
     """Return of which commits runs are, if they are mixed or had changes; else ""."""
     found = commits_of(runs)
     dirty = ""
-    if any("+" in name for name in found):
+    if "+" in "".join(found):
         dirty = "; +: with changes that were not committed"
     if len(found) == 1 and not dirty and "" not in found:
         return ""

@@ -130,12 +130,9 @@ def run_frame(folder: StudyFolder) -> DataFrame:
     is_confirm = pl.col("stage") == "confirm"
     runs = runs.sort("place", is_confirm, "seed", "run", nulls_last=True)
     columns = ["point", "label", "reference", "stage", "seed", "chosen"]
-    columns += searched
-    columns += ["status", "epochs", "best_epoch"]
-    columns += LOSSES + ACCURACIES
-    columns.append("seconds")
-    columns += FACTS
-    columns.append("run")
+    columns += searched + ["status", "epochs", "best_epoch"]
+    columns += LOSSES + ACCURACIES + ["seconds"]
+    columns += FACTS + ["run"]
     return runs.select(columns)
 
 

@@ -114,7 +114,7 @@ def _point_facts(study: Fields, runs: LazyFrame, confirm: DataFrame) -> DataFram
     known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
     # Runs of an older version do not know all facts, and a join has no order.
     known = known.group_by("point").agg(pl.all().drop_nulls().first())
-    names = [architecture(json.loads(text)) for text in known["model"]]
+    names = list(map(architecture, map(json.loads, known["model"])))
     known = known.with_columns(architecture=Series(names, dtype=pl.String))
     status = pl.col("status")
     counts = own.group_by("point").agg(
@@ -185,8 +185,8 @@ def _add_derived_columns(
         split=pl.when(is_metric).then(pl.lit(own_split)).otherwise(pl.lit("test")),
         epoch=pl.lit(epoch),
     )
-    order = {kind: index for index, kind in enumerate(SCORE_ORDER)}
-    kind = pl.col("score").replace_strict(order, default=len(order))
+    # Other kinds are null, and last.
+    kind = pl.col("score").cast(pl.Enum(SCORE_ORDER), strict=False)
     table = table.sort(kind, "fingerprint", "rank", nulls_last=True, maintain_order=True)
     return add_values(table)
 

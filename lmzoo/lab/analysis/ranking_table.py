@@ -16,7 +16,7 @@ from polars import DataFrame
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.after_training import add_after_training
-from lmzoo.lab.analysis.caveats import MARKS, caveats, next_command, shown_address
+from lmzoo.lab.analysis.caveats import MARKS, caveats, leaks_of, next_command, shown_address
 from lmzoo.lab.analysis.columns import (
     Column,
     in_unit,
@@ -24,6 +24,7 @@ from lmzoo.lab.analysis.columns import (
     legends,
     shown_columns,
     text_table,
+    with_heading,
 )
 from lmzoo.lab.analysis.formatting import (
     METRIC,
@@ -46,7 +47,7 @@ from lmzoo.lab.analysis.ranking import (
     rank_points,
 )
 from lmzoo.lab.analysis.render import FORMS, Report, TextTable, filled
-from lmzoo.lab.analysis.verdict_lines import answer, verdict_lines, words
+from lmzoo.lab.analysis.verdict_lines import answer, meanings, verdict_lines
 from lmzoo.lab.store.labels import SCORE_KINDS
 from lmzoo.lab.store.records import STATUSES
 
@@ -122,9 +123,7 @@ def result_columns(part: DataFrame, table: str) -> list[Column]:
     """Return the columns of a text table of results; a metric of the user has its own heading."""
     columns = shown_columns(table)
     if part["score"].item(0) == METRIC:
-        for i, column in enumerate(columns):
-            if column.name == "loss":
-                columns[i] = replace(column, heading=part["metric"].item(0))
+        return with_heading(columns, "loss", part["metric"].item(0))
     return columns
 
 
@@ -153,7 +152,8 @@ def _heading(folder: StudyFolder, frame: DataFrame, tables: Sequence[TextTable])
         f"{budget['epochs']} epochs; search space: {search_space or 'none'}"
     )
     columns = shown_columns("results")
-    yield from legends(tables, columns, reference=repr(reference), words=words(frame))
+    words = "; ".join(meanings(frame))
+    yield from legends(tables, columns, reference=repr(reference), words=words)
 
 
 def _caption(folder: StudyFolder, frame: DataFrame) -> str:
@@ -187,8 +187,7 @@ def _legend(frame: DataFrame) -> Texts:
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += accuracy_lines(frame)
     lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
-    leaking = frame.filter(pl.col("leaks") != "")
-    for reason, labels in leaking.group_by("leaks", maintain_order=True).agg("label").iter_rows():
+    for reason, labels in leaks_of(frame):
         lines.append(f"leaks: not a language model's loss; {join_labels(labels)}: {reason}")
     for label, aliases in frame.select("label", "aliases").iter_rows():
         if aliases:

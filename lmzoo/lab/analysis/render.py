@@ -92,15 +92,13 @@ class Report:
     @property
     def lead(self) -> Texts:
         """The gravest warnings and the answer."""
-        lines = list(self.warnings[: self.grave])
-        lines.append(self.answer)
+        lines = self.warnings[: self.grave] + (self.answer,)
         return tuple(filter(None, lines))
 
     @property
     def opening(self) -> Texts:
         """All lines before the tables."""
-        lines = [self.question]
-        lines += self.lead + self.warnings[self.grave :] + self.heading
+        lines = (self.question,) + self.lead + self.warnings[self.grave :] + self.heading
         return tuple(filter(None, lines))
 
     @property
@@ -188,8 +186,7 @@ def printable_parts(value: Any) -> Any:
 
 def check_format(format: str) -> None:
     """Raise a `UserError` unless a format is known."""
-    known = ["table"]
-    known += FORMATS
+    known = ["table"] + list(FORMATS)
     if format not in known:
         raise UserError(f"no format {format!r}; known: {', '.join(known)}")
 

@@ -119,7 +119,7 @@ def read_files(path: Path) -> pl.DataFrame:
         raise UserError(f"{str(path)!r} has no columns {', '.join(COLUMNS)}")
     rows = frame.select("folder", "file").rows()
     names = [f"{folder}/{file}".removeprefix("/") for folder, file in rows]
-    others = [name for name in checked(names) if not _is_of_study(name)]
+    others = list(itertools.filterfalse(_is_of_study, checked(names)))
     if others:
         raise UserError(f"{str(path)!r} has {others[0]!a}, which is no file of records")
     if ("", STUDY) not in rows:

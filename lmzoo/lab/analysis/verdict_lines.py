@@ -60,8 +60,8 @@ def shown_verdict(verdict: str | None, *, confirmed: bool = True) -> str:
     return f"{verdict.removesuffix('-open')}, {NOT_CONFIRMED}"
 
 
-def words(frame: DataFrame) -> str:
-    """Return what the verdicts of a ranking say, those that it has."""
+def meanings(frame: DataFrame) -> list[str]:
+    """Return what the verdicts of a table say, those that it has."""
     found = set(frame["verdict"].drop_nulls())
     said = []
     for verdict, text in MEANINGS.items():
@@ -70,7 +70,7 @@ def words(frame: DataFrame) -> str:
     is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
     if frame.filter(is_sign & ~pl.col("confirmed")).height:
         said.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
-    return "; ".join(said)
+    return said
 
 
 def verdict_lines(frame: DataFrame) -> Texts:

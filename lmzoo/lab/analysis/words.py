@@ -1,6 +1,6 @@
 """The words of rankings and the characters of LaTeX: the tables of `words.toml`."""
 
 import tomllib
-from importlib.resources import files
+from pathlib import Path
 
-WORDS = tomllib.loads(files("lmzoo.lab.analysis").joinpath("words.toml").read_text("utf-8"))
+WORDS = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))

@@ -65,7 +65,10 @@ from lmzoo.lab.store.records import LARGEST
 COUNTED = "counted"
 OTHER = "other rows of runs"
 NO_PAIR = "without a pair"
-END = r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)"
+END = re.compile(
+    r"((summary(Metrics)?|global|train(er|ing)|last|final|current)[./_])*_?(step|epoch|iteration)",
+    re.IGNORECASE,
+)
 """A column that says where a run ended."""
 ENVIRONMENT = "environment."
 """Columns that `lmzoo.tune` reports: what may change a number."""
@@ -109,7 +112,7 @@ class Question:
         columns = head.columns
         named = set(_named(self))
         has_seed = self.seed or any(map(SEED_NAME.fullmatch, columns))
-        is_stated = any(re.fullmatch(GOALS, name) for name in columns)
+        is_stated = any(map(GOALS.fullmatch, columns))
         if self.step is None or not has_seed or is_stated or not named.issubset(columns):
             return columns
         kinds = [SEED_NAME.pattern, f"{ENVIRONMENT}.*"]
@@ -169,55 +172,61 @@ def account(results: Any, question: Question) -> Account:
     if question.parse:
         source.frame = parse_column(source.frame, question.parse)
     frame = source.frame
-    q, key, facts = _completed(question, source)
+    question, key, facts = _completed(question, source)
     may_be_states = [c for c in facts if c not in source.metrics]
-    rows = _rows(frame, q, key, may_be_states, notes)
-    q = replace(q, higher_is_better=_direction(source, q, notes))
-    settings = settings_of(frame, _named(q))
-    rows, said = without_tuning(frame, rows, settings, confirming(results, q))
+    rows = _rows(frame, question, key, may_be_states, notes)
+    question = replace(question, higher_is_better=_direction(source, question, notes))
+    settings = settings_of(frame, _named(question))
+    rows, said = without_tuning(frame, rows, settings, confirming(results, question))
     notes += said
     # Rows of epochs would count as runs.
-    if q.step is None and key is None:
+    if question.step is None and key is None:
         _check_history(frame, facts, rows)
         repeated = len(frame) - frame.n_unique()
         if repeated:
             notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
-    at = q.step
-    if at is None:
-        at = _last_steps(frame, q, facts)
-    steps = pl.lit(0.0)
-    if at is not None:
-        usable = rows.select((pl.col("why") == "") & VALUE.is_not_null()).to_series()
-        steps = numbers(frame[at], usable, notes)
-    rows = rows.with_columns(step=steps)
-    if q.step is None:
-        rows = rows.with_columns(pl.col("step").fill_null(0.0))
-    else:
-        # A run of Lightning may begin where another one of its variant and seed ends.
-        rows = continue_runs(rows, notes, with_seeds=q.seed is not None)
-    free = _free_columns(q, source)
-    ends = str(at).replace(q.metric + LAST_STEP, "step")
-    picked = picked_rows(rows, frame.select(free), q, (key or "row", ends), notes)
+    rows, ends = _with_steps(frame, rows, question, facts, notes)
+    free = _free_columns(question, source)
+    picked = picked_rows(rows, frame.select(free), question, (key or "row", ends), notes)
     # A run without a value is there with its last row.
     others = rows.drop_nulls("run").group_by("run").last()
     runs = pl.concat([picked.select(others.columns), others]).unique("run", keep="first")
     runs = runs.sort("run")
-    if q.seed is None:
+    if question.seed is None:
         each = "row counts as a run"
         if key:
             each = f"{key} counts by itself"
         notes += _unnamed(frame, free, runs, each)
-    notes += _said_of_runs(rows, picked, q, source)
+    notes += _said_of_runs(rows, picked, question, source)
     notes += differing(frame, runs, settings)
     notes += _environments(frame, picked)
-    return _counted(rows, runs, q, notes, source.unread)
+    return _counted(rows, runs, question, notes, source.unread)
+
+
+def _with_steps(
+    frame: DataFrame, rows: DataFrame, question: Question, facts: Sequence[str], notes: list[str]
+) -> tuple[DataFrame, str]:
+    """Return the rows with their steps, runs that go on as one, and what orders the rows."""
+    at = question.step
+    if at is None:
+        at = _last_steps(frame, question, facts)
+    if at is None:
+        return rows.with_columns(step=0.0), "step"
+    usable = rows.select((pl.col("why") == "") & VALUE.is_not_null()).to_series()
+    rows = rows.with_columns(step=numbers(frame[at], usable, notes))
+    if question.step is None:
+        rows = rows.with_columns(pl.col("step").fill_null(0.0))
+    else:
+        # A run of Lightning may begin where another one of its variant and seed ends.
+        rows = continue_runs(rows, notes, with_seeds=question.seed is not None)
+    return rows, at.replace(question.metric + LAST_STEP, "step")
 
 
 def _counted(
-    rows: DataFrame, runs: DataFrame, q: Question, notes: list[str], unread: int
+    rows: DataFrame, runs: DataFrame, question: Question, notes: list[str], unread: int
 ) -> Account:
     """Return the account of rows, of which those in `runs` count if they have a value."""
-    no_value = pl.lit(f"without a value of {q.metric}")
+    no_value = pl.lit(f"without a value of {question.metric}")
     is_other = ~pl.col("row").is_in(runs["row"].implode())
     why = (
         pl.when(pl.col("why") != "").then("why")
@@ -229,60 +238,60 @@ def _counted(
     counts = pl.col("why").is_in([COUNTED, DIVERGED])
     runs = runs.with_columns(why=why).with_columns(value=pl.when(counts).then(VALUE))
     columns = ("row", "variant", "key", "value")
-    return Account(rows.select("row", why=why), runs.select(columns), q, notes, unread)
+    return Account(rows.select("row", why=why), runs.select(columns), question, notes, unread)
 
 
-def _named(q: Question) -> list[str]:
+def _named(question: Question) -> list[str]:
     """Return the columns that a question names; the best row may be that of the metric."""
-    named = [*q.columns, q.metric, q.seed, q.step]
-    if q.best not in named:
-        named.append(q.best)
+    named = list(question.columns) + [question.metric, question.seed, question.step]
+    if question.best not in named:
+        named.append(question.best)
     return [name for name in named if name is not None]
 
 
-def _free_columns(q: Question, source: Source) -> list[str]:
+def _free_columns(question: Question, source: Source) -> list[str]:
     """Return the columns that a question does not name, of those that are there once."""
-    named = _named(q)
+    named = _named(question)
     return [c for c in source.frame.columns if c not in named and c not in source.twice]
 
 
-def _completed(q: Question, source: Source) -> tuple[Question, str | None, list[str]]:
+def _completed(question: Question, source: Source) -> tuple[Question, str | None, list[str]]:
     """Return a question with its seed and steps, what tells runs apart, and columns of facts."""
     frame = source.frame
-    named = _named_columns(frame, q, source)
-    if q.step is None and source.step not in named:
-        q = replace(q, step=source.step)
-    if q.seed is None:
-        seed = _seed_column(frame, _free_columns(q, source), source, paired=q.paired)
-        q = replace(q, seed=seed)
-    free = _free_columns(q, source)
-    key = q.seed
+    named = _named_columns(frame, question, source)
+    if question.step is None and source.step not in named:
+        question = replace(question, step=source.step)
+    if question.seed is None:
+        seed = _seed_column(frame, _free_columns(question, source), source, paired=question.paired)
+        question = replace(question, seed=seed)
+    free = _free_columns(question, source)
+    key = question.seed
     if key is None:
-        key = _first(RUNS, free + list(q.columns))
-    if q.best is not None and q.step is None:
+        key = _first(RUNS, free + list(question.columns))
+    if question.best is not None and question.step is None:
         raise UserError("--best needs the steps of runs; give --step COLUMN")
-    if q.step is not None and key is None:
+    if question.step is not None and key is None:
         advice = ""
         if RUN in frame.columns:
             advice = f"; --by {RUN} makes each run a variant"
         raise UserError(
-            f"the steps of {q.step} need a column that tells the runs of a variant apart: --seed, "
-            f"or --parse of their names{advice}"
+            f"the steps of {question.step} need a column that tells the runs of a variant apart: "
+            f"--seed, or --parse of their names{advice}"
         )
     facts = [c for c in free if c not in source.settings]
-    return q, key, facts
+    return question, key, facts
 
 
-def _named_columns(frame: DataFrame, q: Question, source: Source) -> list[str]:
+def _named_columns(frame: DataFrame, question: Question, source: Source) -> list[str]:
     """Return the columns that a question names; each is there, once, and named once."""
-    if not q.columns:
+    if not question.columns:
         raise UserError("by names no column; give the ones that say which variant was trained")
-    named = _named(q)
+    named = _named(question)
     for name in named:
         if name not in frame.columns:
             known_names = [column for column in frame.columns if "\0" not in column]
             raise UserError(f"no column {name!r}{near(name, known_names)}")
-        if name in (q.metric, q.step) and name in source.unclear:
+        if name in (question.metric, question.step) and name in source.unclear:
             raise UserError(source.unclear[name])
         if named.count(name) > 1:
             raise UserError(
@@ -290,18 +299,18 @@ def _named_columns(frame: DataFrame, q: Question, source: Source) -> list[str]:
                 "needs a column of its own"
             )
     for name in source.twice:
-        is_read = name in named or is_state(name)
-        if is_read or (not q.seed and SEED_NAME.fullmatch(name)):
+        is_seed = SEED_NAME.fullmatch(name) is not None
+        if name in named or is_state(name) or (is_seed and not question.seed):
             raise UserError(f"two columns are named {name!r}; rename one of them")
     return named
 
 
 def _rows(
-    frame: DataFrame, q: Question, key: str | None, facts: Sequence[str], notes: list[str]
+    frame: DataFrame, question: Question, key: str | None, facts: Sequence[str], notes: list[str]
 ) -> DataFrame:
     """Return the rows with the run, the value and the reason of each, "" if it may count."""
     row = Series("row", range(len(frame)), pl.Int64)
-    cells = {name: _labels(frame[name], notes) for name in q.columns}
+    cells = {name: _labels(frame[name], notes) for name in question.columns}
     variant = DataFrame(cells).select(pl.concat_str(pl.all(), separator=", ")).to_series()
     keys = row.cast(pl.String)
     if key is not None:
@@ -317,11 +326,11 @@ def _rows(
         lacking.append(pl.when(own.is_null()).then(reason))
     lacking.append(pl.lit(""))
     rows = DataFrame({"row": row, "variant": variant, "key": keys})
-    state = states(frame, q.seed, facts, q.finished, notes)
+    state = states(frame, question.seed, facts, question.finished, notes)
     is_diverged = state == DIVERGED
     rows = rows.with_columns(
         name=names,
-        why=pl.when(_parents(frame, q.metric)).then(pl.lit(PARENTS))
+        why=pl.when(_parents(frame, question.metric)).then(pl.lit(PARENTS))
         .when((state != "") & ~is_diverged).then(state)
         .otherwise(pl.coalesce(lacking)),
     )  # fmt: skip
@@ -331,10 +340,10 @@ def _rows(
     # A deleted run, a mean and a parent are no runs, so nothing is missing in their place.
     is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
     usable = rows["why"] == ""
-    values = numbers(frame[q.metric], usable, notes)
+    values = numbers(frame[question.metric], usable, notes)
     best = values
-    if q.best:
-        best = numbers(frame[q.best], usable, notes)
+    if question.best:
+        best = numbers(frame[question.best], usable, notes)
     return rows.with_columns(
         run=pl.when(is_run).then(pl.min("row").over(IDENTITY)),
         value=pl.when(is_diverged).then(math.inf).otherwise(values),
@@ -360,55 +369,58 @@ def _parents(frame: DataFrame, metric: str) -> Series:
     return frame[RUN_ID].is_in(parents.implode())
 
 
-def _last_steps(frame: DataFrame, q: Question, facts: Sequence[str]) -> str | None:
+def _last_steps(frame: DataFrame, question: Question, facts: Sequence[str]) -> str | None:
     """Return the column that says where runs ended; None if there is none."""
-    ends = [q.metric + LAST_STEP]
-    ends += [c for c in facts if re.fullmatch(END, c, re.IGNORECASE)]
+    ends = [question.metric + LAST_STEP]
+    ends += filter(END.fullmatch, facts)
     for name in ends:
         if name in facts and all_match(NUMBER, plain(frame[name].unique())):
             return name
     return None
 
 
-def _said_of_runs(rows: DataFrame, picked: DataFrame, q: Question, source: Source) -> Iterator[str]:
+def _said_of_runs(
+    rows: DataFrame, picked: DataFrame, question: Question, source: Source
+) -> Iterator[str]:
     """Yield what looks wrong in the runs that count, and in those that are left out."""
     known = picked.filter(VALUE.is_finite())
     by_variant = known.group_by("variant", maintain_order=True)
     variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
-    same = variants.filter((pl.col("runs") > 1) & (pl.col("values") == 1))["variant"]
+    same = variants.filter(pl.col("runs") > 1, values=1)["variant"]
     if len(same):
         yield f"{', '.join(map(repr, same))}: {SAME}"
     word = "row"
-    if q.seed:
+    if question.seed:
         word = "seed"
         keys = known["key"].unique(maintain_order=True)
         is_number = keys.str.contains(r"^[+-]?\d+$")
         others = keys.filter(~is_number).to_list()
         if others and is_number.any():
-            yield f"{q.seed}: not a number, as others are, but counted: {some(others)}"
+            yield f"{question.seed}: not a number, as others are, but counted: {some(others)}"
         if len(keys) == len(known) > len(variants) > 1:
-            yield f"{q.seed} is another one in each run, so it pairs none"
-    # A loss that is negative in each run may be a negated one.
-    is_loss = better(q.metric) is False and not q.higher_is_better
+            yield f"{question.seed} is another one in each run, so it pairs none"
+    metric = question.metric
+    is_loss = better(metric) is False and not question.higher_is_better
     if is_loss and len(known) and (known["value"] < 0).all():
-        yield f"{q.metric} is negative in each run; of a negated loss, a higher one is better"
+        yield f"{metric} is negative in each run; of a negated loss, a higher one is better"
     # Lightning logs `loss_step` of a batch beside `loss_epoch`.
-    of_epochs = re.sub("_step$", "_epoch", q.metric)
-    if of_epochs != q.metric and of_epochs in source.frame.columns:
-        yield f"{q.metric} is of one batch, {of_epochs} of all; which do you mean?"
+    of_epochs = re.sub("_step$", "_epoch", metric)
+    if of_epochs != metric and of_epochs in source.frame.columns:
+        yield f"{metric} is of one batch, {of_epochs} of all; which do you mean?"
     lost = set()
-    for name, key in rows.filter(pl.col("variant").is_null()).select("name", "key").rows():
+    left = rows.filter(pl.col("variant").is_null())
+    for name, key in left.select("name", "key").rows():
         text = f"{word} {key}"
         if name:
             text = f"{name}, {text}"
         lost.add(text)
     if lost:
-        yield f"left out, as {' or '.join(q.columns)} is empty: {some(sorted(lost))}"
+        yield f"left out, as {' or '.join(question.columns)} is empty: {some(sorted(lost))}"
     values = dict(known.select("name", "value").rows())
     texts = []
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
-            other = number(row[q.metric])
+            other = number(row[metric])
             if other != values[run]:
                 texts.append(f"{file} has {other:.4g}, {values[run]:.4g} counts ({run})")
     if texts:
@@ -559,8 +571,7 @@ def _seed_column(
     if "seed" in found:
         seeds = mapped(frame["seed"], plain)
         others = [c for c in varied if not mapped(frame[c], plain).equals(seeds)]
-        varied = ["seed"]
-        varied += others
+        varied = ["seed"] + others
     if len(varied) == 1:
         return varied[0]
     # Without pairs a seed is only a name, so that either one would do.
@@ -578,7 +589,7 @@ def _has_fractions(values: Series) -> bool:
 def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> None:
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
     for name in facts:
-        if not re.fullmatch(STEPS, name, re.IGNORECASE):
+        if not STEPS.fullmatch(name):
             continue
         at = frame[name].cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
         steps = rows.with_columns(at=at).filter(why="").drop_nulls("at")
@@ -613,30 +624,32 @@ def _unnamed(frame: DataFrame, free: Sequence[str], runs: DataFrame, each: str) 
         yield f"each {each}; is {' or '.join(found[:SHOWN])} {ways}?"
 
 
-def _direction(source: Source, q: Question, notes: list[str]) -> bool:
+def _direction(source: Source, question: Question, notes: list[str]) -> bool:
     """Return whether higher is better: as asked for, as the source says, or as the name says."""
     known = stated(source.frame) | source.higher
-    asked = q.higher_is_better
+    asked = question.higher_is_better
     chosen = asked
-    stored = known.get(q.metric)
-    if stored is None and q.metric in known and asked is None:
+    stored = known.get(question.metric)
+    if stored is None and question.metric in known and asked is None:
         raise UserError(
-            f"the studies of this file do not all have one direction of {q.metric}; judge each "
-            "study by itself"
+            f"the studies of this file do not all have one direction of {question.metric}; judge "
+            "each study by itself"
         )
     if stored is not None:
         verb = "minimises"
         if stored:
             verb = "maximises"
         if asked not in (None, stored):
-            raise UserError(f"{OPTIONS[not stored]} contradicts the study, which {verb} {q.metric}")
-        notes.append(f"the study {verb} {q.metric}")
+            raise UserError(
+                f"{OPTIONS[not stored]} contradicts the study, which {verb} {question.metric}"
+            )
+        notes.append(f"the study {verb} {question.metric}")
         chosen = stored
     if chosen is None:
-        chosen = direction_of(q.metric)
+        chosen = direction_of(question.metric)
     word = f"{OPTIONS[chosen]} is given"
     if asked is None:
         word = f"{OPTIONS[not chosen]} is not given"
-    if better(q.metric) is (not chosen):
-        notes.append(f"{word} for {q.metric}; is that right?")
+    if better(question.metric) is (not chosen):
+        notes.append(f"{word} for {question.metric}; is that right?")
     return chosen

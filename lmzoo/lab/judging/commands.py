@@ -146,8 +146,7 @@ class Arm:
     @functools.cached_property
     def identity(self) -> str:
         """A hash of the command, the metric, and what it reads and depends on."""
-        parts = [self.command, str(self.metric)]
-        parts.extend(self.files.values())
+        parts = [self.command, str(self.metric)] + list(self.files.values())
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
     def environment(self) -> dict[str, Any]:
@@ -389,9 +388,9 @@ def judge_commands(
         if out_of_time or decide(results.losses(arms, most), schedule, margin)[0] != UNDECIDED:
             break
     # If the time is over, the runs since the last look count, too.
-    x = results.losses(arms, most)
-    _warn(arms, x, say)
-    decision, found = decide(x, schedule, margin)
+    losses = results.losses(arms, most)
+    _warn(arms, losses, say)
+    decision, found = decide(losses, schedule, margin)
     sign = base.metric.sign
     low, high = sorted(sign * end for end in (found.low[1], found.high[1]))
     needed = _plain(found.seeds_needed[1])
@@ -406,8 +405,8 @@ def judge_commands(
         "high": _plain(high),
         "p": _plain(found.p[1]),
         "margin": margin,
-        "seeds": (~np.isnan(x)).sum(1).tolist(),
-        "diverged": np.isposinf(x).sum(1).tolist(),
+        "seeds": (~np.isnan(losses)).sum(1).tolist(),
+        "diverged": np.isposinf(losses).sum(1).tolist(),
         "seeds_needed": needed,
         "out_of_time": out_of_time,
     }

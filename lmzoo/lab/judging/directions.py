@@ -8,7 +8,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import KNOWN_NAMES, plain
 
 OPTIONS = {True: "--higher-is-better", False: "--lower-is-better"}
-GOALS = r"((?:.*\.)?)(goal|mode|direction|greater_is_better)"
+GOALS = re.compile(r"((?:.*\.)?)(goal|mode|direction|greater_is_better)")
 NAMES = KNOWN_NAMES["directions"]["names"]
 WORDS = KNOWN_NAMES["directions"]["words"]
 
@@ -51,7 +51,7 @@ def stated(frame: pl.DataFrame) -> dict[str, bool | None]:
     """
     found = {}
     for column in frame.columns:
-        goal = re.fullmatch(GOALS, column)
+        goal = GOALS.fullmatch(column)
         if goal is None:
             continue
         before = goal[1]

@@ -4,7 +4,6 @@ A frame of rows has the columns of `ROWS`. All rows of a run have one number in 
 run has none.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +83,7 @@ def _continued(runs: Sequence[FieldsDict], start: float) -> FieldsDict | None:
 
 
 def picked_rows(
-    rows: DataFrame, free: DataFrame, q: "Question", words: tuple[str, str], notes: list[str]
+    rows: DataFrame, free: DataFrame, question: "Question", words: tuple[str, str], notes: list[str]
 ) -> DataFrame:
     """Return the row of each run that counts: its last one with a value, or its best one.
 
@@ -93,19 +92,19 @@ def picked_rows(
     """
     key, at = words
     known = rows.filter(KNOWN)
-    notes += _check_runs(known, free, q, key)
+    notes += _check_runs(known, free, question, key)
     last = known.filter(STEP.max().over("run") == STEP)
-    notes += _said_of_ends(known, last, q.step, at, key)
+    notes += _said_of_ends(known, last, question.step, at, key)
     last = last.group_by("run").last().sort("run")
-    if q.step is None:
+    if question.step is None:
         return last
-    best = _best(rows, known, q)
-    if q.best is None:
-        notes += _beside_best(last, best, q)
+    best = _best(rows, known, question)
+    if question.best is None:
+        notes += _beside_best(last, best, question)
         return last
     least = best["count"].min()
     most = best["count"].max()
-    notes.append(f"the best row of each run by {q.best} counts, of {least} to {most} rows")
+    notes.append(f"the best row of each run by {question.best} counts, of {least} to {most} rows")
     return best
 
 
@@ -117,7 +116,7 @@ def _all_shown(runs: DataFrame, key: str) -> str:
     return some([_shown(run, key) for run in runs.to_dicts()])
 
 
-def _check_runs(known: DataFrame, free: DataFrame, q: "Question", key: str) -> Iterator[str]:
+def _check_runs(known: DataFrame, free: DataFrame, question: "Question", key: str) -> Iterator[str]:
     """Refuse two runs of one name, two rows without a step, and a row that lacks its step.
 
     Yield which runs have one value in all their rows, as a file that also has a history.
@@ -139,7 +138,7 @@ def _check_runs(known: DataFrame, free: DataFrame, q: "Question", key: str) -> I
             "tell them apart with more --by or another --seed"
         )
     several = runs.filter(pl.col("rows") > 1)
-    if q.step is not None and runs["steps"].max() != 1:  # their rows have an order
+    if question.step is not None and runs["steps"].max() != 1:  # their rows have an order
         several = several.clear()
     is_repeated = pl.col("names").list.first().is_not_null() & (pl.col("values") == 1)
     unclear = several.filter(~is_repeated)
@@ -148,9 +147,9 @@ def _check_runs(known: DataFrame, free: DataFrame, q: "Question", key: str) -> I
         own = known.filter(run=run["run"])["row"]
         raise UserError(f"two rows have {_shown(run, key)}{_told_apart(own, free)}")
     lacking = known.filter(~STEP.is_finite().fill_null(value=False))
-    if q.step is not None and len(lacking):
+    if question.step is not None and len(lacking):
         row = lacking["row"][0] + 1
-        raise UserError(f"row {row} has no {q.step}; fill it, or leave out --step")
+        raise UserError(f"row {row} has no {question.step}; fill it, or leave out --step")
     if len(several):
         yield f"rows of one run that have one value count once: {_all_shown(several, key)}"
 
@@ -165,7 +164,7 @@ def _told_apart(rows: pl.Series, free: DataFrame) -> str:
     for name in free.columns:
         if free[name].gather(rows).drop_nulls().n_unique() < 2:
             continue
-        if re.fullmatch(STEPS, name, re.IGNORECASE):
+        if STEPS.fullmatch(name):
             steps.append(name)
         elif free[name].n_unique() <= len(free) // 2:
             factors.append(name)
@@ -186,13 +185,14 @@ def _said_of_ends(
     # A history in another order has each step once; one that begins again has its last twice.
     final = STEP.last()
     is_again = (final < STEP.max()) & ((final == STEP).sum() > 1)
-    ends = last.group_by("run").agg(identity, STEP.first(), values=VALUE.n_unique()).sort("run")
-    runs = known.group_by("run").agg(identity, again=is_again).sort("run")
+    ends = last.group_by("run").agg(identity, STEP.first(), values=VALUE.n_unique())
+    ends = ends.sort("run")
+    runs = known.group_by("run").agg(identity, again=is_again)
     several = ends.filter(pl.col("values") > 1)
     if len(several):
         shown = _all_shown(several, key)
         yield f"several values at the last {step}; the last row counts: {shown}"
-    again = runs.filter("again")
+    again = runs.filter("again").sort("run")
     if len(again):
         yield f"{step} begins again, and its largest value counts: {_all_shown(again, key)}"
     early = ends.filter(STEP.max() > STEP)
@@ -202,11 +202,11 @@ def _said_of_ends(
         yield f"stopped before {at} {latest:g}, judged by their last value: {some(texts)}"
 
 
-def _best(rows: DataFrame, known: DataFrame, q: "Question") -> DataFrame:
+def _best(rows: DataFrame, known: DataFrame, question: "Question") -> DataFrame:
     """Return the row of each run at the step at which a column is best, and of how many rows."""
-    is_higher = q.higher_is_better
-    stated = better(q.best or q.metric)
-    if q.best not in (None, q.metric) and stated is not None:
+    is_higher = question.higher_is_better
+    stated = better(question.best or question.metric)
+    if question.best not in (None, question.metric) and stated is not None:
         is_higher = stated
     best = pl.col("best")
     at_best = best.arg_min()
@@ -216,19 +216,20 @@ def _best(rows: DataFrame, known: DataFrame, q: "Question") -> DataFrame:
     finite = by_run.agg(at=STEP.get(at_best), count=pl.len())
     joined = known.join(finite, on="run", how="left", maintain_order="left")
     joined = joined.with_columns(pl.col("count").fill_null(0))
-    found = joined.filter(pl.col("at").fill_null(STEP) == STEP).group_by("run").last().sort("run")
+    at_step = joined.filter(pl.col("at").fill_null(STEP) == STEP)
+    found = at_step.group_by("run").last().sort("run")
     # The metric may be logged at other steps than the column.
     lost = joined.join(found, on="run", how="anti")
     if len(lost):
         run = lost.row(0, named=True)
         raise UserError(
-            f"variant {run['variant']!r}, {run['key']} has no {q.metric} at the {q.step} of its "
-            f"best {q.best}; log both at one {q.step}"
+            f"variant {run['variant']!r}, {run['key']} has no {question.metric} at the "
+            f"{question.step} of its best {question.best}; log both at one {question.step}"
         )
     return found
 
 
-def _beside_best(last: DataFrame, best: DataFrame, q: "Question") -> Iterator[str]:
+def _beside_best(last: DataFrame, best: DataFrame, question: "Question") -> Iterator[str]:
     """Say the means of the last and of the best values, and where a sign turns."""
     tops = best.select("run", top="value")
     ends = last.filter(VALUE.is_finite()).join(tops, on="run", maintain_order="left")
@@ -239,7 +240,7 @@ def _beside_best(last: DataFrame, best: DataFrame, q: "Question") -> Iterator[st
     for row in means.to_dicts():
         texts.append(f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}")
     said = f"last values count, not the best ones of runs (--best): {some(texts)}"
-    is_other = pl.col("variant").ne_missing(pl.lit(q.reference))
+    is_other = pl.col("variant").ne_missing(pl.lit(question.reference))
     # Without a reference, the first variant is it.
     value, top = means.sort(is_other, maintain_order=True).select("value", "top").row(0)
     is_turned = (VALUE - value) * (pl.col("top") - top) < 0

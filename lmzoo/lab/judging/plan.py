@@ -100,17 +100,17 @@ def pilot_of_results(results: Any, question: Question) -> Pilot:
     """Return the pilot in a table of results; a single variant stands for two that vary as it."""
     found = judged(results, question)
     losses = found.losses
-    x = losses.values
+    values = losses.values
     labels = losses.variants
     paired = losses.paired
     if len(labels) == 1:
-        x = np.repeat(x, 2, axis=0)
+        values = np.repeat(values, 2, axis=0)
         labels = [labels[0], "another"]
         paired = False
     unknown = np.full(len(labels), math.nan)
     asked = np.arange(len(labels)) != losses.base
     return Pilot(
-        labels, x, losses.base, asked, np.zeros(len(labels)), paired, unknown,
+        labels, values, losses.base, asked, np.zeros(len(labels)), paired, unknown,
         found.account.counts(), found.warnings, losses.unit,
     )  # fmt: skip
 
@@ -180,9 +180,9 @@ def plan_report(
     if not 0 < power < 1:
         raise UserError(f"power {power} is not between 0 and 1; give one, as 0.8")
     known = _pilot(pilot, **columns)
-    k = int(known.asked.sum())
+    count = int(known.asked.sum())
     if contrasts is not None:
-        k = whole("contrasts", contrasts, 1)
+        count = whole("contrasts", contrasts, 1)
     if minutes is not None:
         known = known._replace(seconds=np.full_like(known.seconds, 60 * number("minutes", minutes)))
 
@@ -198,7 +198,7 @@ def plan_report(
     if not any(len(np.unique(own[np.isfinite(own)])) > 1 for own in known.losses):
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
     # How many seeds the reference has for one of a point; 1000 hides the rounding.
-    of_reference = reference_seeds(1000, k) / 1000
+    of_reference = reference_seeds(1000, count) / 1000
     hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600
     shown = {
         "point": known.labels, "sd": found.sd * known.unit, "seeds": found.seeds,
@@ -211,7 +211,7 @@ def plan_report(
     how = "by the means"
     if known.paired:
         how = "paired by seed"
-    summary = tuple(_summary(known, frame, power, k))
+    summary = tuple(_summary(known, frame, power, count))
     return Report(
         heading=summary[1:],
         tables=(text,),
@@ -246,7 +246,7 @@ COLUMNS = (
 )
 
 
-def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, k: int) -> Iterator[str]:
+def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, count: int) -> Iterator[str]:
     """Yield the answer, then what it costs and what may cost less."""
     known = frame.drop_nulls("seeds")
     if known.is_empty():
@@ -254,7 +254,7 @@ def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, k: int) -> Iterato
         return
     name = pilot.labels[pilot.reference]
     most = int(known["seeds"].max())  # type: ignore[arg-type]
-    own = reference_seeds(most, k)
+    own = reference_seeds(most, count)
     yield (
         f"{most} seeds in all of each point, and {own} of {name!r}, decide every row of the table "
         "that shows a number."

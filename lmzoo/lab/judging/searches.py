@@ -60,7 +60,7 @@ def without_tuning(
     if TRIAL not in frame.columns:
         return rows, []
     counts = rows["why"] == ""
-    trials = frame.select([TRIAL, *settings]).with_columns(rows["variant"]).filter(counts)
+    trials = frame.select([TRIAL] + list(settings)).with_columns(rows["variant"]).filter(counts)
     trials = trials.unique(TRIAL, keep="last", maintain_order=True)  # PBT changes a config
     searched = _searched(trials, settings)
     if not searched:
@@ -82,14 +82,14 @@ def without_tuning(
     return rows, [f"{tuning} trials are tuning ({what}), {len(seeds)} are seeds; {more}"]
 
 
-def confirming(results: object, q: "Question") -> str:
+def confirming(results: object, question: "Question") -> str:
     """Return which call trains seeds of the best settings."""
     grid = "RESULTS"
     if isinstance(results, str | Path):
         grid = f"tune.Tuner.restore({str(results)!r}, train).get_results()"
     mode = "min"
-    if q.higher_is_better:
+    if question.higher_is_better:
         mode = "max"
-    by = [CONFIG.sub("", name) for name in q.columns]
-    call = f"lmzoo.tune.confirm({grid}, train, by={by}, metric={q.metric!r}, mode={mode!r})"
+    by = [CONFIG.sub("", name) for name in question.columns]
+    call = f"lmzoo.tune.confirm({grid}, train, by={by}, metric={question.metric!r}, mode={mode!r})"
     return f"{call} trains seeds of the best settings"

@@ -15,7 +15,7 @@ import re
 import shlex
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +226,7 @@ def _folder(path: Path) -> Source:
     if boards:
         found = read_boards(sorted({file.parent for file in boards}), path, SETTINGS)
         return _said(source_of(found), boards, files, path)
-    tables = [file for file in files if _kind(file)]
+    tables = list(filter(_kind, files))
     # A file with the name of settings is a table if there is no other.
     results = [file for file in tables if file.name not in SETTINGS]
     if results:
@@ -289,11 +289,11 @@ RESULTS = "|".join(map(re.escape, PARTS)) + r"|event file|.*_results\.json"
 
 def _mlflow_runs(path: Path) -> Source | None:
     """Return the runs that MLflow wrote as files, as they began; None if there is none."""
-    runs = {f.parent for f in path.glob("**/meta.yaml") if (f.parent / "metrics").is_dir()}
+    runs = _with_folder(path.glob("**/meta.yaml"), "metrics")
     if not runs:
         return None
     # And those whose meta.yaml is lost, but no logged models of MLflow 3.
-    runs |= {f.parent for f in path.glob("**/metrics/") if (f.parent / "params").is_dir()}
+    runs |= _with_folder(path.glob("**/metrics/"), "params")
     rows = []
     for run in sorted(runs):
         if run.parent.name == "models":
@@ -304,6 +304,11 @@ def _mlflow_runs(path: Path) -> Source | None:
             raise UserError(f"{run} has a damaged file: {error}; delete it") from error
     rows.sort(key=lambda own: own[0])
     return source_of(row for _, row in rows)
+
+
+def _with_folder(files: Iterable[Path], name: str) -> set[Path]:
+    """Return the folders of files that have a folder of this name, too."""
+    return {file.parent for file in files if (file.parent / name).is_dir()}
 
 
 def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Source:
@@ -344,11 +349,14 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
             if RUN in source.paths and not is_run:
                 ours[RUN] += f"/{row.pop(RUN)}"
             if split:
-                row = {k if re.fullmatch(STEPS, k) else f"{split}.{k}": v for k, v in row.items()}
+                row = _of_split(row, split)
             if step == "training_iteration" and row.get("done") in ("True", "False"):
                 del row["done"]  # False in the last row of a function of Ray Tune
             # Ray Tune writes the config of a trial into each of its rows.
-            rest = {k: v for k, v in config.items() if k not in row or not k.startswith("config.")}
+            rest: Row = {}
+            for name, value in config.items():
+                if name not in row or not name.startswith("config."):
+                    rest[name] = value
             if split and len(own) == 1 and rows and rows[-1][""] == ours:
                 rows[-1]["file"] |= row
             else:
@@ -373,6 +381,16 @@ def _rows_of(source: Source, *, is_run: bool) -> list[Row]:
         for key, value in row.items():
             run[f"{name}.{key}"] = value
     return [run]
+
+
+def _of_split(row: Row, split: str) -> Row:
+    """Return a row with its split in the names of what was measured."""
+    named: Row = {}
+    for name, value in row.items():
+        if not re.fullmatch(STEPS.pattern, name):
+            name = f"{split}.{name}"
+        named[name] = value
+    return named
 
 
 def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
@@ -426,7 +444,7 @@ def _newest(files: Sequence[Path]) -> list[Path]:
     for file in files:
         run = file.parent
         step = math.inf
-        checkpoint = re.fullmatch(CHECKPOINT, run.name)
+        checkpoint = CHECKPOINT.fullmatch(run.name)
         if checkpoint:
             run = run.parent
             step = int(checkpoint[1])

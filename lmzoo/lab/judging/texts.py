@@ -38,7 +38,7 @@ TORN = {STATE: "torn (not written to its end)"}
 """Why a row does not count, as the reader knows it."""
 NULL = "null"
 """The value of a setting that is null; a key that a row lacks is a missing value."""
-STEPS = KNOWN_NAMES["steps"]
+STEPS = re.compile(KNOWN_NAMES["steps"], re.IGNORECASE)
 SPLIT = r"(train(ing)?|val(id(ation)?)?|dev(el(opment)?)?|test(ing)?|eval(uation)?|predict|ood)"
 
 
@@ -112,7 +112,10 @@ def keys_of(rows: Iterable[Fields]) -> list[str]:
 
 def known_cells(frame: DataFrame) -> list[Row]:
     """Return the rows of a frame, each without its missing values."""
-    return [{k: v for k, v in row.items() if v is not None} for row in frame.to_dicts()]
+    rows = []
+    for row in frame.to_dicts():
+        rows.append({k: v for k, v in row.items() if v is not None})
+    return rows
 
 
 def all_match(pattern: str, texts: Iterable[str | None]) -> bool:
@@ -199,7 +202,8 @@ def read_yaml(text: str) -> Any:
 
 def place_of(place: Path, root: Path) -> RunParts:
     """Return what a path below a folder says: `run`, `part1`, ..., and `seed=1` as a seed."""
-    parts = [p for p in place.relative_to(root).parts if not re.fullmatch(CHECKPOINT, p)]
+    folders = place.relative_to(root).parts
+    parts = list(itertools.filterfalse(CHECKPOINT.fullmatch, folders))
     row: Row = {RUN: "/".join(parts) or root.name}
     named: Row = {}
     for i, part in enumerate(parts, 1):
@@ -213,7 +217,7 @@ SETTINGS_IN_NAME = r"(?!.*_\d+_.*_\d{4}-)[\w.+-]+=[^,=]*(,[\w.+-]+=[^,=]*)*"
 """Not Ray Tune's KIND_ab_00000_0_seed=1,width=8_2026-11-27_..., whose ends are unclear."""
 
 
-CHECKPOINT = r"checkpoint[-_](\d+)"
+CHECKPOINT = re.compile(r"checkpoint[-_](\d+)")
 EPISODES = 100
 W_AND_B = {*KNOWN_NAMES["w_and_b"]}
 
@@ -238,7 +242,7 @@ def read_csv(text: str) -> Source:
     """Return a table of texts; comments above its header are no rows."""
     lines = below_comments(text)
     skipped = text.count("\n") + 1 - len(lines)
-    lines = [line for line in lines if not re.fullmatch(RULE, line)]
+    lines = list(itertools.filterfalse(RULE.fullmatch, lines))
     separator, lines = separator_of(lines)
     header, found, lacking = _csv_rows(lines, separator, skipped)
     # The first run of a table without a header would be lost as its names.
@@ -251,7 +255,7 @@ def read_csv(text: str) -> Source:
         if name in columns:
             twice.add(name)
             name = f"{name}\0{i}"
-        columns[name] = [row[i] if row[i].strip() else None for row in rows]
+        columns[name] = [_filled(row[i]) for row in rows]
     unclear = {}
     notes = []
     if separator in ";\t":
@@ -263,8 +267,7 @@ def read_csv(text: str) -> Source:
         end = rows[-1][-1]
         others = [len(row[-1]) for row in rows[:-1]]
         if lacking > 0:
-            columns[STATE] = [None] * len(others)
-            columns[STATE].append(TORN[STATE])
+            columns[STATE] = [None] * len(others) + [TORN[STATE]]
         elif len(end) < min(others, default=0):
             notes.append(f"the last line has no end: is {header[-1]} {end!r} whole?")
     frame = DataFrame(columns, dict.fromkeys(columns, pl.String))
@@ -278,7 +281,13 @@ def read_csv(text: str) -> Source:
     return Source(frame, notes=notes, twice=twice, unclear=unclear)
 
 
-RULE = r"[\s|:+-]*---[\s|:+-]*\|?"
+def _filled(cell: str) -> str | None:
+    if cell.strip():
+        return cell
+    return None
+
+
+RULE = re.compile(r"[\s|:+-]*---[\s|:+-]*\|?")
 """The line below the header of a table of Markdown."""
 
 
@@ -321,8 +330,7 @@ NUMBER = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 
 def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
     """Return the separator that header and first row share; aligned blanks become tabs."""
-    filled = list(filter(str.strip, lines))
-    filled.extend(["", ""])
+    filled = list(filter(str.strip, lines)) + ["", ""]
     head, after = filled[:2]
     best = max(",\t;|", key=lambda mark: _width(head, after, mark))
     words = len(head.split())
@@ -441,7 +449,10 @@ def objects_of(value: Any) -> Sequence[Fields]:
             if set(map(type, own)) == {dict}:
                 of_objects.append(name)
     if len(of_objects) == len(value) > 1:  # several runs, or rows, have one name
-        return [{NAME: name, RUN: row} for name in of_objects for row in value[name]]
+        rows = []
+        for name in of_objects:
+            rows += [{NAME: name, RUN: row} for row in value[name]]
+        return rows
     if len(of_objects) == 1:  # the other facts are those of all rows
         common = {k: v for k, v in value.items() if k not in lists and k != "schema"}
         return [common | row for row in value[of_objects[0]]]

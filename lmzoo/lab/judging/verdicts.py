@@ -7,7 +7,6 @@ are compared with each other, and when means are, `statistics/contrasts.py` says
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +16,15 @@ from polars.selectors import by_name
 
 from lmzoo.base.arguments import called
 from lmzoo.base.errors import UserError, near
-from lmzoo.lab.analysis.columns import FRAMES, maximized, text_table
+from lmzoo.lab.analysis.columns import FRAMES, maximized, text_table, with_heading
 from lmzoo.lab.analysis.formatting import digits_of, positive_halves
 from lmzoo.lab.analysis.ranking import order, verdict_columns
 from lmzoo.lab.analysis.render import Report, ReportFrame
-from lmzoo.lab.analysis.verdict_lines import MEANINGS, NOT_CONFIRMED, SHOWN
+from lmzoo.lab.analysis.verdict_lines import SHOWN, meanings
 from lmzoo.lab.judging.account import NO_PAIR, Account, Question, account
 from lmzoo.lab.judging.searches import DIFFER
 from lmzoo.lab.judging.texts import check_margin
-from lmzoo.lab.statistics.compared import NEGLIGIBLE, UNDECIDED, VERDICTS, compared
+from lmzoo.lab.statistics.compared import VERDICTS, compared
 from lmzoo.lab.statistics.contrasts import pairs_pay, point_intervals
 from lmzoo.lab.statistics.draws import follow_line
 from lmzoo.lab.statistics.intervals import Array
@@ -76,18 +75,18 @@ def judged(results: Any, question: Question) -> Judged:
     """
     check_margin(question.margin)
     found = account(results, question)
-    q = found.question
-    if q.paired and q.seed is None:
+    question = found.question
+    if question.paired and question.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
     variants = found.runs["variant"].unique(maintain_order=True)
-    if q.reference is not None and q.reference not in variants:
-        raise UserError(f"no variant {q.reference!r}{near(q.reference, variants)}")
+    if question.reference is not None and question.reference not in variants:
+        raise UserError(f"no variant {question.reference!r}{near(question.reference, variants)}")
     if found.runs.is_empty():
         raise UserError(f"no run counts: {found.line()}")
-    losses = losses_of(found.runs, q)
-    table = _table(losses, q)
+    losses = losses_of(found.runs, question)
+    table = _table(losses, question)
     if len(table) > 1 and table["verdict"].is_null().all():
-        raise UserError(f"{_why_nothing(table, q.metric)}; {found.line()}")
+        raise UserError(f"{_why_nothing(table, question.metric)}; {found.line()}")
     is_lone = pl.col("row").is_in(losses.lone.implode())
     why = pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why")
     found = found._replace(rows=found.rows.with_columns(why=why))
@@ -144,19 +143,21 @@ def _lacking(table: DataFrame) -> Iterator[str]:
             said.append(f"{diverged} of {seeds} diverged (NaN or infinite): counted, in no mean")
         if said:
             yield f"{row['variant']}: {'; '.join(said)}"
-    single = table.filter((pl.col("seeds") == 1) & pl.col("verdict").is_null())
+    single = table.filter(pl.col("verdict").is_null(), seeds=1)
     if len(single):
         names = ", ".join(map(repr, single["variant"]))
         yield f"a single seed, so no verdict: {names}"
 
 
-def _table(losses: "Losses", q: Question) -> DataFrame:
+def _table(losses: "Losses", question: Question) -> DataFrame:
     """Return the variants, the best one first, in the unit of the metric."""
     values = losses.values
     base = losses.base
     unit = losses.unit
     is_asked = np.arange(len(values)) != base
-    found = compared(values, base, family=is_asked, margin=q.margin / unit, paired=losses.paired)
+    found = compared(
+        values, base, family=is_asked, margin=question.margin / unit, paired=losses.paired
+    )
     interval = point_intervals(values, reference=base)
     known = (~np.isnan(values)).sum(1)
     against: list[str | None] = [losses.variants[base]] * len(values)
@@ -176,15 +177,15 @@ def _table(losses: "Losses", q: Question) -> DataFrame:
         pl.col("seeds_needed", "sign", *counts).cast(pl.Int64),
         pl.col("rank").rank("min").cast(pl.Int64),
         paired=pl.lit(losses.paired),
-        metric=pl.lit(q.metric),
-        margin=pl.lit(q.margin),
+        metric=pl.lit(question.metric),
+        margin=pl.lit(question.margin),
         higher_is_better=pl.lit(value=False),
     )
     for column in FRAMES["judged"]:
         if column.unit and unit != 1:
             of_unit = by_name(*column.names, require_all=False)
             table = table.with_columns(of_unit * unit)
-    if q.higher_is_better:
+    if question.higher_is_better:
         table = maximized(table, "judged")
     return table.sort("rank", nulls_last=True, maintain_order=True)
 
@@ -218,15 +219,15 @@ class Losses(NamedTuple):
     unit: float
 
 
-def losses_of(runs: DataFrame, q: Question) -> Losses:
+def losses_of(runs: DataFrame, question: Question) -> Losses:
     """Return the losses of runs, in pairs if `--paired` or the noise says so."""
     variants = runs["variant"].unique(maintain_order=True).to_list()
     base = 0
-    if q.reference is not None:
-        base = variants.index(q.reference)
-    unit = _unit(runs["value"], q.margin)
+    if question.reference is not None:
+        base = variants.index(question.reference)
+    unit = _unit(runs["value"], question.margin)
     sign = 1
-    if q.higher_is_better:
+    if question.higher_is_better:
         sign = -1
     value = pl.col("value")
     loss = pl.when(value.is_finite()).then(value * (sign / unit))
@@ -240,42 +241,44 @@ def losses_of(runs: DataFrame, q: Question) -> Losses:
         return np.array(wide.cast(pl.Float64))
 
     counts = runs.group_by("variant", maintain_order=True).len()["len"].to_numpy()
-    x = matrix("key", "loss")
+    losses = matrix("key", "loss")
     # Without pairs, a column is only the place of a run in its variant.
-    if not _are_pairs(x, base, q):
-        x = matrix("number", "loss")
-        none = np.zeros(len(x), int)
-        return Losses(x, variants, base, counts, none, runs["row"][:0], paired=False, unit=unit)
-    known = ~np.isnan(x)
-    is_base = np.arange(len(x)) == base
+    if not _are_pairs(losses, base, question):
+        losses = matrix("number", "loss")
+        none = np.zeros(len(losses), int)
+        return Losses(
+            losses, variants, base, counts, none, runs["row"][:0], paired=False, unit=unit
+        )
+    known = ~np.isnan(losses)
+    is_base = np.arange(len(losses)) == base
     partner = np.where(is_base[:, None], known[~is_base].any(0), known[base])
     # A diverged run is a count, with or without a partner.
-    lone = np.isfinite(x) & ~partner
-    x[lone] = math.nan
+    lone = np.isfinite(losses) & ~partner
+    losses[lone] = math.nan
     rows = Series(matrix("key", "row")[lone]).cast(pl.Int64)
-    return Losses(x, variants, base, counts, lone.sum(1), rows, paired=True, unit=unit)
+    return Losses(losses, variants, base, counts, lone.sum(1), rows, paired=True, unit=unit)
 
 
-def _are_pairs(x: Array, base: int, q: Question) -> bool:
+def _are_pairs(losses: Array, base: int, question: Question) -> bool:
     """Return whether each variant shares two seeds and half of its seeds, and pairs pay."""
-    if q.seed is None:
+    if question.seed is None:
         return False
-    if q.paired is not None:
-        return q.paired
-    is_asked = np.arange(len(x)) != base
-    known = ~np.isnan(x)
+    if question.paired is not None:
+        return question.paired
+    is_asked = np.arange(len(losses)) != base
+    known = ~np.isnan(losses)
     common = (known & known[base]).sum(1)[is_asked]
     fewest = np.minimum(known.sum(1), known[base].sum())[is_asked]
     # With fewer common seeds, the runs without a pair would cost more than pairs bring.
     is_shared = (common >= 2) & (2 * common >= fewest)
     if not len(common) or not is_shared.all():
         return False
-    return pairs_pay(x, np.full(len(x), base), is_asked)
+    return pairs_pay(losses, np.full(len(losses), base), is_asked)
 
 
 def _report(found: Judged) -> Report:
     table = found.table
-    q = found.account.question
+    question = found.account.question
     asked = table.drop_nulls("verdict")
     counts = dict(asked["verdict"].value_counts().rows())
     words = [verdict for verdict in VERDICTS if verdict in counts]
@@ -284,27 +287,22 @@ def _report(found: Judged) -> Report:
     if len(asked) == 1:
         contrasts = "1 contrast"
     better = "lower"
-    if q.higher_is_better:
+    if question.higher_is_better:
         better = "higher"
     of_margin = "no margin, so nothing is negligible (--margin)"
-    if q.margin:
-        of_margin = f"margin {q.margin:g}"
+    if question.margin:
+        of_margin = f"margin {question.margin:g}"
     pairs = "unpaired: means of independent runs are compared"
     if found.losses.paired:
-        pairs = f"paired by {q.seed}: runs of one {q.seed} are compared with each other"
-    legend = [f"{SHOWN.get(word, word)}: {MEANINGS[word]}" for word in words]
-    is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
-    if asked.filter(is_sign & ~pl.col("confirmed")).height:
-        legend.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
+        pairs = (
+            f"paired by {question.seed}: runs of one {question.seed} are compared with each other"
+        )
+    legend = meanings(table)
     legend.append(
         "p: of a difference of 0, corrected for the contrasts of the table; the sign is shown if "
         "it is below 0.05"
     )
-    shown = []
-    for column in FRAMES["judged"]:
-        if column.name == "mean":
-            column = replace(column, heading=q.metric)
-        shown.append(column)
+    shown = with_heading(FRAMES["judged"], "mean", question.metric)
     halves = positive_halves(table, "mean")
     digits = "3f"
     if halves:
@@ -312,7 +310,7 @@ def _report(found: Judged) -> Report:
     text = text_table("ranking", table.to_dicts(), shown, digits)
     return Report(
         heading=(
-            f"{q.metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals",
+            f"{question.metric}, {better} is better; {of_margin}; means of seeds, 95 % intervals",
             pairs,
         ),
         tables=(text,),

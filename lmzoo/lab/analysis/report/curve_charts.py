@@ -139,7 +139,7 @@ def learning_chart(frame: DataFrame, hues: Hues, what: str) -> Any:
     # The band of a point outside the axis would cover all others.
     banded = frame.filter(pl.col("label").is_in(own) & ~pl.col("label").is_in(far))
     return chart_of(
-        "curves", "learning curves", [head, *said, *outside],
+        "curves", "learning curves", [head] + said + outside,
         epochs=epochs,
         what=what,
         low=low,

@@ -9,7 +9,6 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from lmzoo.base.streams import echo, printable
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, printable_parts, sentence
-from lmzoo.lab.analysis.report.colours import CONFIGS, HEIGHT
+from lmzoo.lab.analysis.report.colours import CONFIGS, FOLDER, HEIGHT
 from lmzoo.lab.analysis.report.curve_charts import ENDS, curve_charts
 from lmzoo.lab.analysis.report.forest import forest_chart, forest_charts
 from lmzoo.lab.analysis.report.two_costs import NAME, two_costs_chart
@@ -68,7 +67,7 @@ def write_figure(study: Path, out: Path, width: str, unit: str, kind: str = "") 
     if kind not in charts:
         hint = f"{near(kind, charts)}; give one with --kind"
         raise UserError(f"no figure {kind!r} of this study{hint}")
-    return _written(charts[kind], out, inches, [report.caption, *report.warnings])
+    return _written(charts[kind], out, inches, (report.caption,) + report.warnings)
 
 
 def write_forest(report: Report, table: DataFrame, out: Path, width: str) -> str:
@@ -182,7 +181,11 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
             legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
             if lined and channel == "color":
                 legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
-    light = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
-    colours = dict(re.findall(r"(--[\w-]+): (#\w+)", light.partition("}")[0]))
-    text = re.sub(r"var\((--[\w-]+)\)", lambda own: colours.get(own[1], own[0]), json.dumps(spec))
-    return json.loads(text)
+    # The first block of the page has the light colours.
+    css = (FOLDER / "page.css").read_text("utf-8").partition("}")[0]
+    colours = dict(re.findall(r"(--[\w-]+): (#\w+)", css))
+
+    def light(variable: re.Match[str]) -> str:
+        return colours.get(variable[1], variable[0])
+
+    return json.loads(re.sub(r"var\((--[\w-]+)\)", light, json.dumps(spec)))

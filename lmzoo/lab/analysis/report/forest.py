@@ -5,7 +5,6 @@ import math
 import re
 import textwrap
 from collections.abc import Sequence
-from importlib.resources import files
 from typing import Any
 
 import vl_convert
@@ -17,6 +16,7 @@ from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
     CONFIGS,
+    FOLDER,
     GROUPS,
     LABEL_WIDTH,
     WIDE_LABEL,
@@ -48,7 +48,7 @@ def forest_rows(part: DataFrame) -> list[FieldsDict]:
     on the axis; `arrows` are its ends beyond which a number is. `thin` and `thin_to` are the ends
     of the interval that is corrected for the number of points, where it alone holds 0.
     """
-    rows = [_row(row) for row in part.to_dicts()]
+    rows = list(map(_row, part.to_dicts()))
     limit = _limit(rows, part["margin"].item(0))
     for row in rows:
         _place(row, limit)
@@ -95,7 +95,7 @@ def _limit(rows: Sequence[Fields], margin: float) -> float:
         elif reach:
             compared.append(reach)
     if not compared:
-        return max([margin, *of_baselines])
+        return max([margin] + of_baselines)
     limit = near_limit(compared, margin)
     widest = limit
     for reach in of_baselines:
@@ -126,7 +126,7 @@ def _place(row: FieldsDict, limit: float) -> None:
 def forest_charts(ranked: DataFrame) -> list[Any]:
     """Return the plots of the tables of a ranking that have differences."""
     parts = ranked.partition_by(TABLE_KEYS, maintain_order=True)
-    return [chart for chart in map(forest_chart, parts) if chart is not None]
+    return list(filter(None, map(forest_chart, parts)))
 
 
 def forest_chart(part: DataFrame) -> Any:
@@ -204,8 +204,9 @@ def forest_picture(part: DataFrame, *, narrow: bool = False) -> str:
 def picture(spec: FieldsDict, config: FieldsDict = PICTURE) -> str:
     """Return a chart's specification as SVG, which follows the reader's setting, light or dark."""
     svg = vl_convert.vegalite_to_svg(spec | {"config": config})
-    css = files("lmzoo.lab.analysis.report").joinpath("page.css").read_text("utf-8")
-    light, dark = (" ".join(x.split()) for x in re.findall(r":root \{.*?\}", css, re.DOTALL))
+    css = (FOLDER / "page.css").read_text("utf-8")
+    one_line = " ".join(css.split())
+    light, dark = re.findall(r":root \{.*?\}", one_line)
     style = f"<style>{light}@media (prefers-color-scheme: dark){{{dark}}}</style>"
     head = f"<title>{html.escape(spec['title']['text'])}</title>{style}"
     return svg.replace(">", f">{head}", 1) + "\n"

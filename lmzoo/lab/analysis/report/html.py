@@ -78,8 +78,7 @@ html_table: Callable[..., str] = functools.partial(macro, "table")
 
 def html_page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """Return the whole page: title (plain text), lead, links to the sections, sections."""
-    bodies = [lead]
-    bodies += [section.body for section in sections]
+    bodies = [lead] + [section.body for section in sections]
     library = ""
     if 'class="chart"' in "".join(bodies):
         library = _vega()

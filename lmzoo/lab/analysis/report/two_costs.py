@@ -18,11 +18,6 @@ ROOM = 1.25
 """An axis is longer than its greatest number."""
 LINES = 28
 """Lines of text that fit above each other in the height of a chart."""
-SIDES: dict[Any, int] = {"left": 6, "right": -6}
-"""Alignment of a name -> pixels to the interval that it stands beside."""
-TICKS = [
-    0, -0.01, 0.01, -0.03, 0.03, -0.1, 0.1, -0.3, 0.3, -1, 1, -3, 3, -10, 10, -30, 30,
-]  # fmt: skip
 NUMBERS = re.compile(r"\((\d+)\)")
 
 
@@ -54,9 +49,7 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
         low=min(across[0], down[0]),
         ends=[across[1], down[1]],
         margin=margin,
-        ticks=TICKS,
         unit=UNITS.get(metric, metric),
-        sides=SIDES,
         stroke=by_verdict("colour", rows),
         shape=by_verdict("shape", rows),
         fill=by_verdict("fill", rows),
