@@ -5,7 +5,6 @@ import os
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import hypothesis
 import jaxtyping
@@ -46,20 +45,20 @@ UNSTABLE = re.compile(
 """An address, a set of several members or a time in the name of a test."""
 
 
-def pytest_make_parametrize_id(val: Any, argname: str) -> None:
+def pytest_make_parametrize_id(val, argname: str):
     """Refuse the bytes of a gzip or zip file as a name: they hold the time."""
     if isinstance(val, bytes) and val.startswith((b"\x1f\x8b", b"PK\x03")):
         raise pytest.UsageError(f"{argname}: {val!r} is no name; give the parameter an id")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Refuse names that differ between the processes of `make test`, which would run no test."""
     if names := [item.nodeid for item in items if UNSTABLE.search(item.nodeid)]:
         raise pytest.UsageError(f"give ids that are equal in every process: {names[:3]}")
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Leave millions of objects of imported modules out of all later garbage collections."""
     gc.collect()
     gc.freeze()
@@ -69,18 +68,21 @@ def pytest_collection_finish() -> None:
 def skips(config: pytest.Config) -> Counter[str]:
     """Return how many tests were skipped for each reason; of a worker of xdist, none."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    reports = [] if terminal is None else terminal.stats.get("skipped", [])
+    if terminal is None:
+        reports = []
+    else:
+        reports = terminal.stats.get("skipped", [])
     return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter, config: pytest.Config):
     """Say how many tests were skipped, and why."""
     for reason, count in skips(config).most_common():
         terminalreporter.write_line(f"{count} skipped: {reason}")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
+def pytest_sessionfinish(session: pytest.Session):
     """Fail on CI if a test was skipped for a reason that is not expected there."""
     new = [reason for reason in skips(session.config) if not reason.startswith(EXPECTED_SKIPS)]
     if new and "CI" in os.environ and session.exitstatus == pytest.ExitCode.OK:
@@ -89,7 +91,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
+def pytest_runtest_setup(item: pytest.Item):
     first = item.path.relative_to(Path(__file__).parent).parts[0]
     checked = first in TENSORS and not item.get_closest_marker("unchecked")
     jaxtyping.config.update("jaxtyping_disable", not checked)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import lmzoo
+from tests.cases import rows
 from tests.toy_study import sentences as sentences
 
 pd = pytest.importorskip("pandas")
@@ -33,48 +34,26 @@ CALLS = {
     "main": (None, "gru_ablation"),
     "Command": (None, 3, ["python"], Path("a.py")),
 }
-NAMED = {
-    "rank": {"refrence": "a"},
-    "runs": {"studi": "a"},
-    "curves": {"studi": "a"},
-    "Recipe": {"leer": 3},
-    "Study": {"sedes": 3},
-    "Command": {"text": "python a.py", "file": ("a",)},
-    "IntRange": {"low": 1, "hihg": 3},
-}
-PARTS = {
-    "Recipe": ({"lr": "x"}, {"lr": -1}, {"batch": None}, {"batch": True}, {"optimiser": "adm"}),
-    "Command": ({"text": "a", "files": "b"}, {"text": "a", "every": "b"}, {"text": "a", "csv": 3}),
-    "Study": ({"name": "a", "question": "b", "points": 3},),
-    "IntRange": ({"low": "1", "high": "3"}, {"low": 1.5, "high": 3}, {"low": True, "high": 3}),
-    "FloatRange": ({"low": None, "high": 3}, {"low": 1}, {"low": 0.1, "high": 0.01}),
-    "tune.trainable": (
-        {"row": None},
-        {"row": "DLM46", "corpus": 3},
-        {"row": 3},
-        {"row": "gru_lmm"},
-    ),
-    "tune.param_space": ({"row": 3}, {"row": "gru_lmm"}),
-    "audit": (
-        {"model": torch.nn.Linear(2, 2), "vocab": 5, "logits": torch.ones(2)},
-        {"model": pl.DataFrame(), "vocab": 5},
-        {"model": "DLM46", "length": 10**30},
-    ),
-    "apply_cut": ({"module": torch.nn.Linear(2, 2), "name": 3},),
-    "plan": tuple(
-        {"pilot": {"v": [1], "l": [1]}, "by": "v", "metric": "l", "effect": 1.0, **wrong}
-        for wrong in (
-            *({"effect": "x"}, {"effect": None}, {"metric": 3}, {"power": "x"}, {"minutes": "x"}),
-            *(
-                {"by": 3},
-                {"by": np.ones(2)},
-                {"price": []},
-                {"contrasts": 1.5},
-                {"pilot": {"v": 1}},
-            ),
-        )
-    ),
-}
+NAMED = rows("arguments.toml", "named")
+PLAN = {"pilot": {"v": [1], "l": [1]}, "by": "v", "metric": "l", "effect": 1.0}
+WRONG = rows("arguments.toml", "wrong")
+# What a table in TOML cannot hold.
+WRONG["plan"] += [{"effect": None}, {"by": np.ones(2)}]
+WRONG["plan"] = [PLAN | wrong for wrong in WRONG["plan"]]
+WRONG["Recipe"].append({"batch": None})
+WRONG["FloatRange"].append({"low": None, "high": 3})
+WRONG["tune.trainable"].append({"row": None})
+WRONG["apply_cut"] = [{"module": torch.nn.Linear(2, 2), "name": 3}]
+WRONG["audit"] = [
+    {"model": torch.nn.Linear(2, 2), "vocab": 5, "logits": torch.ones(2)},
+    {"model": pl.DataFrame(), "vocab": 5},
+    {"model": "DLM46", "length": 10**30},
+]
+
+
+def each(table):
+    """Return every name with each of its values."""
+    return [(name, value) for name, values in table.items() for value in values]
 
 
 @pytest.fixture(scope="module")
@@ -82,20 +61,20 @@ def model(sentences: Path) -> lmzoo.TextModel:
     return lmzoo.build("DLM46", sentences, width=4)
 
 
-@pytest.mark.parametrize(("name", "value"), [(n, v) for n in MODEL_CALLS for v in MODEL_CALLS[n]])
+@pytest.mark.parametrize(("name", "value"), each(MODEL_CALLS))
 def test_a_wrong_value_of_a_model_is_a_line(model, name, value):
     with pytest.raises(lmzoo.UserError) as error:
         getattr(model, name)(value)
     assert error.value._render_traceback_() == [f"UserError: {error.value}"]
 
 
-@pytest.mark.parametrize(("name", "value"), [(n, v) for n in CALLS for v in CALLS[n]])
+@pytest.mark.parametrize(("name", "value"), each(CALLS))
 def test_a_wrong_value_is_a_line(name, value):
     with pytest.raises(lmzoo.UserError):
         getattr(lmzoo, name)(value)
 
 
-@pytest.mark.parametrize(("name", "fields"), [(n, f) for n in PARTS for f in PARTS[n]])
+@pytest.mark.parametrize(("name", "fields"), each(WRONG))
 def test_a_wrong_named_value_is_a_line(name, fields):
     with pytest.raises(lmzoo.UserError) as error:
         operator.attrgetter(name)(lmzoo)(**fields)
@@ -123,9 +102,10 @@ def test_a_lazy_frame_and_an_index_are_read():
 
 @pytest.mark.parametrize("seed", [np.int64(3), np.float32(3), torch.tensor(3), 3.0])
 def test_scalars_are_the_numbers_that_they_are(model, seed):
-    first, second = (lmzoo.build("DLM46", model.corpus, seed=s, width=4) for s in (seed, 3))
-    for one, other in zip(first.module.parameters(), second.module.parameters(), strict=True):
-        assert one.equal(other)
+    first = lmzoo.build("DLM46", model.corpus, seed=seed, width=4).module
+    second = lmzoo.build("DLM46", model.corpus, seed=3, width=4).module
+    for name, weight in first.named_parameters():
+        assert second.get_parameter(name).equal(weight)
     assert lmzoo.Recipe(batch=seed) == lmzoo.Recipe(batch=3)
     assert lmzoo.FloatRange(seed, 4) == lmzoo.FloatRange(3, 4)
 
@@ -138,8 +118,9 @@ def test_values_compare_and_hash(model):
 
 def test_a_module_is_called_like_any_other(model):
     part = model.corpus.test
-    batch = part.tokens[:2], part.lengths[:2]
-    called = torch.func.functional_call(model.module, dict(model.module.named_parameters()), batch)
+    batch = (part.tokens[:2], part.lengths[:2])
+    weights = dict(model.module.named_parameters())
+    called = torch.func.functional_call(model.module, weights, batch)
     assert called.equal(model.module.log_prob(*batch))
 
 

@@ -27,16 +27,17 @@ def bench(monkeypatch):
 
 def test_the_lower_bounds_count_weights_and_products_exactly(bench, monkeypatch):
     shape = bench("fuse").Shape(P=3, V=23, E=6, K=5, B=4, T=7)
-    task = Task(vocab=shape.V, length=shape.T)
-    fields = {"width": shape.E, "emission": {"components": shape.K}}
-    model = zoo.build(zoo.config("DLM46", **fields), task)
+    config = zoo.config("DLM46", width=shape.E, emission={"components": shape.K})
+    model = zoo.build(config, Task(vocab=shape.V, length=shape.T))
     roofline = bench("roofline")
-    assert roofline.count_weights(shape) == sum(weight.numel() for weight in model.parameters())
+    weights = sum(weight.numel() for weight in model.parameters())
+    assert roofline.count_weights(shape) == weights
     # The counter sees products of torch only, not those of kernels.
     monkeypatch.setattr(Cell, "scan", Cell.naive_scan)
     monkeypatch.setattr(blas, "HAS_PRODUCTS", False)
+    tokens = torch.ones(4, 7, dtype=torch.int64)
     with FlopCounterMode(display=False) as counted:
-        model.log_prob(torch.ones(shape.B, shape.T, dtype=torch.int64), torch.full((4,), 7))
+        model.log_prob(tokens, torch.full((4,), 7))
     rates = roofline.Rates(flops=1.0, bytes=1.0)
     assert roofline.compute_bound(shape, rates) == 3 * 3 * counted.get_total_flops()
 
@@ -49,17 +50,18 @@ def test_the_whole_script_runs_without_ray_and_writes_rows(tmp_path):
     script += "runpy.run_path('benchmarks/gpu.py', run_name='__main__')"
     # A process started by `spawn` imports the script again, so this part runs as a file.
     options = ["--device", "cpu", "--tiny", "--rounds", "1", "--out", str(tmp_path)]
-    for command in (
-        [sys.executable, "-c", script, *options, "--parts", "equal,scan,growth"],
-        [sys.executable, "benchmarks/gpu.py", *options, "--parts", "fused"],
-    ):
-        subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=700)
+    without = [sys.executable, "-c", script, "--parts", "equal,scan,growth"]
+    as_a_file = [sys.executable, "benchmarks/gpu.py", "--parts", "fused"]
+    for command in (without, as_a_file):
+        subprocess.run(command + options, cwd=ROOT, check=True, capture_output=True, timeout=700)
     rows = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("*.json")}
     assert rows.keys() == {"gpu-equal", "gpu-scan", "gpu-fused", "gpu-growth"}
-    scan, growth = rows["gpu-scan"], rows["gpu-growth"]
+    scan = rows["gpu-scan"]
+    growth = rows["gpu-growth"]
     assert {row["rival"] for row in scan} == {"torch.nn.GRU", "published loop"}
     assert [row["at"][0] for row in growth] == ["1"] * 3 + ["2"] * 3
-    assert all(0 < row["low"] <= row["median"] <= row["high"] for row in scan + growth)
     assert growth[0]["median"] == 1
-    # Tiny sizes have no goals.
-    assert all(row["holds"] is None for row in scan + growth)
+    for row in scan + growth:
+        assert 0 < row["low"] <= row["median"] <= row["high"]
+        # Tiny sizes have no goals.
+        assert row["holds"] is None

@@ -7,7 +7,6 @@ import torch
 
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.positions import PositionalEncoding, Positions, sinusoids
-from lmzoo.laws.tiny import assert_close
 from tests.tiny import FINE, assert_equal_single
 
 T = 6
@@ -41,16 +40,19 @@ def test_added_positions_scale_the_vectors_by_sqrt_width():
 def test_concat_with_identity_weights_equals_add():
     concat = encoding(Positions.CONCAT)
     assert (concat(X) - encoding(Positions.ADD)(X)).abs().max() > 0.1
-    identity = torch.eye(E)
-    concat.fold.load_state_dict(
-        {"weight": torch.cat([identity, identity], dim=1), "bias": torch.zeros(E)}
-    )
+    both = torch.eye(E).repeat(1, 2)
+    concat.fold.load_state_dict({"weight": both, "bias": torch.zeros(E)})
     assert_equal_single(concat(X), encoding(Positions.ADD)(X))
 
 
 def test_learned_positions_are_one_vector_per_position():
     learned = encoding(Positions.LEARNED)
-    assert_close(learned(X[:, :4]), X[:, :4] + learned.table.weight[:4], 0, "sum")
+    expected = X[:, :4] + learned.table.weight[:4]
+    assert learned(X[:, :4]).equal(expected)
+
+
+def test_more_positions_than_are_learned_are_refused():
+    learned = encoding(Positions.LEARNED)
     longer = torch.cat([X, X], dim=1)
     with pytest.raises(UserError, match=f"has {T} positions, got {2 * T}"):
         learned(longer)

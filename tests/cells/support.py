@@ -1,8 +1,5 @@
 """Cells in float64 on random inputs, and sets of switches."""
 
-import itertools
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -15,7 +12,7 @@ CHEAP_LAWS = [law for law in UNCUT_LAWS if law is not law_half_precision_lasts]
 """Without that of 2,000 tokens, which takes up to 20 seconds in a loop of equations."""
 
 
-def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **fields: Any) -> Cell:
+def make(name: str, width: int = WIDTH, length: int = LENGTH, seed: int = 0, **fields) -> Cell:
     """Build a cell in float64, with weights drawn from this seed."""
     return build_cell({"name": name, **fields}, width, length, seed)
 
@@ -24,10 +21,11 @@ LIBRARY = {"rnn": nn.RNN, "lstm": nn.LSTM, "gru": nn.GRU}
 
 
 @torch.no_grad()
-def torch_layers(*cells: Cell, endings: tuple[str, ...] = ("l0",), **options: Any) -> nn.RNNBase:
+def torch_layers(*cells: Cell, endings: tuple[str, ...] = ("l0",), **options) -> nn.RNNBase:
     """Return torch's module with the weights of these cells."""
     first = cells[0]
-    theirs = LIBRARY[first.name](first.width, first.width, batch_first=True, **options)
+    width = first.width
+    theirs = LIBRARY[first.name](width, width, batch_first=True, **options)
     for cell, ending in zip(cells, endings, strict=True):
         for name, weight in cell.w.named_parameters():
             theirs.get_parameter(f"{name}_{ending}").copy_(weight)
@@ -42,12 +40,11 @@ def outputs(cell: Cell, seed: int = 1) -> Tensor:
 
 def own_weights(cell: nn.Module) -> set[str]:
     """Return the paths of weights with a published initialisation of their own."""
-    return {
-        f"{path}.{name}"
-        for path, module in cell.named_modules()
-        if isinstance(module, Weights)
-        for name in module.own_draws
-    }
+    paths = set()
+    for path, module in cell.named_modules():
+        if isinstance(module, Weights):
+            paths |= {f"{path}.{name}" for name in module.own_draws}
+    return paths
 
 
 def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:
@@ -62,16 +59,17 @@ def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:
 
 def subsets(numbers: int) -> list[tuple[int, ...]]:
     """Return all subsets of the switches 0..numbers-1, in the order of `bits`."""
-    choices = itertools.product((False, True), repeat=numbers)
-    return [tuple(i for i, on in enumerate(choice) if on) for choice in choices]
+    return [tuple(row.nonzero().flatten().tolist()) for row in bits(numbers)]
 
 
 def bits(numbers: int) -> Tensor:
     """Return the same subsets as rows of a boolean table (2^n, n)."""
-    return torch.tensor(list(itertools.product((False, True), repeat=numbers)))
+    off_and_on = torch.tensor([False, True])
+    return torch.cartesian_prod(*[off_and_on] * numbers)
 
 
 def groups(values: Tensor, tolerance: float = 1e-9) -> list[int]:
     """Return for each row the index of the first row that equals it, up to the tolerance."""
     flat = values.flatten(1)
-    return (torch.cdist(flat, flat, p=torch.inf) < tolerance).int().argmax(1).tolist()
+    equal = torch.cdist(flat, flat, p=torch.inf) < tolerance
+    return equal.int().argmax(1).tolist()

@@ -26,7 +26,7 @@ def pair(cell: Cell, count: int = 3, length: int = T) -> tuple[Tensor, Tensor]:
     return x, torch.ones(count, cell.num_state_vectors * cell.width, dtype=torch.float64)
 
 
-def built(name: str, **fields: Any) -> Cell:
+def built(name: str, **fields) -> Cell:
     return make(name, width=H, length=T, **fields)
 
 
@@ -64,6 +64,7 @@ def test_gla_and_retention_without_decay_are_linear_attention():
     retention = share(built("retention", cuts=cuts, expand_v=1), gla)
     (x, _) = pair(gla)
     w = gla.w
+    # A head has half of the width.
     q = by_head(x @ w.q.T) / (H / 2) ** 0.5
     o = attention(q, by_head(x @ w.k.T), by_head(x @ w.v.T))
     expected = joined(o) @ w.out.T
@@ -82,6 +83,7 @@ def test_mamba3_without_its_three_ideas_is_mamba2():
     for name in ("x", "b", "c"):
         z[name] = linear(x, mamba3.w.get_parameter(name))
     update = mamba2.update(z)
+    # Three sequences, two heads, 16 states.
     states = torch.zeros(3, 2, 16, H).double()
     o, _ = matrix_scan(update, states)
     expected = mamba2.output(o, z, update)

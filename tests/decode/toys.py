@@ -1,7 +1,5 @@
 """Models whose most likely sequences are known, by construction or by enumeration."""
 
-from typing import Any
-
 import torch
 
 from lmzoo.contract import END, LanguageModel, Task
@@ -18,7 +16,7 @@ class Apple(Bigram):
     The first sign is 大 (0.55), which has seven continuations, or 苹 (0.45), which has one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(Bigram.Config(), Task(vocab=len(SIGNS), length=4))
         probabilities = torch.zeros(len(SIGNS), len(SIGNS))
         first = probabilities[SIGNS.index("<start>")]
@@ -38,7 +36,7 @@ def to_text(tokens: tuple[int, ...] | list[int]) -> str:
     return "".join(SIGNS[token] for token in tokens if token > 3)
 
 
-def sharp_model(name: str, *, factor: float = 4, **fields: Any) -> LanguageModel:
+def sharp_model(name: str, *, factor: float = 4, **fields) -> LanguageModel:
     """Build a row and multiply its weights, so that token probabilities differ clearly."""
     model = tiny(name, **{"vocab": 4, "length": 4, **fields}).eval()
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """Functions with a fast form, their plain formulas and inputs, and how results are compared."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -35,12 +35,15 @@ def normal(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float
 
 
 def with_tokens(inputs: list[Tensor], count: int, vocab: int, seed: int) -> list[Tensor]:
-    return [*inputs, torch.randint(vocab, (count,), generator=torch.Generator().manual_seed(seed))]
+    generator = torch.Generator().manual_seed(seed)
+    return inputs + [torch.randint(vocab, (count,), generator=generator)]
 
 
 def softmax_inputs(count: int, seed: int) -> list[Tensor]:
-    y, table = normal(seed, (count, 3), (1 + seed % 11, 3))
-    return [y * 10.0 ** (seed % 3), table]
+    words = 1 + seed % 11
+    scale = 10.0 ** (seed % 3)
+    y, table = normal(seed, (count, 3), (words, 3))
+    return [y * scale, table]
 
 
 def tied_inputs(count: int, seed: int) -> list[Tensor]:
@@ -50,7 +53,8 @@ def tied_inputs(count: int, seed: int) -> list[Tensor]:
 
 def recurrence_inputs(dtype: torch.dtype, steps: int, seed: int) -> list[Tensor]:
     width = 1 + seed % 5
-    a, b, start = normal(seed, *2 * [(2, steps, width)], (2, width), dtype=dtype)
+    each = (2, steps, width)
+    a, b, start = normal(seed, each, each, (2, width), dtype=dtype)
     return [a / a.abs().clamp_min(1), b, start]
 
 
@@ -69,19 +73,23 @@ def selective_inputs(steps: int, seed: int) -> list[Tensor]:
     width = 1 + seed % 5
     each = (batch, steps, width)
     inner = (batch, steps, n)
-    x, delta, rate, *rest = normal(seed, each, each, (n, width), inner, inner, (batch, n, width))
-    return [x, delta.abs(), rate.exp(), *rest]
+    states = (batch, n, width)
+    x, delta, rate, b, c, state = normal(seed, each, each, (n, width), inner, inner, states)
+    return [x, delta.abs(), rate.exp(), b, c, state]
 
 
 def selective_loop(
     x: Tensor, delta: Tensor, rate: Tensor, b: Tensor, c: Tensor, state: Tensor, *, signed: bool
 ) -> tuple[Tensor, Tensor]:
+    inputs = delta * x
     outputs = []
     for t in range(x.shape[1]):
-        write = b[:, t, :, None] * (delta * x)[:, t, None]
-        decay = (-rate * delta[:, t, None]).exp()
-        state = (2 * decay - 1 if signed else decay) * state + write
-        outputs.append((c[:, t, :, None] * state).sum(1))
+        write = b[:, t, :, None] * inputs[:, t, None]
+        decay = torch.exp(-rate * delta[:, t, None])
+        if signed:
+            decay = 2 * decay - 1
+        state = decay * state + write
+        outputs.append(torch.einsum("bn,bnw->bw", c[:, t], state))
     return torch.stack(outputs, 1), state
 
 
@@ -92,11 +100,14 @@ def convolution_inputs(steps: int, seed: int) -> list[Tensor]:
 
 def shifted_sum(x: Tensor, past: Tensor, taps: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     z = torch.cat([past, x], 1)
-    y = [(z[:, t : t + 4] * taps.mT).sum(1) + bias for t in range(x.shape[1])]
-    return torch.stack(y, 1), z[:, -3:]
+    outputs = []
+    for t in range(x.shape[1]):
+        window = z[:, t : t + 4]
+        outputs.append((window * taps.mT).sum(1) + bias)
+    return torch.stack(outputs, 1), z[:, -3:]
 
 
-def stored(function: Callable[..., Any], *inputs: Tensor) -> Any:
+def stored(function: Callable[..., Any], *inputs: Tensor):
     """Call a function as on a device without its kernels."""
     with without_kernels("cpu"):
         return function(*inputs)
@@ -107,12 +118,19 @@ def matrix_inputs(steps: int, seed: int, *, vector: bool, delta: bool) -> list[T
     heads = 2
     keys = 3
     values = 5
-    sizes = [keys, keys, values, keys if vector else 1, *(2 * [keys] if delta else [])]
+    decays = 1
+    if vector:
+        decays = keys
+    sizes = [keys, keys, values, decays]
+    if delta:
+        sizes += [keys, keys]
     shapes = [(batch, steps, heads, size) for size in sizes]
     start, query, key, value, log_decay, *erase = normal(
         seed, (batch, heads, keys, values), *shapes
     )
-    return [start, query, key, value, -log_decay.abs(), *(0.3 * x for x in erase)]
+    # Small, so that the states do not grow.
+    small = [0.3 * part for part in erase]
+    return [start, query, key, value, -log_decay.abs()] + small
 
 
 def scan_matrices(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
@@ -123,12 +141,14 @@ def matrix_loop(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
     state = start
     outputs = []
     for t in range(update[0].shape[1]):
-        output, state = matrix_step(Update(*(part[:, t] for part in update)), state)
+        step = Update(*(part[:, t] for part in update))
+        output, state = matrix_step(step, state)
         outputs.append(output)
     return torch.stack(outputs, 1), state
 
 
-REAL, COMPLEX = (partial(recurrence_inputs, d) for d in (torch.float64, torch.complex128))
+REAL = partial(recurrence_inputs, torch.float64)
+COMPLEX = partial(recurrence_inputs, torch.complex128)
 FORMS = {
     "tied softmax": Form(tied_log_prob, naive_tied_log_prob, tied_inputs),
     "log normaliser": Form(
@@ -141,22 +161,24 @@ FORMS = {
     "doubling": Form(doubling_recurrence, loop, REAL, has_second=True),
     "complex doubling": Form(doubling_recurrence, loop, COMPLEX, has_second=True),
     "convolution": Form(convolve, shifted_sum, convolution_inputs, has_second=True),
-    **{
-        f"selective scan, {signed=}, {kernels=}": Form(
-            scan if kernels else partial(stored, scan),
-            partial(selective_loop, signed=signed),
-            selective_inputs,
-        )
-        for signed, kernels in ((False, True), (False, False), (True, False))
-        for scan in [partial(selective_scan, signed=signed)]
-    },
-    **{
-        f"matrix states, {vector=}, {delta=}": Form(
-            scan_matrices, matrix_loop, partial(matrix_inputs, vector=vector, delta=delta)
-        )
-        for vector, delta in product((False, True), repeat=2)
-    },
 }
+
+
+def selective_form(*, signed: bool, kernels: bool) -> Form:
+    scan = partial(selective_scan, signed=signed)
+    plain = partial(selective_loop, signed=signed)
+    if not kernels:
+        scan = partial(stored, scan)
+    return Form(scan, plain, selective_inputs)
+
+
+# The kernel has no signed decays.
+for signed, kernels in ((False, True), (False, False), (True, False)):
+    name = f"selective scan, {signed=}, {kernels=}"
+    FORMS[name] = selective_form(signed=signed, kernels=kernels)
+for vector, delta in product((False, True), repeat=2):
+    draw = partial(matrix_inputs, vector=vector, delta=delta)
+    FORMS[f"matrix states, {vector=}, {delta=}"] = Form(scan_matrices, matrix_loop, draw)
 
 
 def floats(inputs: list[Tensor]) -> tuple[int, ...]:
@@ -171,20 +193,28 @@ def flat(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def total(function: Callable[..., Any], *inputs: Tensor) -> Tensor:
     """Return a weighted sum of all numbers of all results."""
-    parts = (torch.view_as_real(x) if x.is_complex() else x for x in flat(function(*inputs)))
-    x = torch.cat([part.flatten() for part in parts])
-    return (x * torch.linspace(-1, 2, x.numel(), dtype=x.dtype)).sum()
+    parts = []
+    for result in flat(function(*inputs)):
+        if result.is_complex():
+            result = torch.view_as_real(result)
+        parts.append(result.flatten())
+    numbers = torch.cat(parts)
+    return numbers @ torch.linspace(-1, 2, numbers.numel(), dtype=numbers.dtype)
 
 
 def results(function: Callable[..., Any], inputs: list[Tensor]) -> list[Tensor]:
     """Return the outputs and all gradients."""
-    inputs = [x.clone().requires_grad_(i in floats(inputs)) for i, x in enumerate(inputs)]
-    leaves = [inputs[i] for i in floats(inputs)]
+    inputs = [x.clone() for x in inputs]
+    leaves = [inputs[i].requires_grad_() for i in floats(inputs)]
     gradients = torch.autograd.grad(total(function, *inputs), leaves)
-    return [x.detach() for x in (*flat(function(*inputs)), *gradients)]
+    outputs = [x.detach() for x in flat(function(*inputs))]
+    return outputs + list(gradients)
 
 
-def agree(found: list[Tensor], expected: list[Tensor], tolerance: float = FINE) -> None:
+def agree(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float = FINE):
+    """Assert equal results, in relation to the largest number of each."""
     for i, (actual, reference) in enumerate(zip(found, expected, strict=True)):
-        scale = 1 + (reference.abs().max() if reference.numel() else 0)
+        scale = 1.0
+        if reference.numel():
+            scale = 1 + reference.abs().max()
         assert_close(actual.to(reference) / scale, reference / scale, tolerance, f"result {i}")

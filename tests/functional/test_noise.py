@@ -10,18 +10,33 @@ from lmzoo.functional.variational import (
     gaussian_kl,
     gaussian_log_density,
 )
-from lmzoo.laws.tiny import assert_close
 from tests.tiny import assert_equal_double, assert_equal_single
 
 LIKE = torch.zeros(())
+COUNT = 40_000
 
 
-def test_shared_noise_is_repeatable_and_does_not_change_the_global_generator():
+@pytest.fixture
+def first() -> torch.Tensor:
+    return noise.shared_uniforms((4, 3), LIKE)
+
+
+def test_shared_noise_does_not_change_the_global_generator():
     before = torch.get_rng_state()
-    first = noise.shared_uniforms((4, 3), LIKE)
+    noise.shared_uniforms((4, 3), LIKE)
     assert before.equal(torch.get_rng_state())
+
+
+def test_shared_noise_does_not_depend_on_the_global_generator(first):
+    # Whatever was drawn before.
     torch.rand(7)
-    with torch.device("meta"):  # a model on a GPU is called in a scope of its device
+    assert first.equal(noise.shared_uniforms((4, 3), LIKE))
+
+
+def test_shared_noise_does_not_depend_on_the_scope_of_a_device(first):
+    """A model on a GPU is called in a scope of its device."""
+    with torch.device("meta"):
+        assert first.equal(noise.shared_uniforms((4, 3), LIKE))
         assert first.equal(noise.shared_uniforms((4, 3), LIKE))
 
 
@@ -33,27 +48,37 @@ def test_each_coordinate_has_one_draw_in_every_stratum():
 
 
 @pytest.mark.parametrize("draws", [1, 2, 8])
+def assert_mean(actual: torch.Tensor, expected: torch.Tensor | float, variance: float):
+    """Assert that a mean of many draws of this variance is within five standard errors."""
+    error = (variance / COUNT) ** 0.5
+    assert ((actual - expected).abs() <= 5 * error).all()
+
+
+@pytest.mark.parametrize("draws", [1, 2, 8])
 def test_every_single_draw_is_uniform(draws):
     """The first draw has the right mean and mean square over many coordinates."""
-    count = 40_000
-    first = noise.shared_uniforms((draws, count), LIKE)[0]
-    assert_close(first.mean(), torch.tensor(1 / 2), 5 * (1 / 12 / count) ** 0.5, "mean")
-    assert_close(
-        first.square().mean(), torch.tensor(1 / 3), 5 * (4 / 45 / count) ** 0.5, "mean square"
-    )
+    first = noise.shared_uniforms((draws, COUNT), LIKE)[0]
+    assert_mean(first.mean(), 1 / 2, variance=1 / 12)
+    assert_mean(first.square().mean(), 1 / 3, variance=4 / 45)
 
 
-def test_transforms_are_finite_and_have_the_right_distribution():
-    for extreme in (noise._clamp(torch.zeros(1)), noise._clamp(torch.ones(1))):
-        assert noise.normal(extreme).isfinite().all()
-        assert noise.gumbel(extreme).isfinite().all()
+@pytest.mark.parametrize("transform", [noise.normal, noise.gumbel])
+def test_transforms_of_extremes_are_finite(transform):
+    assert transform(noise._clamp(torch.zeros(1))).isfinite().all()
+    assert transform(noise._clamp(torch.ones(1))).isfinite().all()
+
+
+def test_the_argmax_of_gumbel_noise_has_the_distribution_of_the_logits():
     logits = torch.tensor([0.5, -1.0, 0.2])
-    u = noise.shared_uniforms((40_000, 3), LIKE)
-    frequencies = (logits + noise.gumbel(u)).argmax(-1).bincount() / len(u)
-    assert_close(frequencies, logits.softmax(0), 5 * (0.25 / len(u)) ** 0.5, "Gumbel argmax")
-    z = noise.normal(u)
-    assert_close(z.mean(0), torch.zeros(3), 5 / len(u) ** 0.5, "mean")
-    assert_close(z.square().mean(0), torch.ones(3), 5 * (2 / len(u)) ** 0.5, "variance")
+    u = noise.shared_uniforms((COUNT, 3), LIKE)
+    drawn = (logits + noise.gumbel(u)).argmax(-1)
+    assert_mean(drawn.bincount() / COUNT, logits.softmax(0), variance=0.25)
+
+
+def test_normal_noise_has_mean_zero_and_variance_one():
+    z = noise.normal(noise.shared_uniforms((COUNT, 3), LIKE))
+    assert_mean(z.mean(0), 0.0, variance=1)
+    assert_mean(z.square().mean(0), 1.0, variance=2)
 
 
 def test_gaussian_density_and_kl_equal_torch():
@@ -62,15 +87,18 @@ def test_gaussian_density_and_kl_equal_torch():
     mean_0, log_beta, log_beta_0 = torch.randn(3, 3, dtype=torch.float64)
     q = Normal(mean, (-log_beta).exp())
     p = Normal(mean_0, (-log_beta_0).exp())
-    assert_equal_double(gaussian_kl(mean, log_beta, mean_0, log_beta_0), kl_divergence(q, p))
+    kl = gaussian_kl(mean, log_beta, mean_0, log_beta_0)
     density = gaussian_log_density(z, mean, log_beta)
+    assert_equal_double(kl, kl_divergence(q, p))
     assert_equal_double(density, q.log_prob(z).sum(-1))
 
 
 def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distributions():
     torch.manual_seed(0)
     log_q, log_p = torch.randn(2, 4, 3, 3).log_softmax(-1)
-    expected = kl_divergence(Categorical(logits=log_q), Categorical(logits=log_p))
-    assert_equal_single(categorical_kl(log_q, log_p), expected)
-    assert (categorical_kl(log_q, log_p) > 0).all()
-    assert (categorical_kl(log_q, log_q) == 0).all()
+    q = Categorical(logits=log_q)
+    p = Categorical(logits=log_p)
+    kl = categorical_kl(log_q, log_p)
+    assert_equal_single(kl, kl_divergence(q, p))
+    assert (kl > 0).all()
+    assert not categorical_kl(log_q, log_q).any()

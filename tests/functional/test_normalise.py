@@ -33,27 +33,48 @@ def test_positive_scale_does_not_change_the_result(norm, scale, seed):
     assert found.allclose(normalise_sequence(x, norm), rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("norm", "length"), [(Norm.RMS, 2.0), (Norm.L2, 1.0), (Norm.STD, 3**0.5)])
-def test_vectors_have_the_stated_length(norm, length):
+LENGTHS = {Norm.RMS: 2.0, Norm.L2: 1.0, Norm.STD: 3**0.5}
+"""Lengths of normalised vectors of four channels."""
+
+
+@pytest.mark.parametrize("norm", LENGTHS)
+def test_vectors_have_the_stated_length(norm):
     x = sequence() * 1e3
-    x = x - x.mean(-1, keepdim=True)
-    found = normalise_vectors(x, norm).norm(dim=-1)
-    assert_close(found, torch.full_like(found, length), 1e-6, "length")
-    mean = normalise_vectors(x + 1e3, norm).norm(dim=-1)  # `std` does not remove the mean
-    assert mean.allclose(found) == (norm is not Norm.STD)
+    centred = x - x.mean(-1, keepdim=True)
+    found = normalise_vectors(centred, norm).norm(dim=-1)
+    expected = torch.full_like(found, LENGTHS[norm])
+    assert_close(found, expected, 1e-6, "length")
+
+
+@pytest.mark.parametrize("norm", LENGTHS)
+def test_only_std_does_not_remove_the_mean(norm):
+    x = sequence() * 1e3
+    moved = x - x.mean(-1, keepdim=True) + 1e3
+    length = normalise_vectors(moved, norm).norm(dim=-1)
+    expected = torch.full_like(length, LENGTHS[norm])
+    assert length.allclose(expected) == (norm is not Norm.STD)
+
+
+MOVED = given(st.integers(0, 99), st.floats(-1e3, 1e3), st.floats(1e-2, 1e3))
 
 
 @quick
-@given(st.integers(0, 99), st.floats(-1e3, 1e3), st.floats(1e-2, 1e3))
-def test_time_norms_divide_by_the_standard_deviation_of_all_or_of_each_prefix(seed, shift, scale):
+@MOVED
+def test_the_causal_time_norm_divides_by_the_standard_deviation_of_each_prefix(seed, shift, scale):
     x = scale * sequence(seed) + shift
-    stds = [x[:, : t + 1].std(dim=1) + 1e-5 for t in range(1, 5)]
-    expected = x[:, 1:] / torch.stack(stds, dim=1)
     found = normalise_sequence(x, Norm.TIME_STD_CAUSAL)
-    assert found[:, 1:].allclose(expected, rtol=1e-7)
+    for t in range(1, 5):
+        std = x[:, : t + 1].std(dim=1) + 1e-5
+        assert found[:, t].allclose(x[:, t] / std, rtol=1e-7)
     assert found[:, 0].allclose(x[:, 0], rtol=2e-5)
-    leaking = x / (x.std(dim=1, keepdim=True) + 1e-10)
-    assert normalise_sequence(x, Norm.TIME_STD).allclose(leaking)
+
+
+@quick
+@MOVED
+def test_the_time_norm_divides_by_the_standard_deviation_of_all(seed, shift, scale):
+    x = scale * sequence(seed) + shift
+    std = x.std(dim=1, keepdim=True) + 1e-10
+    assert normalise_sequence(x, Norm.TIME_STD).allclose(x / std)
 
 
 @pytest.mark.parametrize("norm", FINITE)
@@ -61,7 +82,8 @@ def test_time_norms_divide_by_the_standard_deviation_of_all_or_of_each_prefix(se
 def test_constant_inputs_have_finite_gradients(norm, value):
     x = torch.full((2, 5, 4), value, requires_grad=True)
     y = normalise_sequence(x, norm)
-    (y * torch.randn(4, generator=torch.Generator().manual_seed(0))).sum().backward()
+    weights = torch.randn(4, generator=torch.Generator().manual_seed(0))
+    (y * weights).sum().backward()
     assert y.isfinite().all()
     assert x.grad.isfinite().all()
 
@@ -69,7 +91,8 @@ def test_constant_inputs_have_finite_gradients(norm, value):
 @pytest.mark.parametrize("norm", [norm for norm in Norm if norm.over_time])
 def test_time_norms_of_single_vectors_divide_by_the_vectors_own_std(norm):
     x = sequence() * 1e3
-    assert_close(normalise_vectors(x, norm), x / x.std(dim=-1, keepdim=True), 1e-6, "quotient")
+    expected = x / x.std(dim=-1, keepdim=True)
+    assert_close(normalise_vectors(x, norm), expected, 1e-6, "quotient")
 
 
 @quick
@@ -80,15 +103,20 @@ def test_previous_vectors_are_nearest_first_and_padded_before_the_start(length, 
     assert found.shape == (2, length, count, 3)
     for t in range(length):
         for j in range(count):
+            expected = torch.full((2, 3), pad)
             if t >= j:
                 expected = x[:, t - j]
-            else:
-                expected = torch.full((2, 3), pad)
             assert found[:, t, j].equal(expected)
 
 
-def test_all_words_are_reversed_and_an_end_token_stays_last():
-    found = [reversed_positions(torch.tensor([5, 2, 1, 4]), 5, keep_last=k) for k in (False, True)]
-    rest = [0, 1, 2, 3, 4]
-    assert found[0].tolist() == [[0, 4, 3, 2, 1], rest, rest, [0, 3, 2, 1, 4]]
-    assert found[1].tolist() == [[0, 3, 2, 1, 4], rest, rest, [0, 2, 1, 3, 4]]
+LENGTHS_TO_REVERSE = torch.tensor([5, 2, 1, 4])
+
+
+def test_all_words_are_reversed():
+    found = reversed_positions(LENGTHS_TO_REVERSE, 5, keep_last=False)
+    assert found.tolist() == [[0, 4, 3, 2, 1], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 3, 2, 1, 4]]
+
+
+def test_an_end_token_stays_last():
+    found = reversed_positions(LENGTHS_TO_REVERSE, 5, keep_last=True)
+    assert found.tolist() == [[0, 3, 2, 1, 4], [0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [0, 2, 1, 3, 4]]

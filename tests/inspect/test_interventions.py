@@ -10,18 +10,35 @@ NET = torch.nn.Sequential(FIRST, LAST)
 PART = Part(module="0")
 
 
+X = torch.randn(2, 5, 3)
+
+
 @torch.no_grad()
-def test_the_output_of_a_submodule_is_replaced():
-    x = torch.randn(2, 5, 3)
-    means = Means()
-    recorded = Recorded()
-    for see in (means, recorded):
-        with seen(NET, see, "0"):
-            NET(x)
-    mean = FIRST(x).flatten(0, 1).mean(0)
-    wanted = (LAST(mean).expand(2, 5, 2), LAST(FIRST(x)), LAST.bias.expand(2, 5, 2))
-    replaced = (at_mean(PART, means), at_other(PART, recorded), at_zero(PART))
-    for see, expected in zip(replaced, wanted, strict=True):
-        with seen(NET, see, "0"):
-            found = NET(x.flip(0))
-        torch.testing.assert_close(found, expected)
+def output_with(see) -> torch.Tensor:
+    """Return the output on another input while the first layer is seen."""
+    with seen(NET, see, "0"):
+        return NET(X.flip(0))
+
+
+@torch.no_grad()
+def after_one_input(observer):
+    """Return an observer that has seen the first layer on the input X."""
+    with seen(NET, observer, "0"):
+        NET(X)
+    return observer
+
+
+def test_an_output_is_replaced_by_its_mean():
+    mean = FIRST(X).flatten(0, 1).mean(0)
+    found = output_with(at_mean(PART, after_one_input(Means())))
+    torch.testing.assert_close(found, LAST(mean).expand(2, 5, 2))
+
+
+def test_an_output_is_replaced_by_that_on_another_input():
+    found = output_with(at_other(PART, after_one_input(Recorded())))
+    torch.testing.assert_close(found, LAST(FIRST(X)))
+
+
+def test_an_output_is_replaced_by_zero():
+    found = output_with(at_zero(PART))
+    torch.testing.assert_close(found, LAST.bias.expand(2, 5, 2))

@@ -47,7 +47,7 @@ def check(path, monkeypatch, capsys):
     assert " ".join(described.split()) in said
 
 
-@pytest.mark.parametrize("script", [*scripts()])
+@pytest.mark.parametrize("script", list(scripts()))
 def test_help_is_the_docstring(script, monkeypatch, capsys):
     check(ROOT / script, monkeypatch, capsys)
 

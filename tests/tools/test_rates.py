@@ -17,6 +17,8 @@ def test_the_best_rate_carries_with_mup_and_falls_without():
     assert set(best_rates("widths_mup").values()) == {"0.07536"}
     found = best_rates("widths_standard")
     for cell, factor in {"tanh": 7.5, "GRU": 2.5, "minGRU": 2.5}.items():
-        assert round(float(found[f"{cell} E=32"]) / float(found[f"{cell} E=256"]), 1) == factor
+        narrow = float(found[f"{cell} E=32"])
+        wide = float(found[f"{cell} E=256"])
+        assert round(narrow / wide, 1) == factor
     page = " ".join((PAGES / "transfer.md").read_text(encoding="utf-8").split())
     assert "by a factor of 2.5 for two cells and of 7.5 for the tanh RNN" in page

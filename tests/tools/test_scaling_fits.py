@@ -12,12 +12,12 @@ from lmzoo.lab.analysis.load import load_study
 def scaled(toy):
     """Two curves that cross: `gru` is better at small sizes, `lstm` at large ones."""
     rng = np.random.default_rng(0)
-    for name, exponent, constant in (("gru", 0.05, 2.0), ("lstm", 0.15, 3.0)):
+    for name, exponent, constant, states in (("gru", 0.05, 2.0, 1), ("lstm", 0.15, 3.0, 2)):
         for width in (8, 16, 32, 64):
             size = 100 * width**2
-            loss = np.exp(constant - exponent * np.log(size))
-            losses = [float(loss * np.exp(0.003 * z)) for z in rng.standard_normal(4)]
-            facts = {"parameters": size, "state_size": width * (1 + (name == "lstm"))}
+            log_loss = constant - exponent * np.log(size)
+            losses = np.exp(log_loss + 0.003 * rng.standard_normal(4)).tolist()
+            facts = {"parameters": size, "state_size": width * states}
             toy.add_point(f"{name} E={width}", losses, **facts)
     toy.study_json["reference"] = "gru E=8"
     toy.write()
