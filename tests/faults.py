@@ -3,88 +3,90 @@
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lmzoo.base.config import config
-from lmzoo.contract import Score, Task
+from lmzoo.contract import Score
 from tests.toy_model import Bigram
 
 
 class SeesTargetToken(Bigram):
     """Violates `law_sums_to_one` and `law_causal`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         return self.table(tokens[:, 1:])
 
 
 class SeesFutureTokens(Bigram):
     """Violates `law_causal`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.table(tokens[:, :-1]) + self.table(tokens.roll(-1, 1)[:, 1:])
+    def logits(self, tokens, lengths):
+        following = tokens.roll(-1, 1)[:, 1:]
+        return self.table(tokens[:, :-1]) + self.table(following)
 
 
 class SeesFutureTokensInTraining(SeesFutureTokens):
     """Violates `law_causal`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return (SeesFutureTokens if self.training else Bigram).logits(self, tokens, lengths)
+    def logits(self, tokens, lengths):
+        if self.training:
+            return super().logits(tokens, lengths)
+        return Bigram.logits(self, tokens, lengths)
 
 
 class ScoresWithoutSoftmax(Bigram):
     """Violates `law_sums_to_one`."""
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def score_tokens(self, tokens, lengths):
         return self.chosen(self.logits(tokens, lengths), tokens)
 
 
 class PrefersTheLeastProbable(Bigram):
     """Violates `law_most_probable_is_the_argmax`."""
 
-    def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
+    def most_probable(self, tokens, lengths, *sources):
         return self.logits(tokens, lengths).argmin(-1)
 
 
 class DecodesWithoutSoftmax(Bigram):
     """Violates `law_next_is_a_distribution` and `law_no_log_probability_exceeds_zero`."""
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
+    def next_log_prob(self, prefix):
         return self.table(prefix[:, -1])
 
 
 class DecodesFromBatchMean(Bigram):
     """Violates `law_next_is_a_distribution`."""
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return (
-            self.table(prefix[:, -1]).mean(0, keepdim=True).log_softmax(-1).expand(len(prefix), -1)
-        )
+    def next_log_prob(self, prefix):
+        mean = self.table(prefix[:, -1]).mean(0, keepdim=True)
+        return mean.log_softmax(-1).expand(len(prefix), -1)
 
 
 class DecodesFromFirstToken(Bigram):
     """Violates `law_log_prob_equals_next_log_prob`."""
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
+    def next_log_prob(self, prefix):
         return self.table(prefix[:, 0]).log_softmax(-1)
 
 
 class AdvanceIgnoresToken(Bigram):
     """Violates `law_advance_equals_next_log_prob`."""
 
-    def begin(self, batch: int, *source: Tensor) -> Any:
+    def begin(self, batch, *source):
         return ()
 
-    def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
+    def advance(self, state, token):
         return self.next_log_prob(torch.ones_like(token)[:, None]), state
 
 
 class AdvanceChangesItsState(Bigram):
     """Violates `law_advance_equals_next_log_prob`."""
 
-    def begin(self, batch: int, *source: Tensor) -> Any:
+    def begin(self, batch, *source):
         return [0]
 
-    def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
+    def advance(self, state, token):
         state[0] += 1
         return (self.table(token) / state[0]).log_softmax(-1), state
 
@@ -95,24 +97,25 @@ class StateIsNotATensor(Bigram):
     Reads the second last token, and keeps it as a number, which `pick` does not permute.
     """
 
-    def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.table(prefix[:, max(prefix.shape[1] - 2, 0)]).log_softmax(-1)
+    def next_log_prob(self, prefix):
+        second_last = max(prefix.shape[1] - 2, 0)
+        return self.table(prefix[:, second_last]).log_softmax(-1)
 
-    def begin(self, batch: int, *source: Tensor) -> Any:
+    def begin(self, batch, *source):
         return None
 
-    def advance(self, state: Any, token: Tensor) -> tuple[Tensor, Any]:
+    def advance(self, state, token):
+        read = tuple(token.tolist())
+        last = state
         if state is None:
-            last = token.tolist()
-        else:
-            last = state
-        return self.table(torch.tensor(last)).log_softmax(-1), tuple(token.tolist())
+            last = read
+        return self.table(torch.tensor(last)).log_softmax(-1), read
 
 
 class AddsRandomNoise(Bigram):
     """Violates `law_sums_to_one` and `law_log_prob_equals_next_log_prob`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         logits = super().logits(tokens, lengths)
         return logits + torch.randn_like(logits)
 
@@ -120,36 +123,37 @@ class AddsRandomNoise(Bigram):
 class TransposesScores(Bigram):
     """Violates `law_scores_have_shape`."""
 
-    def log_prob(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def log_prob(self, tokens, lengths):
         return super().log_prob(tokens, lengths).T
 
 
 class ScoresPadding(Bigram):
     """Violates `law_scores_have_shape`."""
 
-    def log_prob(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def log_prob(self, tokens, lengths):
         return nn.functional.pad(self.score_tokens(tokens, lengths), (1, 0))
 
 
 class ReadsPadding(Bigram):
     """Violates `law_padding_is_ignored`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         padded = (lengths < tokens.shape[1])[:, None, None]
-        return super().logits(tokens, lengths) + self.table(tokens[:, -1:]) * padded
+        last = self.table(tokens[:, -1:])
+        return super().logits(tokens, lengths) + last * padded
 
 
 class DependsOnPaddedLength(Bigram):
     """Violates `law_padding_is_ignored` and `law_packed_equals_alone`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         return super().logits(tokens, lengths) * tokens.shape[1]
 
 
 class AddsBatchMean(Bigram):
     """Violates `law_rows_are_independent`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         logits = super().logits(tokens, lengths)
         return logits + logits.mean((0, 1))
 
@@ -157,15 +161,18 @@ class AddsBatchMean(Bigram):
 class AddsBatchMeanInTraining(AddsBatchMean):
     """Violates `law_rows_are_independent` and `law_packed_equals_alone`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return (AddsBatchMean if self.training else Bigram).logits(self, tokens, lengths)
+    def logits(self, tokens, lengths):
+        if self.training:
+            return super().logits(tokens, lengths)
+        return Bigram.logits(self, tokens, lengths)
 
 
 class DependsOnRowIndex(Bigram):
     """Violates `law_rows_are_independent`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return super().logits(tokens, lengths) * torch.arange(len(tokens))[:, None, None]
+    def logits(self, tokens, lengths):
+        row = torch.arange(len(tokens))[:, None, None]
+        return super().logits(tokens, lengths) * row
 
 
 class PosteriorSumsToTwo(Bigram):
@@ -173,14 +180,14 @@ class PosteriorSumsToTwo(Bigram):
 
     latent = "component"
 
-    def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return tokens.new_ones(len(tokens), 2, tokens.shape[1] - 1, dtype=torch.float32)
+    def posterior(self, tokens, lengths):
+        return torch.ones(len(tokens), 2, tokens.shape[1] - 1)
 
 
 class HasUnusedLayer(Bigram):
     """Violates `law_every_parameter_learns` and `law_unused_parameters_are_declared`."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.head = nn.Linear(task.vocab, task.vocab)
 
@@ -188,8 +195,10 @@ class HasUnusedLayer(Bigram):
 class HasCancellingBias(HasUnusedLayer):
     """Violates `law_every_parameter_learns`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return super().logits(tokens, lengths) + self.head.bias.sum() + self.head.weight.sum(0)
+    def logits(self, tokens, lengths):
+        # The same number for every token cancels in the softmax.
+        constant = self.head.bias.sum()
+        return super().logits(tokens, lengths) + constant + self.head.weight.sum(0)
 
 
 class FloorsItsScores(Bigram):
@@ -198,7 +207,7 @@ class FloorsItsScores(Bigram):
     At the weights of the toy no score is as low as the floor.
     """
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def score_tokens(self, tokens, lengths):
         return super().score_tokens(tokens, lengths).clamp_min(-20)
 
 
@@ -208,7 +217,7 @@ class NeedsFloat32(Bigram):
     Under autocast the product is bfloat16, for which torch has no ndtri.
     """
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         half = torch.eye(2) @ torch.full((2, 1), 0.5)
         return super().logits(tokens, lengths) + torch.special.ndtri(half).sum()
 
@@ -222,7 +231,7 @@ class CarriesThePrefix(Bigram):
 class HasReversedGradient(Bigram):
     """Violates `law_overfits_one_sequence`."""
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         logits = super().logits(tokens, lengths)
         return 2 * logits.detach() - logits
 
@@ -232,7 +241,7 @@ class DependsOnCallCount(Bigram):
 
     calls = 0
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         if self.training:
             self.calls += 1
         return super().logits(tokens, lengths) * (1 + self.calls)
@@ -241,18 +250,18 @@ class DependsOnCallCount(Bigram):
 class HasWeightOutsideStateDict(Bigram):
     """Violates `law_checkpoint_is_exact`."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.noise = torch.randn(task.vocab)
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         return super().logits(tokens, lengths) + self.noise
 
 
 class HasUndrawnWeight(Bigram):
     """Violates `law_seed_decides_the_weights`."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.bias = nn.Parameter(torch.zeros(task.vocab))
 
@@ -260,15 +269,19 @@ class HasUndrawnWeight(Bigram):
 class DrawsFromClock(Bigram):
     """Violates `law_seed_decides_the_weights`."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
-        self.table.reset_parameters = lambda: (torch.seed(), nn.init.normal_(self.table.weight))
+        self.table.reset_parameters = self.draw
+
+    def draw(self):
+        torch.seed()
+        nn.init.normal_(self.table.weight)
 
 
 class IgnoresSeed(Bigram):
     """Violates `law_seed_decides_the_weights`."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.table.reset_parameters = lambda: nn.init.eye_(self.table.weight)
 
@@ -288,7 +301,7 @@ class ConfigChangesWhenLoaded(Bigram):
     class Config:
         size: int = 3
 
-        def __post_init__(self) -> None:
+        def __post_init__(self):
             object.__setattr__(self, "size", self.size + 1)
 
 
@@ -298,11 +311,11 @@ class HasConstantOnCpu(Bigram):
     A tensor that is neither parameter nor buffer stays on the CPU.
     """
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.shift = torch.zeros(task.vocab)
 
-    def logits(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def logits(self, tokens, lengths):
         return super().logits(tokens, lengths) + self.shift
 
 
@@ -313,67 +326,75 @@ class SourceBigram(Bigram):
     score = Score.CONDITIONAL
     conditional = True
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.source_table = nn.Embedding(task.source_vocab, task.vocab)
 
-    def mean(self, source: Tensor, n: Tensor) -> Tensor:
+    def mean(self, source, n):
         real = torch.arange(source.shape[1]) < n[:, None]
-        return (self.source_table(source) * real[..., None]).sum(1) / n[:, None]
+        vectors = self.source_table(source) * real[..., None]
+        return vectors.sum(1) / n[:, None]
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
+    def score_tokens(self, tokens, lengths, *source):
         logits = self.logits(tokens, lengths) + self.mean(*source)[:, None]
         return self.chosen(logits.log_softmax(-1), tokens)
 
-    def next_log_prob(self, prefix: Tensor, *source: Tensor) -> Tensor:
-        logits = self.table(prefix[:, -1]) + self.mean(*self.conditioning_inputs(source))
+    def next_log_prob(self, prefix, *source):
+        mean = self.mean(*self.conditioning_inputs(source))
+        logits = self.table(prefix[:, -1]) + mean
         return logits.log_softmax(-1)
 
 
 class SumsToMoreAfterLongSources(SourceBigram):
     """Violates `law_sums_to_one_given_any_source`."""
 
-    def score_tokens(self, tokens: Tensor, lengths: Tensor, *source: Tensor) -> Tensor:
-        return super().score_tokens(tokens, lengths, *source) + 0.1 * (source[1] > 1)[:, None]
+    def score_tokens(self, tokens, lengths, *source):
+        _, n = source
+        more = torch.where(n > 1, 0.1, 0.0)
+        return super().score_tokens(tokens, lengths, *source) + more[:, None]
 
 
 class ReadsFirstSourceTokenOnly(SourceBigram):
     """Violates `law_source_is_read`."""
 
-    def mean(self, source: Tensor, n: Tensor) -> Tensor:
+    def mean(self, source, n):
         return self.source_table(source[:, 0])
 
 
 class AcceptsMissingSource(SourceBigram):
     """Violates `law_source_is_read`."""
 
-    def conditioning_inputs(self, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return given or (torch.zeros(5, 1, dtype=torch.int64), torch.ones(5, dtype=torch.int64))
+    def conditioning_inputs(self, given):
+        if given:
+            return given
+        return torch.zeros(5, 1, dtype=torch.int64), torch.ones(5, dtype=torch.int64)
 
 
 class ReadsSourcePadding(SourceBigram):
     """Violates `law_source_padding_is_ignored`."""
 
-    def mean(self, source: Tensor, n: Tensor) -> Tensor:
+    def mean(self, source, n):
         return self.source_table(source).mean(1)
 
 
 class DependsOnPaddedSourceLength(SourceBigram):
     """Violates `law_source_padding_is_ignored`."""
 
-    def mean(self, source: Tensor, n: Tensor) -> Tensor:
+    def mean(self, source, n):
         return super().mean(source, n) * source.shape[1]
 
 
 class AveragesSourcesOverTheBatch(SourceBigram):
     """Violates `law_source_belongs_to_its_row`."""
 
-    def mean(self, source: Tensor, n: Tensor) -> Tensor:
+    def mean(self, source, n):
         return super().mean(source, n).mean(0, keepdim=True).expand(len(n), -1)
 
 
 class DecodesFromFirstRowsSource(SourceBigram):
     """Violates `law_source_belongs_to_its_row`."""
 
-    def next_log_prob(self, prefix: Tensor, *source: Tensor) -> Tensor:
-        return super().next_log_prob(prefix, *(column[:1].expand_as(column) for column in source))
+    def next_log_prob(self, prefix, *source):
+        tokens, n = source
+        first = (tokens[:1].expand_as(tokens), n[:1].expand_as(n))
+        return super().next_log_prob(prefix, *first)

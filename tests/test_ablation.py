@@ -1,7 +1,5 @@
 """Cuts of trained models, against cells that are written here without the package."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -23,24 +21,35 @@ def as_it_is(name, value):
 
 
 def mgu(w, x, h, term):
-    f = torch.sigmoid(term("xf", x @ w["xf"]) + term("hf", h @ w["hf"]) + w["bf"])
-    c = torch.tanh(term("xh", x @ w["xh"]) + term("hh", (f * h) @ w["hh"]) + w["bh"])
+    from_input = term("xf", x @ w["xf"])
+    from_state = term("hf", h @ w["hf"])
+    f = torch.sigmoid(from_input + from_state + w["bf"])
+    from_input = term("xh", x @ w["xh"])
+    from_state = term("hh", (f * h) @ w["hh"])
+    c = torch.tanh(from_input + from_state + w["bh"])
     return (1 - f) * h + f * c
 
 
 def gru(w, x, h, term):
-    read = dict(zip("rzn", (w["weight_ih"] @ x.T).chunk(3), strict=True))
-    state = dict(zip("rzn", (w["weight_hh"] @ h.T).chunk(3), strict=True))
-    bias_x = dict(zip("rzn", w["bias_ih"].chunk(3), strict=True))
-    bias_h = dict(zip("rzn", w["bias_hh"].chunk(3), strict=True))
+    def gates(v, weight, bias):
+        """Return the products and the biases of each gate."""
+        products = (v @ w[weight].T).chunk(3, dim=-1)
+        return dict(zip("rzn", zip(products, w[bias].chunk(3), strict=True), strict=True))
 
-    def gate(g, factor: Any = 1.0):
-        own = term(f"h{g}", state[g].T) + bias_h[g]
-        return term(f"x{g}", read[g].T) + bias_x[g] + factor * own
+    of_input = gates(x, "weight_ih", "bias_ih")
+    of_state = gates(h, "weight_hh", "bias_hh")
 
-    r = torch.sigmoid(gate("r"))
-    z = torch.sigmoid(gate("z"))
-    return (1 - z) * torch.tanh(gate("n", r)) + z * h
+    def logit(gate, factor=1.0):
+        product, bias = of_input[gate]
+        read = term(f"x{gate}", product) + bias
+        product, bias = of_state[gate]
+        carried = term(f"h{gate}", product) + bias
+        return read + factor * carried
+
+    r = torch.sigmoid(logit("r"))
+    z = torch.sigmoid(logit("z"))
+    n = torch.tanh(logit("n", r))
+    return (1 - z) * n + z * h
 
 
 def min_gru(w, x, h, term):
@@ -64,9 +73,11 @@ def nll(cell, w, tokens, lengths, term=as_it_is):
     h = torch.full((len(tokens), table.shape[1]), START[cell])
     values = []
     for t in range(tokens.shape[1] - 1):
-        h = STEP[cell](w, norm(table[tokens[:, t]]), h, term)
+        x = norm(table[tokens[:, t]])
+        h = STEP[cell](w, x, h, term)
         scores = torch.log_softmax(norm(h) @ table.T, -1)
-        values.append(-scores.gather(1, tokens[:, t + 1, None])[:, 0])
+        chosen = scores.gather(1, tokens[:, t + 1, None])
+        values.append(-chosen[:, 0])
     scored = torch.arange(1, tokens.shape[1]) < lengths[:, None]
     return torch.stack(values, 1) * scored
 
@@ -77,7 +88,8 @@ def groups(part):
         yield part.tokens[rows, :length], part.lengths[rows]
 
 
-def mean_product(cell, w, part):
+def products(cell, w, tokens, lengths):
+    """Return the product that the cut removes, at every position."""
     seen = []
 
     def keep(name, value):
@@ -85,23 +97,33 @@ def mean_product(cell, w, part):
             seen.append(value)
         return value
 
+    nll(cell, w, tokens, lengths, keep)
+    return seen
+
+
+def replaced(cell, function):
+    """Return terms in which a function has the place of the product that the cut removes."""
+
+    def term(name, value):
+        if name == TERM[cell]:
+            return function(value)
+        return value
+
+    return term
+
+
+def mean_product(cell, w, part):
+    seen = []
     for tokens, lengths in groups(part):
-        nll(cell, w, tokens, lengths, keep)
+        seen += products(cell, w, tokens, lengths)
     return torch.cat(seen).mean(0)
 
 
 def with_other(cell, w, tokens, lengths):
     """Return the loss with the products of the sequence before."""
-    kept = []
-
-    def keep(name, value):
-        if name == TERM[cell]:
-            kept.append(value)
-        return value
-
-    nll(cell, w, tokens.roll(1, 0), lengths, keep)
-    other = iter(kept)
-    return nll(cell, w, tokens, lengths, lambda n, v: next(other) if n == TERM[cell] else v)
+    # One product for each position.
+    others = iter(products(cell, w, tokens.roll(1, 0), lengths))
+    return nll(cell, w, tokens, lengths, replaced(cell, lambda _: next(others)))
 
 
 def trained_on(cell, w, model, term):
@@ -111,8 +133,10 @@ def trained_on(cell, w, model, term):
     adam = torch.optim.Adam(w.values(), lr=0.02)
     for rows in epoch_batches(data.lengths, 16, seed=5, epoch=0):
         adam.zero_grad()
-        values = nll(cell, w, data.tokens[rows], data.lengths[rows], term)
-        (values.sum() / (data.lengths[rows] - 1).sum()).backward()
+        lengths = data.lengths[rows]
+        values = nll(cell, w, data.tokens[rows], lengths, term)
+        mean = values.sum() / (lengths - 1).sum()
+        mean.backward()
         torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
         adam.step()
     return {name: value.detach() for name, value in w.items()}
@@ -139,22 +163,22 @@ def test_the_four_ways_equal_a_cell_that_is_written_here(trained):
     count = (test.lengths - 1).sum()
 
     def loss(weights, term):
-        return float(nll(cell, weights, test.tokens, test.lengths, term).sum() / count)
+        values = nll(cell, weights, test.tokens, test.lengths, term)
+        return float(values.sum() / count)
 
-    def zero(name, value):
-        return value * (name != TERM[cell])
-
+    whole = loss(w, as_it_is)
+    zero = replaced(cell, torch.zeros_like)
     mean = mean_product(cell, w, model.corpus.train)
+    with_mean = loss(w, replaced(cell, mean.expand_as))
     other = sum(with_other(cell, w, *group).sum() for group in groups(test)) / count
+    went_on = loss(trained_on(cell, w, model, as_it_is), as_it_is)
     repaired = loss(trained_on(cell, w, model, zero), zero)
     expected = {
-        "zero": loss(w, zero) - loss(w, as_it_is),
-        "mean": loss(w, lambda n, v: mean.expand_as(v) if n == TERM[cell] else v),
-        "other": float(other),
-        "trained": repaired - loss(trained_on(cell, w, model, as_it_is), as_it_is),
+        "zero": loss(w, zero) - whole,
+        "mean": with_mean - whole,
+        "other": float(other) - whole,
+        "trained": repaired - went_on,
     }
-    for way in ("mean", "other"):
-        expected[way] -= loss(w, as_it_is)
     frame = lmzoo.ablate(folder, steps=STEPS)
     [found] = frame.filter(frame["cut"] == f"cut {CUTS[cell]}").to_dicts()
     assert {way: found[way] for way in expected} == pytest.approx(expected, abs=3e-5)
@@ -165,8 +189,8 @@ def test_the_progress_in_a_file_is_a_line_for_each_measurement(trained, capsys):
     *_, folder = trained
     lmzoo.ablate(folder, steps=STEPS)
     lines = capsys.readouterr().err.splitlines()
-    count = int(lines[-1].split(" of ")[1].split(":")[0])
-    assert [line.split(" of ")[0] for line in lines] == [str(1 + n) for n in range(count)]
+    for number, line in enumerate(lines, start=1):
+        assert line.startswith(f"{number} of {len(lines)}:")
 
 
 def test_a_second_call_measures_what_is_missing(trained, monkeypatch):
@@ -175,8 +199,13 @@ def test_a_second_call_measures_what_is_missing(trained, monkeypatch):
     file = folder.parent / ABLATIONS
     lines = file.read_bytes().splitlines(keepends=True)
     file.write_bytes(b"".join(lines[:-1]) + b'{"cut')
-    asked = []
+    measured = []
     measure = ablation.losses
-    monkeypatch.setattr(ablation, "losses", lambda *own: asked.append(own[1]) or measure(*own))
+
+    def counted(*arguments):
+        measured.append(arguments[1])
+        return measure(*arguments)
+
+    monkeypatch.setattr(ablation, "losses", counted)
     assert lmzoo.ablate(folder, steps=STEPS).equals(first)
-    assert asked == ["trained"]
+    assert measured == ["trained"]

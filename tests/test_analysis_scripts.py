@@ -17,7 +17,10 @@ from tests.lab.analysis.toy_study import ToyStudy
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"
-GRU, SIZES = (str(RECORDS / f"{name}-captions.parquet") for name in ("gru_ablation", "scaling"))
+GRU = str(RECORDS / "gru_ablation-captions.parquet")
+WIDE = str(RECORDS / "gru_ablation_64-captions.parquet")
+"""A study in which all points have the same seeds."""
+SIZES = str(RECORDS / "scaling-captions.parquet")
 SCRIPTS = sorted(path.stem for path in (ROOT / "analysis").glob("*.py"))
 
 
@@ -34,7 +37,8 @@ def table(capsys, *words: str) -> dict[str, dict]:
 
 
 def test_the_ranking_has_the_means_and_differences_of_the_command(capsys):
-    own, rows = script("rank").ranking(GRU), table(capsys, "rank", GRU)
+    own = script("rank").ranking(GRU)
+    rows = table(capsys, "rank", GRU)
     assert own["label"].to_list() == list(rows)
     for row in own.to_dicts():
         command = rows[row["label"]]
@@ -45,94 +49,138 @@ def test_the_ranking_has_the_means_and_differences_of_the_command(capsys):
 
 
 def test_a_comparison_is_paired_by_seed(capsys):
-    wide = GRU.replace("gru_ablation", "gru_ablation_64")  # all points have the same seeds
-    compare, rows = script("compare"), table(capsys, "rank", wide)
-    pairs = compare.pairs(wide, "cut carry (6)")
-    assert pairs["difference"].mean() == pytest.approx(rows["cut carry (6)"]["difference"])
-    other = compare.pairs(wide, "cut carry (6)", "cut write (7)")
-    between = rows["cut carry (6)"]["loss"] - rows["cut write (7)"]["loss"]
-    assert other["difference"].mean() == pytest.approx(between)
+    rows = table(capsys, "rank", WIDE)
+    pairs = script("compare").pairs(WIDE, "cut carry (6)")
+    expected = rows["cut carry (6)"]["difference"]
+    assert pairs["difference"].mean() == pytest.approx(expected)
 
 
-def test_the_median_and_the_quartiles_are_those_of_the_seeds(tmp_path):
+def test_two_points_are_compared_without_the_reference(capsys):
+    rows = table(capsys, "rank", WIDE)
+    pairs = script("compare").pairs(WIDE, "cut carry (6)", "cut write (7)")
+    expected = rows["cut carry (6)"]["loss"] - rows["cut write (7)"]["loss"]
+    assert pairs["difference"].mean() == pytest.approx(expected)
+
+
+def test_the_median_and_the_quartiles_are_those_of_the_seeds():
     curves = script("curves")
     last = curves.losses(GRU).filter(pl.col("label") == "wild type", pl.col("epoch") == 10)
-    losses = script("curves").lmzoo.runs(GRU).filter("reference", "chosen")["valid"].sort()
-    assert last.row(0)[2:] == (losses[3], losses[6], losses[9], 13)
-    curves.main(GRU, tmp_path / "curves.html")
+    losses = curves.lmzoo.runs(GRU).filter("reference", "chosen")["valid"].sort()
+    _, _, *found = last.row(0)
+    assert found == [losses[3], losses[6], losses[9], 13]
+
+
+def test_the_curves_are_a_page(tmp_path):
+    script("curves").main(GRU, tmp_path / "curves.html")
     assert "vega" in (tmp_path / "curves.html").read_text()
 
 
-def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(tmp_path):
-    paths = []
-    for name, shift, seeds in (("first", 0.0, 3), ("second", 0.5, 3), ("third", 0.5, 1)):
+def half_width(values) -> float:
+    """Return half of the interval of scipy's test."""
+    return stats.ttest_1samp(values, 0).confidence_interval().high - np.mean(values)
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Return a function that writes a study with a point that all have, and one of its own."""
+
+    def write(name: str, losses: list[float]) -> str:
         toy = ToyStudy(tmp_path / name)
-        toy.add_point("full", [2.0 + shift, 2.1 + shift, 2.4 + 2 * shift][:seeds])
+        toy.add_point("full", losses)
         toy.add_point(f"only {name}", [3.0, 3.1])
-        paths.append(str(toy.write()))
-    differences = script("two_studies").differences
-    (row,) = differences(*paths[:2]).to_dicts()
-    half = stats.ttest_1samp([0.5, 0.5, 1.0], 0).confidence_interval().high - 2 / 3
-    assert (row["pairs"], row["difference"]) == (3, pytest.approx(2 / 3))
-    assert row["half"] == pytest.approx(half)
-    (row,) = differences(paths[0], paths[2]).to_dicts()
-    assert (row["pairs"], row["half"]) == (1, None)
+        return str(toy.write())
+
+    return write
+
+
+def test_two_studies_are_paired_by_seed_where_the_data_are_the_same(study):
+    first = study("first", [2.0, 2.1, 2.4])
+    second = study("second", [2.5, 2.6, 3.4])
+    [row] = script("two_studies").differences(first, second).to_dicts()
+    assert row["pairs"] == 3
+    assert row["difference"] == pytest.approx(2 / 3)
+    assert row["half"] == pytest.approx(half_width([0.5, 0.5, 1.0]))
+
+
+def test_one_pair_of_two_studies_has_no_interval(study):
+    first = study("first", [2.0, 2.1, 2.4])
+    third = study("third", [2.5])
+    [row] = script("two_studies").differences(first, third).to_dicts()
+    assert row["pairs"] == 1
+    assert row["half"] is None
 
 
 def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path):
-    toy, random = ToyStudy(tmp_path / "toy"), np.random.default_rng(0)
-    losses = 3 + random.normal(size=(4, 4))
-    for own, cuts in zip(losses, ([], ["write"], ["carry"], ["write", "carry"]), strict=True):
+    toy = ToyStudy(tmp_path / "toy")
+    losses = 3 + np.random.default_rng(0).normal(size=(4, 4))
+    for place, cuts in enumerate([[], ["write"], ["carry"], ["write", "carry"]]):
         model = {"name": "m", "cell": {"name": "mgu", "cuts": cuts}}
-        toy.add_point(" ".join(cuts) or "wild type", own.tolist(), model=model)
-    rows = script("epistasis").effects(str(toy.write())).rows_by_key("cut", named=True, unique=True)
+        label = " ".join(cuts) or "wild type"
+        toy.add_point(label, losses[place].tolist(), model=model)
+    frame = script("epistasis").effects(str(toy.write()))
+    rows = frame.rows_by_key("cut", named=True, unique=True)
     wild, write, carry, both = losses
-    seeds = {
+    by_seed = {
         "write": (write - wild + both - carry) / 2,
         "carry": (carry - wild + both - write) / 2,
         "carry × write": both - carry - write + wild,
     }
-    for cut, own in seeds.items():
-        half = stats.ttest_1samp(own, 0).confidence_interval().high - own.mean()
-        assert rows[cut]["effect"] == pytest.approx(own.mean())
-        assert rows[cut]["half"] == pytest.approx(half)
-    assert [rows[cut]["designs"] for cut in seeds] == [2, 2, 1]
+    for cut, effects in by_seed.items():
+        assert rows[cut]["effect"] == pytest.approx(effects.mean())
+        assert rows[cut]["half"] == pytest.approx(half_width(effects))
+    assert [rows[cut]["designs"] for cut in by_seed] == [2, 2, 1]
+
+
+def test_a_study_without_cuts_has_no_effects():
     with pytest.raises(UserError, match="has no tested points with cuts"):
         script("epistasis").effects(SIZES)
 
 
 def test_sizes_and_gains(capsys):
-    own = script("scaling").sizes(SIZES).filter(pl.col("architecture") == "gru")
-    rows = [row for name, row in table(capsys, "rank", SIZES).items() if name.startswith("gru E=")]
-    rows.sort(key=lambda row: row["parameters"])
-    assert own["loss"].to_list() == pytest.approx([row["loss"] for row in rows])
-    assert own["gain"].to_list()[1] == pytest.approx(0.0743, abs=5e-5)
-    assert own["gain"].to_list()[0] is None
+    found = script("scaling").sizes(SIZES).filter(pl.col("architecture") == "gru")
+    losses = {}
+    for name, row in table(capsys, "rank", SIZES).items():
+        if name.startswith("gru E="):
+            losses[row["parameters"]] = row["loss"]
+    by_size = [losses[size] for size in sorted(losses)]
+    assert found["loss"].to_list() == pytest.approx(by_size)
+    smallest, second, *_ = found["gain"]
+    assert smallest is None
+    assert second == pytest.approx(0.0743, abs=5e-5)
 
 
 def test_the_page_and_the_runs_are_written(tmp_path, monkeypatch):
     pages: list[tuple] = []
-    monkeypatch.setattr(
-        "lmzoo.lab.analysis.report.render_report", lambda *own, **_: pages.append(own) or "page"
-    )
+
+    def render(*arguments, **_):
+        pages.append(arguments)
+        return "page"
+
+    monkeypatch.setattr("lmzoo.lab.analysis.report.render_report", render)
     script("report").main(GRU, tmp_path / "gru.html")
-    assert (pages, (tmp_path / "gru.html").read_text()) == ([(GRU,)], "page")
+    assert pages == [(GRU,)]
+    assert (tmp_path / "gru.html").read_text() == "page"
     runs = pl.read_csv(tmp_path / "gru.csv", infer_schema_length=None)
     assert runs.height == 133
     assert "recipe.lr" in runs.columns
 
 
-def test_every_script_is_short_and_fails_in_one_line(capsys, monkeypatch):
-    assert {"compare", "curves", "epistasis", "rank", "report"} <= set(SCRIPTS)
-    for name in SCRIPTS:
-        lines = (ROOT / "analysis" / f"{name}.py").read_text().splitlines()
-        assert 15 <= len(lines) <= 52, name
-        monkeypatch.setattr(
-            "sys.argv", [name, "nowhere", *(["a"] if name in ("compare", "two_studies") else [])]
-        )
-        with pytest.raises(SystemExit) as stop:
-            run_command(script(name).main)
-        assert (stop.value.code, capsys.readouterr().err.count("\n")) == (2, 1), name
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_is_short(name):
+    lines = (ROOT / "analysis" / f"{name}.py").read_text().splitlines()
+    assert 15 <= len(lines) <= 52
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_every_script_fails_in_one_line(name, capsys, monkeypatch):
+    command = [name, "nowhere"]
+    if name in ("compare", "two_studies"):
+        command.append("a")
+    monkeypatch.setattr("sys.argv", command)
+    with pytest.raises(SystemExit) as stop:
+        run_command(script(name).main)
+    assert stop.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 def test_a_script_prints_a_table(capsys, monkeypatch):
@@ -140,5 +188,6 @@ def test_a_script_prints_a_table(capsys, monkeypatch):
     with pytest.raises(SystemExit) as stop:
         run_command(script("rank").main)
     printed = capsys.readouterr().out
-    assert (stop.value.code, printed.count("negligible")) == (0, 7)
+    assert stop.value.code == 0
+    assert printed.count("negligible") == 7
     assert "cut gate_bias (2) + input_to_candidate (3) + state_to_candidate (4)" in printed

@@ -29,45 +29,76 @@ def model(sentences: Path) -> lmzoo.TextModel:
 
 
 def test_fit_continues_and_keeps_the_best_weights(sentences):
-    one, two = (new(sentences, seed=3) for _ in range(2))
-    records = [*one.fit(epochs=1), *one.fit(epochs=1)]
-    again = two.fit(epochs=2)
-    assert [r["valid_token"] for r in records] == [r["valid_token"] for r in again]
-    assert one.test().token == two.test().token
-    assert lmzoo.build("DLM46", one.corpus, **SIZES).test().token != one.test().token
+    in_two_calls = new(sentences, seed=3)
+    in_one_call = new(sentences, seed=3)
+    in_two_calls.fit(epochs=1)
+    in_two_calls.fit(epochs=1)
+    in_one_call.fit(epochs=2)
+    assert losses_of(in_two_calls) == losses_of(in_one_call)
+    assert in_two_calls.test().token == in_one_call.test().token
+
+
+def losses_of(model: lmzoo.TextModel) -> list[float]:
+    return [record["valid_token"] for record in model.records]
+
+
+def test_training_changes_the_test_loss(model):
+    untrained = lmzoo.build("DLM46", model.corpus, **SIZES)
+    assert untrained.test().token != model.test().token
 
 
 def test_the_scores_of_all_sentences_of_a_length_sum_to_less_than_one(model):
     words = model.corpus.vocabulary.tokens[4:]
-    total = sum(math.exp(model.score(f"{a} {b}")) for a, b in itertools.product(words, words))
+    total = 0.0
+    for pair in itertools.product(words, words):
+        total += math.exp(model.score(" ".join(pair)))
     assert 0 < total < 1
 
 
 def test_a_score_is_the_log_probability_of_the_sentence_and_its_end(model):
-    corpus = model.corpus
-    row = int((corpus.test.lengths == corpus.test.lengths.min()).nonzero()[0, 0])
-    text = corpus.vocabulary.decode(corpus.test.tokens[row].tolist())
-    assert model.score(text) == pytest.approx(-float(model.test().nll[row]), abs=1e-5)
+    test = model.corpus.test
+    row = int(test.lengths.argmin())  # the others may be cut
+    text = model.corpus.vocabulary.decode(test.tokens[row].tolist())
+    nats = float(model.test().nll[row])
+    assert model.score(text) == pytest.approx(-nats, abs=1e-5)
 
 
-def test_an_unknown_word_is_unk_or_an_error(model, tmp_path):
+def test_an_unknown_word_is_an_error_if_training_has_none(model):
     with pytest.raises(lmzoo.UserError, match=r"'parks' is not in the vocabulary .* near: park"):
         model.score("a man parks")
+
+
+@pytest.fixture
+def rare(tmp_path) -> dict[str, str]:
+    """Return the corpus of a text with rare words."""
     lines = tmp_path / "rare.txt"
     lines.write_text("a man runs\na dog runs\na cow sleeps\n" * 4 + "one rare line\n" * 2)
-    fields = {"name": "text", "path": str(lines)}
-    assert lmzoo.build("gru", {**fields, "unit": "char"}, width=4).corpus.unit == "character"
-    corpus = open_corpus({**fields, "min_count": 3})
+    return {"name": "text", "path": str(lines)}
+
+
+def test_a_corpus_is_given_by_its_fields(rare):
+    model = lmzoo.build("gru", {**rare, "unit": "char"}, width=4)
+    assert model.corpus.unit == "character"
+
+
+def test_an_unknown_word_is_unk_if_training_has_it(rare):
+    corpus = open_corpus({**rare, "min_count": 3})
     tokens, lengths = encode_sentence(corpus, "a zebra runs")
     assert corpus.vocabulary.decode(tokens[0].tolist()) == "a <unk> runs"
     assert lengths.tolist() == [5]
 
 
 def test_samples_are_texts_of_the_vocabulary(model):
-    first, again, other = (model.sample(4, seed=seed) for seed in (1, 1, 2))
+    first = model.sample(4, seed=1)
+    again = model.sample(4, seed=1)
+    other = model.sample(4, seed=2)
     assert first == again != other
     assert len(first) == 4
-    assert {word for text in first for word in text.split()} <= {*WORDS, "<unk>"}
+    # `<unk>` is a word of training here.
+    assert set(" ".join(first).split()) <= {*WORDS, "<unk>"}
+
+
+def test_samples_at_temperature_zero_are_one_text(model):
     assert len(set(model.sample(3, temperature=0))) == 1
 
 
@@ -80,29 +111,46 @@ def test_a_row_without_probabilities_is_refused(sentences):
 
 
 def test_a_saved_model_continues_as_if_it_had_not_been_saved(sentences, tmp_path):
-    whole, part = new(sentences), new(sentences)
+    whole = new(sentences)
+    part = new(sentences)
     whole.fit(epochs=3)
-    with pytest.raises(lmzoo.UserError, match="not trained; call fit"):
-        part.save(tmp_path / "run")
     part.fit(epochs=1)
-    for _ in range(2):
-        folder = part.save(tmp_path / "run")
+    folder = part.save(tmp_path / "run")
     again = lmzoo.load_run(folder)
-    assert not again.module.training
-    assert again.score("a man runs") == part.score("a man runs")
     again.fit(epochs=2)
     again.save(folder)
-    losses = [[r["valid_token"] for r in model.records] for model in (whole, again)]
-    assert losses[0] == losses[1]
+    assert losses_of(again) == losses_of(whole)
     assert lmzoo.load_run(folder).to_frame()["epoch"].to_list() == [1, 2, 3]
+
+
+def test_a_loaded_model_scores_as_the_saved_one(sentences, tmp_path):
+    model = new(sentences)
+    model.fit(epochs=1)
+    for _ in range(2):
+        folder = model.save(tmp_path / "run")
+    again = lmzoo.load_run(folder)
+    assert not again.module.training
+    assert again.score("a man runs") == model.score("a man runs")
+
+
+def test_a_model_that_is_not_trained_is_not_saved(sentences, tmp_path):
+    with pytest.raises(lmzoo.UserError, match="not trained; call fit"):
+        new(sentences).save(tmp_path / "run")
+
+
+def test_a_model_is_not_saved_over_another_run(sentences, model, tmp_path):
+    folder = model.save(tmp_path / "run")
     other = new(sentences, seed=5)
     other.fit(epochs=1)
     with pytest.raises(lmzoo.UserError, match="has another run"):
         other.save(folder)
-    given = lmzoo.build("DLM46", other.corpus, **SIZES)
+
+
+def test_a_model_of_a_corpus_that_has_no_name_is_not_saved(model, tmp_path):
+    given = lmzoo.build("DLM46", model.corpus, **SIZES)
     given.fit(epochs=1)
     with pytest.raises(lmzoo.UserError, match="given as an object"):
-        given.save(tmp_path / "x")
+        given.save(tmp_path / "run")
 
 
 def test_an_epoch_is_yielded_before_the_next_one_is_trained(sentences):
@@ -134,7 +182,9 @@ def test_what_python_prints_fits_a_line(model):
     point = lmzoo.Point("a", "DLM46")
     study = lmzoo.Study(name="x", question="Why?", points=(point,))
     shown = (model, model.corpus, model.corpus.vocabulary, study)
-    assert all(len(repr(each)) < 250 and "\n" not in repr(each) for each in shown)
+    for each in shown:
+        assert len(repr(each)) < 250
+        assert "\n" not in repr(each)
     assert "reference 'a'" in repr(study)
 
 
@@ -143,9 +193,10 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path):
     file = model.export(tmp_path / "model.pt2")
     files = {"vocabulary.json": ""}
     program = torch.export.load(file, extra_files=files)
-    assert json.loads(files["vocabulary.json"]) == [*model.corpus.vocabulary.tokens]
+    assert json.loads(files["vocabulary.json"]) == list(model.corpus.vocabulary.tokens)
     text = "a man in a red hat is running in the street"
     tokens, lengths = encode_sentence(model.corpus, text)
+    # A program has one shape.
     padded = torch.zeros(1, model.corpus.task.length, dtype=torch.long)
     padded[0, : tokens.shape[1]] = tokens[0]
     total = program.module()(padded, lengths).sum().item()
@@ -153,7 +204,7 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path):
 
 
 def test_a_model_that_cannot_be_exported_is_one_line(tmp_path, monkeypatch):
-    def broken(*_: object) -> None:
+    def broken(*_: object):
         raise KeyError("of the\ngraph")
 
     model = lmzoo.build("gru", "captions", width=4)
@@ -161,4 +212,4 @@ def test_a_model_that_cannot_be_exported_is_one_line(tmp_path, monkeypatch):
     with pytest.raises(lmzoo.UserError, match="cannot export") as stop:
         model.export(tmp_path / "model.pt2")
     assert "\n" not in str(stop.value)
-    assert not [*tmp_path.iterdir()]
+    assert not list(tmp_path.iterdir())

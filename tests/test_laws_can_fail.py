@@ -58,9 +58,9 @@ def test_density_laws_apply_to_causal_densities_only():
     class Backward(Bigram):
         causal = False
 
-    exact, backward, reconstruction = (
-        set(laws_for(cls)) for cls in (Bigram, Backward, Reconstruction)
-    )
+    exact = set(laws_for(Bigram))
+    backward = set(laws_for(Backward))
+    reconstruction = set(laws_for(Reconstruction))
     left_to_right = {
         density.law_causal,
         density.law_log_prob_equals_next_log_prob,

@@ -21,6 +21,19 @@ def lmzoo(capsys: pytest.CaptureFixture[str]) -> Call:
 
 
 @pytest.fixture
+def printed(lmzoo: Call) -> Callable[..., str]:
+    """Run `lmzoo` without an error and return its stdout."""
+
+    def call(*arguments: object) -> str:
+        code, out, err = lmzoo(*arguments)
+        assert code == 0, (arguments, err)
+        assert "error" not in err
+        return out
+
+    return call
+
+
+@pytest.fixture
 def refused(lmzoo: Call) -> Callable[..., str]:
     """Run `lmzoo` with bad input and return the one line of its error."""
 

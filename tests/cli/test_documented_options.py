@@ -14,14 +14,21 @@ OF_ALL = {"--help", "--install-completion", "--show-completion"}
 
 
 def test_each_option_is_documented():
-    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    text = "\n".join(page.read_text("utf-8") for page in pages if "decisions" not in page.parts)
-    known = {*re.findall(r"(?<![\w-])--[a-z][a-z-]*", text), *OF_ALL}
-    names = [{own.flag, own.switch} - {None, ""} for own in options(Study).values()]
+    known = set(OF_ALL)
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        if "decisions" not in page.parts:
+            known.update(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text("utf-8")))
+    for option in options(Study).values():
+        assert {option.flag, option.switch} & known
     for path, _ in COMMANDS.values():
-        module, _, function = path.partition(":")
-        app = typer.Typer()
-        app.command()(getattr(importlib.import_module(module), function))
-        params = typer.main.get_command(app).params
-        names += [{*p.opts, *p.secondary_opts} for p in params if p.opts[0].startswith("-")]
-    assert [own for own in names if not own & known] == []
+        for parameter in parameters(path):
+            if parameter.opts[0].startswith("-"):
+                assert {*parameter.opts, *parameter.secondary_opts} & known, path
+
+
+def parameters(path: str) -> list:
+    """Return the arguments and options of a command, by the path of its function."""
+    module, _, function = path.partition(":")
+    app = typer.Typer()
+    app.command()(getattr(importlib.import_module(module), function))
+    return typer.main.get_command(app).params

@@ -1,5 +1,6 @@
 """`lmzoo sample`: sampling, greedy decoding, beam search, own sources and invalid options."""
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -8,22 +9,24 @@ import pytest
 import torch
 
 from lmzoo.cli.sample import encode_source
+from lmzoo.contract import END, START
 from lmzoo.train.trained import load_run
-from tests.cases import rows
+from tests.cases import cases, rows
 from tests.cli.run_lmzoo import run_lmzoo
 
 WHO = {"man": 3, "dog": 2, "cat": 1}
 DOES = {"runs": 3, "sits": 2, "sleeps": 1}
-LINES = [f"a {who} {does}" for who in WHO for does in DOES for _ in range(WHO[who] * DOES[does])]
+LINES = []
+for who, does in itertools.product(WHO, DOES):
+    LINES += [f"a {who} {does}"] * WHO[who] * DOES[does]
 
 
 @pytest.fixture
-def sample(lmzoo, runs):
-    """Run `lmzoo sample` and return its exit code, output lines and stderr."""
+def sample(printed, runs):
+    """Run `lmzoo sample` and return its lines."""
 
-    def call(*arguments: object) -> tuple[int, list[str], str]:
-        code, out, err = lmzoo("sample", *arguments, "--runs", runs)
-        return code, out.splitlines(), err
+    def call(*arguments: object) -> list[str]:
+        return printed("sample", *arguments, "--runs", runs).splitlines()
 
     return call
 
@@ -47,47 +50,62 @@ def parse_beam(line: str) -> tuple[float, str]:
     return float(number), text
 
 
-def test_a_vae_draws_its_latent_for_each_sentence(sample, runs):
-    code, out, err = sample("gru_vae", "--count", 20)
-    assert (code, "error" in err) == (0, False)
-    assert len(out) == 20
-    assert len(set(out)) > 1
-    assert sample("gru_vae", "--count", 20)[1] == out
-    assert sample("gru_vae", "--prefix", "a man", "--count", 2)[0] == 0
-    config = next(path for path in runs.rglob("config.json") if "gru_vae" in path.read_text())
-    records = (config.parent / "records.ndjson").read_text().splitlines()
-    (test,) = [json.loads(line) for line in records if '"test"' in line]
+def folder_of(runs: Path, row: str) -> Path:
+    """Return the folder of the run of a row."""
+    for path in runs.glob("*/config.json"):
+        if f'"row": "{row}"' in path.read_text():
+            return path.parent
+    raise AssertionError(row)
+
+
+def test_a_vae_draws_its_latent_for_each_sentence(sample):
+    lines = sample("gru_vae", "--count", 20)
+    assert len(lines) == 20
+    assert len(set(lines)) > 1
+    assert sample("gru_vae", "--count", 20) == lines
+
+
+def test_a_vae_continues_a_prefix(sample):
+    assert len(sample("gru_vae", "--prefix", "a man", "--count", 2)) == 2
+
+
+def test_the_record_of_a_vae_has_its_report(runs):
+    records = (folder_of(runs, "gru_vae") / "records.ndjson").read_text().splitlines()
+    [test] = [json.loads(line) for line in records if '"test"' in line]
     assert set(test["report"]) >= {"KL", "active units", "bound of 64 samples"}
 
 
-def test_beams_are_sorted_sentences_with_their_log_probability(sample, runs):
-    code, out, _ = sample("gru", "--beam", 9)
-    assert code == 0
-    beams = [parse_beam(line) for line in out]
+def test_beams_are_sorted_sentences(sample):
+    beams = [parse_beam(line) for line in sample("gru", "--beam", 9)]
+    numbers = [number for number, _ in beams]
     assert {text for _, text in beams} == set(LINES)
-    assert [number for number, _ in beams] == sorted((n for n, _ in beams), reverse=True)
-    configs = (path for path in runs.glob("*/config.json") if '"row": "gru"' in path.read_text())
-    trained = load_run(next(configs).parent)
-    number, text = beams[0]
-    tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(text.split()), 2]])
+    assert numbers == sorted(numbers, reverse=True)
+
+
+def test_a_beam_has_its_log_probability(sample, runs):
+    best, *_ = sample("gru", "--beam", 9)
+    number, text = parse_beam(best)
+    trained = load_run(folder_of(runs, "gru"))
+    words = trained.corpus.vocabulary.encode(text.split())
+    tokens = torch.tensor([[START, *words, END]])
     score = trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
     assert number == pytest.approx(score, abs=1e-3)
+    # "a man runs" is 9 of 36 lines.
     assert math.exp(number) == pytest.approx(1 / 4, abs=0.08)
 
 
 def test_one_beam_low_temperature_and_top_1_are_greedy(sample):
-    _, (best,), _ = sample("gru", "--beam", 1)
-    assert sample("gru", "--greedy")[:2] == (0, [parse_beam(best)[1]])
-    for options in (["--temperature", 0.01], ["--top", 1]):
-        code, out, _ = sample("gru", *options, "--count", 3)
-        assert (code, out) == (0, [parse_beam(best)[1]] * 3)
+    [beam] = sample("gru", "--beam", 1)
+    _, best = parse_beam(beam)
+    assert sample("gru", "--greedy") == [best]
+    assert set(sample("gru", "--temperature", 0.01, "--count", 3)) == {best}
+    assert set(sample("gru", "--top", 1, "--count", 3)) == {best}
 
 
-def test_sentences_begin_with_the_prefix(sample):
-    for options in (["--beam", 2], ["--greedy"], ["--temperature", 0.8]):
-        code, out, _ = sample("gru", *options, "--prefix", "a dog")
-        assert code == 0
-        assert all("a dog " in line for line in out)
+@pytest.mark.parametrize("options", [["--beam", 2], ["--greedy"], ["--temperature", 0.8]], ids=str)
+def test_sentences_begin_with_the_prefix(sample, options):
+    for line in sample("gru", *options, "--prefix", "a dog"):
+        assert "a dog " in line
 
 
 def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs):
@@ -106,16 +124,30 @@ def translators(tmp_path_factory):
         "seq2seq": ["--epochs", 25, "--set", "recipe.lr=0.03", "--set", "recipe.batch=20"],
         "gru": ["--epochs", 1],
     }
+    folders = {}
     for name, width in (("seq2seq", 8), ("gru", 4)):
         small = ["--set", f"model.width={width}", "--out", out / name]
         assert run_lmzoo("train", name, *options[name], *corpus, *small) == 0
-    return {name: str(next((out / name).iterdir())) for name in ("seq2seq", "gru")}
+        [folder] = (out / name).iterdir()
+        folders[name] = str(folder)
+    return folders
 
 
-def test_the_source_is_translated(lmzoo, translators):
-    for source, target in (("eins", "one"), ("drei", "three"), ("vier vier", "four four")):
-        code, out, _ = lmzoo("sample", translators["seq2seq"], "--greedy", "--source", source)
-        assert (code, out) == (0, target + "\n")
+@pytest.fixture
+def translate(printed, translators):
+    """Run `lmzoo sample` of the translator and return its lines."""
+
+    def call(*arguments: object) -> list[str]:
+        return printed("sample", translators["seq2seq"], *arguments).splitlines()
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("source", "target"), [("eins", "one"), ("drei", "three"), ("vier vier", "four four")]
+)
+def test_the_source_is_translated(translate, source, target):
+    assert translate("--greedy", "--source", source) == [target]
 
 
 def test_a_source_is_encoded_as_in_the_corpus(translators):
@@ -128,28 +160,26 @@ def test_a_source_is_encoded_as_in_the_corpus(translators):
         assert count.tolist() == [length]
 
 
-def test_one_source_can_have_several_answers(lmzoo, translators):
-    code, out, _ = lmzoo("sample", translators["seq2seq"], "--source", "zwei", "--beam", "3")
-    beams = [line.split(maxsplit=1) for line in out.splitlines()]
-    assert (code, len(beams)) == (0, 3)
-    assert beams[0][1] == "two"
-    scores = [float(score) for score, *_ in beams]
+def test_one_source_has_several_beams(translate):
+    beams = [parse_beam(line) for line in translate("--source", "zwei", "--beam", "3")]
+    scores = [score for score, _ in beams]
+    _, best = beams[0]
+    assert len(beams) == 3
+    assert best == "two"
     assert scores == sorted(scores, reverse=True)
-    code, out, _ = lmzoo("sample", translators["seq2seq"], "--source", "zwei", "--count", "4")
-    assert (code, len(out.splitlines())) == (0, 4)
-    assert "→" not in out
-    # Without --source, sources of the validation split are printed with their answers.
-    code, out, _ = lmzoo("sample", translators["seq2seq"], "--greedy", "--count", "2")
-    assert (code, out.count("→")) == (0, 2)
 
 
-def test_an_invalid_source_gives_one_line(refused, translators):
-    long = "--source has 4 tokens; the limit of the sources of pairs is 3"
-    for name, source, message in (
-        ("seq2seq", "eins sieben", "'sieben' is not in the vocabulary of the sources of pairs"),
-        ("seq2seq", "<end>", "'<end>'"),
-        ("seq2seq", " ", "--source is empty"),
-        ("seq2seq", "eins eins eins eins", long),
-        ("gru", "eins", "gru reads no source"),
-    ):
-        assert message in refused("sample", translators[name], "--source", source)
+def test_one_source_has_several_samples(translate):
+    lines = translate("--source", "zwei", "--count", "4")
+    assert len(lines) == 4
+    assert "→" not in "".join(lines)
+
+
+def test_sources_of_the_validation_split_are_printed_with_their_answers(translate):
+    lines = translate("--greedy", "--count", "2")
+    assert "".join(lines).count("→") == 2
+
+
+@cases("cli/cases.toml", "no_source", "name, source, message")
+def test_an_invalid_source_gives_one_line(refused, translators, name, source, message):
+    assert message in refused("sample", translators[name], "--source", source)

@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from lmzoo.base.errors import UserError
+from lmzoo.contract import END, START
 from lmzoo.data.corpus import open_corpus
 from lmzoo.train.checkpoint import checkpoint_bytes, read_checkpoint
 from lmzoo.train.trained import load_run
+from tests.cases import cases
 from tests.cli.run_lmzoo import run_lmzoo
 from tests.data.test_tokenisers import TEXT
 
@@ -30,65 +32,79 @@ def runs(tmp_path_factory):
 
 
 @pytest.fixture
-def score(lmzoo, runs):
-    def call(store, *arguments):
-        return lmzoo("score", "gru", *arguments, "--runs", runs / store)
+def score(printed, runs):
+    """Run `lmzoo score` of the run on words and return its stdout."""
+
+    def call(*arguments):
+        return printed("score", "gru", *arguments, "--runs", runs / "words")
 
     return call
 
 
-def test_the_sum_is_the_log_probability_of_the_model(score, runs):
-    code, out, err = score("words", "a man runs", "two men", "--json")
-    assert (code, "error" in err) == (0, False)
-    first, second = json.loads(out)
-    trained = load_run(next((runs / "words").iterdir()))
-    tokens = torch.tensor([[1, *trained.corpus.vocabulary.encode(["a", "man", "runs"]), 2]])
+@pytest.fixture
+def run(runs, tmp_path):
+    """Return a copy of the run on words."""
+    [words] = (runs / "words").iterdir()
+    return shutil.copytree(words, tmp_path / words.name)
+
+
+def test_the_sum_is_the_log_probability_of_the_model(score, run):
+    first, second = json.loads(score("a man runs", "two men", "--json"))
+    trained = load_run(run)
+    words = trained.corpus.vocabulary.encode(["a", "man", "runs"])
+    tokens = torch.tensor([[START, *words, END]])
     expected = trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
     assert expected < 0
     assert first["total"] == pytest.approx(expected, rel=1e-5)
     assert first["per_token"] == pytest.approx(expected / 4, rel=1e-5)
     assert first["tokens"] == ["a", "man", "runs", "<end>"]
-    assert (first["score"], first["unknown"], len(second["log_probs"])) == ("exact", [], 3)
+    assert first["score"] == "exact"
+    assert first["unknown"] == []
+    assert len(second["log_probs"]) == 3
 
 
 def test_it_shows_each_token_and_names_unknown_words(score):
-    code, out, err = score("words", "a unicorn runs")
-    assert (code, "error" in err) == (0, False)
-    assert [line.split()[0] for line in out.splitlines()[1:5]] == ["a", "<unk>", "runs", "<end>"]
+    out = score("a unicorn runs")
+    _, *lines = out.splitlines()
+    assert [line.split()[0] for line in lines[:4]] == ["a", "<unk>", "runs", "<end>"]
     assert "not in the vocabulary: unicorn" in out
     assert "score: exact log-likelihood" in out
 
 
-def test_invalid_text_gives_one_line(refused, runs):
-    for store, text, message in (
-        ("words", "", "the text is empty"),
-        ("words", "a man runs " * 9, "the text has 27 tokens"),
-        ("letters", "a zebra", "'z' is not in the vocabulary"),
-    ):
-        assert message in refused("score", "gru", text, "--runs", runs / store)
+@cases("cli/cases.toml", "no_text", "store, text, message")
+def test_invalid_text_gives_one_line(refused, runs, store, text, message):
+    assert message in refused("score", "gru", text, "--runs", runs / store)
 
 
-def test_a_run_finds_its_text_from_another_folder(lmzoo, refused, tmp_path, monkeypatch):
-    home, text = tmp_path / "home", "texts/own.txt"
-    (home / text).parent.mkdir(parents=True)
-    (home / text).write_text("a man runs\na dog sits\n" * 20)
+@pytest.fixture
+def home(printed, tmp_path, monkeypatch):
+    """Return the folder of a run that read a text by a relative path; the user is elsewhere."""
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "own.txt").write_text("a man runs\na dog sits\n" * 20)
     monkeypatch.chdir(home)
     small = ("--set", "model.width=4", "--epochs", "1")
-    assert lmzoo("train", "gru", "--corpus", f"text:{text}", *small)[0] == 0
+    printed("train", "gru", "--corpus", "text:own.txt", *small)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    assert lmzoo("score", "gru", "a dog runs", "--runs", home / "runs/single")[0] == 0
-    (home / text).rename(home / "moved.txt")
+    return home
+
+
+def test_a_run_finds_its_text_from_another_folder(printed, home):
+    printed("score", "gru", "a dog runs", "--runs", home / "runs/single")
+
+
+def test_a_text_that_moved_is_said_to_be_relative(refused, home):
+    (home / "own.txt").rename(home / "moved.txt")
     error = refused("score", "gru", "a dog runs", "--runs", home / "runs/single")
     assert "relative to the folder in which the run was trained" in error
 
 
-def test_the_weights_of_another_run_are_refused_in_one_line(refused, runs, tmp_path):
-    (words,), (letters,) = ([*(runs / name).iterdir()] for name in ("words", "letters"))
-    copy = shutil.copytree(words, tmp_path / words.name)
+def test_the_weights_of_another_run_are_refused_in_one_line(refused, runs, run):
+    [letters] = (runs / "letters").iterdir()
     state = read_checkpoint((letters / "checkpoint.pt").read_bytes())
-    (copy / "checkpoint.pt").write_bytes(checkpoint_bytes(state))
-    assert "belongs to run" in refused("score", copy, "a man runs")
+    (run / "checkpoint.pt").write_bytes(checkpoint_bytes(state))
+    assert "belongs to run" in refused("score", run, "a man runs")
 
 
 def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path):
@@ -106,58 +122,80 @@ def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path):
         assert " train, " not in out
 
 
-def test_a_run_is_opened_with_its_best_weights_and_its_corpus(runs, tmp_path):
-    run = shutil.copytree(next((runs / "words").iterdir()), tmp_path / "run")
+def test_a_run_is_opened_with_its_best_weights(run):
     file = run / "checkpoint.pt"
     state = torch.load(file, weights_only=True)
-    name = next(iter(state["best"]["weights"]))
-    state["best"]["weights"][name] += 1
+    best = state["best"]["weights"]
+    name = next(iter(best))
+    best[name] += 1
     torch.save(state, file)
     trained = load_run(run)
     assert trained.row_name == "gru"
-    assert trained.model.state_dict()[name].equal(state["best"]["weights"][name])
+    assert trained.model.state_dict()[name].equal(best[name])
     assert not trained.model.training
+
+
+def test_a_damaged_checkpoint_is_refused(run):
+    file = run / "checkpoint.pt"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"checkpoint\.pt is damaged"):
         load_run(run)
-    config = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
+
+
+def change_config(run, *removed: str, **changes: str) -> None:
+    file = run / "config.json"
+    config = json.loads(file.read_text()) | changes
+    for name in removed:
+        del config[name]
+    file.write_text(json.dumps(config))
+
+
+def test_a_config_with_a_wrong_checksum_is_refused(run):
+    change_config(run, fingerprint="0")
     with pytest.raises(UserError, match=r"config\.json is damaged"):
         load_run(run)
-    del config["crc"]
-    (run / "config.json").write_text(json.dumps({**config, "fingerprint": "0"}))
+
+
+def test_a_corpus_that_changed_is_refused(run):
+    change_config(run, "crc", fingerprint="0")
     with pytest.raises(UserError, match="not the one that the run was trained on"):
         load_run(run)
 
 
-def test_a_config_that_lacks_a_key_is_refused_in_one_line(refused, runs, tmp_path):
-    shutil.copytree(next((runs / "words").iterdir()), tmp_path / "run")
-    file = tmp_path / "run" / "config.json"
-    config = json.loads(file.read_text())
-    del config["crc"]
-    for key in ("model", "corpus", "fingerprint"):
-        file.write_text(json.dumps({name: config[name] for name in config if name != key}))
-        assert f"no '{key}'" in refused("score", tmp_path / "run", "a man")
+@pytest.mark.parametrize("key", ["model", "corpus", "fingerprint"])
+def test_a_config_that_lacks_a_key_is_refused_in_one_line(refused, run, key):
+    change_config(run, "crc", key)
+    assert f"no '{key}'" in refused("score", run, "a man")
 
 
-def test_runs_on_words_bytes_and_byte_pairs_score_and_continue_a_text(lmzoo, tmp_path):
-    text, phrase = tmp_path / "text.txt", "the cat sees 3 mäuse"
+UNITS = [{"unit": "char"}, {"unit": "word"}, {"unit": "byte"}, {"unit": "bpe", "vocab": 290}]
+
+
+@pytest.fixture(params=UNITS, ids=str)
+def stream(request, printed, tmp_path):
+    """Return the corpus of a text by one unit, and the folder of a run on it."""
+    text = tmp_path / "text.txt"
     text.write_text(TEXT, encoding="utf-8")
-    for fields in (
-        {"unit": "char"},
-        {"unit": "word"},
-        {"unit": "byte"},
-        {"unit": "bpe", "vocab": 290},
-    ):
-        runs, fields["block"] = tmp_path / fields["unit"], 24
-        settings = ("model.width=4", *(f"corpus.{name}={value}" for name, value in fields.items()))
-        options = [word for setting in settings for word in ("--set", setting)]
-        options += ["--corpus", f"stream:{text}", "--epochs", 1, "--out", runs]
-        assert lmzoo("train", "gru", *options)[0] == 0
-        code, out, err = lmzoo("score", "gru", phrase, "--json", "--runs", runs)
-        assert (code, "also stand in training" in err) == (0, True)
-        (scored,) = json.loads(out)
-        corpus = open_corpus({"name": "stream", "path": str(text), **fields})
-        assert scored["tokens"] == corpus.vocabulary.split(phrase)
-        code, out, _ = lmzoo("sample", "gru", "--prefix", "the cat", "--count", 2, "--runs", runs)
-        assert (code, out.startswith("the cat")) == (0, True)
+    fields = request.param | {"block": 24}
+    options = ["--corpus", f"stream:{text}", "--set", "model.width=4", "--epochs", 1]
+    for name, value in fields.items():
+        options += ["--set", f"corpus.{name}={value}"]
+    printed("train", "gru", *options, "--out", tmp_path / "runs")
+    corpus = open_corpus({"name": "stream", "path": str(text), **fields})
+    return corpus, tmp_path / "runs"
+
+
+def test_a_run_on_a_stream_scores_a_text(lmzoo, stream):
+    corpus, runs = stream
+    phrase = "the cat sees 3 mäuse"
+    code, out, err = lmzoo("score", "gru", phrase, "--json", "--runs", runs)
+    [scored] = json.loads(out)
+    assert code == 0
+    assert "also stand in training" in err
+    assert scored["tokens"] == corpus.vocabulary.split(phrase)
+
+
+def test_a_run_on_a_stream_continues_a_text(printed, stream):
+    _, runs = stream
+    out = printed("sample", "gru", "--prefix", "the cat", "--count", 2, "--runs", runs)
+    assert out.startswith("the cat")

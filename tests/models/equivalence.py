@@ -28,33 +28,38 @@ def small(name: str, **fields: object) -> LanguageModel:
     return model
 
 
-def set_weights(model: LanguageModel, values: Mapping[str, Tensor | float]) -> None:
+def set_weights(model: LanguageModel, values: Mapping[str, Tensor | float]):
     """Set parameters by name."""
     with torch.no_grad():
         for name, value in values.items():
             model.get_parameter(name).copy_(torch.as_tensor(value))
 
 
-def copy_weights(into: LanguageModel, source: LanguageModel, *names: str) -> None:
+def copy_weights(into: LanguageModel, source: LanguageModel, *names: str):
     """Copy parameters from `source`, given as `name` or `source_name:name`."""
-    pairs = [name.partition(":") for name in names]
-    set_weights(into, {ours or theirs: source.get_parameter(theirs) for theirs, _, ours in pairs})
+    values = {}
+    for name in names:
+        theirs, _, ours = name.partition(":")
+        values[ours or theirs] = source.get_parameter(theirs)
+    set_weights(into, values)
 
 
-def assert_same_model(first: LanguageModel, second: LanguageModel) -> None:
+def assert_same_model(first: LanguageModel, second: LanguageModel):
     """Assert that both models give all sequences and all next tokens the same probability."""
     tokens, lengths = every_sequence(first.task)
-    assert_equal_single(log_prob(first, tokens, lengths), log_prob(second, tokens, lengths))
+    expected = log_prob(second, tokens, lengths)
+    assert_equal_single(log_prob(first, tokens, lengths), expected)
     for t in range(1, LENGTH):
         actual = next_log_prob(first, tokens[:, :t])
         expected = next_log_prob(second, tokens[:, :t])
         assert_close(actual, expected, CLOSE, f"distribution after {t} tokens")
 
 
-def assert_equation(model: Any, equation: Callable[[Any, Tensor], Tensor]) -> None:
+def assert_equation(model, equation: Callable[[Any, Tensor], Tensor]):
     """Assert that `equation` gives P(v | prefix) of every prefix of 1, 2 and 4 tokens."""
+    tokens, _ = every_sequence(model.task)
     for length in (1, 2, 4):
-        prefixes = every_sequence(model.task)[0][:, :length].unique(dim=0)
+        prefixes = tokens[:, :length].unique(dim=0)
         expected = torch.stack([equation(model, prefix) for prefix in prefixes])
         actual = next_log_prob(model, prefixes).exp()
         assert_close(actual, expected.detach(), CLOSE, f"{length} tokens")
@@ -63,6 +68,10 @@ def assert_equation(model: Any, equation: Callable[[Any, Tensor], Tensor]) -> No
 def lag_dependence(model: LanguageModel) -> list[bool]:
     """Return whether the distribution at the last position depends on the token 1, 2, .. back."""
     tokens, _ = every_sequence(model.task)
-    dense = next_log_prob(model, tokens[:, :-1]).unflatten(0, (VOCAB,) * (LENGTH - 1))[..., 0, :]
-    spread = [(dense - dense.select(d, 0).unsqueeze(d)).abs().max() for d in range(LENGTH - 2)]
-    return [bool(s > 1e-4) for s in reversed(spread)]
+    each_token = (VOCAB,) * (LENGTH - 1)
+    dense = next_log_prob(model, tokens[:, :-1]).unflatten(0, each_token)[..., 0, :]
+    depends = []
+    for axis in reversed(range(LENGTH - 2)):
+        change = dense - dense.select(axis, 0).unsqueeze(axis)
+        depends.append(bool(change.abs().max() > 1e-4))
+    return depends

@@ -51,15 +51,19 @@ def labelled_trees(bracketing: Bracketing, labels: int, classes: int) -> Iterato
         for q in range(classes):
             yield labels + q, (), ((q, bracketing),)
         return
-    for b, left_rules, left_leaves in labelled_trees(bracketing[0], labels, classes):
-        for c, right_rules, right_leaves in labelled_trees(bracketing[1], labels, classes):
+    left, right = bracketing
+    for b, left_rules, left_leaves in labelled_trees(left, labels, classes):
+        for c, right_rules, right_leaves in labelled_trees(right, labels, classes):
+            leaves = left_leaves + right_leaves
             for a in range(labels):
-                yield a, ((a, b, c), *left_rules, *right_rules), (*left_leaves, *right_leaves)
+                yield a, ((a, b, c), *left_rules, *right_rules), leaves
 
 
 def all_trees(words: int, labels: int, classes: int) -> list[Tree]:
-    shapes = all_bracketings(0, words)
-    return [tree for shape in shapes for tree in labelled_trees(shape, labels, classes)]
+    trees = []
+    for bracketing in all_bracketings(0, words):
+        trees += labelled_trees(bracketing, labels, classes)
+    return trees
 
 
 def tree_log_prob(tree: Tree, words: Tensor, grammar: LogGrammar) -> Tensor:
@@ -84,9 +88,10 @@ def test_inside_probability_is_the_sum_over_all_labelled_trees(n, classes):
     model = tiny_pcfg(classes=classes)
     words = WORDS[:, :n]
     grammar = model.grammar()
+    trees = all_trees(n, 2, classes)
     for sentence, actual in zip(words, model.sentence_log_prob(words), strict=True):
-        listed = [tree_log_prob(tree, sentence, grammar) for tree in all_trees(n, 2, classes)]
-        torch.testing.assert_close(actual, torch.logsumexp(torch.stack(listed), 0))
+        listed = torch.stack([tree_log_prob(tree, sentence, grammar) for tree in trees])
+        torch.testing.assert_close(actual, torch.logsumexp(listed, 0))
 
 
 @pytest.mark.parametrize("n", [1, 2, 4])
@@ -104,12 +109,14 @@ def test_rule_gradient_is_the_expected_count_minus_the_normalised_count():
     grammar = model.grammar()
     sentence = WORDS[0, :4]
     forest = all_trees(4, 2, 2)
-    posterior = torch.softmax(torch.stack([tree_log_prob(t, sentence, grammar) for t in forest]), 0)
+    scores = torch.stack([tree_log_prob(tree, sentence, grammar) for tree in forest])
+    posterior = torch.softmax(scores, 0).detach()
     counts = torch.zeros_like(grammar.rules)
-    for (_, rules, _), weight in zip(forest, posterior.detach(), strict=True):
+    for (_, rules, _), weight in zip(forest, posterior, strict=True):
         for rule in rules:
             counts[rule] += weight
-    expected = counts - counts.sum((1, 2), keepdim=True) * grammar.rules.detach().exp()
+    of_label = counts.sum((1, 2), keepdim=True)
+    expected = counts - of_label * grammar.rules.detach().exp()
     model.sentence_log_prob(sentence[None]).sum().backward()
     torch.testing.assert_close(model.rules.grad, expected)
 
@@ -118,6 +125,7 @@ def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
     """The grammar has nearly all its mass on sentences of at most eight words."""
     model = tiny_pcfg(vocab=4, classes=1)
     with torch.no_grad():
+        # Splits into two nonterminals are rare, so sentences are short.
         model.rules[:, :2, :2] -= 6.0
         model.rules[:, 2, 2] += 4.0
     begin = [0, 3]
@@ -126,54 +134,84 @@ def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
     mass = torch.zeros(())
     for n in range(2, 9):
         words = all_sentences(model, n)
-        words = words[(words[:, :2] == torch.tensor(begin)).all(1)]
-        mass = mass + model.sentence_log_prob(words).exp().sum()
+        begun = (words[:, :2] == torch.tensor(begin)).all(1)
+        mass = mass + model.sentence_log_prob(words[begun]).exp().sum()
     torch.testing.assert_close(mass, prefix, atol=2e-4, rtol=0)
     assert mass < prefix
 
 
-def _charts(model, words, limit):
-    """Return total, gradient, elements saved for the backward pass, and the largest tensor."""
-    grammar = model.grammar()
-    log_leaves = leaf_scores(grammar, words)
-    kept = {}
+class Charts:
+    """Total, gradient, elements saved for the backward pass, and the largest tensor."""
 
-    def keep(x):
-        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes() // x.itemsize
+    def __init__(self, limit):
+        model = tiny_pcfg(vocab=9, labels=3, classes=9)
+        words = torch.randint(3, 9, (4, 16), generator=torch.Generator().manual_seed(0))
+        grammar = model.grammar()
+        log_leaves = leaf_scores(grammar, words)
+        self.kept = {}
+        hooks = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda x: x)
+        with LargestTensorMode() as largest, hooks:
+            chart = inside(log_leaves, grammar.rules, limit)
+            begun = prefix_chart(log_leaves, grammar.rules, chart, limit)
+        both = initial_spans(chart) + initial_spans(begun)
+        self.total = both[:, 1:, :2].sum()
+        (self.gradient,) = torch.autograd.grad(self.total, model.rules)
+        self.saved = sum(self.kept.values())
+        self.largest = largest.max_numel
+
+    def keep(self, x):
+        storage = x.untyped_storage()
+        self.kept[storage.data_ptr()] = storage.nbytes() // x.itemsize
         return x
 
-    hooks = torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x)
-    with LargestTensorMode() as largest, hooks:
-        chart = inside(log_leaves, grammar.rules, limit)
-        begun = prefix_chart(log_leaves, grammar.rules, chart, limit)
-    total = (initial_spans(chart)[:, 1:, :2] + initial_spans(begun)[:, 1:, :2]).sum()
-    (gradient,) = torch.autograd.grad(total, model.rules)
-    return total, gradient, sum(kept.values()), largest.max_numel
+
+@pytest.fixture(scope="module")
+def whole():
+    return Charts(1 << 24)
 
 
-def test_chunks_limit_memory_and_do_not_change_values_or_gradients():
-    model = tiny_pcfg(vocab=9, labels=3, classes=9)
-    words = torch.randint(3, 9, (4, 16), generator=torch.Generator().manual_seed(0))
-    whole, piecewise = (_charts(model, words, limit) for limit in (1 << 24, 1500))
-    torch.testing.assert_close(piecewise[0], whole[0])
-    torch.testing.assert_close(piecewise[1], whole[1])
-    assert piecewise[2] < whole[2] / 4
-    assert piecewise[3] < whole[3] / 4
+@pytest.fixture(scope="module")
+def piecewise():
+    return Charts(1500)
 
 
-def test_bracketings_are_drawn_uniformly_and_sum_to_the_inside_probability():
+def test_chunks_do_not_change_values_or_gradients(whole, piecewise):
+    torch.testing.assert_close(piecewise.total, whole.total)
+    torch.testing.assert_close(piecewise.gradient, whole.gradient)
+
+
+def test_chunks_limit_memory(whole, piecewise):
+    assert piecewise.saved < whole.saved / 4
+    assert piecewise.largest < whole.largest / 4
+
+
+SHAPES = list(all_bracketings(0, 5))
+
+
+def test_the_bracketings_of_five_words_are_counted_by_catalan():
+    assert len(set(SHAPES)) == len(SHAPES)
+    assert catalan(4) == len(SHAPES) == 14
+
+
+def test_the_probability_of_a_sentence_is_the_sum_over_bracketings():
     model = tiny_pcfg()
-    n = 5
-    draws = 2800
-    every = list(all_bracketings(0, n))
-    assert len(set(every)) == len(every) == catalan(n - 1) == 14
-    scores = torch.stack([bracketing_log_prob(b, WORDS, model.grammar()) for b in every])
+    grammar = model.grammar()
+    scores = torch.stack([bracketing_log_prob(shape, WORDS, grammar) for shape in SHAPES])
     exact = model.sentence_log_prob(WORDS)
     torch.testing.assert_close(torch.logsumexp(scores, 0), exact)
+
+
+def test_bracketings_are_drawn_uniformly():
     generator = torch.Generator().manual_seed(0)
-    drawn = Counter(draw_bracketing(0, n, generator) for _ in range(draws))
-    assert stats.chisquare([drawn[b] for b in every]).pvalue > 1e-3
+    drawn = Counter(draw_bracketing(0, 5, generator) for _ in range(2800))
+    assert stats.chisquare([drawn[shape] for shape in SHAPES]).pvalue > 1e-3
+
+
+def test_the_mean_over_drawn_bracketings_estimates_the_probability():
+    model = tiny_pcfg()
+    generator = torch.Generator().manual_seed(0)
     estimate = estimate_log_prob(WORDS, model.grammar(), 600, generator)
+    exact = model.sentence_log_prob(WORDS)
     torch.testing.assert_close(estimate, exact, atol=0.1, rtol=0)
 
 

@@ -1,7 +1,5 @@
 """Named initialisers draw matrices, clear biases, and keep values that a config field sets."""
 
-from typing import Any
-
 import pytest
 import torch
 
@@ -14,7 +12,7 @@ TASK = Task(vocab=50, length=6)
 FINE = 0.001
 
 
-def build_model(name: str, init: str, **fields: Any) -> LanguageModel:
+def build_model(name: str, init: str, **fields) -> LanguageModel:
     return zoo.build(zoo.config(name, **{"width": 16, **fields}), TASK, seed=1, init=init)
 
 
@@ -22,7 +20,7 @@ SET_BIASES = {"hm_lstm": 0.5, "mamba3": 1.0}
 """The boundary bias of HM-LSTM; the biases of B and C in Mamba-3."""
 
 
-@pytest.mark.parametrize("cell", [*CELLS])
+@pytest.mark.parametrize("cell", list(CELLS))
 def test_initial_values_of_a_cell_are_within_the_range_of_the_initialiser(cell):
     """Exceptions: biases that a cell sets; vectors may have draws of their own."""
     built = build_model("recurrent_lm", f"uniform_{FINE}", cell=cell).get_submodule("cell")

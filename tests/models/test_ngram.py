@@ -1,7 +1,7 @@
 """Neural n-gram models: the equations, one term at a time; sequences longer than the task's."""
 
+from collections.abc import Sequence
 from itertools import permutations
-from typing import Any
 
 import pytest
 import torch
@@ -16,76 +16,86 @@ from tests.test_contract import CASES
 from tests.tiny import assert_equal_single, batch, every_sequence, tiny
 
 
-def blocks(layer: Any, count: int, dim: int) -> list[Tensor]:
+def blocks(layer, count: int, dim: int) -> list[Tensor]:
     return list(layer.weight.chunk(count, dim=dim))
 
 
-def context(model: Any, prefix: Tensor, window: int) -> list[Tensor]:
+def context(model, prefix: Tensor, window: int) -> list[Tensor]:
     """Return c_1 .. c_W of one prefix: its last token's vector first, then ones before it."""
-    vectors = [model.embedding.weight[v] for v in prefix.tolist()[::-1]]
-    return (vectors + [torch.ones(model.config.width)] * window)[:window]
+    vectors = list(model.embedding.weight[prefix.flip(0)])
+    vectors += [torch.ones(model.config.width)] * window
+    return vectors[:window]
 
 
-def softmax(model: Any, y: Tensor) -> Tensor:
+def softmax(model, y: Tensor) -> Tensor:
     return torch.softmax(model.embedding.weight @ y, 0)
 
 
-def ngram_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
-    window = model.config.window
-    maps = blocks(model.transition, window, 1)
-    c = context(model, prefix, window)
-    y = sum(maps[j] @ c[j] for j in range(window)) + model.transition.bias
+def of_context(model, vectors: Sequence[Tensor]) -> Tensor:
+    """Return P(v) from one vector for each lag, by the sum of their maps."""
+    y = model.transition.bias
+    for block, vector in zip(blocks(model.transition, len(vectors), 1), vectors, strict=True):
+        y = y + block @ vector
     return softmax(model, y)
 
 
-def permutation_log_bilinear(model: Any, prefix: Tensor) -> Tensor:
-    window = model.config.window
-    maps = blocks(model.transition, window, 1)
-    c = context(model, prefix, window)
-    total = torch.zeros(model.task.vocab)
-    for weight, order in zip(model.weights().exp(), permutations(range(window)), strict=True):
-        y = sum(maps[j] @ c[order[j]] for j in range(window)) + model.transition.bias
-        total += weight * softmax(model, y)
+def mixture(model, weights: Tensor, c: Tensor) -> Tensor:
+    """Return Σ_k weight_k P_k(v), each by a map of one vector."""
+    count = len(weights)
+    maps = blocks(model.transition, count, 0)
+    biases = model.transition.bias.chunk(count)
+    total = torch.zeros(())
+    for weight, block, bias in zip(weights, maps, biases, strict=True):
+        total = total + weight * softmax(model, block @ c + bias)
     return total
 
 
-def log_bilinear_mixture(model: Any, prefix: Tensor) -> Tensor:
-    count = model.config.components
+def ngram_log_bilinear(model, prefix: Tensor) -> Tensor:
+    return of_context(model, context(model, prefix, model.config.window))
+
+
+def permutation_log_bilinear(model, prefix: Tensor) -> Tensor:
+    orders = permutations(context(model, prefix, model.config.window))
+    total = torch.zeros(model.task.vocab)
+    for weight, vectors in zip(model.weights().exp(), orders, strict=True):
+        total += weight * of_context(model, vectors)
+    return total
+
+
+def log_bilinear_mixture(model, prefix: Tensor) -> Tensor:
     c = torch.cat(context(model, prefix, model.config.window))
-    biases = model.transition.bias.chunk(count)
-    parts = zip(model.weights().exp(), blocks(model.transition, count, 0), biases, strict=True)
-    return sum((weight * softmax(model, m @ c + b) for weight, m, b in parts), torch.zeros(()))
+    return mixture(model, model.weights().exp(), c)
 
 
-def markov_mlp(model: Any, prefix: Tensor) -> Tensor:
+def markov_mlp(model, prefix: Tensor) -> Tensor:
     y = torch.cat(context(model, prefix, model.config.window))
-    activation = {"tanh": torch.tanh, "relu": torch.relu, "gelu": torch.nn.functional.gelu}
-    for layer in model.layers[:-1]:
-        y = activation[model.config.activation](layer.weight @ y + layer.bias)
-    y = model.layers[-1].weight @ y + model.layers[-1].bias
+    activations = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gelu}
+    *inner, last = model.layers
+    for layer in inner:
+        y = activations[model.config.activation](layer(y))
+    y = last(y)
     table = model.output
     if model.output is None:
         table = model.embedding
     return torch.softmax(table.weight @ y, 0)
 
 
-def multi_transition_bigram(model: Any, prefix: Tensor) -> Tensor:
+def multi_transition_bigram(model, prefix: Tensor) -> Tensor:
     count = model.config.components
-    ones = torch.ones(model.config.width)
-    maps = blocks(model.transition, count, 0)
-    biases = model.transition.bias.chunk(count)
-    first, *weights = model.weights().exp()
-    unigram = softmax(model, maps[0] @ ones + biases[0])
     if getattr(model, "free", None) is not None:
         unigram = torch.softmax(model.free, 0)
+    else:
+        first_map = blocks(model.transition, count, 0)[0]
+        first_bias = model.transition.bias.chunk(count)[0]
+        unigram = softmax(model, first_map.sum(1) + first_bias)  # of a vector of ones
+    weights = model.weights().exp()
     (c,) = context(model, prefix, 1)
-    parts = zip(weights, maps, biases, strict=True)
-    return first * unigram + sum(w * softmax(model, m @ c + b) for w, m, b in parts)
+    return weights[0] * unigram + mixture(model, weights[1:], c)
 
 
-def unigram_mixture(model: Any, prefix: Tensor) -> Tensor:
-    parts = zip(model.weights().exp(), model.words.means, strict=True)
-    return sum((weight * softmax(model, v) for weight, v in parts), torch.zeros(()))
+def unigram_mixture(model, prefix: Tensor) -> Tensor:
+    words = torch.softmax(model.words.means @ model.embedding.weight.T, 1)
+    return model.weights().exp() @ words
 
 
 EQUATIONS = (
@@ -102,7 +112,7 @@ BY_NAME = {equation.__name__: equation for equation in EQUATIONS}
 @torch.no_grad()
 @cases("models/cases.toml", "equations", "name, equation, fields")
 def test_distributions_equal_the_equation(name, equation, fields):
-    model: Any = small(name, **fields)
+    model = small(name, **fields)
     if getattr(model, "free", None) is not None:
         model.free.normal_()  # it starts at 0
     assert_equation(model, BY_NAME[equation])
@@ -114,7 +124,7 @@ def test_permutations_have_names():
 
 
 def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
-    model: Any = small("onehot_embedding").eval()
+    model = small("onehot_embedding").eval()
     tokens, lengths = every_sequence(model.task)
     library = nn.RNN(model.task.vocab, model.config.width, batch_first=True)
     with torch.no_grad():
@@ -123,9 +133,10 @@ def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
         library.bias_ih_l0.copy_(model.read.bias)
         library.bias_hh_l0.zero_()
         words = nn.functional.one_hot(tokens, model.task.vocab).float()
-        h, _ = library(words[:, :-1], torch.ones(1, len(tokens), model.config.width))
-        expected = model.write(h).log_softmax(-1)
-    expected = (expected * words[:, 1:]).sum(-1)
+        ones = torch.ones(1, len(tokens), model.config.width)
+        h, _ = library(words[:, :-1], ones)
+        dense = model.write(h).log_softmax(-1)
+    expected = (dense * words[:, 1:]).sum(-1)
     assert_equal_single(log_prob(model, tokens, lengths)[:, 1:], expected)
 
 
@@ -140,5 +151,7 @@ def test_a_longer_sequence_is_scored_or_refused(case):
             assert model.leaks or not score().isnan().any()
         except UserError as error:
             refusals.append(str(error))
-    assert all("; use " in refusal and "\n" not in refusal for refusal in refusals)
+    for refusal in refusals:
+        assert "; use " in refusal
+        assert "\n" not in refusal
     assert len(refusals) in (0, 2) or not model.causal

@@ -1,5 +1,7 @@
 """VAEs: bounds by sums or quadrature over the latent, samples, gradients, stepwise decoding."""
 
+import math
+
 import pytest
 import torch
 from numpy.polynomial.hermite_e import hermegauss
@@ -20,83 +22,106 @@ POINTS = 32
 
 
 def log_prob_given_z(model: VAE, tokens: Tensor, lengths: Tensor, z: Tensor) -> Tensor:
-    """Return log P(s | z) of every z (S, E), shape (S, B)."""
-    scores = model.decode(tokens, z[:, None].expand(-1, len(tokens), -1))
-    return (scores * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
+    """Return log P(s | z) of every z (S, E), or of every z of each sequence (S, B, E); (S, B)."""
+    if z.dim() == 2:
+        z = z[:, None].expand(-1, len(tokens), -1)
+    scored = scored_mask(tokens, lengths)[:, 1:]
+    return (model.decode(tokens, z) * scored).sum(-1)
 
 
-def quadrature(nodes: int = POINTS, channels: int = 2) -> tuple[Tensor, Tensor]:
+def quadrature(channels: int = 2) -> tuple[Tensor, Tensor]:
     """Return nodes ε and log-weights of a product rule for standard normal channels."""
-    points, weights = (torch.tensor(a, dtype=torch.float32) for a in hermegauss(nodes))
-    weights = torch.cartesian_prod(*[weights / weights.sum()] * channels)
-    return torch.cartesian_prod(*[points] * channels), weights.log().sum(1)
+    points, weights = hermegauss(POINTS)
+    nodes = torch.tensor(points, dtype=torch.float32)
+    shares = torch.tensor(weights / weights.sum(), dtype=torch.float32)
+    eps = torch.cartesian_prod(*[nodes] * channels)
+    products = torch.cartesian_prod(*[shares] * channels)
+    return eps, products.log().sum(1)
 
 
-def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor, nodes: int = POINTS) -> Tensor:
+def gaussian_log_p(model: VAE, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return log P(s) by quadrature over the prior of two channels."""
-    eps, log_weights = quadrature(nodes)
+    eps, log_weights = quadrature()
     z = model.z.prior_mean + eps / model.z.prior_log_beta.exp()
-    return torch.logsumexp(
-        log_weights[:, None] + log_prob_given_z(model, tokens, lengths, z), dim=0
-    )
+    log_p = log_prob_given_z(model, tokens, lengths, z)
+    return torch.logsumexp(log_weights[:, None] + log_p, dim=0)
 
 
 def gaussian_elbo(model: VAE, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return the ELBO by quadrature over each sequence's q."""
     eps, log_weights = quadrature()
     h = model.encode_sentence(tokens, lengths)
-    z = (h @ model.z.to_mean)[None] + (eps / model.z.log_beta.exp())[:, None]
-    scores = (model.decode(tokens, z) * scored_mask(tokens, lengths)[:, 1:]).sum(-1)
-    return (log_weights.exp()[:, None] * scores).sum(0) - model.kl(h)
+    noise = eps / model.z.log_beta.exp()
+    z = h @ model.z.to_mean + noise[:, None]
+    scores = log_prob_given_z(model, tokens, lengths, z)
+    return log_weights.exp() @ scores - model.kl(h)
 
 
 def all_vectors(model: VAE) -> Tensor:
     """Return all K^E values of a discrete latent, (K^E, E)."""
     width = model.config.width
-    return torch.cartesian_prod(*[torch.tensor(model.values)] * width).reshape(-1, width)
+    values = torch.tensor(model.values)
+    return torch.cartesian_prod(*[values] * width).reshape(-1, width)
 
 
 def discrete_parts(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (K^E, B)."""
     z = all_vectors(model)
     h = model.encode_sentence(tokens, lengths)
-    per_z = z[:, None].expand(-1, len(tokens), -1)
-    log_q = model.log_prob_of(model.log_q(h), per_z)
-    return log_q, log_prob_given_z(model, tokens, lengths, z) + model.log_ratio(per_z, h)
+    per_sequence = z[:, None].expand(-1, len(tokens), -1)
+    log_q = model.log_prob_of(model.log_q(h), per_sequence)
+    log_p = log_prob_given_z(model, tokens, lengths, z)
+    return log_q, log_p + model.log_ratio(per_sequence, h)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ["gru_vae", "gru_autoencoder", "rnn_autoencoder"])
 def test_encoder_reads_every_token_and_no_pads(name):
     """The encoder of a VAE does not read `<start>`."""
-    model: Any = small(name)
+    model = small(name)
     tokens, _ = batch(model.task)
-    lengths = torch.full((len(tokens),), model.task.length - 1)
+    length = model.task.length - 1
+    lengths = torch.full((len(tokens),), length)
+    # A VAE has an encoder of sentences, an autoencoder has `encode`.
     encode = getattr(model, "encode_sentence", model.encode)
     before = encode(tokens, lengths)
+    # `<start>` is at position 0.
+    first = int(name == "gru_vae")
     for t in range(model.task.length):
         changed = tokens.clone()
         changed[:, t] = (tokens[:, t] + 1) % model.task.vocab
         moved = (encode(changed, lengths) - before).abs().amax(1)
-        assert ((moved > 1e-4) == (int(name == "gru_vae") <= t < model.task.length - 1)).all()
+        assert ((moved > 1e-4) == (first <= t < length)).all()
+
+
+BERNOULLI = pytest.mark.parametrize("name", ["gru_vae", "gru_ternary_vae", "gru_autoencoder"])
+
+
+def outputs_from(model: VAE, z: float) -> Tensor:
+    """Return the outputs of the decoder when every channel of the latent is z."""
+    tokens, _ = batch(model.task)
+    return model.outputs(tokens, torch.full((1, len(tokens), 4), z))
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["gru_vae", "gru_ternary_vae", "gru_autoencoder"])
+@BERNOULLI
 @pytest.mark.parametrize("mutations", [[4], [4, 6]], ids=str)
 def test_bernoulli_states_are_probabilities_for_any_latent(name, mutations):
     """Any vector z is mapped to a valid state. A centred cell outputs h - ½."""
     model = tiny(name, norm="none", cell={"name": "mgru", "mutations": mutations}).eval()
-    tokens, _ = batch(model.task)
     for z in (-3.0, 0.0, 1.0, 3.0):
-        h = model.outputs(tokens, torch.full((1, len(tokens), 4), z))
+        h = outputs_from(model, z)
         if 6 in mutations:
             h = h + 0.5
         assert h.min() >= 0
         assert h.max() <= 1
-    with_memory = tiny(name, norm="none", cell="gru").eval()
-    start = torch.full((1, len(tokens), 4), 3.0)
-    assert with_memory.outputs(tokens, start).max() > 1  # states of other cells are unbounded
+
+
+@torch.no_grad()
+@BERNOULLI
+def test_states_of_other_cells_are_not_bounded(name):
+    model = tiny(name, norm="none", cell="gru").eval()
+    assert outputs_from(model, 3.0).max() > 1
 
 
 EXACT = ["gru_vae", "rnn_vae", "gru_ternary_vae"]
@@ -109,9 +134,11 @@ COPIES = 3000
 def exact(model: VAE, tokens: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
     """Return the ELBO and log P."""
     if isinstance(model, GaussianVAE):
-        return gaussian_elbo(model, tokens, lengths), gaussian_log_p(model, tokens, lengths)
+        elbo = gaussian_elbo(model, tokens, lengths)
+        return elbo, gaussian_log_p(model, tokens, lengths)
     log_q, log_w = discrete_parts(model, tokens, lengths)
-    return (log_q.exp() * log_w).sum(0), torch.logsumexp(log_q + log_w, dim=0)
+    elbo = (log_q.exp() * log_w).sum(0)
+    return elbo, torch.logsumexp(log_q + log_w, dim=0)
 
 
 def copies(model: VAE, count: int = COPIES) -> tuple[Tensor, Tensor]:
@@ -138,11 +165,12 @@ def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name):
 def test_total_score_is_the_elbo_in_training_and_evaluation(name):
     model = small(name, samples=4096, **TWO)
     tokens, lengths = copies(model)
-    elbo = exact(model, tokens[:1], lengths[:1])[0][0]
-    actual, error = mean_and_error(log_prob(model, tokens, lengths, training=True).sum(1))
-    assert_close(actual, elbo, 5 * error.item(), "mean training score")
-    actual = log_prob(model, tokens[:1], lengths[:1]).sum()
-    assert_close(actual, elbo, 5 * error.item(), "evaluation score")
+    elbo, _ = exact(model, tokens[:1], lengths[:1])
+    scores = log_prob(model, tokens, lengths, training=True).sum(1)
+    actual, error = mean_and_error(scores)
+    assert abs(actual - elbo) <= 5 * error
+    evaluated = log_prob(model, tokens[:1], lengths[:1]).sum()
+    assert abs(evaluated - elbo) <= 5 * error
 
 
 @torch.no_grad()
@@ -150,31 +178,39 @@ def test_two_sample_bound_equals_enumeration():
     """Compare `iw_bound` with the exact expectation of log (w + w') / 2 over pairs."""
     model = small("gru_ternary_vae", **TWO)
     tokens, lengths = copies(model)
-    log_q, log_w = (part[:, 0] for part in discrete_parts(model, tokens[:1], lengths[:1]))
-    pairs = (log_q[:, None] + log_q).exp()
-    bound_2 = (pairs * (torch.logaddexp(log_w[:, None], log_w) - torch.tensor(2.0).log())).sum()
-    assert (log_q.exp() * log_w).sum() < bound_2 < torch.logsumexp(log_q + log_w, dim=0)
+    log_q, log_w = discrete_parts(model, tokens[:1], lengths[:1])
+    pairs = (log_q + log_q.T).exp()
+    log_mean = torch.logaddexp(log_w, log_w.T) - math.log(2)
+    bound_2 = (pairs * log_mean).sum()
+    elbo, log_p = exact(model, tokens[:1], lengths[:1])
+    assert elbo < bound_2 < log_p
     torch.manual_seed(1)
     h = model.encode_sentence(tokens, lengths)
+    # Two draws for each of the copies.
     z = model.sample_posterior(h, torch.rand(2, len(h), *model.noise_shape))
     actual, error = mean_and_error(model.iw_bound(tokens, lengths, z, h))
-    assert_close(actual, bound_2, 5 * error.item(), "bound of two draws")
+    assert abs(actual - bound_2) <= 5 * error
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_next_tokens_have_a_distribution(name):
+    density.law_next_is_a_distribution(small(name, **TWO))
 
 
 @pytest.mark.parametrize("name", EXACT)
 def test_next_token_distribution_is_a_mixture_over_the_prior(name):
     """The product over a sequence is the mean over prior draws of P(s | z)."""
     model = small(name, samples=4096, **TWO)
-    density.law_next_is_a_distribution(small(name, **TWO))
     tokens, lengths = every_sequence(model.task)
+    # Nine of the 81 sequences: each prefix is decoded with 4,096 draws.
     tokens = tokens[::9]
     lengths = lengths[::9]
-    total = sum(
-        next_log_prob(model, tokens[:, :t]).gather(1, tokens[:, t : t + 1])[:, 0]
-        for t in range(1, model.task.length)
-    )
+    total = torch.zeros(len(tokens))
+    for t in range(1, model.task.length):
+        following = next_log_prob(model, tokens[:, :t])
+        total += following.gather(1, tokens[:, t, None])[:, 0]
     with torch.no_grad():
-        log_p = exact(model, tokens, lengths)[1]
+        _, log_p = exact(model, tokens, lengths)
     assert_close(total, log_p, 0.05, "log P by decoding, and exactly")
 
 
@@ -182,8 +218,11 @@ EVERY = [name for name in MODELS if issubclass(MODELS[name], VAE)]
 DRAWS = 4000
 
 
-def first_scores(model: VAE, state: object, count: int) -> Tensor:
-    scores, _ = model.advance(state, torch.full((count,), START))
+def first_scores(model: VAE) -> Tensor:
+    """Return the distribution of the first token in each of many samples."""
+    generator = torch.Generator().manual_seed(0)
+    state = model.begin_samples(DRAWS, generator=generator)
+    scores, _ = model.advance(state, torch.full((DRAWS,), START))
     return scores.exp()
 
 
@@ -194,14 +233,19 @@ def test_each_sample_has_its_own_draw_of_the_prior(name):
     model = small(name)
     many = small(name, samples=DRAWS)
     many.load_state_dict(model.state_dict())
-    generator = torch.Generator().manual_seed(0)
-    drawn = first_scores(model, model.begin_samples(DRAWS, generator=generator), DRAWS)
-    error = drawn.std(0) / DRAWS**0.5
-    assert (drawn.std(0) > 0).all()
+    drawn = first_scores(model)
+    spread = drawn.std(0)
+    assert (spread > 0).all()
     expected = many.next_log_prob(torch.tensor([[START]])).exp()[0]
-    assert ((drawn.mean(0) - expected).abs() < 5 * error + 1e-6).all()
-    again = torch.Generator().manual_seed(0)
-    assert drawn.equal(first_scores(model, model.begin_samples(DRAWS, generator=again), DRAWS))
+    gap = (drawn.mean(0) - expected).abs()
+    assert (gap < 5 * spread / DRAWS**0.5 + 1e-6).all()
+
+
+@pytest.mark.parametrize("name", EVERY)
+@torch.no_grad()
+def test_the_generator_decides_the_draws_of_the_prior(name):
+    model = small(name)
+    assert first_scores(model).equal(first_scores(model))
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -213,13 +257,20 @@ def test_a_vae_generates_unless_it_leaks(name):
 
 
 @torch.no_grad()
-def test_a_report_states_the_standard_deviation_and_a_tighter_bound():
+def test_a_report_states_the_standard_deviation():
     model = small("gru_vae")
+    # The deviation is exp(−log β).
     model.z.log_beta.fill_(1.0)
+    facts = model.report(*batch(model.task))
+    assert facts["posterior standard deviation"] == pytest.approx(1 / torch.e, rel=1e-5)
+
+
+@torch.no_grad()
+def test_a_report_states_a_tighter_bound():
+    model = small("gru_vae").eval()
     tokens, lengths = batch(model.task)
     facts = model.report(tokens, lengths)
-    assert facts["posterior standard deviation"] == pytest.approx(1 / torch.e, rel=1e-5)
-    elbo = -model.eval().log_prob(tokens, lengths).sum(1).mean().item()
+    elbo = -model.log_prob(tokens, lengths).sum(1).mean().item()
     assert facts["bound of 64 samples"] < elbo
 
 
@@ -229,14 +280,9 @@ PER_CHUNK = 400
 
 def gradients(model: VAE, value: Tensor) -> Tensor:
     """Return the gradients of the encoder and of M in one vector."""
-    names = [*dict(model.encoder.named_parameters(prefix="encoder")), "z.to_logits"]
-    actual = torch.autograd.grad(value, [model.get_parameter(name) for name in names])
+    weights = [*model.encoder.parameters(), model.get_parameter("z.to_logits")]
+    actual = torch.autograd.grad(value, weights)
     return torch.cat([gradient.flatten() for gradient in actual])
-
-
-def exact_gradient(model: VAE) -> Tensor:
-    log_q, log_w = discrete_parts(model, *copies(model, 1))
-    return gradients(model, (log_q.exp() * log_w).sum())
 
 
 def estimates(model: VAE) -> Tensor:
@@ -244,20 +290,24 @@ def estimates(model: VAE) -> Tensor:
     tokens, lengths = copies(model, PER_CHUNK)
     torch.manual_seed(0)
     model.train()
-    return torch.stack(
-        [gradients(model, model.log_prob(tokens, lengths).sum() / PER_CHUNK) for _ in range(CHUNKS)]
-    )
+    found = []
+    for _ in range(CHUNKS):
+        mean = model.log_prob(tokens, lengths).sum() / PER_CHUNK
+        found.append(gradients(model, mean))
+    return torch.stack(found)
 
 
 def test_score_function_estimator_is_unbiased():
     model = small("gru_ternary_vae", width=2, estimator="score")
-    exact = exact_gradient(model)
+    elbo, _ = exact(model, *copies(model, 1))
+    expected = gradients(model, elbo.sum())
     actual = estimates(model)
-    error = actual.std(0) / CHUNKS**0.5
-    assert ((actual.mean(0) - exact).abs() <= 6 * error + CLOSE).all()
+    tolerance = 6 * actual.std(0) / CHUNKS**0.5 + CLOSE
+    assert ((actual.mean(0) - expected).abs() <= tolerance).all()
     # The gradient of the KL alone, as in the S0 code, is further away.
     h = model.encode_sentence(*copies(model, 1))
-    assert ((gradients(model, -model.kl(h).sum()) - exact).abs() > 6 * error + CLOSE).any()
+    of_kl = gradients(model, -model.kl(h).sum())
+    assert ((of_kl - expected).abs() > tolerance).any()
 
 
 @pytest.mark.parametrize("estimator", ["score", "gumbel"])
@@ -277,12 +327,12 @@ def test_samples_are_discrete_and_scores_are_unchanged(estimator, training):
 def test_kl_equals_enumeration_over_all_latents():
     model = small("gru_ternary_vae", width=3)
     h = model.encode_sentence(*batch(model.task))
-    z = all_vectors(model)
-    z = z[:, None].expand(-1, len(h), -1)
-    log_q = model.log_prob_of(model.log_q(h), z)
-    assert_equal_single(log_q.exp().sum(0), torch.ones(len(h)))
-    assert_equal_single(model.kl(h), -(log_q.exp() * model.log_ratio(z, h)).sum(0))
-    assert (model.kl(h) > 0).all()
+    z = all_vectors(model)[:, None].expand(-1, len(h), -1)
+    q = model.log_prob_of(model.log_q(h), z).exp()
+    expected = -(q * model.log_ratio(z, h)).sum(0)
+    assert_equal_single(q.sum(0), torch.ones(len(h)))
+    assert_equal_single(model.kl(h), expected)
+    assert (expected > 0).all()
 
 
 @pytest.mark.parametrize("part", [GaussianCode, GaussianLatent])

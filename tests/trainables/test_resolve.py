@@ -41,28 +41,46 @@ from tests.toy_study import study as study
 STARTS = tuple(Point(str(n), "DLM46", {"starts": n}) for n in (1, 2))
 
 
-def test_equal_points_become_one_point_with_an_alias(study, corpus, corpus_fields):
-    points = [p for p in resolve(study, corpus, corpus_fields) if not p.baseline]
-    assert [p.label for p in points] == ["wild type", "cut 4", "cut 3,2,4,5"]
+@pytest.fixture
+def resolved(study, corpus, corpus_fields):
+    """Return a function that resolves the study with some changes."""
+
+    def resolve_with(needed=None, **changes):
+        changed = dataclasses.replace(study, **changes)
+        return resolve(changed, corpus, corpus_fields, needed)
+
+    return resolve_with
+
+
+def compared(points):
+    return [point for point in points if not point.baseline]
+
+
+def test_equal_points_become_one_point_with_an_alias(resolved):
+    points = compared(resolved())
+    assert [point.label for point in points] == ["wild type", "cut 4", "cut 3,2,4,5"]
     assert points[2].aliases == ["cut 2,7"]
 
 
-def test_common_fields_and_own_fields_are_both_applied(study, corpus, corpus_fields):
-    wild, cut, *_ = resolve(study, corpus, corpus_fields)
+def test_common_fields_and_own_fields_are_both_applied(resolved):
+    wild, cut, *_ = resolved()
     assert wild.model.width == cut.model.width == 4
     assert wild.model.emission.components == 3
-    assert [str(c) for c in cut.model.cell.cuts] == ["state_to_candidate"]
+    assert list(map(str, cut.model.cell.cuts)) == ["state_to_candidate"]
     assert wild.recipe.batch == 16
 
 
-def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus, corpus_fields):
-    def ids(changed):
-        return [p.id for p in resolve(changed, corpus, corpus_fields) if not p.baseline]
+def ids(points):
+    return {point.id for point in compared(points)}
 
-    more = dataclasses.replace(study, epochs=40, samples=9, seeds=7)
-    assert ids(more) == ids(study)
-    wider = dataclasses.replace(study, search={"recipe.lr": FloatRange(1e-4, 1.0, log=True)})
-    assert not set(ids(wider)) & set(ids(study))
+
+def test_the_point_id_does_not_depend_on_the_budget(resolved):
+    assert ids(resolved(epochs=40, samples=9, seeds=7)) == ids(resolved())
+
+
+def test_the_point_id_depends_on_the_ranges(resolved):
+    wider = resolved(search={"recipe.lr": FloatRange(1e-4, 1.0, log=True)})
+    assert ids(wider).isdisjoint(ids(resolved()))
 
 
 @pytest.mark.parametrize(
@@ -79,17 +97,16 @@ def test_the_point_id_depends_on_the_ranges_and_not_on_the_budget(study, corpus,
         ),
     ],
 )
-def test_an_invalid_study_is_refused_in_one_line(study, corpus, corpus_fields, change, message):
+def test_an_invalid_study_is_refused_in_one_line(resolved, change, message):
     with pytest.raises(UserError, match=message) as caught:
-        resolve(dataclasses.replace(study, **change), corpus, corpus_fields)
+        resolved(**change)
     assert "\n" not in str(caught.value)
 
 
 @cases("trainables/cases.toml", "wrong_points", "row, fields, message")
-def test_a_wrong_point_is_refused_in_one_line(study, corpus, corpus_fields, row, fields, message):
-    wrong = dataclasses.replace(study, points=(Point("x", row, fields),))
+def test_a_wrong_point_is_refused_in_one_line(resolved, row, fields, message):
     with pytest.raises(UserError, match=message) as caught:
-        resolve(wrong, corpus, corpus_fields)
+        resolved(points=(Point("x", row, fields),))
     assert "\n" not in str(caught.value)
 
 
@@ -100,38 +117,59 @@ def test_a_model_without_next_tokens_is_refused_on_a_task_that_scores_some_token
     study = Study(name="toy", question="?", points=points)
     with pytest.raises(UserError, match=r"^point 'autoencoder': .* no distribution of the next to"):
         resolve(study, task, fields)
-    assert resolve(study, task, fields, ["recurrent"])[0].label == "recurrent"
+    first, *_ = resolve(study, task, fields, ["recurrent"])
+    assert first.label == "recurrent"
 
 
-def test_only_a_needed_point_must_accept_the_common_fields(study, corpus, corpus_fields):
-    """A transformer has no field `starts`."""
-    points = (*study.points, Point("minGPT", "DLM40"))
+MINGPT = Point("minGPT", "DLM40")
+
+
+@pytest.fixture
+def with_starts(study):
+    """Changes of the study with a transformer, which has no field `starts`."""
     fields = {"model.width": 4, "model.starts": 2}
-    both = dataclasses.replace(study, points=points, fields=fields)
-    points = resolve(both, corpus, corpus_fields, {"wild type"})
-    assert "minGPT" not in {label for point in points for label in point.labels}
-    assert {"wild type", "cut 4"} <= {point.label for point in points}
-    for needed in (None, {"minGPT"}):
-        with pytest.raises(UserError, match="point 'minGPT': no field 'starts'"):
-            resolve(both, corpus, corpus_fields, needed)
+    return {"points": (*study.points, MINGPT), "fields": fields}
 
 
-def test_a_baseline_under_another_label_is_always_planned(study, corpus, corpus_fields, tmp_path):
-    own = Point("counts", "ngram_count", {"order": 1})
-    both = dataclasses.replace(study, points=(*study.points, own))
-    assert sum(p.baseline for p in resolve(both, corpus, corpus_fields)) == 1, "it is compared"
-    points = resolve(both, corpus, corpus_fields, {"cut 4"})
-    assert sum(p.baseline for p in points) == 2
+def test_a_point_that_is_not_needed_need_not_accept_the_common_fields(resolved, with_starts):
+    points = resolved({"wild type"}, **with_starts)
+    labels = {point.label for point in points}
+    assert labels >= {"wild type", "cut 4"}
+    for point in points:
+        assert "minGPT" not in point.labels
+
+
+@pytest.mark.parametrize("needed", [None, {"minGPT"}])
+def test_a_needed_point_must_accept_the_common_fields(resolved, with_starts, needed):
+    with pytest.raises(UserError, match="point 'minGPT': no field 'starts'"):
+        resolved(needed, **with_starts)
+
+
+@pytest.fixture
+def with_counts(study):
+    """The points of the study and one that equals a baseline."""
+    return (*study.points, Point("counts", "ngram_count", {"order": 1}))
+
+
+def test_a_baseline_under_another_label_is_compared(resolved, with_counts):
+    points = resolved(points=with_counts)
+    assert sum(point.baseline for point in points) == 1
+
+
+def test_a_baseline_under_another_label_is_always_planned(study, resolved, with_counts, tmp_path):
+    points = resolved({"cut 4"}, points=with_counts)
+    assert sum(point.baseline for point in points) == 2
     with closing(StudyStore(tmp_path)) as store:
         planner = Planner(study, points, store, {"cut 4"})
-        assert [p.point.label for p in planner.points][:2] == ["cut 4", "counts"]
-        assert len(planner.points) == 3
+        labels = [planned.point.label for planned in planner.points]
+    assert labels[:2] == ["cut 4", "counts"]
+    assert len(labels) == 3
 
 
-def test_study_json_lists_the_points_that_were_left_out(study, corpus, corpus_fields, tmp_path):
-    both = dataclasses.replace(study, points=(*study.points, Point("minGPT", "DLM40")))
+def test_study_json_lists_the_points_that_were_left_out(study, resolved, tmp_path):
+    both = dataclasses.replace(study, points=(*study.points, MINGPT))
     with closing(StudyStore(tmp_path)) as store:
-        points = resolve(both, corpus, corpus_fields, {"wild type"})
+        points = resolved({"wild type"}, points=both.points)
         Planner(both, points, store, {"wild type"})
     assert read_json(tmp_path / STUDY)["left_out"] == ["minGPT"]
 
@@ -141,89 +179,113 @@ ROWS = (Point("LSTM", "DLM26"), Point("GRU", "DLM44"))
 WHOLE = (Point("MGRU", "DLM47"), Point("cut", "DLM47", {"cell": {"name": "mgru", "mutations": 4}}))
 
 
-def test_a_setting_that_replaces_what_points_compare_is_refused():
-    sizes = (Point("E=8", "DLM46", {"width": 8}), Point("E=16", "DLM46"))
-    for points, path, label in [
+SIZES = (Point("E=8", "DLM46", {"width": 8}), Point("E=16", "DLM46"))
+
+
+def set_field(points, path):
+    check_settings(Study(name="toy", question="?", points=points), {path: 1})
+
+
+@pytest.mark.parametrize(
+    ("points", "path", "label"),
+    [
         (CUTS, "model.cell", "'cut 4'"),
         (CUTS, "model.cell.cuts", "'cut 4'"),
         (ROWS, "model.cell", "'LSTM', 'GRU'"),
         (WHOLE, "model.cell.carry", "'cut'"),
-        (sizes, "model.width", "'E=8'"),
-    ]:
-        with pytest.raises(UserError, match=rf"--set {path}: .*\({label}\); drop the option"):
-            check_settings(Study(name="toy", question="?", points=points), {path: 1})
+        (SIZES, "model.width", "'E=8'"),
+    ],
+)
+def test_a_setting_that_replaces_what_points_compare_is_refused(points, path, label):
+    with pytest.raises(UserError, match=rf"--set {path}: .*\({label}\); drop the option"):
+        set_field(points, path)
 
 
-def test_other_settings_are_accepted():
-    cuts = ("model.width", "model.norm", "recipe.lr", "corpus.cell", "model.cellar")
-    for points, paths in (
-        (CUTS, cuts),
-        (ROWS, ["model.emission.components"]),
-        (CUTS[:1], ["model.cell"]),
-    ):
-        for path in paths:
-            check_settings(Study(name="toy", question="?", points=points), {path: 1})
+@pytest.mark.parametrize(
+    "path", ["model.width", "model.norm", "recipe.lr", "corpus.cell", "model.cellar"]
+)
+def test_settings_of_another_part_are_accepted(path):
+    set_field(CUTS, path)
 
 
-COSINE = {"recipe.schedule": "cosine"}
+def test_settings_of_rows_and_of_a_single_point_are_accepted():
+    set_field(ROWS, "model.emission.components")
+    set_field(CUTS[:1], "model.cell")
 
 
-def first_run(study, corpus, corpus_fields, setting):
-    point = resolve(study, corpus, corpus_fields)[0]
-    return point.run_config(setting, 1)
+@pytest.fixture
+def cosine(study):
+    """The fields of the study with a rate that falls."""
+    return study.fields | {"recipe.schedule": "cosine"}
 
 
-def test_the_length_decides_a_run_only_if_its_rate_falls(study, corpus, corpus_fields):
-    for fields, same in (({}, True), (COSINE, False)):
-        ids = {
-            first_run(
-                dataclasses.replace(study, epochs=epochs, fields={**study.fields, **fields}),
-                corpus, corpus_fields, {"recipe.lr": 0.01},
-            )["run"]
-            for epochs in (4, 8)
-        }  # fmt: skip
-        assert (len(ids) == 1) == same
+def run_of(points, setting):
+    """Return the identity of the first run of the first point."""
+    return points[0].run_config(setting, 1)["run"]
+
+
+RATE = {"recipe.lr": 0.01}
+
+
+def test_the_length_does_not_decide_a_run_whose_rate_is_constant(resolved):
+    assert run_of(resolved(epochs=4), RATE) == run_of(resolved(epochs=8), RATE)
+
+
+def test_the_length_decides_a_run_whose_rate_falls(resolved, cosine):
+    short = resolved(epochs=4, fields=cosine)
+    long = resolved(epochs=8, fields=cosine)
+    assert run_of(short, RATE) != run_of(long, RATE)
 
 
 @pytest.mark.parametrize("path", ["recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr"])
-def test_runs_at_different_rates_are_not_compared(path, study, corpus, corpus_fields):
-    bounds = FloatRange(0.1, 0.5)
-    study = dataclasses.replace(study, search={path: bounds}, fields={**study.fields, **COSINE})
+def test_runs_at_different_rates_are_not_compared(path, resolved, cosine):
     with pytest.raises(UserError, match=f"{path} is searched, .*; add --pruner none"):
-        resolve(study, corpus, corpus_fields)
+        resolved(search={path: FloatRange(0.1, 0.5)}, fields=cosine)
 
 
-def test_a_constant_rate_is_searched_beside_falling_ones(study, corpus, corpus_fields):
+def test_a_constant_rate_is_searched_beside_falling_ones(resolved, cosine):
     """The fields that a constant rate cannot have are dropped, so its settings are one run."""
-    schedules, shares = ("constant", "cosine"), FloatRange(0.1, 0.2)
+    schedules = ("constant", "cosine")
+    shares = FloatRange(0.1, 0.2)
     search = {"recipe.schedule": Choice(schedules), "recipe.final_lr": shares}
-    fields = {**study.fields, **COSINE}
-    study = dataclasses.replace(study, search=search, pruner="none", fields=fields)
-    pairs = itertools.product(schedules, (shares.low, shares.high))
-    settings = [dict(zip(search, pair, strict=True)) for pair in pairs]
-    assert len({first_run(study, corpus, corpus_fields, own)["run"] for own in settings}) == 3
+    points = resolved(search=search, pruner="none", fields=cosine)
+    runs = set()
+    for schedule, share in itertools.product(schedules, (shares.low, shares.high)):
+        setting = {"recipe.schedule": schedule, "recipe.final_lr": share}
+        runs.add(run_of(points, setting))
+    assert len(runs) == 3
 
 
-def test_runs_train_as_long_as_their_schedule(study, corpus, corpus_fields, tmp_path):
-    fields = {**study.fields, **COSINE}
-    study = dataclasses.replace(
-        study, points=study.points[:1], fields=fields, epochs=2, samples=2, seeds=1, pruner="none"
-    )
-    assert sweep(study, corpus, corpus_fields, tmp_path)
+@pytest.fixture
+def short(study, cosine):
+    """A study of one point and two epochs, over which the rate falls."""
+    budget = {"epochs": 2, "samples": 2, "seeds": 1, "pruner": "none"}
+    return dataclasses.replace(study, points=study.points[:1], fields=cosine, **budget)
+
+
+def test_runs_train_as_long_as_their_schedule(short, corpus, corpus_fields, tmp_path):
+    assert sweep(short, corpus, corpus_fields, tmp_path)
     stages = set()
     for path in tmp_path.glob(f"*/{CONFIG}"):
-        config, records = read_json(path), RunFolder(path.parent).records()
+        config = read_json(path)
+        records = RunFolder(path.parent).records()
         if config["model"]["name"] != "ngram_count":
             assert config["recipe"]["schedule_epochs"] == len(epoch_records(records)) == 2
             stages.add(config["stage"])
     assert stages == {"tune", "confirm"}
-    # The length of the schedule is 2 by now: a study of three epochs has other runs and points.
-    longer = dataclasses.replace(study, epochs=3)
-    ids = {resolve(s, corpus, corpus_fields)[0].id for s in (study, longer)}
-    assert len(ids) == 2
-    set_to_two = dataclasses.replace(longer, fields={**fields, "recipe.schedule_epochs": 2})
+
+
+def test_a_longer_schedule_is_another_point(short, corpus, corpus_fields):
+    longer = dataclasses.replace(short, epochs=3)
+    assert ids(resolve(longer, corpus, corpus_fields)).isdisjoint(
+        ids(resolve(short, corpus, corpus_fields))
+    )
+
+
+def test_a_schedule_that_ends_before_the_budget_is_refused(resolved, cosine):
+    fields = cosine | {"recipe.schedule_epochs": 2}
     with pytest.raises(UserError, match="ends before the budget of 3 epochs"):
-        resolve(set_to_two, corpus, corpus_fields)
+        resolved(epochs=3, fields=fields)
 
 
 TASK = Task(vocab=50, length=6)
@@ -233,36 +295,48 @@ BUDGET = 5000
 @pytest.mark.parametrize("name", ["rnn_lm", "chain_slot_ngram", "transformer_decoder"])
 def test_the_width_is_the_largest_within_the_budget(name):
     fitted = fit_width(zoo.config(name), TASK, BUDGET)
-    wider = zoo.config(name, width=fitted.width + 1)  # type: ignore[attr-defined]
+    wider = zoo.config(name, width=fitted.width + 1)
     assert count_parameters(fitted, TASK) <= BUDGET < count_parameters(wider, TASK)
 
 
-def test_the_width_of_a_wrapped_model_is_fitted_and_one_without_a_width_is_unchanged():
+def test_the_width_of_a_wrapped_model_is_fitted():
     fitted = fit_width(zoo.config("backward_lm"), TASK, BUDGET)
-    wider = zoo.config("backward_lm", reader={"width": fitted.reader.width + 1})  # type: ignore[attr-defined]
+    wider = zoo.config("backward_lm", reader={"width": fitted.reader.width + 1})
     assert count_parameters(fitted, TASK) <= BUDGET < count_parameters(wider, TASK)
-    for name in ("ngram_count", "pcfg"):
-        assert fit_width(zoo.config(name), TASK, 10) == zoo.config(name)
 
 
-def test_a_budget_that_no_width_has_is_refused():
-    with pytest.raises(UserError, match="recurrent_lm has more than 50 parameters at width 2"):
-        fit_width(zoo.config("rnn_lm"), TASK, 50)
-    with pytest.raises(UserError, match="recurrent_lm has less than 1,000,000,000,000 parameters"):
-        fit_width(zoo.config("rnn_lm"), TASK, 10**12)
+@pytest.mark.parametrize("name", ["ngram_count", "pcfg"])
+def test_a_model_without_a_width_is_unchanged(name):
+    assert fit_width(zoo.config(name), TASK, 10) == zoo.config(name)
 
 
-def test_the_name_of_a_store_is_readable_short_and_of_one_file():
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        (50, "recurrent_lm has more than 50 parameters at width 2"),
+        (10**12, "recurrent_lm has less than 1,000,000,000,000 parameters"),
+    ],
+)
+def test_a_budget_that_no_width_has_is_refused(budget, words):
+    with pytest.raises(UserError, match=words):
+        fit_width(zoo.config("rnn_lm"), TASK, budget)
+
+
+def test_the_store_of_a_corpus_without_a_file_has_its_name():
     assert store_name("toy", {"name": "captions", "split": "a"}, "012345") == "toy-captions"
-    slugs = {
-        "data/My Sentences.txt.gz": "my_sentences",
-        "Ünï.txt": "n",
-        "a" * 60 + ".txt": "a" * 24,
-        "словарь": "",
-    }
-    for path, slug in slugs.items():
-        name = store_name("toy", {"name": "text", "path": path}, "0123456789")
-        assert name.split("-") == ["toy", "text", *([slug] if slug else []), "012345"]
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("data/My Sentences.txt.gz", "toy-text-my_sentences-012345"),
+        ("Ünï.txt", "toy-text-n-012345"),
+        ("a" * 60 + ".txt", "toy-text-aaaaaaaaaaaaaaaaaaaaaaaa-012345"),
+        ("словарь", "toy-text-012345"),
+    ],
+)
+def test_the_name_of_a_store_is_readable_and_short(path, name):
+    assert store_name("toy", {"name": "text", "path": path}, "0123456789") == name
 
 
 def test_a_text_has_one_store_whatever_its_path_is(tmp_path):
@@ -277,50 +351,83 @@ def test_a_text_has_one_store_whatever_its_path_is(tmp_path):
     assert store_folder(tmp_path, "toy", {"name": "text"}, "0123456789") == tmp_path / "toy-text"
 
 
-def test_every_point_of_the_factorial_study_is_a_distinct_mutant_that_reads_its_input():
+@pytest.fixture(scope="module")
+def factorial():
+    """Return the points of the factorial study, on few sentences."""
     fields = corpus_config(gru_factorial.STUDY, gru_factorial.STUDY.fields)
-    corpus = open_corpus({**fields, "train": 10, "valid": 1, "test": 1})
-    points = [p for p in resolve(gru_factorial.STUDY, corpus, fields) if not p.baseline]
-    models = [point.model for point in points]
-    assert not any(point.aliases for point in points)
-    assert not any(CELLS.build(model.cell, 1, 2).input_blind for model in models)
-    assert {(model.width, model.emission.components) for model in models} == {(16, 16)}
-    rows = [type(model.cell).__qualname__ for model in models]
-    assert rows == ["MGU.Config"] * 92 + ["MGRU.Config"] * 148
-    expected = {frozenset(np.array(MGU)[pattern].tolist()) for pattern in mgu()}
-    assert {frozenset(map(str, model.cell.cuts)) for model in models[:92]} == expected
+    few = open_corpus({**fields, "train": 10, "valid": 1, "test": 1})
+    return compared(resolve(gru_factorial.STUDY, few, fields))
 
 
-def test_what_does_not_learn_is_said_and_not_paid_for(
-    study, corpus, corpus_fields, monkeypatch, tmp_path
-):
+def test_every_point_of_the_factorial_study_is_a_distinct_mutant(factorial):
+    cells = [type(point.model.cell).__qualname__ for point in factorial]
+    assert cells == ["MGU.Config"] * 92 + ["MGRU.Config"] * 148
+    for point in factorial:
+        assert not point.aliases
+        assert point.model.width == point.model.emission.components == 16
+
+
+def test_every_point_of_the_factorial_study_reads_its_input(factorial):
+    for point in factorial:
+        assert not CELLS.build(point.model.cell, 1, 2).input_blind
+
+
+def test_the_cuts_of_the_factorial_study_are_those_of_all_patterns(factorial):
+    names = np.array(MGU)
+    expected = {frozenset(names[pattern].tolist()) for pattern in mgu()}
+    found = {frozenset(map(str, point.model.cell.cuts)) for point in factorial[:92]}
+    assert found == expected
+
+
+def test_points_that_learn_have_no_warning(resolved):
+    assert check_points(resolved()) == []
+
+
+def test_points_that_are_not_checked_for_want_of_time_are_counted(resolved, monkeypatch):
+    points = resolved()
+    monkeypatch.setattr("lmzoo.trainables.rows.CHECK_SECONDS", -1.0)
+    [line] = check_points(points)
+    assert line == f"{len(points)} of {len(points)} points are not checked for dead parameters"
+
+
+@pytest.fixture
+def dead(monkeypatch):
+    """The first parameter of every model has no gradient."""
+
     def without_gradient(model: LanguageModel) -> LanguageModel:
         changed = disturbed(model)
         next(changed.parameters()).register_hook(torch.zeros_like)
         return changed
 
-    points = resolve(study, corpus, corpus_fields)
-    assert check_points(points) == []
-    with monkeypatch.context() as patch:
-        patch.setattr("lmzoo.trainables.rows.CHECK_SECONDS", -1.0)
-        (line,) = check_points(points)
-    assert line == f"{len(points)} of {len(points)} points are not checked for dead parameters"
-    paid = fit_width(points[0].model, corpus.task, 700)
-    with monkeypatch.context() as patch:
-        patch.setattr(learning, "disturbed", without_gradient)
-        learning._learned.cache_clear()
-        lines = check_points(points)
-        free = fit_width(points[0].model, corpus.task, 700)
+    monkeypatch.setattr(learning, "disturbed", without_gradient)
     learning._learned.cache_clear()
+    yield
+    learning._learned.cache_clear()
+
+
+@pytest.mark.usefixtures("dead")
+def test_what_does_not_learn_is_said(study, resolved, tmp_path):
+    points = resolved()
+    lines = check_points(points)
     assert "parameters do not learn: " in lines[0]
-    assert free.width > paid.width
     with closing(StudyStore(tmp_path / "toy")) as store:
         Planner(study, points, store)
     assert read_json(tmp_path / "toy" / STUDY)["data"]["warnings"] == lines
 
 
-def test_a_point_that_changes_nothing_is_said(study, corpus, corpus_fields, monkeypatch):
+def width_in_budget(points, corpus):
+    return fit_width(points[0].model, corpus.task, 700).width
+
+
+def test_what_does_not_learn_is_not_paid_for(resolved, corpus, request):
+    points = resolved()
+    paid = width_in_budget(points, corpus)
+    request.getfixturevalue("dead")
+    assert width_in_budget(points, corpus) > paid
+
+
+def test_a_point_that_changes_nothing_is_said(resolved, monkeypatch):
     same = learning.Learned(frozenset(), "equal")
     monkeypatch.setattr("lmzoo.trainables.rows.learned", lambda *_: same)
-    wild, cut, *_ = resolve(study, corpus, corpus_fields)
+    wild, cut, *_ = resolved()
     assert check_points([wild, cut]) == [f"{cut.display_label} computes the same as wild type"]
