@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.store import records as files
+from tests.cases import cases
 from tests.tiny import quick
 
 RUN = {key: 1 for key in files.IDENTITY_FIELDS}
@@ -28,10 +29,11 @@ def folder(tmp_path) -> files.RunFolder:
 
 def test_identity_depends_on_exactly_the_identity_fields():
     identity = files.run_identity(RUN)
+    others = {"label": "tuned", "epochs": 30}
     assert len(identity) == 12
+    assert files.run_identity(RUN | others) == identity
     for key in files.IDENTITY_FIELDS:
-        assert files.run_identity({**RUN, key: 2}) != identity
-    assert files.run_identity({**RUN, "label": "tuned", "epochs": 30}) == identity
+        assert files.run_identity(RUN | {key: 2}) != identity
 
 
 def test_identity_does_not_depend_on_the_path_of_a_corpus():
@@ -43,9 +45,11 @@ def test_identity_does_not_depend_on_the_path_of_a_corpus():
 
 
 def test_identity_depends_on_the_order_of_lists_but_not_of_keys():
-    assert files.run_identity(dict(reversed(RUN.items()))) == files.run_identity(RUN)
-    first = files.run_identity({**RUN, "model": {"cuts": [0, 2]}})
-    assert files.run_identity({**RUN, "model": {"cuts": [2, 0]}}) != first
+    turned = dict(reversed(RUN.items()))
+    assert files.run_identity(turned) == files.run_identity(RUN)
+    first = files.run_identity(RUN | {"model": {"cuts": [0, 2]}})
+    second = files.run_identity(RUN | {"model": {"cuts": [2, 0]}})
+    assert second != first
 
 
 def test_identity_is_the_hash_of_sorted_json():
@@ -60,11 +64,16 @@ def test_identity_is_the_hash_of_sorted_json():
             assert config == {**run, "seed": config["seed"], "run": config["run"]}
 
 
-def test_identity_requires_every_field_and_no_nan():
+def test_identity_requires_every_field():
+    run = RUN.copy()
+    del run[files.IDENTITY_FIELDS[0]]
     with pytest.raises(KeyError):
-        files.run_identity({key: 1 for key in files.IDENTITY_FIELDS[1:]})
+        files.run_identity(run)
+
+
+def test_identity_requires_numbers():
     with pytest.raises(ValueError, match="JSON"):
-        files.run_identity({**RUN, "recipe": {"lr": math.nan}})
+        files.run_identity(RUN | {"recipe": {"lr": math.nan}})
 
 
 def test_folder_keeps_its_first_config(folder):
@@ -94,8 +103,10 @@ def test_last_of_equal_events_counts_and_epochs_are_sorted(folder):
     for epoch, loss in ((2, 1), (1, 3), (1, 2)):
         folder.append({"event": "epoch", "epoch": epoch, "valid_token": loss})
     folder.append({"event": "test", "epoch": 1, "token": 9})
-    assert len(folder.records()) == 3
-    assert [r["valid_token"] for r in files.epoch_records(folder.records())] == [2, 1]
+    records = folder.records()
+    losses = [record["valid_token"] for record in files.epoch_records(records)]
+    assert len(records) == 3
+    assert losses == [2, 1]
 
 
 def test_line_torn_anywhere_is_ignored_and_removed(folder):
@@ -116,32 +127,52 @@ def test_line_torn_anywhere_is_ignored_and_removed(folder):
         assert path.read_bytes().startswith(line + b'{"event"')
 
 
-def test_a_line_that_is_no_event_is_ignored(folder):
-    complete = {"event": "end", "epoch": 1, "status": "finished"}
-    folder.append(complete)
-    (complete,) = folder.records()  # with its time
-    assert complete["time"].endswith("+00:00")
-    path = folder.path / files.RECORDS
-    for line in (b'{"version": 9}', b'{"event": "end"}', b"[1]", b"\0\0", b"7"):
-        path.write_bytes(line + b"\n" + path.read_bytes())
-        assert folder.records() == [complete], line
-    assert files.find_end(folder.records(), 1) == complete
+@pytest.fixture
+def ended(folder):
+    """The folder of a run that has ended."""
+    folder.append({"event": "end", "epoch": 1, "status": "finished"})
+    return folder
 
 
-def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder):
-    record = {"event": "epoch", "epoch": 1, "valid_token": 1.826, "valid_sentence": 1.5}
-    line = files.record_line(record).encode()
-    config = files.json_bytes({"seed": 1, "setting": {"lr": 0.01}})
-    for text in (line, config):
-        whole = files.parse_json(text)
-        for at, bit in itertools.product(range(len(text.rstrip())), range(8)):
-            changed = text[:at] + bytes([text[at] ^ 1 << bit]) + text[at + 1 :]
-            value = files.parse_json(changed)
-            same = isinstance(value, dict) and {k: value[k] for k in whole if k in value} == whole
-            assert value is None or same, changed
-    assert files.parse_lines(line.replace(b"1.826", b"1.026") + b"\n" + line) == [None, record]
-    assert files.is_sealed(line)
-    assert not files.is_sealed(line.replace(b"1.826", b"1.026"))
+def test_an_end_has_its_time(ended):
+    (end,) = ended.records()
+    assert end["time"].endswith("+00:00")
+    assert files.find_end([end], 1) == end
+
+
+@pytest.mark.parametrize("line", [b'{"version": 9}', b'{"event": "end"}', b"[1]", b"\0\0", b"7"])
+def test_a_line_that_is_no_event_is_ignored(ended, line):
+    before = ended.records()
+    path = ended.path / files.RECORDS
+    path.write_bytes(line + b"\n" + path.read_bytes())
+    assert ended.records() == before
+
+
+RECORD = {"event": "epoch", "epoch": 1, "valid_token": 1.826, "valid_sentence": 1.5}
+LINE = files.record_line(RECORD).encode()
+CHANGED = LINE.replace(b"1.826", b"1.026")
+CONFIG = files.json_bytes({"seed": 1, "setting": {"lr": 0.01}})
+
+
+@pytest.mark.parametrize("text", [LINE, CONFIG], ids=["line", "config"])
+def test_every_changed_bit_is_noticed(text):
+    """It makes the text damaged, or changes a mark beside what the text says."""
+    whole = files.parse_json(text)
+    for place, bit in itertools.product(range(len(text.rstrip())), range(8)):
+        changed = bytearray(text)
+        changed[place] ^= 1 << bit
+        value = files.parse_json(bytes(changed))
+        if value is not None:
+            assert {name: value[name] for name in whole if name in value} == whole, changed
+
+
+def test_a_changed_line_is_damaged_and_the_next_one_is_read():
+    assert files.parse_lines(CHANGED + b"\n" + LINE) == [None, RECORD]
+
+
+def test_a_changed_line_is_not_sealed():
+    assert files.is_sealed(LINE)
+    assert not files.is_sealed(CHANGED)
 
 
 @pytest.mark.parametrize(
@@ -149,18 +180,20 @@ def test_every_changed_byte_of_a_line_or_a_config_is_noticed(folder):
     [{"tokens": "7"}, {"best_epoch": 1.5}, {"accuracy": []}, {"reason": {}}, {"words": 2**63}],
 )
 def test_an_event_with_a_field_of_another_type_is_damaged(field):
-    event = {"event": "epoch", "epoch": 1, "valid_token": 2.0}
-    assert files.is_record(event)
-    assert not files.is_record({**event, **field})
+    assert files.is_record(RECORD)
+    assert not files.is_record(RECORD | field)
 
 
-def test_damaged_config_is_none_and_is_written_again(folder):
+def test_a_file_that_is_not_there_has_no_value(folder):
     assert files.read_json(folder.path / "value.json") is None
-    for damaged in (b"", b"{torn", b"[1]", b"\xff\xfe"):
-        (folder.path / "config.json").write_bytes(damaged)
-        assert folder.config is None, damaged
-        folder.create(RUN)
-        assert folder.config == RUN
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{torn", b"[1]", b"\xff\xfe"])
+def test_damaged_config_is_none_and_is_written_again(folder, damaged):
+    (folder.path / "config.json").write_bytes(damaged)
+    assert folder.config is None
+    folder.create(RUN)
+    assert folder.config == RUN
 
 
 def end_at(status: str, epoch: int, budget: int) -> str:
@@ -170,36 +203,42 @@ def end_at(status: str, epoch: int, budget: int) -> str:
     return end["status"] if end else "pending"
 
 
-def test_short_and_failed_runs_are_pending_and_epochs_beyond_the_budget_do_not_count():
+@cases("lab/store/cases.toml", "ends", "status, epoch, budget, expected")
+def test_short_and_failed_runs_are_pending_and_epochs_beyond_the_budget_do_not_count(
+    status, epoch, budget, expected
+):
+    assert end_at(status, epoch, budget) == expected
+
+
+def test_a_run_has_one_of_four_statuses():
     assert set(files.STATUSES) == {"finished", "pruned", "diverged", "failed"}
-    for budget in (3, 5, 6, 7, 20):
-        found = {status: end_at(status, 6, budget) for status in files.STATUSES}
-        beyond = "finished" if budget < 6 else "diverged"
-        assert found == {
-            "finished": "finished" if budget <= 6 else "pending",
-            "pruned": "finished" if budget <= 6 else "pruned",  # a budget has no rung at its end
-            "diverged": beyond,
-            "failed": "pending",
-        }, budget
-    assert end_at("failed", 6, 2) == "finished"
 
 
 def _trained(epochs_done: int, *tested: int) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = [
-        {"event": "epoch", "epoch": e} for e in range(1, epochs_done + 1)
-    ]
+    records: list[dict[str, Any]] = []
+    for epoch in range(1, epochs_done + 1):
+        records.append({"event": "epoch", "epoch": epoch})
     for epoch in tested:
         records.append({"event": "test", "epoch": epoch})
         records.append({"event": "end", "epoch": epoch, "status": "finished"})
     return records
 
 
-def test_test_is_pending_at_the_budget_itself():
-    assert files.records_pending(_trained(5), 5, test=True)
-    assert not files.records_pending(_trained(5, 5), 5, test=True)
-    assert not files.records_pending(_trained(9, 5, 9), 5, test=True)
-    assert not files.records_pending(_trained(8, 5), 5, test=True)
-    assert files.records_pending(_trained(8, 5), 9, test=True)
+@pytest.mark.parametrize(
+    ("trained", "tested", "budget", "pending"),
+    [
+        (5, [], 5, True),
+        (5, [5], 5, False),
+        (9, [5, 9], 5, False),
+        (8, [5], 5, False),
+        (8, [5], 9, True),
+    ],
+)
+def test_test_is_pending_at_the_budget_itself(trained, tested, budget, pending):
+    assert files.records_pending(_trained(trained, *tested), budget, test=True) == pending
+
+
+def test_a_run_without_a_test_is_not_pending_at_its_budget():
     assert not files.records_pending(_trained(9, 9), 5, test=False)
 
 
@@ -208,20 +247,25 @@ def test_missed_test_is_refused(status):
     records = _trained(9)
     if status:
         records.append({"event": "end", "epoch": 9, "status": status})
-    with pytest.raises(
-        UserError, match=r"trained for 9 epochs and not tested at 5, .* for 9 epochs"
-    ):
+    said = r"trained for 9 epochs and not tested at 5, .* for 9 epochs"
+    with pytest.raises(UserError, match=said):
         files.records_pending(records, 5, test=True)
-    diverged_before = {"event": "end", "epoch": 4, "status": "diverged"}
-    assert not files.records_pending([*_trained(4), diverged_before], 5, test=True)
 
 
-def test_failure_before_a_finish_does_not_count():
-    ends = [
-        {"event": "end", "status": status, "epoch": epoch}
-        for status, epoch in [("failed", 2), ("finished", 5)]
-    ]
-    for records in (ends, ends[::-1]):
-        assert files.find_end(records, 5) == ends[1]
-        assert files.find_end(records, 6) is None
+def test_a_run_that_diverged_before_the_budget_has_no_test():
+    diverged = {"event": "end", "epoch": 4, "status": "diverged"}
+    assert not files.records_pending([*_trained(4), diverged], 5, test=True)
+
+
+FAILED = {"event": "end", "status": "failed", "epoch": 2}
+FINISHED = {"event": "end", "status": "finished", "epoch": 5}
+
+
+@pytest.mark.parametrize("records", [[FAILED, FINISHED], [FINISHED, FAILED]])
+def test_failure_before_a_finish_does_not_count(records):
+    assert files.find_end(records, 5) == FINISHED
+    assert files.find_end(records, 6) is None
+
+
+def test_without_records_there_is_no_end():
     assert files.find_end([], 0) is None

@@ -18,11 +18,15 @@ def run(planner):
     return planner.ready()[0]
 
 
-def test_fuse_is_parsed_or_refused():
-    assert [parse_fuse(text) for text in ("auto", "off", "8")] == [None, 0, 8]
-    for text in ("0", "-1", "many", "2.5", ""):
-        with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
-            parse_fuse(text)
+@pytest.mark.parametrize(("text", "size"), [("auto", None), ("off", 0), ("8", 8)])
+def test_fuse_is_parsed(text, size):
+    assert parse_fuse(text) == size
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "2.5", ""])
+def test_what_is_no_size_of_a_pack_is_refused(text):
+    with pytest.raises(UserError, match=r"--fuse .* is not auto, off or a number"):
+        parse_fuse(text)
 
 
 @pytest.mark.parametrize(("size", "most"), [(None, CPU_PACK_SIZE), (0, 1), (3, 3)])
@@ -71,27 +75,43 @@ def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeyp
     assert packer.config(run)["parameters"] > 0
 
 
+def model(length=10, vocab=50):
+    return zoo.build(zoo.config("recurrent_lm", width=8), Task(vocab=vocab, length=length))
+
+
 def test_the_memory_of_a_member_grows_with_batch_length_and_vocabulary():
-    def model(length=10, vocab=50):
-        return zoo.build(zoo.config("recurrent_lm", width=8), Task(vocab=vocab, length=length))
-
     estimate = member_bytes(model(), 8)
-    assert estimate < member_bytes(model(), 64) < member_bytes(model(length=40), 64)
+    of_large_batch = member_bytes(model(), 64)
+    assert estimate < of_large_batch < member_bytes(model(length=40), 64)
     assert estimate < member_bytes(model(vocab=500), 8)
-    state, logits = 4 * sum(p.nbytes for p in model().parameters()), 8 * 9 * 50 * 4
-    assert state + logits <= estimate < state + 20 * logits
 
 
-def test_ready_runs_keep_the_order_of_priority(planner):
-    runs = planner.ready()
+def test_the_memory_of_a_member_is_that_of_its_state_and_of_some_logits():
+    state = 4 * sum(parameter.nbytes for parameter in model().parameters())
+    logits = 8 * 9 * 50 * 4
+    assert state + logits <= member_bytes(model(), 8) < state + 20 * logits
+
+
+@pytest.fixture
+def ready(planner):
+    """The pending runs by label, added in the reverse order."""
     ready = ReadyRuns(lambda run: run.label)
-    for run in reversed(runs):
+    for run in reversed(planner.ready()):
         ready.add(run)
-    assert len(ready) == len(runs)
+    return ready
+
+
+def test_ready_runs_keep_the_order_of_priority(planner, ready):
+    runs = planner.ready()
+    first, second, *_ = dict.fromkeys(run.label for run in runs)
     labels = {run.label for run in runs}
-    assert ready.first_key(labels) == runs[0].label
-    other = ready.first_key(labels - {runs[0].label})
-    assert other == next(run.label for run in runs if run.label != runs[0].label)
-    assert ready.take(other, 99) == [run for run in runs if run.label == other]
-    assert ready.count(other) == 0
-    assert ready.sample(other).label == other
+    assert len(ready) == len(runs)
+    assert ready.first_key(labels) == first
+    assert ready.first_key(labels - {first}) == second
+
+
+def test_ready_runs_that_were_taken_are_known_by_a_sample(planner, ready):
+    label = planner.ready()[0].label
+    assert ready.take(label, 99) == [run for run in planner.ready() if run.label == label]
+    assert ready.count(label) == 0
+    assert ready.sample(label).label == label
