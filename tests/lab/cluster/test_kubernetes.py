@@ -44,42 +44,72 @@ def schema() -> dict[str, Any]:
     return json.loads(gzip.decompress(SCHEMA.read_bytes()))
 
 
-def containers(cluster) -> dict[str, dict[str, Any]]:
-    """Return the container of the head and of each worker group."""
+@pytest.fixture
+def claim():
+    """The claim of the volume that holds the store."""
+    return documents()[1]
+
+
+@pytest.fixture
+def pods(cluster) -> dict[str, dict[str, Any]]:
+    """The pod of the head and of each worker group."""
     spec = cluster["spec"]
-    groups = {"head": spec["headGroupSpec"]}
-    groups |= {group["groupName"]: group for group in spec["workerGroupSpecs"]}
-    return {name: g["template"]["spec"]["containers"][0] for name, g in groups.items()}
+    found = {"head": spec["headGroupSpec"]["template"]["spec"]}
+    for group in spec["workerGroupSpecs"]:
+        found[group["groupName"]] = group["template"]["spec"]
+    return found
 
 
 def test_kubernetes_accepts_the_manifest(cluster):
     assert not errors(cluster, schema())
+
+
+def test_kubernetes_refuses_a_misspelt_field(cluster):
     cluster["spec"]["enableInTreeAutoscalin"] = True
-    assert errors(cluster, schema()), "a misspelt field"
-    claim = documents()[1]
-    assert (claim["apiVersion"], claim["kind"]) == ("v1", "PersistentVolumeClaim")
+    assert errors(cluster, schema())
 
 
-def test_workers_start_on_demand_and_connections_need_the_token(cluster):
+def test_the_store_is_a_volume_that_outlives_the_pods(claim):
+    assert claim["apiVersion"] == "v1"
+    assert claim["kind"] == "PersistentVolumeClaim"
+
+
+def test_workers_start_on_demand(cluster):
     spec = cluster["spec"]
     assert spec["enableInTreeAutoscaling"] is True
-    assert all(g["minReplicas"] == 0 < g["maxReplicas"] for g in spec["workerGroupSpecs"])
-    limits = {name: c["resources"]["limits"] for name, c in containers(cluster).items()}
-    assert [name for name, own in limits.items() if "nvidia.com/gpu" in own] == ["gpu"]
+    for group in spec["workerGroupSpecs"]:
+        assert group["minReplicas"] == 0 < group["maxReplicas"]
+
+
+def test_only_the_group_of_gpus_has_some(pods):
+    for name, pod in pods.items():
+        limits = pod["containers"][0]["resources"]["limits"]
+        assert ("nvidia.com/gpu" in limits) == (name == "gpu")
+
+
+def test_connections_need_the_token_and_the_dashboard_is_private(cluster):
+    spec = cluster["spec"]
     assert spec["authOptions"] == {"mode": "token"}
     assert spec["headGroupSpec"]["rayStartParams"]["dashboard-host"] == "127.0.0.1"
 
 
-def test_pods_have_the_ray_of_the_tests_the_store_and_their_resources(cluster):
+def test_pods_have_the_ray_of_the_tests(cluster):
     image = (ROOT / "clusters/Dockerfile").read_text()
     assert f"FROM rayproject/ray:{ray.__version__}-" in image
     assert cluster["spec"]["rayVersion"] == ray.__version__
-    claim = documents()[1]["metadata"]["name"]
-    for container in containers(cluster).values():
+
+
+def test_pods_have_the_store(pods, claim):
+    name = claim["metadata"]["name"]
+    for pod in pods.values():
+        container = pod["containers"][0]
         assert {"name": "LMZOO_STORAGE", "value": "/mnt/lmzoo"} in container["env"]
         assert container["volumeMounts"] == [{"name": "store", "mountPath": "/mnt/lmzoo"}]
-        assert container["resources"]["limits"] == container["resources"]["requests"]
-    spec = cluster["spec"]
-    for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
-        (volume,) = group["template"]["spec"]["volumes"]
-        assert volume == {"name": "store", "persistentVolumeClaim": {"claimName": claim}}
+        (volume,) = pod["volumes"]
+        assert volume == {"name": "store", "persistentVolumeClaim": {"claimName": name}}
+
+
+def test_pods_have_the_resources_that_they_ask_for(pods):
+    for pod in pods.values():
+        resources = pod["containers"][0]["resources"]
+        assert resources["limits"] == resources["requests"]
