@@ -1,5 +1,6 @@
 """The command that a ranking proposes can be pasted: the study that it runs has what it names."""
 
+import dataclasses
 import shlex
 
 import pytest
@@ -21,9 +22,10 @@ def at_an_edge(toy):
 
 def at_a_bound(toy):
     at_an_edge(toy)
-    search = {"recipe.lr": {"low": 0.001, "high": 0.003, "log": True}}
-    toy.study_json["search"] = search
-    toy.study_json["chosen"]["gate"] |= {"setting": {"recipe.lr": 0.003}, "edge": ["recipe.lr"]}
+    toy.study_json["search"] = {"recipe.lr": {"low": 0.001, "high": 0.003, "log": True}}
+    gate = toy.study_json["chosen"]["gate"]
+    gate["setting"] = {"recipe.lr": 0.003}
+    gate["edge"] = ["recipe.lr"]
 
 
 def with_a_missing_run(toy):
@@ -35,32 +37,47 @@ def undecided(toy):
     toy.add_points(full=[3.0, 3.5, 3.2, 3.9], gate=[3.6, 3.0, 3.9, 3.1])
 
 
-@pytest.mark.parametrize(
-    ("plant", "margin", "changed"),
-    [
-        (falling, 0.02, {"epochs": 12}),
-        (at_an_edge, 0.5, {"samples": 4}),
-        (at_a_bound, 0.5, {"search": (0.001, 0.012)}),
-        (with_a_missing_run, 0.5, {}),
-        (undecided, 0.3, {"until_decided": True}),
-    ],
-)
-def test_the_study_of_the_next_command_has_what_it_names(toy, plant, margin, changed, monkeypatch):
-    plant(toy)
-    toy.study_json |= {"script": ["python", "sweeps/toy.py"], "given": [], "margin": margin}
-    toy.write()
-    words = shlex.split(study_ranking(toy.path).next_command)
-    assert words[:2] == ["python", "sweeps/toy.py"]
-    study = study_of(PLAIN, words[2:], monkeypatch)
-    assert bool(words[2:]) == bool(changed)
-    for name, value in changed.items():
-        if name == "search":
-            own = study.search["recipe.lr"]
-            assert (own.low, own.high) == pytest.approx(value)
-        elif name == "until_decided":
-            assert study.max_seeds > study.seeds
-        else:
-            assert getattr(study, name) == value
+@pytest.fixture
+def next_study(toy, monkeypatch):
+    """Return a function that returns the study of the next command."""
+
+    def run(margin):
+        toy.study_json |= {"script": ["python", "sweeps/toy.py"], "given": [], "margin": margin}
+        python, script, *options = shlex.split(study_ranking(toy.write()).next_command)
+        assert python == "python"
+        assert script == "sweeps/toy.py"
+        return study_of(PLAIN, options, monkeypatch)
+
+    return run
+
+
+def test_curves_that_still_fall_need_more_epochs(toy, next_study):
+    falling(toy)
+    assert next_study(0.02).epochs == 12
+
+
+def test_a_value_at_the_edge_of_what_was_tried_needs_more_samples(toy, next_study):
+    at_an_edge(toy)
+    assert next_study(0.5).samples == 4
+
+
+def test_a_value_at_a_bound_needs_a_wider_range(toy, next_study):
+    at_a_bound(toy)
+    rates = next_study(0.5).search["recipe.lr"]
+    assert rates.low == pytest.approx(0.001)
+    assert rates.high == pytest.approx(0.012)
+
+
+def test_a_missing_run_needs_the_same_study_again(toy, next_study):
+    with_a_missing_run(toy)
+    again = next_study(0.5)
+    assert dataclasses.replace(again, script=()) == PLAIN
+
+
+def test_an_undecided_point_needs_more_seeds(toy, next_study):
+    undecided(toy)
+    study = next_study(0.3)
+    assert study.max_seeds > study.seeds
 
 
 def test_without_a_script_the_page_is_next_and_the_command_writes_it(toy, no_charts):

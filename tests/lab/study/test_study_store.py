@@ -27,7 +27,9 @@ PACKAGES = {"numpy": "0.1", "gone": "1"}
 
 @pytest.fixture(params=["folder", "bucket"])
 def address(request, tmp_path):
-    return tmp_path / "toy" if request.param == "folder" else request.getfixturevalue("bucket")
+    if request.param == "bucket":
+        return request.getfixturevalue("bucket")
+    return tmp_path / "toy"
 
 
 def test_known_runs_are_those_of_the_opening(address):
@@ -41,34 +43,50 @@ def test_known_runs_are_those_of_the_opening(address):
     assert ReadOnlyStudyStore(address).known_runs == {"one"}
 
 
-def test_what_was_written_is_read_by_the_next_sweep(address):
+def test_settings_are_read_by_the_next_sweep(address):
     with closing(StudyStore(address)) as store:
         store.add_settings("a", {0: {"lr": 1.0}, 1: {"lr": 2.0}})
         store.add_settings("a", {2: {"lr": 3.0}})
+    with closing(StudyStore(address)) as store:
+        assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
+
+
+def test_the_last_study_is_read_by_the_next_sweep(address):
+    with closing(StudyStore(address)) as store:
         for number in range(5):
             store.write_study({"number": number})
     with closing(StudyStore(address)) as store:
-        assert store.settings("a") == {0: {"lr": 1.0}, 1: {"lr": 2.0}, 2: {"lr": 3.0}}
-        expected = {"schema": files.SCHEMA, "numerics": files.NUMERICS, "number": 4}
-        assert files.parse_json(store.store.read(files.STUDY)) == expected
+        found = files.parse_json(store.store.read(files.STUDY))
+    assert found == {"schema": files.SCHEMA, "numerics": files.NUMERICS, "number": 4}
 
 
-def test_runs_of_another_environment_are_named_or_trained_again(address):
-    end = {"event": "end", "epoch": 1, "status": "finished", "environment": {"packages": PACKAGES}}
-    now = {"schema": 2, "environment": {"cpu": "now"}}
+NOW = {"schema": 2, "environment": {"cpu": "now"}}
+
+
+@pytest.fixture
+def of_another_numpy(address):
+    """A store of which the run `one` ended with another numpy, and nothing is known of `two`."""
+    end = {"event": "end", "epoch": 1, "status": "finished"}
     with closing(StudyStore(address)) as store:
-        store.run("one").create({**now, "program": "command"})
-        store.run("one").append(end)
-        store.run("two").append({**end, "environment": {}})
-    with closing(StudyStore(address)) as store:
-        for run in ("one", "two"):
-            assert store.records(run, lambda: now)
+        store.run("one").create(NOW | {"program": "command"})
+        store.run("one").append(end | {"environment": {"packages": PACKAGES}})
+        store.run("two").append(end | {"environment": {}})
+    return address
+
+
+def test_runs_of_another_environment_are_named(of_another_numpy):
+    with closing(StudyStore(of_another_numpy)) as store:
+        assert store.records("one", lambda: NOW)
+        assert store.records("two", lambda: NOW)
         assert store.changed == {"one": {"numpy": ("0.1", np.__version__)}}
-    with closing(StudyStore(address, again=True)) as store:
-        assert store.records("two", lambda: now)
-        assert store.records("one", lambda: now) == []
-        assert store.run("one").config == now
-    assert ReadOnlyStudyStore(address).run("one").records() == []
+
+
+def test_runs_of_another_environment_are_trained_again_if_asked(of_another_numpy):
+    with closing(StudyStore(of_another_numpy, again=True)) as store:
+        assert store.records("two", lambda: NOW)
+        assert store.records("one", lambda: NOW) == []
+        assert store.run("one").config == NOW
+    assert ReadOnlyStudyStore(of_another_numpy).run("one").records() == []
 
 
 def test_another_question_is_said(address):
@@ -82,7 +100,9 @@ def test_another_question_is_said(address):
 
 
 def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkeypatch):
-    begin, write, written = threading.Event(), Store.write, []
+    begin = threading.Event()
+    write = Store.write
+    written = []
 
     def write_slowly(self, name, data):
         begin.wait(60)
@@ -99,8 +119,10 @@ def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkey
     assert written[-1] == 99
 
 
-@pytest.mark.parametrize("call", ["next call", "close"])
-def test_an_error_is_raised_by_the_next_call_or_by_close(tmp_path, monkeypatch, call):
+@pytest.fixture
+def refusing(tmp_path, monkeypatch):
+    """A store of which a write has failed in the background."""
+
     def refuse(*_):
         raise OSError(13, "Permission denied")
 
@@ -110,21 +132,35 @@ def test_an_error_is_raised_by_the_next_call_or_by_close(tmp_path, monkeypatch, 
         store.add_settings("a", {0: {}})
         while store._writer._queues:
             pass
-    if call == "next call":
-        with pytest.raises(UserError, match=r"settings.ndjson: Permission denied"):
-            store.write_study({})
-        store.close()
-    else:
-        with pytest.raises(UserError, match=r"settings.ndjson: Permission denied"):
-            store.close()
-    StudyStore(tmp_path / "toy").close()
+    yield store
+    StudyStore(tmp_path / "toy").close()  # it is not locked
 
 
-def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
-    worker = open_store(address).lock(files.WORKER_LOCK.format("1"))
+def test_an_error_is_raised_by_the_next_call(refusing):
+    with pytest.raises(UserError, match=r"settings.ndjson: Permission denied"):
+        refusing.write_study({})
+    refusing.close()
+
+
+def test_an_error_is_raised_by_close(refusing):
+    with pytest.raises(UserError, match=r"settings.ndjson: Permission denied"):
+        refusing.close()
+
+
+@pytest.fixture
+def worker(address):
+    """The lock of a worker of the sweep before."""
+    return open_store(address).lock(files.WORKER_LOCK.format("1"))
+
+
+def test_a_sweep_does_not_begin_beside_the_workers_of_the_one_before(address, worker, monkeypatch):
     monkeypatch.setattr(study_store, "WORKER_SECONDS", 0.3)
     with pytest.raises(UserError, match=r"is in use by process \d+ on"):
         StudyStore(address)
+    worker.close()
+
+
+def test_a_sweep_waits_for_the_workers_of_the_one_before(address, worker, monkeypatch):
     monkeypatch.setattr(study_store, "WORKER_SECONDS", 60.0)
     timer = threading.Timer(0.5, worker.close)
     timer.start()
@@ -134,7 +170,9 @@ def test_a_sweep_waits_for_the_workers_of_the_one_before(address, monkeypatch):
 
 def test_a_bucket_equals_a_folder(bucket, study, corpus, corpus_fields, tmp_path):  # noqa: F811
     small = dataclasses.replace(study, points=study.points[:2], samples=2)
-    address, folder = f"{bucket}/runs/toy-text", tmp_path / "toy-text"
+    address = f"{bucket}/runs/toy-text"
+    folder = tmp_path / "toy-text"
+    # Interrupted twice.
     assert not sweep(small, corpus, corpus_fields, address, steps=7)
     assert not sweep(small, corpus, corpus_fields, address, steps=5)
     assert sweep(small, corpus, corpus_fields, address)
@@ -142,8 +180,9 @@ def test_a_bucket_equals_a_folder(bucket, study, corpus, corpus_fields, tmp_path
 
     fetched = open_store(address).local_copy([*TABLE_FILES, files.SETTINGS])
     assert outcome(fetched) == outcome(folder)
-    assert (fetched / "study.json").read_bytes() == (folder / "study.json").read_bytes()
-    assert (fetched / files.SETTINGS).read_bytes() == (folder / files.SETTINGS).read_bytes()
+    for name in (files.STUDY, files.SETTINGS):
+        assert (fetched / name).read_bytes() == (folder / name).read_bytes()
     assert not list(fetched.glob(f"*/{files.CHECKPOINT}"))
-    rankings = [study_ranking(store).frame.drop("seconds") for store in (Path(address), folder)]
-    assert rankings[0].equals(rankings[1])
+    of_bucket = study_ranking(Path(address)).frame.drop("seconds")
+    of_folder = study_ranking(folder).frame.drop("seconds")
+    assert of_bucket.equals(of_folder)

@@ -8,21 +8,21 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from lmzoo.lab.store.local import Store
 from lmzoo.lab.store.records import BOARD
 from lmzoo.lab.sweep.worker import tensorboard
+from tests.cases import rows
 
-CONFIG = {
-    **{"point": {"label": "cut 4"}, "stage": "tune", "seed": 0, "setting": {"recipe.lr": 0.1}},
-    **{"run": "0123456789ab", "model": {"name": "m", "cell": {"name": "mgu"}}},
-}
+CONFIG = rows("lab/sweep/cases.toml", "board")
 NAME = "cut state_to_candidate (4) · tune · 012345"
 LOSSES = {"train_token": 1.0, "valid_token": 1.0, "valid_sentence": None}
-RECORD = {"epoch": 1, **LOSSES, "tokens_per_second": 9}
+RECORD = LOSSES | {"epoch": 1, "tokens_per_second": 9}
 
 
 def write(writer, *, last=True):
     """Write what a worker writes when the run ends or after an epoch; return whether it did."""
-    if action := writer.take(last=last):
-        action()
-    return action is not None
+    action = writer.take(last=last)
+    if action is None:
+        return False
+    action()
+    return True
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_an_error_is_logged_once_and_not_raised(metrics, error, tmp_path, caplog
         (tmp_path / BOARD).write_text("a file where the folder should be")
     writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
     for _ in range(2):
-        writer.write_epoch({**RECORD, "metrics": metrics})
+        writer.write_epoch(RECORD | {"metrics": metrics})
         write(writer, last=False)
     write(writer)
     [record] = caplog.records
@@ -43,7 +43,8 @@ def test_an_error_is_logged_once_and_not_raised(metrics, error, tmp_path, caplog
 def test_points_are_appended_and_no_file_stays_open(tmp_path):
     writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
     assert writer.take() is None
-    folder, threads = tmp_path / BOARD / NAME, threading.active_count()
+    folder = tmp_path / BOARD / NAME
+    threads = threading.active_count()
     for epoch in (1, 2):
         writer.write_epoch(record(epoch, float(epoch)))
         assert write(writer, last=False)
@@ -72,7 +73,7 @@ def curve(folder, tag="valid/token"):
 
 
 def record(epoch, loss):
-    return {**RECORD, "epoch": epoch, "valid_token": loss}
+    return RECORD | {"epoch": epoch, "valid_token": loss}
 
 
 @pytest.mark.parametrize("begun", ["0000000001", "9000000000"], ids=["before", "clock ahead"])
@@ -94,9 +95,9 @@ def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_to
 
 def test_a_maximized_metric_has_the_sign_that_the_program_gave_it(tmp_path):
     model = {"name": "command", "metric": "accuracy", "direction": "maximize"}
-    writer = tensorboard.RunWriter(Store(tmp_path), {**CONFIG, "model": model}, epoch=0)
+    writer = tensorboard.RunWriter(Store(tmp_path), CONFIG | {"model": model}, epoch=0)
     writer.write_epoch(record(1, -0.5))
-    writer.write_epoch({**record(2, None), "metrics": {}})  # it has diverged
+    writer.write_epoch(record(2, None) | {"metrics": {}})  # it has diverged
     writer.write_test({"epoch": 2, "token": -0.25})
     write(writer)
     (folder,) = (tmp_path / BOARD).iterdir()
