@@ -221,6 +221,7 @@ class Block(Cell):
             return r
         read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
         both = self._canon(Canon.D, linear(read, w.up), windows)
+        # SwiGLU: one half gates the other.
         a, b = both.chunk(2, dim=-1)
         y = linear(silu(a) * b, w.down)
         if residual:

@@ -45,6 +45,7 @@ def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]]) -> 
         cuts = parse_cuts(kind, value)
         if callable(rule):
             return rule(cuts)
+        # What a cut removes cannot be cut a second time.
         for path, without_effect in rule.items():
             cuts = cuts - removed({path: without_effect}, cuts)
         return cuts
@@ -73,6 +74,7 @@ def removed(weights: Mapping[Any, Collection[str]], cuts: Collection[str]) -> se
         needed = (path,)
         if isinstance(path, tuple):
             needed = path
+        # A weight that several parts read goes with the last of them.
         if all(cut in cuts for cut in needed):
             found |= set(names)
     return found
@@ -109,6 +111,7 @@ def _noun(kind: type[StrEnum]) -> str:
 def _parse_member(kind: type[E], item: object) -> E:
     members = list(kind)
     text = str(item).strip().lower()
+    # A number is the place in the table of cuts.
     if text.isdecimal() and int(text) < len(members):
         return members[int(text)]
     for member in members:

@@ -461,6 +461,7 @@ class Comba(GatedDelta):
             update = update._replace(probe=strength * update.probe)
         if "splr" in self.config.cuts:
             return update
+        # α S − β k pᵀ S: what is erased has no factor α.
         return update._replace(erase=update.key)
 
     def output_gate(self, gate: Tensor) -> Tensor:

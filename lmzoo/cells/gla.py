@@ -182,6 +182,7 @@ class Retention(MatrixCell):
         decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
         if RetentionCut.DECAY in cuts:
             decays = [0.0] * config.heads
+        # Constants, not weights: they move with the cell, and no checkpoint needs them.
         self.register_buffer("log_decay", torch.tensor(decays), persistent=False)
 
     def initial_memory(self, start: Tensor) -> State:
@@ -196,6 +197,7 @@ class Retention(MatrixCell):
             return z, ()
         steps = projected.shape[1]
         read = memory[0]
+        # Positions go on after a chunk.
         t = read + torch.arange(steps, device=projected.device)
         z["t"] = t[..., None, None]
         return z, (read + steps,)

@@ -22,6 +22,7 @@ def parse_layers(value: Any) -> Any:
         text = value.strip().strip("[]")
         found = PATTERN.fullmatch(text)
         if found:
+            # `gla 3:1 attention x2`: so many of one, so many of another, so many times.
             one, count, others, other, times = found.groups()
             stack = [one or "gla"] * int(count) + [other or "attention"] * int(others)
             value = stack * int(times or 1)

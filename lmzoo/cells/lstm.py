@@ -210,9 +210,7 @@ class PeepholeLSTM(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        cuts = config.cuts
-        self.cuts = cuts
-        self.kept = _kept(cuts)
+        self.kept = _kept(self.cuts)
         h = width
         shapes = gate_shapes(h)
         if config.peephole is Peephole.FULL:
@@ -222,7 +220,7 @@ class PeepholeLSTM(Cell):
         if config.gate_recurrence:
             shapes["weight_gates"] = (3 * h, 3 * h)
         cut = set()
-        if Cut.PEEPHOLES in cuts or not self.kept:
+        if Cut.PEEPHOLES in self.cuts or not self.kept:
             cut = {"weight_ch"}
         self.w = Weights(shapes, cut, fan_in=h, adjust=self._keep)
 

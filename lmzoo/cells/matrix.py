@@ -70,6 +70,7 @@ class MatrixCell(Cell):
         draws: dict[str, OwnDraw] = {}
         columns = {}
         for name, weight in weights.items():
+            # A projection is given by its rows: `project` makes all of them in one product.
             if isinstance(weight, int):
                 shapes[name] = (weight, self.width)
                 if name not in cut:

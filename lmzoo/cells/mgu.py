@@ -143,6 +143,7 @@ class MGU(Minimal):
         w = self.w
         pair = (w.xf, w.xh)
         biases = (w.bf, w.bh)
+        # On a GPU each launch costs time: one product for both.
         if has_gpu_kernels(x) and all(part is not None for part in pair + biases):
             return joint_affine(x, pair, biases)
         gate = affine(x, w.xf, w.bf)
@@ -293,6 +294,7 @@ class PriorCarry(DrawnModule):
         if self.prior is not None:
             t = outputs.shape[1]
             length = len(self.prior)
+            # The prior has a row for each step of the task.
             if t >= length:
                 raise UserError(
                     f"the prior carry of the MGRU is built for {length} tokens, got more; "

@@ -128,6 +128,7 @@ def add_scene_suffix(name: str, choices: Choices) -> Choices:
     def rename(text: str) -> str:
         symbols = text.split()
         for i, symbol in enumerate(symbols):
+            # Each scene has its own words behind the same names.
             if is_nonterminal(symbol):
                 symbols[i] = f"{symbol}.{name}"
         return " ".join(symbols)

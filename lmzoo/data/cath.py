@@ -55,6 +55,7 @@ class Cath(CorpusSource):
         if as_published:
             train, held_out = interleave(domains, (4, 1))
             valid, test = interleave(held_out, (1, 1))
+            # S0 built the vocabulary from all domains, before it held any out.
             vocabulary_part = [domain[: self.config.length - 1] for domain in domains]
         else:
             train, valid, test = interleave(domains, (8, 1, 1))

@@ -143,12 +143,14 @@ class Grammar:
             choice = bisect(self._cumulative[symbol], random.random())
             rule = self.rules[symbol][choice]
             log_prob += log(rule.probability)
+            # Reversed, so that the leftmost symbol is expanded first.
             stack.extend(reversed(rule.symbols))
         return words, log_prob
 
     def lengths(self, cost: Callable[[str], int]) -> LengthTable:
         """Return the length table of the language; the length of a word is `cost(word)`."""
         tables: dict[str, LengthTable] = {}
+        # What a rule names has its table already.
         for head in self._bottom_up:
             choices = []
             for rule in self.rules[head]:

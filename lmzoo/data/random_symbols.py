@@ -58,6 +58,7 @@ class UniformTokens(CorpusSource):
         train, valid, test = (self.encode(self.draw(split)) for split in SPLITS)
         floor = 0.0
         source_vocabulary = vocabulary
+        # With a source the target is known: its entropy is 0.
         if not train.sources:
             floor = log(self.config.symbols)
             source_vocabulary = None

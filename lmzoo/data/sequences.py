@@ -273,6 +273,7 @@ def encode_sentence(corpus: Corpus, text: str) -> tuple[Tensor, Tensor]:
     tokens = vocabulary.split(text)
     if not tokens:
         raise UserError("the text is empty; give at least one token")
+    # A model that never saw `<unk>` has no trained score of it.
     has_unknown = corpus.train.unknown_share > 0
     for token in tokens:
         if token not in vocabulary.ids and not has_unknown:

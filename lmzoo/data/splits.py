@@ -83,6 +83,7 @@ def _place(text: bytes, characters: int) -> int:
     done = 0
     for window in _windows(text):
         count = _count(window)
+        # The place is in this window; the windows before are counted only.
         if characters < count:
             places = np.flatnonzero(_begins(window))
             return done + int(places[characters])
@@ -132,6 +133,7 @@ def _fill(counts: Integer[np.ndarray, "n"], room: int) -> Integer[np.ndarray, "n
     """Return the split of each number: 2 (test) and 1 (validation) have at most `room` items."""
     split = np.zeros_like(counts)
     left = {2: room, 1: room}
+    # By a hash, so that no period of a file decides.
     order = np.argsort(_hashes(len(counts)), kind="stable")
     for i in order.tolist():
         for part, places in left.items():

@@ -186,6 +186,7 @@ def products(group: tuple[Permutation, ...]) -> Symbols:
     for g in group:
         row = []
         for p in group:
+            # Composition reads from the right: p acts first.
             product = tuple(g[i] for i in p)
             row.append(number[product])
         table.append(row)

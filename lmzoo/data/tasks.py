@@ -128,6 +128,7 @@ def _encode(symbols: Symbols, scored: Scored, length: int) -> Sequences:
     count, n = symbols.shape
     tokens = torch.full((count, length), PAD, dtype=torch.int64)
     tokens[:, 0] = START
+    # The special tokens have the first ids.
     ids = np.where(symbols == BLANK, PAD, symbols + len(SPECIALS))
     tokens[:, 1 : n + 1] = torch.from_numpy(ids.astype(np.int64))
     mask = torch.zeros(count, length, dtype=torch.bool)

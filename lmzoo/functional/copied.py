@@ -22,6 +22,7 @@ def copied(module: nn.Module) -> nn.Module:
             if not isinstance(values, list):
                 values = [values]
             for value in values:
+                # Computed from other weights: torch copies leaves only.
                 if isinstance(value, Tensor) and not value.is_leaf:
                     computed[id(value)] = value.detach().clone()
     try:

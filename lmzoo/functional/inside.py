@@ -63,6 +63,7 @@ def inside(
         left, right = splits(chart, chart, width, spans)
         return log_bilinear(left, right, log_rules)
 
+    # From narrow spans to wide ones, which are made of them.
     for width in range(2, log_leaves.shape[1] + 1):
         spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
         chart.append(pad(spans, (0, log_leaves.shape[2])))

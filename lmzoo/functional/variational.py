@@ -66,6 +66,7 @@ def posterior_facts(kl: Float[Tensor, "B"], mean: SequenceVectors, std: Tensor) 
 
     A unit is active if its μ varies over the B sequences, with a variance above 0.01.
     """
+    # A collapsed posterior has the same mean for every sequence.
     active = mean.var(0, correction=0) > ACTIVE
     spread = mean.std(0, correction=0)
     return {

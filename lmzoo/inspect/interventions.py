@@ -176,6 +176,7 @@ def at_other(part: Part, recorded: Recorded) -> See:
 def _replaced(part: Part, other: See) -> See:
     def see(place: Place, value: Tensor) -> Tensor:
         instead = other(place, value)
+        # All, nothing, or a mask of the numbers of the product.
         covered = part.covers(place)
         if covered is True:
             return instead

@@ -210,6 +210,7 @@ def _names(module: nn.Module) -> Iterator[str]:
         for parts in _parts(owner, own_name, module.get_parameter(path)):
             for part in range(1, parts + 1):
                 yield f"{HOLD} {path}[{part}/{parts}]"
+    # From the inside out: of equal cuts, the smallest part gives the name.
     for path, _ in reversed(list(module.named_modules())):
         if path:
             yield f"{ZERO} {path}"
@@ -256,6 +257,7 @@ def _pass_through(module: nn.Module, name: str) -> None:
                 continue
             if not given:
                 given.append(value)
+            # The module may overwrite its input; one tensor may be given twice.
             if value is given[0]:
                 own[i] = value.clone()
         count = len(inputs)

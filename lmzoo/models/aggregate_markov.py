@@ -313,6 +313,7 @@ class PrototypeRotationMixture(LatentModel):
         x = normalise_vectors(table[prefix[:, -1]], self.config.norm)
         mapped = torch.log_softmax(self.map(x) @ table.T, dim=-1)
         prototypes = self.prototypes.log_prob_table(table)
+        # They do not read the context: the same for all rows.
         prototypes = prototypes.expand(len(x), -1, -1)
         scores = torch.cat([mapped[:, None], prototypes], dim=1)
         weights = torch.log_softmax(self.gate(x), dim=-1)

@@ -103,6 +103,7 @@ class GatedLayer(nn.Module):
             y = torch.relu(y)
         if self.gate is not None:
             g = self.gate(taps)
+            # Without σ the gate is a factor: the bilinear layer.
             if self.squashed:
                 g = g.sigmoid()
             y = y * g
@@ -179,6 +180,7 @@ class GatedConvolution(FeatureModel):
         new = []
         for layer, earlier in zip(self.layers, state, strict=True):
             taps = torch.cat([x[:, None], earlier], dim=1)
+            # The oldest input leaves the window.
             new.append(taps[:, :-1])
             x = layer(taps)
         scores = self.emission.dense(x, self.output_table)
@@ -357,6 +359,7 @@ class BaseConvMixer(nn.Module):
         self.map = Linear(width, width, STD)
         self.long = long
         self.length = length
+        # A long kernel is a function of the place, so that its length costs no weights.
         if long:
             self.hidden = Linear(3, UNITS, STD)
             self.taps = Linear(UNITS, width, STD)

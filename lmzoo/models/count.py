@@ -190,6 +190,7 @@ def adjusted_counts(levels: list[Counts]) -> list[Tensor]:
     counts = []
     for level, above in pairwise(levels):
         size = len(level.raw)
+        # How many tokens are seen before this n-gram, not how often it occurs.
         continuation = torch.bincount(above.suffix, minlength=size)
         adjusted = torch.where(level.has_start, level.raw, continuation)
         counts.append(adjusted)
@@ -455,6 +456,7 @@ class NgramCount(LanguageModel):
         known = []
         for _, share, context in self._lookup(tokens):
             frequencies.append(share[scored])
+            # −1: the counts do not have this context.
             known.append(context[scored] >= 0)
         known = torch.stack(known).double()
         return estimate_weights(torch.stack(frequencies), known, self.task.vocab)

@@ -17,6 +17,7 @@ class GaussianLatent(DrawnModule):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.set_drawn(width, to_mean=(width, width))
+        # From U(2), whatever the width, as S0 draws them.
         self.set_drawn(
             2,
             log_beta=(width,),

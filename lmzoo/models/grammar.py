@@ -201,6 +201,7 @@ def estimate_log_prob(
         scores.append(bracketing_log_prob(bracketing, words, grammar))
     scores = torch.stack(scores)
     log_sum = torch.logsumexp(scores, dim=0)
+    # The mean over the samples, times the number of trees.
     return log_sum + math.log(catalan(n - 1)) - math.log(samples)
 
 

@@ -193,6 +193,7 @@ class ModernLayer(SoftmaxAttention):
             return h, (past, window)
         n = self.forward_norm(h)
         y = nn.functional.silu(self.gate(n))
+        # SwiGLU, unless its gate is cut.
         if self.up is not None:
             y = y * self.up(n)
         return h + self.dropout(self.down(y)), (past, window)

@@ -258,6 +258,7 @@ class RecurrentLM(StartMixture):
             return self.cell.constrain_start(self.starts.vectors)
         value = 1.0
         match self.config.start:
+            # Some cells have another constant for a state of zeros.
             case Start.ZEROS:
                 value = self.cell.zero_start
             case Start.ONES:

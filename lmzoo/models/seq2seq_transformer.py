@@ -93,6 +93,7 @@ class EncoderDecoder(nn.Module):
         """Decode one more position: return y and the new state."""
         target = []
         caches = zip(self.decoder, state.source, state.target, strict=True)
+        # Keys and values of the source stay, those of the target grow.
         for block, source, before in caches:
             u, after = block.advance_over(source, u, before, state.mask)
             target.append(after)

@@ -277,6 +277,7 @@ class ChainSlotNgram(SlotModel):
     def __init__(self, config: Config, task: Task) -> None:
         width = config.width
         has_lstm = config.reader is Reader.LSTM
+        # A map reads all slots at once, an LSTM one after another.
         gate_width = config.slots * width
         if has_lstm:
             gate_width = width

@@ -155,6 +155,7 @@ class WordVectors(LanguageModel):
         w = windows.w.square().sum(-1)
         c = windows.c.square().sum(-1)
         pairs = w[windows.words][..., None] + c[windows.contexts]
+        # Once for each pair: a word that occurs often pays often.
         squares = pairs * windows.mask
         penalty = self.config.l2 / 2 * squares.sum(-1)
         return self.positive_term(windows) - penalty
