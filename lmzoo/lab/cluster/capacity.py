@@ -144,7 +144,8 @@ class Capacity:
         if not connection.ADDRESS or missing <= 0:
             return False
         free = ray.available_resources()
-        return any(free.get(name, 0.0) < need for name, need in self.resources.bundle.items())
+        needed = self.resources.bundle
+        return any(free.get(name, 0.0) < needed[name] for name in needed)
 
     def _has_unknown_nodes(self) -> bool:
         """Return whether nodes may join whose resources are not known."""
@@ -153,8 +154,9 @@ class Capacity:
     def check(self) -> None:
         """Raise a `UserError` if a worker can run on no node that is there or may come."""
         nodes = self._possible()
-        waits = self._has_unknown_nodes() and self._coming()
-        if self._growth.nodes is None or waits or _fits(self.resources, nodes):
+        if self._growth.nodes is None or _fits(self.resources, nodes):
+            return
+        if self._has_unknown_nodes() and self._coming():
             return
         cpus = 0.0
         gpus = 0.0
@@ -233,6 +235,7 @@ class Capacity:
         for node_type in self._growth.types:
             count = node_type.count
             shape = _shape(node_type.resources)
+            # A node of unknown resources counts as the median live one.
             on_node = max(1, self._typical() or 1)
             if node_type.resources:
                 # Those that are live have joined already.

@@ -43,7 +43,8 @@ VARIABLES = ray_environment(os.environ)
 _RAY_ADDRESS = {**os.environ, **VARIABLES}.get("RAY_ADDRESS", "")
 AUTH_MODE = "RAY_AUTH_MODE"
 
-with variables({name: text for name, text in VARIABLES.items() if name != AUTH_MODE}):
+WITHOUT_AUTH = {name: text for name, text in VARIABLES.items() if name != AUTH_MODE}
+with variables(WITHOUT_AUTH):
     import ray
 
 
@@ -170,12 +171,15 @@ def _own_settings() -> Iterator[None]:
     """Set the variables of a sweep, and what Ray has read of them at its import."""
     mode = os.environ.get(AUTH_MODE, "disabled")
     names = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "ENABLE_RAY_CLUSTER"}
-    constants = {names.get(name, name) for name, text in VARIABLES.items() if text == "0"}
     owner: FieldsDict = getattr(CONSTANTS, "__dict__", {})
-    before = {name: owner[name] for name in constants if name in owner}
+    before = FieldsDict()
+    for variable, text in VARIABLES.items():
+        name = names.get(variable, variable)
+        if text == "0" and name in owner:
+            before[name] = owner[name]
     own = VARIABLES
     if not (CONFIG and TOKENS):
-        own = {name: text for name, text in VARIABLES.items() if name != AUTH_MODE}
+        own = WITHOUT_AUTH
     try:
         with variables(own):
             _authenticate(os.environ.get(AUTH_MODE, mode))

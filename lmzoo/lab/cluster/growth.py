@@ -7,25 +7,22 @@ that the autoscaler may start are not known.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
 from lmzoo.lab.cluster.address import CLUSTER_CONFIG
 
 
-@dataclass(frozen=True)
-class NodeType:
+class NodeType(NamedTuple):
     """A type of worker node: its resources ({}: unknown until a node joins), and how many."""
 
     resources: Mapping[str, float]
     count: int
 
 
-@dataclass(frozen=True)
-class Growth:
+class Growth(NamedTuple):
     """The worker nodes that a cluster may have at the same time, of these types.
 
     At most so many `nodes`; None: any node may join. `autoscaling`: they start when needed.
@@ -49,6 +46,7 @@ def read_growth(environ: Mapping[str, str] = os.environ) -> Growth:
 
 def _of_cluster_config(config: Mapping[str, Any]) -> Growth:
     if config["provider"]["type"] == "local":
+        # What a machine has is known when it joins.
         machines = len(config["provider"].get("worker_ips", []))
         return Growth((NodeType({}, machines),), machines)
     total = config.get("max_workers", 0)

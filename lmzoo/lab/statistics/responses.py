@@ -52,7 +52,7 @@ Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapter 2;
 settings that only some points have follows from g at the shared ones.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -108,8 +108,7 @@ SAME = 1e-9
 """Coordinates that differ by less are those of one setting."""
 
 
-@dataclass(frozen=True)
-class Responses:
+class Responses(NamedTuple):
     """The fitted responses of P points, each with N runs."""
 
     mean: Array
@@ -236,8 +235,7 @@ def _challengers(runs: "_Runs", best: Indices, gains: Array) -> Indices:
     return np.where(has_other, challenger, best)
 
 
-@dataclass(frozen=True)
-class _Runs:
+class _Runs(NamedTuple):
     """The runs of all points, their settings and what the fit reads of them."""
 
     x: Array

@@ -42,6 +42,7 @@ def display_label(label: str, cell: Fields | str | None) -> str:
     config = cell or {}
     if isinstance(config, str):
         config = {"name": config}
+    # Each layer of a stack has a cell of its own.
     layer = LAYER.fullmatch(label)
     layers = config.get("layers", ())
     if layer and int(layer[2]) <= len(layers):
@@ -97,7 +98,7 @@ def file_name(label: str) -> str:
     if len(text) <= LETTERS and len(data) <= BYTES:
         return data.decode()
     start = text[: LETTERS - 1].encode()[: BYTES - len("…".encode())]
-    return f"{start.decode(errors='ignore')}…"
+    return f"{start.decode(errors='ignore')}…"  # the cut may be within a character
 
 
 def named_points(
@@ -134,7 +135,7 @@ def named_points(
 def find_point(points: Sequence[Fields], text: str) -> Fields:
     """Return the point of `named_points` with this label, alias, cut name or number; or raise."""
     wanted = _plain(text)
-    for spellings in (_labels, _short_names):
+    for spellings in (_labels, _short_names):  # a whole label counts first
         found = []
         for point in points:
             if wanted in map(_plain, spellings(point)):

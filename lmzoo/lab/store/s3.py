@@ -288,6 +288,7 @@ class S3Store(Store):
         return retry(lambda: self._read(name), f"{self}/{name}")
 
     def prefetch(self, name: str) -> set[str]:
+        # One listing for all runs: a request takes tens of milliseconds.
         folders = set[str]()
         wanted = []
         for path in self.names():

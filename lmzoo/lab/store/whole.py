@@ -22,6 +22,7 @@ Count = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 class Whole(pydantic.BaseModel):
     """An object of JSON: no text is taken for a number, and no truth value."""
 
+    # Built when it is used, for `import lmzoo`.
     model_config = pydantic.ConfigDict(strict=True, defer_build=True)
 
 

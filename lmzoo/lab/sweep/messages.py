@@ -1,7 +1,7 @@
 """What the workers and the driver of a sweep send each other. Imports neither torch nor Ray."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from lmzoo.base.plain import Fields
 from lmzoo.lab.store.records import Record
@@ -10,15 +10,13 @@ Report = tuple[str, Record]
 """Run identity and epoch record."""
 
 
-@dataclass(frozen=True)
-class Released:
+class Released(NamedTuple):
     """A run is closed and has not ended."""
 
     run: str
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The end of a run is written."""
 
     run: str
@@ -29,8 +27,7 @@ class Ended:
     """Epochs that were not reported before."""
 
 
-@dataclass(frozen=True)
-class Started:
+class Started(NamedTuple):
     """The process of a worker has started."""
 
     node: str
@@ -42,15 +39,13 @@ News = Started | Released | Ended | str
 """What a worker says between two exchanges; a text is a warning of its store."""
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(NamedTuple):
     """An error ends a worker, or is why it cannot start."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Exchange:
+class Exchange(NamedTuple):
     """A worker's report, which an `Assignment` follows."""
 
     worker: str
@@ -63,8 +58,7 @@ class Exchange:
     """How many news the worker had when it sent this; they count before it."""
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """What a worker needs to open a run."""
 
     config: Fields
@@ -76,8 +70,7 @@ class Job:
     """Whether the store has no folder of the run."""
 
 
-@dataclass(frozen=True)
-class Assignment:
+class Assignment(NamedTuple):
     """What a worker does until its next exchange."""
 
     members: Sequence[str] = ()

@@ -1,6 +1,5 @@
 """A pack of a worker: out of memory, runs that ended or were not reported, writes that fail."""
 
-import dataclasses
 import time
 import weakref
 
@@ -54,7 +53,7 @@ def epochs(reports) -> list[int]:
 
 
 def again(job, epoch=0):
-    return dataclasses.replace(job, epoch=epoch, is_new=False)
+    return job._replace(epoch=epoch, is_new=False)
 
 
 class Tensors:
@@ -126,7 +125,7 @@ def test_epochs_that_were_not_reported_are_reported_before_the_next_is_trained(m
 def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
     """Its last epoch is recorded, but not its test: as if it were trained, it would never end."""
     first, second = make_worker(), make_worker()
-    tested = dataclasses.replace(job, config={**job.config, "stage": "confirm"})
+    tested = job._replace(config={**job.config, "stage": "confirm"})
     first.apply(tested)
     for _ in range(2):
         first.train(tested)
@@ -179,7 +178,7 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
         return inner(first, second, *arguments, **options)
 
     monkeypatch.setattr(*target, fault)
-    jobs = [job, dataclasses.replace(job, config={**other.config, "seed": 77})]
+    jobs = [job, job._replace(config={**other.config, "seed": 77})]
     worker.apply(*jobs)
     worker.train(*jobs)
     worker.pack.writer.wait()

@@ -1,6 +1,5 @@
 """The files of a pack: a worker that is killed at any write loses no record of any run."""
 
-import dataclasses
 import itertools
 import json
 import zipfile
@@ -67,7 +66,7 @@ def train(path, jobs, corpus, *, worker=WORKER, packed=True) -> bool:
 
 def again(path, job):
     folder = RunFolder(Store(path) / job.config["run"])
-    return dataclasses.replace(job, is_new=folder.config is None and not folder.path.exists())
+    return job._replace(is_new=folder.config is None and not folder.path.exists())
 
 
 @pytest.mark.parametrize("save_seconds", [0.0, 10.0])

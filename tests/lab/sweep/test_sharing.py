@@ -30,12 +30,12 @@ def many_shapes(shapes: int, each: int) -> Sharing:
 def take(sharing: Sharing, workers: dict[str, WorkerState], name: str, live: int = 0) -> int:
     """Let a worker take runs; return how many."""
     worker = workers[name]
-    division = sharing.division(workers, live, 0.0)
+    sharing.division(workers, live, 0.0)
     if not worker.training:
-        worker.key = sharing.choose(worker, workers, division)
+        worker.key = sharing.choose(worker)
     if not worker.key:
         return 0
-    runs = sharing.ready.take(worker.key, sharing.room(worker, workers, division))
+    runs = sharing.ready.take(worker.key, sharing.room(worker))
     for run in runs:
         sharing.add(worker, run)
     return len(runs)
@@ -66,8 +66,8 @@ def workers_named(*names: str) -> dict[str, WorkerState]:
 
 def room(sharing: Sharing, workers: dict[str, WorkerState], name: str, now: float) -> int:
     """Return how many runs a worker may take where four could be at work."""
-    division = sharing.division(workers, 4, now)
-    return sharing.room(workers[name], workers, division)
+    sharing.division(workers, 4, now)
+    return sharing.room(workers[name])
 
 
 @pytest.fixture
@@ -119,25 +119,25 @@ def measure(sharing: Sharing, runs: int, **seconds: float) -> None:
 
 def test_a_worker_of_unknown_pace_keeps_its_runs(slow_and_fast):
     sharing, workers = slow_and_fast
-    division = sharing.division(workers, 2, 0.0)
-    assert sharing.surplus(workers["slow"], workers, division) == 0
+    sharing.division(workers, 2, 0.0)
+    assert sharing.surplus(workers["slow"]) == 0
 
 
 def test_a_slow_worker_leaves_its_runs_to_a_fast_one_without_runs(slow_and_fast):
     sharing, workers = slow_and_fast
-    division = sharing.division(workers, 2, 0.0)
+    sharing.division(workers, 2, 0.0)
     measure(sharing, 1, slow=4.0, fast=1.0)
     slow = workers["slow"]
-    assert sharing.surplus(slow, workers, division) == len(slow.training)
+    assert sharing.surplus(slow) == len(slow.training)
 
 
 def test_a_fast_worker_takes_the_runs_that_a_slow_one_has_left(slow_and_fast):
     sharing, workers = slow_and_fast
-    division = sharing.division(workers, 2, 0.0)
+    sharing.division(workers, 2, 0.0)
     measure(sharing, 1, slow=4.0, fast=1.0)
     workers["slow"].training.clear()
-    assert not sharing.choose(workers["slow"], workers, division)
-    assert sharing.choose(workers["fast"], workers, division)
+    assert not sharing.choose(workers["slow"])
+    assert sharing.choose(workers["fast"])
 
 
 @pytest.mark.parametrize(("runs", "left"), [(6, 2), (12, 0)], ids=["others have room", "no room"])
@@ -148,7 +148,6 @@ def test_a_slow_worker_leaves_a_shape_that_fast_workers_train_too(runs, left):
     for name in workers:
         assert take(sharing, workers, name) == runs / 3
     measure(sharing, runs, slow=8.0, fast=1.0, other=1.0)
-    division = sharing.division(workers, 3, 0.0)
-    assert division == {"0": 2}
-    assert sharing.surplus(workers["slow"], workers, division) == left
-    assert sharing.surplus(workers["fast"], workers, division) == 0
+    assert sharing.division(workers, 3, 0.0) == {"0": 2}
+    assert sharing.surplus(workers["slow"]) == left
+    assert sharing.surplus(workers["fast"]) == 0

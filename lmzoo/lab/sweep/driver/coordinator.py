@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
@@ -340,7 +340,7 @@ class Coordinator:
                 self.fleet.gone(worker)
                 self._leave(actor)
             elif self.fleet.ready and worker not in parked:
-                actor.exchange = replace(actor.exchange, opened=list(leaving), reports=())
+                actor.exchange = actor.exchange._replace(opened=list(leaving), reports=())
                 self._answer(actor)
             elif now - actor.answered > REPLY_SECONDS:
                 self._step(actor, Assignment())
@@ -395,10 +395,12 @@ class Coordinator:
                 node=actor.place,
                 killed=not raised,
             )
-            # A daemon thread, because an interrupted sweep does not wait for the lock.
-            recover = threading.Thread(target=self._recover, args=(actor.name, give_back))
-            recover.name = RECOVERY
-            recover.daemon = True
+            recover = threading.Thread(
+                target=self._recover,
+                args=(actor.name, give_back),
+                name=RECOVERY,
+                daemon=True,  # an interrupted sweep does not wait for the lock
+            )
             recover.start()
 
     def _recover(self, worker: str, give_back: Callable[[], object]) -> None:

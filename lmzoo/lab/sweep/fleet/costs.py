@@ -149,7 +149,8 @@ class Pace:
 
     def _slowness_of(self, worker: str) -> float:
         """Return the seconds of a worker's epochs, relative to the fastest worker's."""
-        fastest = min((min(by.values()) for by in self._by.values()), default=1.0)
+        all_seconds = [min(by.values()) for by in self._by.values()]
+        fastest = min(all_seconds, default=1.0)
         ratios = []
         for by in self._by.values():
             if worker not in by:
@@ -251,7 +252,8 @@ def epochs_left(planner: Planner) -> float:
             if run.stage == "tune":
                 share = pruned
             epochs += share * max(0, budget - run.trained)
-        epochs += pruned * budget * max(0, point.samples - len(point.tune_runs))
+        later = max(0, point.samples - len(point.tune_runs))
+        epochs += pruned * budget * later
         if point.best_setting is None:
             epochs += budget * point.seeds
     return epochs

@@ -7,7 +7,7 @@ A run that failed, or whose worker died, is pending again until `health.py` says
 Its node leaves runs of the same shape to the others until it has trained or failed elsewhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lmzoo.lab.store.records import Record
@@ -16,7 +16,7 @@ from lmzoo.lab.study.planner import Planner
 from lmzoo.lab.sweep.fleet.costs import COMPILATION, Pace
 from lmzoo.lab.sweep.fleet.health import Health
 from lmzoo.lab.sweep.fleet.packing import Packer
-from lmzoo.lab.sweep.fleet.sharing import ReadyRuns, Sharing, Workers, WorkerState
+from lmzoo.lab.sweep.fleet.sharing import ReadyRuns, Sharing, WorkerState
 from lmzoo.lab.sweep.listeners import Listeners
 from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Job, Report
 
@@ -99,21 +99,24 @@ class Fleet:
 
     def _balance(self, worker: WorkerState, live: int, now: float) -> None:
         """Let a worker release runs that others train sooner, and take what it has room for."""
-        working = self._working()
-        division = self.sharing.division(working, live, now)
+        self.sharing.division(self._working(), live, now)
         # A run that has moved is first reported again: it must train before it moves again.
         least = MIN_SECONDS_LEFT
         if worker.memory:
             least = COMPILATION  # on a GPU, a pack of another size is compiled again
         if worker.settled and worker.epoch_seconds * worker.epochs_left() >= least:
-            self._give_away(worker, self.sharing.surplus(worker, working, division))
-        self._take(worker, working, division)
+            self._give_away(worker, self.sharing.surplus(worker))
+        self._take(worker)
 
     def _assignment(self, worker: WorkerState, opened: Sequence[str]) -> Assignment:
         """Return what a worker does next; it has opened these runs."""
         runs = worker.training.values()
-        is_packed = any(self.packer.is_packed(run, worker.memory) for run in runs)
-        joining = [self._job(run) for run in runs if run.id not in opened]
+        is_packed = False
+        joining = []
+        for run in runs:
+            is_packed |= self.packer.is_packed(run, worker.memory)
+            if run.id not in opened:
+                joining.append(self._job(run))
         pruned = [run for run in worker.pruned if run in worker.leaving]
         released = [run for run in worker.released if run in worker.leaving]
         members = list(worker.training)
@@ -125,7 +128,11 @@ class Fleet:
         nodes = self.health.left_out
         if not nodes:
             return []  # asked at each turn of the coordinator
-        return [name for name, worker in self.workers.items() if worker.node in nodes]
+        found = []
+        for name, worker in self.workers.items():
+            if worker.node in nodes:
+                found.append(name)
+        return found
 
     @property
     def nodes(self) -> set[str]:
@@ -192,7 +199,8 @@ class Fleet:
         error = reason
         if killed:
             error = ""  # the reason of a killed worker says nothing about its runs
-        self.health.failed([run.id for run in runs], node, in_use, error)
+        failed = [run.id for run in runs]
+        self.health.failed(failed, node, in_use, error)
         first = runs[0]
         if len(runs) == 1 and self.health.decides(first.id, in_use):
             first.nodes = sorted(filter(None, self.health.failed_on(first.id)))
@@ -304,12 +312,12 @@ class Fleet:
             if worker.node in self.health.avoided_by(run_id, in_use):
                 worker.avoid.add(self.packer.pack_key(run))
 
-    def _take(self, worker: WorkerState, working: Workers, division: Mapping[str, int]) -> None:
+    def _take(self, worker: WorkerState) -> None:
         if not worker.training:
-            worker.key = self.sharing.choose(worker, working, division)
+            worker.key = self.sharing.choose(worker)
         if not worker.key:
             return
-        room = self.sharing.room(worker, working, division)
+        room = self.sharing.room(worker)
         for run in self.ready.take(worker.key, room):
             self.sharing.add(worker, run)
             worker.settled = False
@@ -343,11 +351,11 @@ class Fleet:
         self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
     ) -> None:
         self._forget(run)
-        measured = dict(test or {})
-        run = self.planner.end(
-            run.id, status, reason, measured.get("token"), measured.get("accuracy")
-        )
-        self.listeners.end(run, measured or None)
+        measured = test or {}
+        loss = measured.get("token")
+        accuracy = measured.get("accuracy")
+        run = self.planner.end(run.id, status, reason, loss, accuracy)
+        self.listeners.end(run, test or None)
         self._collect()
 
     def _collect(self) -> None:

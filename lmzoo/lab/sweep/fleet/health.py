@@ -65,6 +65,7 @@ class Health:
         """Record a failure of runs that were trained together on a node; `reason` is an error."""
         self._trained.discard(node)
         suspects = [run for run in runs if self.failed_on(run) - {node}]
+        # Suspects that fail on another node, too, are charged alone.
         for run in suspects or runs:
             self._failed_on[run].add(node)
             for blamed in self._blamed.values():

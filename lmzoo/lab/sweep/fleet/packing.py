@@ -76,7 +76,9 @@ class Packer:
         if self.size == 0:
             return False
         shape = self._shapes.get(run.config)
-        return shape.packable and (shape.pays_on_cpu or memory > 0 or self.size is not None)
+        if self.size is not None or memory:  # asked for, or on a GPU
+            return shape.packable
+        return shape.packable and shape.pays_on_cpu
 
     def shares_estimate(self, run: PlannedRun) -> bool:
         """Return whether runs with the key of this one load the same closed-form estimate."""

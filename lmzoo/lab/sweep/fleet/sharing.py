@@ -42,7 +42,8 @@ class ReadyRuns:
         key = self._pack_key(run)
         heapq.heappush(self._heaps[key], (run.priority, self._added, run))
         self._samples.setdefault(key, run)
-        self._epochs[key] = max(self._epochs.get(key, 0), run.budget - run.trained)
+        left = run.budget - run.trained
+        self._epochs[key] = max(self.epochs_left(key), left)
         self._count += 1
 
     def counts(self) -> Counter[str]:
@@ -138,6 +139,10 @@ class Sharing:
         self.released = Counter[str]()
         """Pack key -> runs that a worker must release and has not released yet."""
         self._limit = functools.cache(self._largest)
+        self._division = dict[str, int]()
+        """Pack key -> workers that it should have, by the last division."""
+        self._workers = list[WorkerState]()
+        """Those among whom the runs were divided."""
         self._expected = 0
         """Workers that are not there yet and have a part in the division."""
         self._expected_since = 0.0
@@ -159,7 +164,7 @@ class Sharing:
         worker.key = key
 
     def division(self, workers: Workers, live: int, now: float) -> dict[str, int]:
-        """Return how many workers each pack key should have; the cluster has room for `live`."""
+        """Divide the workers among the pack keys; the cluster has room for `live`."""
         wanted = len(workers)
         if live > wanted:  # one that the sweep does not ask for does not come
             wanted = max(wanted, self.worth(workers, live))
@@ -172,12 +177,14 @@ class Sharing:
         elif now - self._expected_since > PATIENCE:
             self._most = there
             self._expected = 0
+        self._workers = list(workers.values())
         speed = 0.0
-        for worker in workers.values():
+        for worker in self._workers:
             # A worker of half the speed is half a worker: it should not get an equal share.
             speed += 1 / self._slowness(worker)
-        numbers, _ = divide(self._loads(workers), max(1, round(speed) + self._expected))
-        return numbers
+        count = max(1, round(speed) + self._expected)
+        self._division, _ = divide(self._loads(workers), count)
+        return self._division
 
     def worth(self, workers: Workers, limit: int) -> int:
         """Return how many workers, of at most `limit`, are worth their cost."""
@@ -194,47 +201,53 @@ class Sharing:
 
     def memory(self, workers: Workers) -> int:
         """Return the memory of a GPU of the workers."""
-        return max((worker.memory for worker in workers.values()), default=self._memory)
+        known = [worker.memory for worker in workers.values()]
+        return max(known, default=self._memory)
 
-    def choose(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> str:
+    def choose(self, worker: WorkerState) -> str:
         """Return the pack key that a worker without runs trains; "" if all have enough workers."""
         on = Counter[str]()
-        for own in workers.values():
+        for own in self._workers:
             if own.training and own.key not in own.avoid:
                 on[own.key] += 1
-        lacking = {key for key in division if on[key] < division[key]}
+        lacking = set[str]()
+        for key, number in self._division.items():
+            if on[key] < number:
+                lacking.add(key)
         if not lacking.isdisjoint(worker.avoid):  # it can do nothing there, and others will
-            lacking.update(division)
+            lacking.update(self._division)
         key = self.ready.first_key(lacking.difference(worker.avoid))
-        if self._faster(key, worker, workers):
+        if self._faster(key, worker):
             return ""
         return key
 
-    def room(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
+    def room(self, worker: WorkerState) -> int:
         """Return how many more runs of its pack key a worker takes."""
         if worker.key in worker.avoid:
             return 0
-        return self._share(worker, workers, division) - len(worker.training)
+        return self._share(worker) - len(worker.training)
 
-    def surplus(self, worker: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
+    def surplus(self, worker: WorkerState) -> int:
         """Return the number of runs of a worker that others train sooner, and can take."""
         key = worker.key
         own = len(worker.training)
         if not own:
             return 0
-        if self._faster(key, worker, workers):
+        if self._faster(key, worker):
             return own
-        on = self._on(key, workers)
-        share = self._share(worker, workers, division)
+        on = self._on(key)
+        share = self._share(worker)
+        lacking = self._division[key] - len(on)
         kept = share
-        if len(on) > division[key] and self._slowness(worker) > 1:
+        if lacking < 0 and self._slowness(worker) > 1:
             kept = 0  # the others of its shape are faster, and enough
-        cost = self._cost(key)
-        if own <= kept or (kept and cost.seconds(own) <= GAIN * cost.seconds(kept)):
+        if own <= kept:
             return 0
-        idle = self._idle(key, workers)
-        joining = max(0, min(len(idle), division[key] - len(on)))
-        room = share * joining
+        cost = self._cost(key)
+        if kept and cost.seconds(own) <= GAIN * cost.seconds(kept):
+            return 0
+        joining = min(len(self._idle(key)), lacking)
+        room = share * max(0, joining)
         for other in on:
             if other is not worker:
                 room += max(0, share - len(other.training))
@@ -249,27 +262,30 @@ class Sharing:
             return 1.0
         return slowness
 
-    def _faster(self, key: str, worker: WorkerState, workers: Workers) -> bool:
+    def _faster(self, key: str, worker: WorkerState) -> bool:
         """Return whether a much faster worker without runs may train a key."""
-        others = self._idle(key, workers)
-        return min(map(self._slowness, others), default=math.inf) < self._slowness(worker)
+        slowness = map(self._slowness, self._idle(key))
+        return min(slowness, default=math.inf) < self._slowness(worker)
 
-    def _idle(self, key: str, workers: Workers) -> list[WorkerState]:
+    def _able(self, key: str) -> list[WorkerState]:
+        """Return the workers that may train a key."""
+        return [worker for worker in self._workers if key not in worker.avoid]
+
+    def _idle(self, key: str) -> list[WorkerState]:
         """Return the workers without runs that may take some of a key."""
-        return [own for own in workers.values() if not own.training and key not in own.avoid]
+        return [worker for worker in self._able(key) if not worker.training]
 
-    def _share(self, own: WorkerState, workers: Workers, division: Mapping[str, int]) -> int:
-        """Return the runs of a worker's key for each of those that may take some."""
-        key = own.key
-        limit = self._limit(key, own.memory)
-        able = self._expected + sum(key not in worker.avoid for worker in workers.values())
-        sharing = max(1, min(division.get(key, 1), able))
-        runs = self.runs[key] + self.released[key] + self.ready.count(key)
-        return min(limit, math.ceil(runs / sharing))
-
-    def _on(self, key: str, workers: Workers) -> list[WorkerState]:
+    def _on(self, key: str) -> list[WorkerState]:
         """Return the workers that train a key and may take more of it."""
-        return [w for w in workers.values() if w.training and w.key == key and key not in w.avoid]
+        return [worker for worker in self._able(key) if worker.training and worker.key == key]
+
+    def _share(self, worker: WorkerState) -> int:
+        """Return the runs of a worker's key for each of those that may take some."""
+        key = worker.key
+        able = len(self._able(key)) + self._expected
+        sharing = max(1, min(self._division.get(key, 1), able))
+        runs = self.runs[key] + self.released[key] + self.ready.count(key)
+        return min(self._limit(key, worker.memory), math.ceil(runs / sharing))
 
     def _largest(self, key: str, memory: int) -> int:
         """Return the largest pack of a key, which takes long to compute."""
@@ -289,7 +305,8 @@ class Sharing:
         epochs = Counter[str]()
         for worker in workers.values():
             if worker.training:
-                epochs[worker.key] = max(epochs[worker.key], worker.epochs_left())
+                left = worker.epochs_left()
+                epochs[worker.key] = max(epochs[worker.key], left)
         memory = self.memory(workers)
         loads = []
         counts = self.runs + self.released + self.ready.counts()

@@ -122,11 +122,10 @@ class Console:
             complete_style="cyan", finished_style="cyan",
         )  # fmt: skip
         progress = Table.grid(padding=(0, 2, 0, 0))
-        progress.add_row(bar, Text(self._progress(), no_wrap=True, overflow="ellipsis"))
-        workers = Text(self._workers(), style="dim", no_wrap=True, overflow="ellipsis")
-        parts = [table, workers, progress]
+        progress.add_row(bar, _line(self._progress()))
+        parts = [table, _line(self._workers(), "dim"), progress]
         if waiting:
-            parts.append(Text(waiting, style="yellow", no_wrap=True, overflow="ellipsis"))
+            parts.append(_line(waiting, "yellow"))
         return Group(*parts)
 
     def _look(self) -> None:
@@ -182,8 +181,9 @@ class Console:
                 self._print(waiting or "all workers have room")
             shown = waiting
             # A planner that decides looks as if it were done.
-            trains = self.fleet is not None and not self.fleet.done
-            if trains and time.monotonic() - printed >= PROGRESS_SECONDS:
+            if self.fleet is None or self.fleet.done:
+                continue
+            if time.monotonic() - printed >= PROGRESS_SECONDS:
                 self._look()
                 line = f"{self._progress()}; {self._workers()}"
                 printed = time.monotonic()
@@ -193,6 +193,11 @@ class Console:
 
     def _print(self, line: str) -> None:
         self.stderr.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Return a line that is cut at the edge of the screen."""
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 def _run_json(run: PlannedRun) -> dict[str, Any]:
@@ -234,7 +239,7 @@ def point_table(
     order = sorted(points, key=lambda point: not counts(point, running)["running"])
     most = room - 1
     if len(points) > most:
-        most -= 1
+        most -= 1  # a line says how many more there are
     chosen = set(order[:most])
     sums = Counter[str]()
     for point in points:

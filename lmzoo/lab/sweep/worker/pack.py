@@ -89,8 +89,10 @@ class TrainingRun:
 
     def ended(self) -> Ended:
         """Return what a worker confirms about a run that has ended."""
-        end = files.find_end(self.run.records, self.budget) or {}
-        return Ended(self.id, end["status"], end.get("reason", ""), self._tested(), self.unreported)
+        end = files.find_end(self.run.records, self.budget)
+        assert end is not None
+        reason = end.get("reason", "")
+        return Ended(self.id, end["status"], reason, self._tested(), self.unreported)
 
     def _tested(self) -> Record | None:
         """Return the last test record at the budget; None if there is none."""
@@ -226,7 +228,8 @@ class Pack:
             records.append(new)
             for record in new:
                 events.append((run.id, record))
-        self._files.save(self._trainer.packed_state(members, records), events, keys)
+        rows = self._trainer.packed_state(members, records)
+        self._files.save(rows, events, keys)
 
     def _write_curves(self) -> None:
         if time.monotonic() - self._curves_written_at < FLUSH_SECONDS:
@@ -296,7 +299,8 @@ class Pack:
     def _fail(self, folder: RunFolder, error: Exception) -> None:
         key = str(folder.store)
         self.writer.submit(key, lambda: files.write_traceback(folder.store, error))
-        self._confirm_later(key, Ended(folder.path.name, "failed", describe_error(error)))
+        end = Ended(folder.path.name, "failed", describe_error(error))
+        self._confirm_later(key, end)
         self.writer.wait()  # until then the sweep would assign the run again
 
     def _raise_unless_final(self, error: Exception) -> None:

@@ -161,8 +161,9 @@ class RunWriter:
 
     def _hparams(self) -> Summary:
         config = self._config
+        point = config["point"]["label"]
         values = {
-            "point": display_label(config["point"]["label"], config["model"].get("cell")),
+            "point": display_label(point, config["model"].get("cell")),
             "stage": config["stage"],
             "seed": config["seed"],
             **config["setting"],

@@ -59,7 +59,8 @@ class Worker:
         self._told = 0
         """The number of all news."""
         self._arrived = threading.Condition()
-        self._tell(Started(ray.get_runtime_context().get_node_id(), os.uname().nodename))
+        node = ray.get_runtime_context().get_node_id()
+        self._tell(Started(node, os.uname().nodename))
 
     def start(self, *given: Any, **facts: Any) -> Exchange | Failed:
         """Open the store and set up the device; see `_start`."""
