@@ -7,22 +7,25 @@ that the autoscaler may start are not known.
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
 from lmzoo.lab.cluster.address import CLUSTER_CONFIG
 
 
-class NodeType(NamedTuple):
+@dataclass(frozen=True)
+class NodeType:
     """A type of worker node: its resources ({}: unknown until a node joins), and how many."""
 
     resources: Mapping[str, float]
     count: int
 
 
-class Growth(NamedTuple):
+@dataclass(frozen=True)
+class Growth:
     """The worker nodes that a cluster may have at the same time, of these types.
 
     At most so many `nodes`; None: any node may join. `autoscaling`: they start when needed.

@@ -149,8 +149,8 @@ class Pace:
 
     def _slowness_of(self, worker: str) -> float:
         """Return the seconds of a worker's epochs, relative to the fastest worker's."""
-        all_seconds = [min(by.values()) for by in self._by.values()]
-        fastest = min(all_seconds, default=1.0)
+        of_shapes = [min(by.values()) for by in self._by.values()]
+        fastest = min(of_shapes, default=1.0)
         ratios = []
         for by in self._by.values():
             if worker not in by:
