@@ -316,7 +316,7 @@ def is_ray_unusable() -> bool:
 
 def kill_local_ray() -> None:
     """Kill the Ray that this sweep started, without waiting for anything."""
-    if _GUEST.is_set():
+    if _GUEST.is_set():  # it is not the sweep's
         return
     node = own_node()
     with suppress(Exception):

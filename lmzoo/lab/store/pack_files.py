@@ -156,6 +156,7 @@ class PackFiles:
         one lacks: their folders are written before it.
         """
         self._writer.wait(self._key)
+        # As they are now: the write may begin later.
         keys = list(others)
         number = self._count
 
@@ -176,7 +177,7 @@ class PackFiles:
 
     def delete(self) -> None:
         """Delete the files: the folders of all runs are written."""
-        if self._count:
+        if self._count:  # else there are no files
             self._count = 0
             self._writer.submit(self._key, lambda: _delete(self._store))
 

@@ -223,7 +223,7 @@ class S3Lock(Lock):
         started = _seconds()
         body = json.dumps(self._name() | {"renewed": started})
         self._etag = self._bucket.put(self._key, body.encode(), **condition)
-        self._renewed_at = started
+        self._renewed_at = started  # not now: the put may have taken long
 
     def _name(self) -> dict[str, Any]:
         return {"holder": process_name(), "began": id(self)}

@@ -189,6 +189,7 @@ class SavedRun(ABC):
             self.records = self.folder.records()
         self._began_in = began.get(ENVIRONMENT, {})
         self._submit(partial(self.folder.create, config, new=new))
+        # A run that starts over trains recorded epochs again.
         self._known = set(map(event_key, self.records))
         self.training = self._new_training(config)
         if not new:

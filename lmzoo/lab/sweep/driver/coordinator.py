@@ -146,6 +146,7 @@ class Coordinator:
             yield self.turn()
         deadline = time.monotonic() + END_SECONDS
         for actor in list(self.actors.values()):
+            # One that the fleet does not know has no runs to write.
             if actor.name not in self.fleet.workers and not actor.leaves:
                 self._kill(actor)
         while self.actors and time.monotonic() < deadline:
@@ -205,7 +206,7 @@ class Coordinator:
 
     def placed(self, name: str, handle: Any) -> None:
         """Start a worker whose process has a place; the sweep may not need it any more."""
-        if name not in self.actors:
+        if name not in self.actors:  # given up while it waited for a place
             ray.kill(handle)
             return
         actor = self.actors[name]
@@ -248,7 +249,7 @@ class Coordinator:
             ray.kill(actor.handle)  # a node that does not answer may answer later
             return
         if call == actor.news:
-            actor.missed = 0
+            actor.missed = 0  # news are its heartbeat
             actor.received += len(result)
             actor.news = actor.handle.news.remote(actor.received)
             for news in result:
@@ -291,7 +292,7 @@ class Coordinator:
         actor.exchange = result
         self._works = True
         self._failed_starts = 0
-        if result.reports:
+        if result.reports:  # counted since the last epoch
             self._killed.pop(actor.place, None)
 
     def _answer(self, actor: Actor) -> None:
@@ -312,7 +313,7 @@ class Coordinator:
             actor.idle_since = now
 
     def _step(self, actor: Actor, assignment: Assignment) -> None:
-        if assignment.members:
+        if assignment.members:  # an empty one is a sign of life only
             actor.idle_since = None
         actor.steps += 1
         actor.exchange = None

@@ -97,7 +97,7 @@ class Sweep:
             self.study.check()
             self._say_start()
             if not dry_run:
-                self._begin(storage, ending)
+                self._begin(storage, ending)  # meanwhile torch and the corpus are loaded
             ending.push(self._say_error)
             ending.callback(self._spinner.stop)
             if not self.quiet:
@@ -129,7 +129,7 @@ class Sweep:
                 fingerprint = corpus.fingerprint
             self.folder = door.store_folder(storage, self.study.name, fields, fingerprint)
             kind: Any = functools.partial(StudyStore, archives=True, curves=self.curves)
-            if dry_run:
+            if dry_run:  # it writes nothing
                 kind = ReadOnlyStudyStore
             with closing(kind(self.folder, again=self.again)) as store:
                 said = store.other_question(self.study.question)
@@ -280,6 +280,7 @@ class Sweep:
 
         capacity = Capacity(self.resources, self.stderr.print)
         capacity.check()
+        # Only now is it known whether the workers have GPUs.
         if not capacity.resources.gpus:
             for point in planner.points:
                 point.point.check_on_cpu()
@@ -313,6 +314,7 @@ class Sweep:
                 self._ranking.terminate()
             connection.kill_local_ray()
             _clear_worker_locks(store.store)
+            # In a thread: a store that does not answer must not keep the process.
             closing = threading.Thread(target=_close, args=(store,), daemon=True)
             closing.start()
             closing.join(LOCK_SECONDS)

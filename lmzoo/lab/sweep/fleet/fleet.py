@@ -224,6 +224,7 @@ class Fleet:
         run = worker.training.get(run_id)
         if run is None:
             return
+        # A report may come twice, because its reply was lost.
         if record["epoch"] > run.last_epoch or record["valid_token"] is None:
             self.health.trained(run_id, worker.node)
             self._suspects.pop(run_id, None)

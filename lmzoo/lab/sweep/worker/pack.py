@@ -77,7 +77,7 @@ class TrainingRun:
         if self.run.training.diverged:
             self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
             return
-        if self.is_tested:
+        if self.is_tested:  # the test split chooses no setting
             self.run.test()
             tested = self._tested() or {}
             token = tested.get("token")
@@ -165,7 +165,7 @@ class Pack:
                 continue
             self._open[run.id] = run
             reports += run.unreported
-            if run.has_ended:
+            if run.has_ended:  # a worker wrote its end, and died before it could say so
                 self._close(run.id)
         return reports
 
@@ -184,7 +184,7 @@ class Pack:
         reports = [run.save_epoch(packed=packed) for run in trained]
         self._end_trained(members, packed=packed)
         for run in unreported:
-            run.unreported = []
+            run.unreported = []  # `apply` has returned them
         if packed and self._files.is_due:
             self._save_pack([run for run in trained if run.id in self._open])
         self._write_curves()
