@@ -86,7 +86,8 @@ def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> R
     header = tuple(["cut"] + ways + ["seeds"])
     table = TextTable("", header, rows, frozenset({"cut"}))
     missing = known.filter(pl.col("why") != "").group_by("why", maintain_order=True)
-    reasons = missing.agg(pl.col("cut").unique(maintain_order=True), pl.col("way").unique())
+    cuts = pl.col("cut").unique(maintain_order=True)
+    reasons = missing.agg(cuts, pl.col("way").unique())
     legend = []
     for why, cuts, ways in reasons.iter_rows():
         legend.append(f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}")

@@ -129,18 +129,15 @@ def longer_training(folder: StudyFolder) -> Longer:
     if trained.is_empty():
         return Longer(0.0, 0.0, folder.study["budget"]["epochs"])
     last: Any = trained["epoch"].max()
-    names = trained["label"].unique(maintain_order=True).to_list()
-    losses = np.full((len(names), last), np.nan)
+    names = trained["label"].unique(maintain_order=True)
+    rows = {name: row for row, name in enumerate(names)}
+    losses = np.full((len(rows), last), np.nan)
     for label, epoch, loss in trained.select("label", "epoch", "loss").iter_rows():
-        losses[names.index(label), epoch - 1] = loss
+        losses[rows[label], epoch - 1] = loss
     if is_maximized(folder.study):
         losses = -losses
-    labels = labels_of(folder.study)
-    reference = labels.get(folder.study.get("reference", ""))
-    row = None
-    if reference in names:
-        row = names.index(reference)
-    return longer(losses, row, float(folder.study.get("margin", MARGIN)))
+    reference = labels_of(folder.study).get(folder.study.get("reference", ""), "")
+    return longer(losses, rows.get(reference), float(folder.study.get("margin", MARGIN)))
 
 
 def longer_words(folder: StudyFolder, found: Longer, frame: DataFrame) -> str:
@@ -188,9 +185,12 @@ def _hardly_trained(frame: DataFrame) -> str:
     losses = frame.sort("loss").drop_nulls("loss")
     worst = losses.filter(COUNTS).tail(1)
     best = losses.filter(~COUNTS).head(1)
-    if worst.is_empty() or best.is_empty() or best["loss"].item() < worst["loss"].item():
+    if worst.is_empty() or best.is_empty():
         return ""
-    return f"{worst['label'].item()} ({worst['loss'].item():.3f})"
+    label, loss = worst.select("label", "loss").row(0)
+    if best["loss"].item() < loss:
+        return ""
+    return f"{label} ({loss:.3f})"
 
 
 def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:

@@ -52,7 +52,8 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
     # A seed that some point lacks has no mean over all points.
     wide = by_seed(losses, losses["point"].unique())
     whole = np.isfinite(wide).all(0)
-    border, p, size = jump(wide[:, whole].sum(0) / max(1, len(wide)))
+    means = wide[:, whole].sum(0) / max(1, len(wide))
+    border, p, size = jump(means)
     if p < TINY:
         yield (
             f"all points change by {size:+.3g} after the first {border} seeds (p {p:.0e}): "

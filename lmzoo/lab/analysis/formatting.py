@@ -191,9 +191,10 @@ def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
     """
     text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
     tests = events.filter(event="test").drop_nulls(["tokens", "characters", "bytes"])
-    recorded = tests.join(text, on="run").select("fingerprint", "tokens", pl.col(SIZES)).collect()
+    recorded = tests.join(text, on="run").select("fingerprint", "tokens", pl.col(SIZES))
+    corpora = recorded.collect().unique("fingerprint", keep="first")
     ratios = (pl.col(SIZES) / pl.col("tokens")).name.suffix("_per_token")
-    return recorded.unique("fingerprint", keep="first").select("fingerprint", ratios)
+    return corpora.select("fingerprint", ratios)
 
 
 def add_sizes(table: DataFrame, sizes: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from polars import DataFrame
 
 from lmzoo.base.arguments import called
 from lmzoo.base.parts import is_complete
-from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study
+from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study, point_labels
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import ReportFrame
@@ -98,9 +98,7 @@ def curves(study: Path | str | Named) -> DataFrame:
 def run_frame(folder: StudyFolder) -> DataFrame:
     """Return the frame of `runs` without `folder`, in the order of the study's points."""
     study = folder.study
-    names = [(point["id"], point["label"]) for point in study["points"]]
-    points = DataFrame(names, {"point": pl.String, "label": pl.String}, orient="row")
-    points = points.with_row_index("place")
+    points = point_labels(study).with_row_index("place")
     points = points.with_columns(reference=pl.col("point") == study.get("reference", ""))
     chosen = chosen_runs(study)
     epochs = _events(folder, "epoch").rename(NAMES).group_by("run").agg(

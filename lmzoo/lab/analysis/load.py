@@ -194,8 +194,9 @@ def _without_other_metrics(
     others = events.filter(is_other)["run"]
     if not events["metric"].is_in(names).any():
         return runs, events
-    failed = pl.when(pl.col("run").is_in(others.implode())).then(pl.lit("failed"))
-    return runs.with_columns(status=failed.otherwise("status")), events.filter(~is_other)
+    has_failed = pl.col("run").is_in(others.implode())
+    status = pl.when(has_failed).then(pl.lit("failed")).otherwise("status")
+    return runs.with_columns(status=status), events.filter(~is_other)
 
 
 def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
@@ -383,6 +384,12 @@ def chosen_runs(study: Fields) -> DataFrame:
     return DataFrame(pairs, {"point": pl.String, "run": pl.String}, orient="row")
 
 
+def point_labels(study: Fields) -> DataFrame:
+    """Return one row (point, label) for each point of a study, in its order."""
+    labels = list(labels_of(study).items())
+    return DataFrame(labels, {"point": pl.String, "label": pl.String}, orient="row")
+
+
 def confirm_runs(
     runs: LazyFrame, events: LazyFrame, study: Fields, metric: str
 ) -> tuple[DataFrame, int]:
@@ -433,8 +440,7 @@ def learning_curves(folder: StudyFolder, metric: str = "token") -> DataFrame:
     A run that confirms several points (they are the same function) belongs to the point for which
     it was made.
     """
-    labels = [(point["id"], point["label"]) for point in folder.study["points"]]
-    named = LazyFrame(labels, {"point": pl.String, "label": pl.String}, orient="row")
+    named = point_labels(folder.study).lazy()
     confirm = chosen_runs(folder.study).lazy().select("run").unique()
     runs = folder.runs.join(confirm, on="run", how="semi").join(named, on="point")
     events = folder.events.filter(event="epoch").join(runs, on="run")

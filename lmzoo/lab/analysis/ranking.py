@@ -329,7 +329,11 @@ def add_statistics(part: DataFrame, runs: DataFrame, study: Fields) -> DataFrame
 def tuning_sds(part: DataFrame, study: Fields) -> Array:
     """Return what the choice of its setting adds to the loss of each point, (P,)."""
     chosen = study.get("chosen", {})
-    return np.array([chosen.get(p, {}).get("tuning_sd") or 0.0 for p in part["point"]])
+    found = []
+    for point in part["point"]:
+        own = chosen.get(point, {})
+        found.append(own.get("tuning_sd") or 0.0)
+    return np.array(found)
 
 
 def verdict_columns(found: Compared) -> FieldsDict:

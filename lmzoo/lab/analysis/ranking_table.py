@@ -160,7 +160,8 @@ def _caption(folder: StudyFolder, frame: DataFrame) -> str:
     """Return what the numbers of a table or a figure are, for a reader who has only that."""
     study = folder.study
     row = frame.row(0, named=True)
-    trained = frame.filter(~pl.col("point").is_in(baselines(study)), pl.col("runs") > 0)
+    is_baseline = pl.col("point").is_in(baselines(study))
+    trained = frame.filter(~is_baseline, pl.col("runs") > 0)
     return filled(
         FORMS / "caption.txt",
         unit=unit_words(row),

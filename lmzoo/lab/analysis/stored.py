@@ -95,7 +95,8 @@ def packed_study(path: Path) -> tuple[Any, StoredRuns]:
                 records = content[at]
             yield run, files.parse_json(content[configs[run]]), records
 
-    return files.parse_json(content[rows[files.STUDY][""]]), StoredRuns(runs(), len(configs))
+    study = files.parse_json(content[rows[files.STUDY][""]])
+    return study, StoredRuns(runs(), len(configs))
 
 
 def study_file(path: Path | str, name: str) -> bytes:

@@ -6,6 +6,7 @@ else, so the numbers of the reasons add up to the rows read.
 """
 
 import contextlib
+import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -458,7 +459,7 @@ def parse_column(frame: DataFrame, pattern: str) -> DataFrame:
     except pl.exceptions.ComputeError as error:
         reason = str(error).splitlines()[-1]
         raise UserError(f"--parse {pattern!r} is no regular expression: {reason}") from error
-    names = [name for name in groups[0].struct.fields if not name.isdecimal()]
+    names = list(itertools.filterfalse(str.isdecimal, groups[0].struct.fields))
     if not names:
         raise UserError(f"--parse {pattern!r} has no named group, such as (?P<seed>\\d+)")
     for name in names:
@@ -591,7 +592,8 @@ def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> N
     for name in facts:
         if not STEPS.fullmatch(name):
             continue
-        at = frame[name].cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)
+        texts = frame[name].cast(pl.String).str.strip_chars()
+        at = texts.cast(pl.Float64, strict=False)
         steps = rows.with_columns(at=at).filter(why="").drop_nulls("at")
         by_variant = steps.group_by("variant", maintain_order=True)
         ladders = by_variant.agg(pl.col("at").unique().sort())["at"].to_list()
@@ -610,7 +612,8 @@ def _unnamed(frame: DataFrame, free: Sequence[str], runs: DataFrame, each: str) 
     for name in free:
         if is_state(name):
             continue
-        cells = runs.select("variant", cell=mapped(frame[name].gather(runs["row"]), plain))
+        values = frame[name].gather(runs["row"])
+        cells = runs.select("variant", cell=mapped(values, plain))
         owners = cells.drop_nulls("cell").group_by("cell").agg(pl.n_unique("variant"))
         # What is measured is another number in each run; a seed or a factor is shared.
         shared = owners["variant"] > 1

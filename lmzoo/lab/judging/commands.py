@@ -368,7 +368,7 @@ def judge_commands(
     SEEN.clear()
     arms = (results.of_now(base, say), results.of_now(candidate, say))
     _check_arguments(arms, margin, max_seeds, minutes)
-    pair = " ".join(arm.identity for arm in arms)
+    pair = f"{arms[0].identity} {arms[1].identity}"
     # The looks of an earlier judge have spent a part of the error.
     schedule = results.plan(pair, max_seeds)
     most = schedule[-1].seeds
@@ -392,7 +392,7 @@ def judge_commands(
     _warn(arms, losses, say)
     decision, found = decide(losses, schedule, margin)
     sign = base.metric.sign
-    low, high = sorted(sign * end for end in (found.low[1], found.high[1]))
+    low, high = sorted((sign * found.low[1], sign * found.high[1]))
     needed = _plain(found.seeds_needed[1])
     if needed is not None:
         needed = int(needed)

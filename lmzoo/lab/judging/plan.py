@@ -184,7 +184,8 @@ def plan_report(
     if contrasts is not None:
         count = whole("contrasts", contrasts, 1)
     if minutes is not None:
-        known = known._replace(seconds=np.full_like(known.seconds, 60 * number("minutes", minutes)))
+        seconds = 60 * number("minutes", minutes)
+        known = known._replace(seconds=np.full_like(known.seconds, seconds))
 
     def planned(tuning_sd: Any) -> Plan:
         return planned_seeds(
@@ -205,7 +206,8 @@ def plan_report(
         "least": found.least, "most": found.most, "hours": hours,
         "chance": found.chance, "seeds_if_tuned": planned(0.0).seeds,
     }  # fmt: skip
-    frame = pl.DataFrame(shown).fill_nan(None).filter(known.asked & ~np.isnan(found.sd))
+    is_shown = known.asked & ~np.isnan(found.sd)
+    frame = pl.DataFrame(shown).fill_nan(None).filter(is_shown)
     frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
     how = "by the means"

@@ -60,7 +60,8 @@ def without_tuning(
     if TRIAL not in frame.columns:
         return rows, []
     counts = rows["why"] == ""
-    trials = frame.select([TRIAL] + list(settings)).with_columns(rows["variant"]).filter(counts)
+    trials = frame.select([TRIAL] + list(settings))
+    trials = trials.with_columns(rows["variant"]).filter(counts)
     trials = trials.unique(TRIAL, keep="last", maintain_order=True)  # PBT changes a config
     searched = _searched(trials, settings)
     if not searched:

@@ -411,7 +411,9 @@ def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
 
 def _without_results(files: Sequence[Path], root: Path) -> Iterator[RunParts]:
     """Yield the runs that ended before they wrote a result: they have settings alone."""
-    known = {folder for file in files for folder in file.parents}
+    known = set()
+    for file in files:
+        known.update(file.parents)
     for mark in RUN_MARKS:
         for file in sorted(root.glob(f"**/{mark}")):
             folder = file.parent
@@ -469,7 +471,8 @@ def _tune_states(root: Path) -> dict[str, str]:
     states = {}
     for file in sorted(root.glob("**/experiment_state-*.json")):
         try:
-            for trial, *_ in json.loads(file.read_text(encoding="utf-8")).get("trial_data", []):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            for trial, *_ in content.get("trial_data", []):
                 if isinstance(trial, str):
                     trial = json.loads(trial)
                 states[trial["trial_id"]] = trial["status"]

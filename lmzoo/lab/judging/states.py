@@ -56,7 +56,7 @@ def _reasons(
     """Return why each different cell of a column excludes its row; "" if it does not."""
     name = column.name
     texts = [text or "" for text in plain(column.unique(maintain_order=True))]
-    words = [text.lower() for text in texts]
+    words = list(map(str.lower, texts))
     if name in KNOWN_NAMES["runs"]:  # a file among those of seeds may hold their mean
         words = [word.rpartition("/")[2] for word in words]
     given = set(filter(None, words))

@@ -73,7 +73,9 @@ def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
 
     A name that an earlier part has, in any row, is shown with its part: `param.value`.
     """
-    flat = [{part: flat_row(own) for part, own in row.items()} for row in rows]
+    flat = []
+    for row in rows:
+        flat.append({part: flat_row(own) for part, own in row.items()})
     shown = _shown_names(flat)
     joined = []
     for row in flat:
@@ -125,14 +127,15 @@ def all_match(pattern: str, texts: Iterable[str | None]) -> bool:
 
 def frame_of(rows: Iterable[Fields]) -> DataFrame:
     """Return a frame of rows, all as texts: null is one, and what a row lacks is missing."""
-    flat = [flat_row(row) for row in rows]
+    flat = list(map(flat_row, rows))
     columns = {}
     for name in keys_of(flat):
-        known = {i: row[name] for i, row in enumerate(flat) if name in row}
-        texts = {value for value in known.values() if isinstance(value, str)}
-        columns[name] = [None] * len(flat)
-        for i, value in known.items():
-            columns[name][i] = _cell(value, texts)
+        texts = {row[name] for row in flat if isinstance(row.get(name), str)}
+        cells: list[str | None] = [None] * len(flat)
+        for i, row in enumerate(flat):
+            if name in row:
+                cells[i] = _cell(row[name], texts)
+        columns[name] = cells
     return DataFrame(columns, dict.fromkeys(columns, pl.String))
 
 
@@ -334,7 +337,8 @@ def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
     head, after = filled[:2]
     best = max(",\t;|", key=lambda mark: _width(head, after, mark))
     words = len(head.split())
-    if _width(head, after, best) == (False, True, 1) and words == len(after.split()) > 1:
+    is_one_column = _width(head, after, best) == (False, True, 1)
+    if is_one_column and words == len(after.split()) > 1:
         return "\t", ["\t".join(line.split()) for line in lines]
     return best, list(lines)
 
@@ -463,10 +467,10 @@ def objects_of(value: Any) -> Sequence[Fields]:
 
 def _rows_of_lists(value: Fields, lists: Mapping[str, list[Any]]) -> Sequence[Fields]:
     """Return a row for each place in the lists of an object; its other facts are in all rows."""
-    lengths = {name: len(own) for name, own in lists.items()}
-    longest = max(lengths.values())
-    if min(lengths.values()) < longest:
-        said = [f"{name!r} has {length}" for name, length in lengths.items()]
+    lengths = list(map(len, lists.values()))
+    longest = max(lengths)
+    if min(lengths) < longest:
+        said = [f"{name!r} has {len(own)}" for name, own in lists.items()]
         raise UserError(f"its lists have different lengths ({some(said)}); keep those of runs")
     rows = []
     for i in range(longest):
@@ -592,7 +596,7 @@ def check_margin(margin: float) -> None:
 
 def plain(values: Iterable[Any]) -> list[str | None]:
     """Return the texts of cells; blanks around them and forms of Unicode do not count."""
-    return [_plain(value) for value in values]
+    return list(map(_plain, values))
 
 
 def _plain(value: Any) -> str | None:

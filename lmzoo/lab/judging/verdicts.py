@@ -281,8 +281,10 @@ def _report(found: Judged) -> Report:
     question = found.account.question
     asked = table.drop_nulls("verdict")
     counts = dict(asked["verdict"].value_counts().rows())
-    words = [verdict for verdict in VERDICTS if verdict in counts]
-    said = ", ".join(f"{counts[word]} {SHOWN.get(word, word)}" for word in words)
+    said = []
+    for verdict in VERDICTS:
+        if verdict in counts:
+            said.append(f"{counts[verdict]} {SHOWN.get(verdict, verdict)}")
     contrasts = f"{len(asked)} contrasts"
     if len(asked) == 1:
         contrasts = "1 contrast"
@@ -316,7 +318,7 @@ def _report(found: Judged) -> Report:
         tables=(text,),
         legend=tuple(legend),
         frame=table,
-        answer=f"{contrasts} with {asked['against'][0]!r}: {said}",
+        answer=f"{contrasts} with {asked['against'][0]!r}: {', '.join(said)}",
         warnings=found.warnings,
         grave=sum(line.startswith(DIFFER) for line in found.warnings),
         account=found.account.counts(),

@@ -81,7 +81,8 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
     """
     ended = tuned.filter(status="finished").drop_nulls("loss")
     # A setting without a value, such as no clipping, has a rank of its own.
-    rank = (pl.col("loss", *fields).rank() / pl.len()).fill_null(0.0) - 0.5
+    share = pl.col("loss", *fields).rank() / pl.len()
+    rank = share.fill_null(0.0) - 0.5
     ranks = ended.with_columns(rank.over("label"))
     varied = [name for name in fields if ranks[name].n_unique() > 1]
     if len(varied) < 2 or len(ranks) < LEAST * (2 * len(varied) + 1):

@@ -102,7 +102,10 @@ def _curves(folder: StudyFolder, ranked: DataFrame) -> list[Section]:
     charts = curve_charts(folder, ranked)
     sections = []
     for title, start in CHARTS.items():
-        body = "".join(chart_figure(own) for name, own in charts.items() if name.startswith(start))
+        body = ""
+        for name, chart in charts.items():
+            if name.startswith(start):
+                body += chart_figure(chart)
         if body:
             # The first charts are open, the others a click away.
             sections.append(Section(title, body, folded=bool(sections)))
