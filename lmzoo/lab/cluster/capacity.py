@@ -207,7 +207,9 @@ class Capacity:
         has_joined = not all(HEAD in node for node in nodes)
         if growth.autoscaling or has_joined or not self._has_unknown_nodes():
             return False
-        return idle or waited < JOIN_SECONDS
+        if idle:
+            return True
+        return waited < JOIN_SECONDS
 
     def _look(self) -> dict[str, Node]:
         with self._lock:

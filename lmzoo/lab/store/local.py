@@ -130,7 +130,14 @@ class Lock:
 
 HELD = weakref.WeakSet[Lock]()
 """The locks of this process."""
-os.register_at_fork(after_in_child=lambda: [lock.forget() for lock in HELD])
+
+
+def _forget_locks() -> None:
+    for lock in HELD:
+        lock.forget()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
 
 
 def process_name() -> str:

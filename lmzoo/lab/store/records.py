@@ -326,11 +326,12 @@ def find_end(records: list[Record], budget: int) -> Record | None:
     for end in sorted(ends, key=event_key, reverse=True):
         if end["status"] == "failed":
             continue
-        # A run is never pruned at the end of its budget; that was a rung of a larger budget.
-        at_budget = end["epoch"] == budget and end["status"] != "diverged"
-        if end["epoch"] > budget or at_budget:
+        if end["epoch"] > budget:
             return end | {"status": "finished"}
-        if end["status"] != "finished":
+        # A run is never pruned at the end of its budget; that was a rung of a larger budget.
+        if end["epoch"] == budget and end["status"] == "pruned":
+            return end | {"status": "finished"}
+        if end["epoch"] == budget or end["status"] != "finished":
             return end
     return None
 
