@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lmzoo.kernels.device import Setting, flag, settings
 
-BACKENDS: Any = torch.backends
+BACKENDS = torch.backends
 DTYPE = torch.get_default_dtype, torch.set_default_dtype
 SET: dict[str, Setting] = {
     "float64": (*DTYPE, torch.float64),
@@ -53,7 +53,7 @@ STATES: dict[str, Any] = {
 """Name -> a function that makes the context of the state."""
 
 
-def value_of(setting: Setting) -> Any:
+def value_of(setting: Setting):
     """Return a setting; torch's error if the new name of a flag is set, and this is the old one."""
     try:
         return setting[0]()
@@ -67,6 +67,6 @@ def observed() -> list[Any]:
         *(value_of(setting) for setting in SET.values()),
         *(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
         torch.is_inference_mode_enabled(), BACKENDS.cuda.flash_sdp_enabled(),
-        [*warnings.filters], dict(os.environ), random.getstate(), str(np.random.get_state()),
+        list(warnings.filters), dict(os.environ), random.getstate(), str(np.random.get_state()),
         torch.get_rng_state().tolist(),
     ]  # fmt: skip

@@ -1,7 +1,5 @@
 """Measure the largest tensor that a computation creates."""
 
-from typing import Any
-
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -10,11 +8,11 @@ from torch.utils._pytree import tree_leaves
 class LargestTensorMode(TorchDispatchMode):
     """Records the size of the largest result of any operation, forward or backward."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.max_numel = 0
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
         tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         self.max_numel = max([self.max_numel, *(tensor.numel() for tensor in tensors)])

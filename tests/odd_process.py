@@ -31,7 +31,7 @@ def other_thread() -> Iterator[None]:
     """A thread trains a model with noise meanwhile."""
     import lmzoo
 
-    def train() -> None:
+    def train():
         model = lmzoo.build("gru_vae", "captions", width=8)
         found.append([record["valid_token"] for record in model.fit(3, progress=False)])
 

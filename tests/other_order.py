@@ -21,7 +21,9 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     products = [torch.mm(a[i], b[i]) for i in range(members)]
     for i in range(members % 2, members, 2):
         products[i] = torch.mm(a[i].flip(1), b[i].flip(0))
-    return torch.stack(products) if products else a.new_empty(0, a.shape[1], b.shape[2])
+    if products:
+        return torch.stack(products)
+    return a.new_empty(0, a.shape[1], b.shape[2])
 
 
 def bmm_out(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
@@ -30,7 +32,9 @@ def bmm_out(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
 
 def baddbmm(own: Tensor, a: Tensor, b: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     product = alpha * bmm(a, b)
-    return product + beta * own if beta else product
+    if beta:
+        return product + beta * own
+    return product
 
 
 def baddbmm_in_place(
@@ -67,6 +71,6 @@ def other_order() -> Iterator[None]:
         library._destroy()
 
 
-def pytest_configure() -> None:
+def pytest_configure():
     """Run all tests so; pytest calls this only if `-p` names the module."""
     contextlib.ExitStack().enter_context(other_order())

@@ -67,12 +67,14 @@ def own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     registries = (CELLS, EMISSIONS, MODELS, ROWS, CORPORA, NORMALISERS)
     tables: list[dict] = [PARTS, *(registry._parts for registry in registries)]
-    before, modules, path = [dict(table) for table in tables], {*sys.modules}, [*sys.path]
+    before = [dict(table) for table in tables]
+    modules = set(sys.modules)
+    path = list(sys.path)
     yield write_parts(tmp_path / "own")
     for table, content in zip(tables, before, strict=True):
         table.clear()
         table.update(content)
     sys.path[:] = path
-    for name in {*sys.modules} - modules:
+    for name in set(sys.modules) - modules:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]

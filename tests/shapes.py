@@ -17,7 +17,7 @@ CHECKED: set[Any] = set()
 check_always = jaxtyping.jaxtyped
 
 
-def check_once(part: Any, *, typechecker: Any) -> Any:
+def check_once(part, *, typechecker):
     """Decorate as `jaxtyping.jaxtyped`, functions that name shapes only."""
     decorate = functools.partial(check_once, typechecker=typechecker)
     if isinstance(part, (classmethod, staticmethod)):
@@ -31,7 +31,7 @@ def check_once(part: Any, *, typechecker: Any) -> Any:
     checked: Callable[..., Any] | None = None
 
     @functools.wraps(part)
-    def call(*args: Any, **fields: Any) -> Any:
+    def call(*args, **fields):
         nonlocal checked
         if jaxtyping.config.jaxtyping_disable:
             return part(*args, **fields)
@@ -45,14 +45,16 @@ def check_once(part: Any, *, typechecker: Any) -> Any:
     return call
 
 
-def shape(value: Any) -> Any:
+def shape(value):
     """Return the shapes and dtypes in an argument; an object stands for itself."""
     if isinstance(value, Tensor):
         return value.shape, value.dtype
-    return tuple(map(shape, value)) if isinstance(value, (tuple, list)) else id(value)
+    if isinstance(value, (tuple, list)):
+        return tuple(map(shape, value))
+    return id(value)
 
 
-def install() -> None:
+def install():
     """Let the import hook of the plugin, which looks up this name in each module, check once."""
     jaxtyping.jaxtyped = lambda *, typechecker: functools.partial(
         check_once, typechecker=typechecker

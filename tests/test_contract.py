@@ -91,7 +91,7 @@ def groups() -> Iterator[Any]:
         yield parameter(case, expensive, "expensive", known=True)
 
 
-def parameter(case: Case, laws: list[Law], group: str = "", known: bool = False) -> Any:  # noqa: FBT001, FBT002
+def parameter(case: Case, laws: list[Law], group: str = "", known: bool = False):  # noqa: FBT001, FBT002
     """Return a parameter; the shapes of a `known` part are checked in its folder."""
     name = "-".join([case[0], *(f"{key}={value}" for key, value in case[1].items()), group])
     if known:

@@ -58,7 +58,7 @@ def test_a_number_does_not_depend_on_the_process(state, sentences, expected, tmp
 
 
 def test_two_threads_do_not_change_each_other(sentences):
-    def train(seed: int) -> None:
+    def train(seed: int):
         model = build(sentences, seed)
         found.setdefault(seed, []).append([record["valid_token"] for record in model.fit(3)])
 

@@ -36,6 +36,7 @@ def results(*trials: tuple[dict, float]):
     for config, loss in trials:
         metrics = {"valid": loss, "environment": {"numpy": "0.1"}}
         grid.append(SimpleNamespace(config=config, metrics=metrics))
+    # A trial that failed has no metrics.
     grid.append(SimpleNamespace(config={"point": "failed"}, metrics=None))
     return grid
 

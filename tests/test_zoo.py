@@ -29,26 +29,34 @@ def test_overlaying_nothing_or_the_same_fields_changes_nothing(base):
 def test_overlaid_fields_replace_those_of_the_base(base, over):
     once = zoo.overlay(base, over)
     assert zoo.overlay(once, over) == once
-    for key, value in {**base, **over}.items():
+    for key, value in (base | over).items():
         # A mapping over a name or a mapping is merged with it.
-        if not (isinstance(base.get(key), dict | str) and isinstance(over.get(key), dict)):
+        is_part = isinstance(base.get(key), dict | str)
+        if not (is_part and isinstance(over.get(key), dict)):
             assert once[key] == value
 
 
 def test_a_part_with_another_name_replaces_the_old_part():
-    base = {"cell": {"name": "mgu", "cuts": [0]}, "width": 4}
-    assert zoo.overlay(base, {"cell": {"cuts": [1]}})["cell"] == {"name": "mgu", "cuts": [1]}
-    assert zoo.overlay(base, {"cell": {"name": "gru"}})["cell"] == {"name": "gru"}
-    assert zoo.overlay(base, {"cell": "gru"})["cell"] == "gru"
-    named = zoo.overlay({"cell": "mgu"}, {"cell": {"cuts": [1]}})
-    assert named["cell"] == {"name": "mgu", "cuts": [1]}
+    assert overlaid_cell({"name": "mgu", "cuts": [0]}, {"name": "gru"}) == {"name": "gru"}
+    assert overlaid_cell({"name": "mgu", "cuts": [0]}, "gru") == "gru"
+
+
+def test_fields_of_a_part_replace_its_fields():
+    wanted = {"name": "mgu", "cuts": [1]}
+    assert overlaid_cell({"name": "mgu", "cuts": [0]}, {"cuts": [1]}) == wanted
+    assert overlaid_cell("mgu", {"cuts": [1]}) == wanted
+
+
+def overlaid_cell(base, over):
+    return zoo.overlay({"cell": base, "width": 4}, {"cell": over})["cell"]
 
 
 def test_rows_are_found_by_name_and_by_alias():
     for name in zoo.names():
         row = zoo.row(name)
         assert row.name == name
-        assert all(zoo.row(alias) is row for alias in row.aliases)
+        for alias in row.aliases:
+            assert zoo.row(alias) is row
     assert zoo.row("dlm46") is zoo.row("mutable_mgu_mixture")
 
 
@@ -64,14 +72,17 @@ def test_every_row_has_a_description_and_is_its_model_with_fields_set():
 
 def test_fields_override_those_of_the_preset_and_of_its_parts():
     config = zoo.config("DLM23", width=8, cell={"name": "mgu", "cuts": [4]}, norm="l2")
-    assert (config.width, config.cell, config.norm) == (8, MGU.Config(cuts=[4]), Norm.L2)
+    assert config.width == 8
+    assert config.cell == MGU.Config(cuts=[4])
+    assert config.norm == Norm.L2
     assert config.emission == VectorEmission.Config()  # from the preset
     assert zoo.config("DLM46", cell={"cuts": "0,2"}).cell == MGU.Config(cuts=[0, 2])
 
 
 def test_mutation_numbers_override_the_fields_of_a_cell():
+    expected = MGRU.Config(mutations=[4, 6])
     for cell in ({"mutations": [4, 6]}, {"name": "mgru", "mutations": "4,6"}):
-        assert zoo.config("DLM47", cell=cell).cell == MGRU.Config(mutations=[4, 6])
+        assert zoo.config("DLM47", cell=cell).cell == expected
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,11 @@ def one_row_per_model() -> list[str]:
     return list(rows.values())
 
 
-def assert_equal_double(actual: Tensor, expected: Tensor) -> None:
+def assert_equal_double(actual: Tensor, expected: Tensor):
     """Assert that both are equal up to the rounding of double precision."""
     assert_close(actual, expected, FINE, "value")
 
 
-def assert_equal_single(actual: Tensor, expected: Tensor) -> None:
+def assert_equal_single(actual: Tensor, expected: Tensor):
     """Assert that both are equal up to the rounding of single precision."""
     assert_close(actual, expected, CLOSE, "value")

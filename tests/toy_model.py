@@ -1,7 +1,5 @@
 """The smallest correct model."""
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from lmzoo.base.config import config
@@ -18,7 +16,7 @@ class Bigram(LanguageModel):
     class Config:
         size: int = 3
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config, task: Task):
         super().__init__(config, task)
         self.table = nn.Embedding(task.vocab, task.vocab)
 

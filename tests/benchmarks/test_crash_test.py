@@ -31,6 +31,7 @@ def trainings(studies: int, seed: int = 0) -> pl.DataFrame:
         for name, variant in population.VARIANTS.items():
             seeds = list(range(64))
             if name == "base":
+                # The base has 256 trainings more.
                 seeds += range(1000, 1256)
             for number in seeds:
                 # An inert variant has the noise of the base, of which it is a copy.

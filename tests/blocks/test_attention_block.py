@@ -45,6 +45,7 @@ def as_layer(ours, activation: Activation):
         theirs = nn.TransformerDecoderLayer(E, 2, 4 * E, **options)
         theirs.self_attn = as_torch(ours.self_attention)
         theirs.multihead_attn = as_torch(ours.attention)
+        # torch numbers them in the order of the layers.
         norms.insert(0, ours.self_attention_norm)
     else:
         theirs = nn.TransformerEncoderLayer(E, 2, 4 * E, **options)

@@ -14,7 +14,9 @@ def test_a_valid_row_passes(lmzoo):
     code, out, _ = lmzoo("audit", "DLM46", "rnn_vae", "--json")
     first, second = json.loads(out)
     assert code == 0
-    assert (first["name"], first["faults"], first["total"]) == ("mutable_mgu_mixture", [], None)
+    assert first["name"] == "mutable_mgu_mixture"
+    assert first["faults"] == []
+    assert first["total"] is None
     assert second["future"] is None  # a bound has no causal token scores
     assert max(first["mates"], second["mates"]) < 1e-10
 
@@ -72,7 +74,8 @@ def test_all_audits_every_row_and_every_published_leak(lmzoo, monkeypatch):
 
 def test_the_config_of_a_run_has_measured_leaks(monkeypatch):
     spec = {"name": "iid", "train": 4, "valid": 2, "test": 2}
-    corpus, config = open_corpus(spec), zoo.config("DLM46", norm="time_std", width=6)
+    corpus = open_corpus(spec)
+    config = zoo.config("DLM46", norm="time_std", width=6)
     valid = run_config(zoo.config("DLM46", width=6), Recipe(), corpus, spec, 0)
     assert valid["leaks"] == ""
     cls = MODELS["recurrent_lm"]

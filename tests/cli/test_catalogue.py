@@ -23,14 +23,16 @@ def text(tmp_path):
 def test_list_as_json_has_the_facts_of_every_row(lmzoo, refused):
     code, out, _ = lmzoo("list", "--json")
     rows = json.loads(out)
-    assert (code, [row["name"] for row in rows]) == (0, zoo.names())
+    assert code == 0
+    assert [row["name"] for row in rows] == zoo.names()
     for row in rows:
         assert row["family"], row["name"]
         assert (row["parameters"] is None) == (row["model"] is None)
     aliases = [alias for row in rows for alias in row["aliases"]]
     assert len(set(aliases)) == len(aliases)
     code, out, _ = lmzoo("list", "--json", "--family", "count")
-    assert (code, {row["family"] for row in json.loads(out)}) == (0, {"count"})
+    assert code == 0
+    assert {row["family"] for row in json.loads(out)} == {"count"}
     assert "near: recurrent" in refused("list", "--family", "recurent")
 
 
@@ -88,7 +90,8 @@ def test_describe_states_what_is_carried_and_what_is_unused(lmzoo):
 def test_describe_shows_a_corpus_and_a_recipe(lmzoo):
     for name in CORPORA:
         code, out, _ = lmzoo("describe", name)
-        assert (code, out.startswith(name)) == (0, True)
+        assert code == 0
+        assert out.startswith(name)
         assert ("Good 1953" in out) == ("corpus.train_unk=True" in out), name
     assert "corpus.train_unk=True" in lmzoo("describe", "multi30k_en")[1]
     code, out, _ = lmzoo("describe", "recipe")
@@ -127,15 +130,16 @@ def test_train_runs_once_and_sample_reads_the_run(lmzoo, text, tmp_path):
     corpus = ("--corpus", f"text:{text}", "--out", tmp_path / "runs")
     options = ("train", "DLM46", "--cuts", "0,2", *small, *corpus)
     code, out, _ = lmzoo(*options)
-    assert (code, "test " in out) == (0, True)
+    assert code == 0
+    assert "test " in out
     assert ", cut input_to_gate (0), gate_bias (2), on text" in " ".join(out.split())
     (folder,) = (tmp_path / "runs").iterdir()
     before = (folder / "records.ndjson").read_text()
     assert lmzoo(*options)[0] == 0
     assert (folder / "records.ndjson").read_text() == before
     assert RunFolder(folder).config["model"]["cell"]["cuts"] == ["gate_bias", "input_to_gate"]
-    first, again, other = (
-        lmzoo("sample", folder, "--count", "5", "--seed", seed)[1] for seed in (3, 3, 4)
-    )
+    first = lmzoo("sample", folder, "--count", "5", "--seed", 3)[1]
+    again = lmzoo("sample", folder, "--count", "5", "--seed", 3)[1]
+    other = lmzoo("sample", folder, "--count", "5", "--seed", 4)[1]
     assert len(first.splitlines()) == 5
     assert first == again != other

@@ -10,7 +10,9 @@ from tests.own_part_files import own_parts as own_parts
 def test_an_own_cell_obeys_the_laws(own_parts, lmzoo):
     code, out, err = lmzoo("check", own_parts / "own_mingru.py")
     *lines, last = out.splitlines()
-    assert (code, err, last) == (0, "", f"{len(lines)} laws, 0 do not hold")
+    assert code == 0
+    assert err == ""
+    assert last == f"{len(lines)} laws, 0 do not hold"
     assert "holds  cell own_mingru: steps equal the scan" in lines
     assert "holds  cell own_mingru in recurrent_lm, starts=2: sums to one" in lines
 

@@ -4,7 +4,6 @@ import inspect
 import json
 from collections import defaultdict
 from importlib.resources import files
-from typing import Any
 
 import pytest
 import typer.main
@@ -19,7 +18,7 @@ FILES_ONLY = {"init", "report", "records", "serve", "sweep"}
 
 
 def flags_of(command):
-    run: Any = typer.main.get_command(build_app(command))
+    run = typer.main.get_command(build_app(command))
     (found,) = [own for name, own in run.commands.items() if name == command]
     return {name for parameter in found.params for name in parameter.opts}, found.epilog
 
@@ -71,7 +70,9 @@ def printed(lmzoo, *words):
 
 def test_describe_has_the_facts_that_it_prints(lmzoo, tmp_path):
     row = printed(lmzoo, "describe", "gru", "--set", "width=64")
-    assert (row["name"], row["config"]["width"], row["state"]) == ("gru", 64, "64 floats")
+    assert row["name"] == "gru"
+    assert row["config"]["width"] == 64
+    assert row["state"] == "64 floats"
     assert row["parameters"] > printed(lmzoo, "describe", "gru")["parameters"]
     assert f"{row['parameters']:,} parameters" in lmzoo("describe", "gru", "--set", "width=64")[1]
     assert row["search"]["width"] == "8:256:log"

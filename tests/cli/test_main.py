@@ -27,7 +27,8 @@ def test_help_imports_neither_torch_nor_ray():
     for arguments in (["rank", "--help"], ["--help"]):
         script = MODULES_AFTER_HELP.format(argv=["lmzoo", *arguments])
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
+        assert done.returncode == 0
+        assert done.stderr == ""
         assert done.stdout.splitlines()[-1] == "imported:"
 
 
@@ -36,7 +37,7 @@ def test_help_lists_every_subcommand_in_its_panel(lmzoo):
     assert code == 0
     panels = re.findall(r"─ ([\w ]+) ─+╮\n(.*?)╰", out, re.DOTALL)
     listed = {title: re.findall(r"^│ ([a-z]\w*) +\S", text, re.M) for title, text in panels}
-    assert listed == {"Options": [], **{title: [*own] for title, own in PANELS.items()}}
+    assert listed == {"Options": [], **{title: list(own) for title, own in PANELS.items()}}
     asked = ["init", "sweep", "rank", "report", "shrink", "judge", "plan"]
     assert listed["Ask a question"] == asked
     cut = [name for name, (_, summary) in COMMANDS.items() if summary not in out]
@@ -62,7 +63,8 @@ lmzoo.main()
 def test_an_interrupt_while_a_study_imports_is_one_line():
     words = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (130, "stopped\n")
+    assert done.returncode == 130
+    assert done.stderr == "stopped\n"
 
 
 UNCHANGED = """
@@ -93,7 +95,8 @@ print([(old, new) for old, new in zip(before, state()) if old != new])
 def test_an_import_changes_nothing_in_the_process(others, own):
     words = [sys.executable, "-c", UNCHANGED.format(others=others, own=own)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
-    assert (done.stdout, done.stderr) == ("[]\n", "")
+    assert done.stdout == "[]\n"
+    assert done.stderr == ""
 
 
 def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused):
@@ -108,4 +111,4 @@ def test_a_study_shows_all_its_options():
     )  # fmt: skip
     assert "Usage: python sweeps/gru_ablation.py [OPTIONS]" in done.stdout
     shown = re.findall(r"^│ (--[\w-]+)", done.stdout, re.M)
-    assert {"--corpus", "--seeds", "--dry-run", "--sampler", "--margin", "--fuse"} < {*shown}
+    assert {"--corpus", "--seeds", "--dry-run", "--sampler", "--margin", "--fuse"} < set(shown)

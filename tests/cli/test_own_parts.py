@@ -31,7 +31,7 @@ def trained(own_parts: Path, lmzoo, tmp_path: Path) -> Path:
     return next(path.parent for path in (tmp_path / "runs").glob("*/config.json"))
 
 
-def forget() -> None:
+def forget():
     """Behave like another process, which has not imported the cell."""
     del PARTS[CELLS._parts.pop("own_mingru").Config]
     for name in ("own_mingru", "own_gate"):
@@ -48,7 +48,8 @@ def test_a_run_of_an_own_cell_needs_no_file(trained, own_parts, lmzoo, tmp_path,
     text.write_text(kept)
     monkeypatch.chdir(tmp_path)
     code, after, err = lmzoo("sample", trained, "--count", 2)
-    assert (code, after) == (0, before)
+    assert code == 0
+    assert after == before
     assert "error" not in err
 
 
@@ -58,7 +59,8 @@ def test_code_of_another_account_needs_trust(trained, lmzoo, refused, tmp_path, 
     assert "repeat the command with --trust" in refused("sample", trained, "--count", 2)
     assert "own_mingru" not in sys.modules
     code, out, _ = lmzoo("sample", trained, "--count", 2, "--trust")
-    assert (code, out.count("\n")) == (0, 2)
+    assert code == 0
+    assert out.count("\n") == 2
 
 
 def test_a_file_of_several_studies_runs_the_one_that_is_named(own_parts, lmzoo, monkeypatch):
@@ -70,16 +72,20 @@ def test_a_file_of_several_studies_runs_the_one_that_is_named(own_parts, lmzoo, 
         + "del STUDY\n"
     )
     code, out, err = lmzoo("sweep", "two_studies.py", "second", "--dry-run")
-    assert (code, "40 lines" in err, "also stand in training" in err) == (0, True, True)
+    assert code == 0
+    assert "40 lines" in err
+    assert "also stand in training" in err
     assert re.search(r"minGRU: \d runs", out)
     assert re.search(r"in runs/second-text-sentences-\w{6}\b", " ".join(out.split()))
     code, out, err = lmzoo("sweep", "two_studies.py", "third", "--dry-run")
-    assert (code, err.count("\n")) == (2, 1)
+    assert code == 2
+    assert err.count("\n") == 1
     assert "'third'" in err
 
 
 def test_a_row_records_what_its_cell_names_and_opens(own_parts, tmp_path):
-    rate, cell = own_parts / "rate.txt", own_parts / "own_mingru.py"
+    rate = own_parts / "rate.txt"
+    cell = own_parts / "own_mingru.py"
     rate.write_text("1")
     os.utime(rate, (0, 0))  # older than this process: what is younger is a program's own output
     reads = (

@@ -1,5 +1,7 @@
 """Order, trimming and padding of batches; tokens are stored as small as the vocabulary allows."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -13,124 +15,175 @@ from lmzoo.kernels.device import CPU
 from tests.tiny import quick
 
 
-def random_pairs() -> Sequences:
+@pytest.fixture
+def data() -> Sequences:
+    """23 targets of up to 10 tokens with sources of up to 6; row 3 is full, row 4 is empty."""
     generator = torch.Generator().manual_seed(0)
-    lengths, source_lengths = (
-        torch.randint(1, high, (23,), generator=generator) for high in (11, 7)
-    )
-    lengths[3], lengths[4] = 10, 1
-    tokens, source = (torch.randint(4, 9, (23, n), generator=generator) for n in (10, 6))
+    lengths = torch.randint(1, 11, (23,), generator=generator)
+    source_lengths = torch.randint(1, 7, (23,), generator=generator)
+    # The longest and the shortest possible row are there.
+    lengths[3] = 10
+    lengths[4] = 1
+    tokens = torch.randint(4, 9, (23, 10), generator=generator)
+    source = torch.randint(4, 9, (23, 6), generator=generator)
     return Sequences(tokens, lengths, (source, source_lengths))
+
+
+def test_batches_are_the_rows_of_their_order(data):
+    order = epoch_batches(data.lengths, 5, seed=0, epoch=0)
+    sources, source_lengths = data.sources
+    batches = iter_batches(data, order, CPU, trim=False)
+    for rows, batch in zip(order, batches, strict=True):
+        assert batch.lengths.equal(data.lengths[rows])
+        assert batch.tokens.equal(data.tokens[rows])
+        assert batch.sources[0].equal(sources[rows])
+        assert batch.sources[1].equal(source_lengths[rows])
+
+
+def test_a_trimmed_batch_is_as_wide_as_its_longest_row(data):
+    order = epoch_batches(data.lengths, 5, seed=0, epoch=0)
+    sources, source_lengths = data.sources
+    batches = iter_batches(data, order, CPU, trim=True)
+    for rows, batch in zip(order, batches, strict=True):
+        width = max(2, int(data.lengths[rows].max()))
+        source_width = int(source_lengths[rows].max())
+        assert batch.tokens.equal(data.tokens[rows, :width])
+        assert batch.sources[0].equal(sources[rows, :source_width])
 
 
 @pytest.mark.parametrize("trim", [True, False])
 @pytest.mark.parametrize("with_sources", [True, False])
-def test_batches_are_the_rows_of_their_order(trim, with_sources):
-    data = random_pairs()
+def test_a_gathered_batch_is_that_of_an_epoch(data, *, trim, with_sources):
     if not with_sources:
         data = Sequences(data.tokens, data.lengths)
     order = epoch_batches(data.lengths, 5, seed=0, epoch=0)
     for rows, batch in zip(order, iter_batches(data, order, CPU, trim=trim), strict=True):
-        assert batch.lengths.equal(data.lengths[rows])
-        width = max(2, int(batch.lengths.max())) if trim else 10
-        assert batch.tokens.equal(data.tokens[rows, :width])
-        if with_sources:
-            width = int(data.sources[1][rows].max()) if trim else 6
-            assert batch.sources[0].equal(data.sources[0][rows, :width])
-            assert batch.sources[1].equal(data.sources[1][rows])
         again = gather_batch(data, rows, trim=trim)
         assert again.tokens.equal(batch.tokens)
-        assert len(again.sources) == len(batch.sources) == 2 * with_sources
-        assert all(map(torch.equal, again.sources, batch.sources))
+        assert len(batch.sources) == 2 * with_sources
+        for part, expected in zip(again.sources, batch.sources, strict=True):
+            assert part.equal(expected)
 
 
-def test_few_widths_are_the_whole_its_half_and_its_quarter():
-    data = random_pairs()
+def smallest_width(length: int, *widths: int) -> int:
+    return min(width for width in widths if width >= length)
+
+
+def test_few_widths_are_the_whole_its_half_and_its_quarter(data):
     order = [torch.tensor([i]) for i in range(len(data))]
+    _, source_lengths = data.sources
     widths = set()
     for i, batch in enumerate(iter_batches(data, order, CPU, few_widths=True)):
-        width, source_width = batch.tokens.shape[1], batch.sources[0].shape[1]
-        assert width == min(w for w in (3, 5, 10) if w >= max(2, int(data.lengths[i])))
-        assert source_width == min(w for w in (2, 3, 6) if w >= int(data.sources[1][i]))
-        assert torch.equal(batch.tokens[0], data.tokens[i, :width])
+        width = batch.tokens.shape[1]
+        assert width == smallest_width(max(2, int(data.lengths[i])), 3, 5, 10)
+        source_width = batch.sources[0].shape[1]
+        assert source_width == smallest_width(int(source_lengths[i]), 2, 3, 6)
+        assert batch.tokens[0].equal(data.tokens[i, :width])
         widths.add(width)
     assert widths == {3, 5, 10}
+
+
+def test_an_empty_row_has_the_width_of_a_target(data):
     assert gather_batch(data, torch.tensor([4])).ids.shape == (1, 2)
 
 
+LENGTHS = st.lists(st.integers(1, 20), max_size=200)
+
+
 @quick
-@given(
-    st.lists(st.integers(1, 20), max_size=200),
-    st.integers(1, 7),
-    st.integers(0, 2**31),
-    st.integers(0, 99),
-)
-def test_an_epoch_contains_every_row_once(lengths, batch, seed, epoch):
-    before = torch.random.get_rng_state()
-    batches = epoch_batches(torch.tensor(lengths, dtype=torch.int64), batch, seed=seed, epoch=epoch)
-    assert torch.equal(torch.random.get_rng_state(), before)
-    rows = torch.cat(batches).tolist() if batches else []
+@given(LENGTHS, st.integers(1, 7), st.integers(0, 2**31), st.integers(0, 99))
+def test_an_epoch_contains_every_row_once(lengths, size, seed, epoch):
+    numbers = torch.tensor(lengths, dtype=torch.int64)
+    batches = epoch_batches(numbers, size, seed=seed, epoch=epoch)
+    rows = [row for batch in batches for row in batch.tolist()]
     assert sorted(rows) == list(range(len(lengths)))
-    assert all(len(rows) <= batch for rows in batches)
     # Complete pools consist of complete batches, so at most one batch is smaller.
-    assert sum(len(rows) < batch for rows in batches) <= 1
+    sizes = [len(batch) for batch in batches]
+    assert max(sizes, default=0) <= size
+    assert len(sizes) - sizes.count(size) <= 1
+
+
+def test_an_order_leaves_the_global_generator_as_it_was():
+    before = torch.random.get_rng_state()
+    epoch_batches(torch.tensor([3, 1, 2]), 2, seed=0, epoch=0)
+    assert torch.random.get_rng_state().equal(before)
 
 
 def test_the_order_depends_on_seed_and_epoch_only():
     lengths = torch.randint(2, 20, (500,), generator=torch.Generator().manual_seed(0))
 
-    def order(seed: int, epoch: int) -> list[int]:
-        return torch.cat(epoch_batches(lengths, 10, seed=seed, epoch=epoch)).tolist()
+    def order(seed: int, epoch: int) -> tuple[int, ...]:
+        return tuple(torch.cat(epoch_batches(lengths, 10, seed=seed, epoch=epoch)).tolist())
 
     assert order(1, 2) == order(1, 2)
-    assert len({tuple(order(seed, epoch)) for seed in range(3) for epoch in range(3)}) == 9
+    different = {order(seed, epoch) for seed, epoch in itertools.product(range(3), range(3))}
+    assert len(different) == 9
+
+
+def longest(seed: int, epoch: int) -> torch.Tensor:
+    """Return the longest row of each batch."""
+    lengths = torch.randint(2, 60, (20 * POOL,), generator=torch.Generator().manual_seed(0))
+    batches = epoch_batches(lengths, 10, seed=seed, epoch=epoch)
+    return torch.tensor([int(lengths[rows].max()) for rows in batches])
 
 
 def test_long_batches_are_at_the_same_steps_for_every_seed():
-    lengths = torch.randint(2, 60, (20 * POOL,), generator=torch.Generator().manual_seed(0))
-
-    def longest(seed: int, epoch: int) -> torch.Tensor:
-        batches = epoch_batches(lengths, 10, seed=seed, epoch=epoch)
-        return torch.tensor([int(lengths[rows].max()) for rows in batches])
-
-    longest_by_seed = torch.stack([longest(seed, 3) for seed in range(8)])
-    span = longest_by_seed.max(0).values - longest_by_seed.min(0).values
+    by_seed = torch.stack([longest(seed, 3) for seed in range(8)])
+    span = by_seed.amax(0) - by_seed.amin(0)
     # The range is 58; with an independent order for each seed the mean is 47.
     assert float(span.float().mean()) < 6
-    assert longest_by_seed.unique(dim=0).shape == longest_by_seed.shape  # similar, but not equal
-    assert float((longest(0, 3) - longest(0, 4)).abs().float().mean()) > 12
+    # Similar, but not equal.
+    assert by_seed.unique(dim=0).shape == by_seed.shape
+
+
+def test_long_batches_are_at_other_steps_in_another_epoch():
+    moved = (longest(0, 3) - longest(0, 4)).abs()
+    assert float(moved.float().mean()) > 12
 
 
 def corpus(vocab: int) -> Corpus:
     tokens = torch.randint(4, vocab, (20, 6), generator=torch.Generator().manual_seed(vocab))
     tokens[0, 3] = vocab - 1
     part = Sequences(tokens, torch.full((20,), 6))
-    words = Vocabulary((*SPECIALS, *(f"w{i}" for i in range(vocab - 4))))
-    return Corpus("words", words, part, part, part, unit="word", source="")
+    # Four tokens of a vocabulary are special.
+    words = [f"w{i}" for i in range(vocab - 4)]
+    vocabulary = Vocabulary((*SPECIALS, *words))
+    return Corpus("words", vocabulary, part, part, part, unit="word", source="")
 
 
-@pytest.mark.parametrize(
-    ("vocab", "dtype"),
-    [(256, torch.uint8), (257, torch.int16), (2**15, torch.int16), (2**15 + 1, torch.int32)],
-)
-def test_every_id_fits_and_batches_are_int64(vocab, dtype):
+DTYPES = [(256, torch.uint8), (257, torch.int16), (2**15, torch.int16), (2**15 + 1, torch.int32)]
+
+
+@pytest.mark.parametrize(("vocab", "dtype"), DTYPES)
+def test_every_id_fits(vocab, dtype):
     data = corpus(vocab).train
-    assert data.ids.dtype == dtype == token_dtype(vocab)
+    assert token_dtype(vocab) == dtype
+    assert data.ids.dtype == dtype
     assert int(data.tokens[0, 3]) == vocab - 1
+
+
+@pytest.mark.parametrize("vocab", [256, 2**15])
+def test_batches_are_int64(vocab):
+    data = corpus(vocab).train
     order = epoch_batches(data.lengths, 7, seed=0, epoch=0)
     for rows, batch in zip(order, iter_batches(data, order, CPU), strict=True):
         assert batch.ids.dtype == torch.int64
         assert batch.tokens.equal(data.tokens[rows])
 
 
-def test_fingerprint_and_encoding_do_not_depend_on_their_chunks(monkeypatch):
+def test_the_encoding_does_not_depend_on_its_chunks(monkeypatch):
     sentences = [["w1", "w2"][: i % 3] for i in range(50)]
     words = corpus(9).vocabulary
-    whole, fingerprint = encode(sentences, words, length=4, end=True)[0], corpus(9).fingerprint
+    whole, *_ = encode(sentences, words, length=4, end=True)
+    assert CHUNK > 50
     monkeypatch.setattr("lmzoo.data.sequences.CHUNK", 7)
-    monkeypatch.setattr("lmzoo.data.corpus.HASHED_ROWS", 3)
-    parts = encode(sentences, words, length=4, end=True)[0]
+    parts, *_ = encode(sentences, words, length=4, end=True)
     assert parts.ids.equal(whole.ids)
     assert parts.lengths.equal(whole.lengths)
-    assert corpus(9).fingerprint == fingerprint
-    assert min(CHUNK, HASHED_ROWS) > 50
+
+
+def test_the_fingerprint_does_not_depend_on_its_chunks(monkeypatch):
+    whole = corpus(9).fingerprint
+    assert HASHED_ROWS > 20
+    monkeypatch.setattr("lmzoo.data.corpus.HASHED_ROWS", 3)
+    assert corpus(9).fingerprint == whole

@@ -46,7 +46,8 @@ def test_a_pass_has_every_character_at_most_once_and_leaves_out_less_than_two_bl
 
 def test_random_blocks_begin_everywhere_and_differ_between_epochs():
     blocks = cut_blocks(STREAM, 4, 500)
-    first, second = (blocks.for_epoch(epoch).tokens for epoch in (0, 1))
+    first = blocks.for_epoch(0).tokens
+    second = blocks.for_epoch(1).tokens
     assert set(first[:, 1].tolist()) == set(range(4, 4 + 53 - 4))
     assert (first[:, 2:] == first[:, 1:-1] + 1).all()
     assert not first.equal(second)

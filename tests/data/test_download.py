@@ -18,10 +18,10 @@ CONTENT = b"two men play in the snow .\n"
 
 
 class Handler(SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
+    def log_message(self, *args: object):
         self.server.requests.append(self.path)  # type: ignore[attr-defined]
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         if self.path != "/short.en":
             return super().do_GET()
         self.send_response(200)
@@ -99,7 +99,8 @@ def test_what_cannot_be_downloaded_is_one_line(server, cache):
     cache.write_text("a file where the folder should be")
     with raises_user_error("toy", cache, "LMZOO_CACHE"):
         locate(remote(server.server_port), None, "toy")
-    requests, file = len(server.requests), RemoteFile("toy", remote(server.server_port).url)
+    requests = len(server.requests)
+    file = RemoteFile("toy", remote(server.server_port).url)
     with raises_user_error("toy", "checksum of train.en", file.url, "--data-dir"):
         locate(file, None, "toy")
     assert len(server.requests) == requests

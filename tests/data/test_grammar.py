@@ -49,7 +49,8 @@ def test_length_tables_equal_sums_over_all_derivations(choices):
     grammar = Grammar("Top", choices)
     for cost in (len, lambda _: 1):
         table = grammar.lengths(cost)
-        mass, surprise = np.zeros_like(table.mass), np.zeros_like(table.mass)
+        mass = np.zeros_like(table.mass)
+        surprise = np.zeros_like(table.mass)
         for words, p in derivations(grammar, "Top"):
             mass[sum(map(cost, words))] += p
             surprise[sum(map(cost, words))] -= p * log(p)

@@ -26,7 +26,8 @@ def test_sizes_are_the_published_ones_and_by_sentence_the_perplexity_of_the_5_gr
         pytest.skip(f"no ptb.train.txt, ptb.valid.txt and ptb.test.txt in {folder}; set LMZOO_DATA")
     text = open_corpus("ptb", folder)
     assert len(text.train.stream) == 929_589
-    assert (text.valid.num_scored, text.test.num_scored) == (73_760, 82_430)
+    assert text.valid.num_scored == 73_760
+    assert text.test.num_scored == 82_430
     assert text.test_size.words == 82_430
     assert len(text.vocabulary) == 10_000 + 3  # <unk> is a special token and a word of PTB
     parts = [[line.split() for line in read_lines(file)] for file in files]

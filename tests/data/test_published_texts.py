@@ -84,7 +84,9 @@ def parts(corpus, folder, **fields):
 @every_corpus
 def test_corpora_obey_the_laws_in_every_way_of_keeping_the_files(tmp_path, corpus):
     folders = [tmp_path / name for name in ("published", "sub", "unpacked", "zipped")]
-    subfolder = next(iter(FILES[corpus])).partition("/")[0] if corpus in ARCHIVES else corpus
+    subfolder = corpus
+    if corpus in ARCHIVES:
+        subfolder = next(iter(FILES[corpus])).partition("/")[0]
     for folder in (*folders, folders[1] / subfolder):
         folder.mkdir()
     write_published(folders[0], corpus)
@@ -102,10 +104,11 @@ def test_corpora_obey_the_laws_in_every_way_of_keeping_the_files(tmp_path, corpu
 def test_text8_and_enwik8_are_split_90_5_5(tmp_path):
     for corpus, unit, text in (("text8", "char", FLAT), ("enwik8", "byte", XML)):
         write_published(tmp_path, corpus)
-        found, raw = parts(corpus, tmp_path, unit=unit), text.encode()
+        found = parts(corpus, tmp_path, unit=unit)
+        raw = text.encode()
         assert b"".join(found) == raw
         ends = [int(share * len(raw)) for share in (0, 0.9, 0.95, 1)]
-        assert [*map(len, found)] == [b - a for a, b in pairwise(ends)]
+        assert list(map(len, found)) == [b - a for a, b in pairwise(ends)]
     assert b"".join(parts("enwik8", tmp_path)).decode() == XML
 
 
@@ -139,7 +142,9 @@ def test_a_missing_file_is_named(tmp_path, corpus):
 @pytest.mark.parametrize(("corpus", "missing"), [("wikitext-2", "valid"), ("text8", "text8")])
 def test_an_archive_without_a_split_is_refused(tmp_path, corpus, missing):
     path = write_published(tmp_path, corpus, without=missing)
-    pattern = f"wiki.{missing}.tokens" if corpus == "wikitext-2" else missing
+    pattern = missing
+    if corpus == "wikitext-2":
+        pattern = f"wiki.{missing}.tokens"
     with raises_user_error(corpus, path, f"has no {pattern}"):
         open_corpus(corpus, tmp_path)
 
@@ -162,7 +167,9 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
             open_corpus(spec(corpus))
 
     def served(file):
-        here = (www / file.name).read_bytes() if (www / file.name).is_file() else b""
+        here = b""
+        if (www / file.name).is_file():
+            here = (www / file.name).read_bytes()
         return dataclasses.replace(file, checksum=f"md5:{hashlib.md5(here).hexdigest()}")
 
     mine = {name: served(file) for name, file in published_texts.FILES.items()}

@@ -28,8 +28,9 @@ def test_shares_are_those_of_characters(text, window):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(splits, "STRETCH", window)
         parts = decoded(split_text(text.encode(), SHARES))
-    n = len(text)
-    assert parts == [text[: n // 2], text[n // 2 : int(0.8 * n)], text[int(0.8 * n) :]]
+    half = len(text) // 2
+    end = int(0.8 * len(text))
+    assert parts == [text[:half], text[half:end], text[end:]]
 
 
 @quick
@@ -46,7 +47,10 @@ def test_shares_are_those_of_bytes_up_to_a_character(text):
     raw = text.encode()
     exact = split_text(raw, SHARES, by_byte=True, whole=False)
     assert b"".join(exact) == raw
-    assert list(map(len, exact[:2])) == [len(raw) // 2, int(0.8 * len(raw)) - len(raw) // 2]
+    first, second, _ = exact
+    half = len(raw) // 2
+    assert len(first) == half
+    assert len(second) == int(0.8 * len(raw)) - half
     whole = decoded(split_text(raw, SHARES, by_byte=True))
     assert "".join(whole) == text
     assert 0 <= len(exact[0]) - len(whole[0].encode()) < 4
@@ -65,7 +69,8 @@ def test_a_last_character_that_is_not_complete_is_left_out(last):
 def test_interleave_deals_every_item_once_and_in_order(n, shares):
     parts = interleave(range(n), tuple(shares))
     for i, part in enumerate(parts):
-        low, high = sum(shares[:i]), sum(shares[: i + 1])
+        low = sum(shares[:i])
+        high = sum(shares[: i + 1])
         assert part == [item for item in range(n) if low <= item % sum(shares) < high]
 
 

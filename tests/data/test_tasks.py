@@ -11,6 +11,7 @@ import pytest
 from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus
 from lmzoo.data.tasks import GeneratedTask
+from tests.cases import cases
 from tests.user_errors import raises_user_error
 
 SMALL = {"train": 40, "valid": 30, "test": 20}
@@ -26,12 +27,31 @@ def compose(prefix: Prefix) -> str:
     return places
 
 
+def recall(prefix: Prefix) -> str:
+    """Return what followed the last symbol where it first was at an even place."""
+    # Keys are at even places, and their values follow them.
+    for i in range(0, len(prefix), 2):
+        if prefix[i] == prefix[-1]:
+            return prefix[i + 1]
+    raise AssertionError(prefix)
+
+
+def parity(prefix: Prefix) -> str:
+    ones = "".join(prefix).count("1")
+    return str(ones % 2)
+
+
+def remainder(prefix: Prefix) -> str:
+    expression = "".join(prefix[:-1])
+    return str(eval(expression) % 5)
+
+
 ORACLES: dict[str, Callable[[Prefix], str]] = {
-    # what followed the last symbol where it first was at an even place
-    "mqar": lambda p: next(p[i + 1] for i in range(0, len(p), 2) if p[i] == p[-1]),
-    "parity": lambda p: str("".join(p).count("1") % 2),
-    "modular_arithmetic": lambda p: str(eval("".join(p[:-1])) % 5),
-    **dict.fromkeys(("s5", "s3"), compose),
+    "mqar": recall,
+    "parity": parity,
+    "modular_arithmetic": remainder,
+    "s5": compose,
+    "s3": compose,
 }
 
 
@@ -41,28 +61,39 @@ def small(name: str, **fields: object) -> Corpus:
 
 def accuracy(corpus: Corpus, part: Sequences) -> float:
     """Return how often the predictor knows a scored symbol from those before it."""
-    right = []
-    for tokens, scored in zip(part.tokens, part.scored, strict=True):
-        text = [corpus.vocabulary.tokens[i] for i in tokens.tolist()]
-        places = scored.nonzero()[:, 0].tolist()
-        right += [ORACLES[corpus.name](text[1:t]) == text[t] for t in places]
-    return sum(right) / len(right)
+    right = 0
+    for row, t in part.scored.nonzero().tolist():
+        text = [corpus.vocabulary.tokens[i] for i in part.tokens[row].tolist()]
+        right += ORACLES[corpus.name](text[1:t]) == text[t]
+    return right / int(part.scored.sum())
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_the_prefix_determines_every_answer_and_splits_differ(name):
+def test_no_sequence_is_in_two_splits(name):
     corpus = small(name)
-    rows = [
-        {tuple(row[:n]) for row, n in zip(part.tokens.tolist(), part.lengths, strict=True)}
-        for part in (corpus.train, corpus.valid, corpus.test)
-    ]
-    assert len(set.union(*rows)) == sum(map(len, rows)), "a sequence is in two splits"
-    for part in (corpus.valid, corpus.test):
-        assert accuracy(corpus, part) == corpus.ceiling == 1
+    splits = []
+    for part in (corpus.train, corpus.valid, corpus.test):
+        lengths = part.lengths.tolist()
+        rows = zip(part.tokens.tolist(), lengths, strict=True)
+        splits.append({tuple(row[:length]) for row, length in rows})
+    assert len(set.union(*splits)) == sum(map(len, splits))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_prefix_determines_every_answer(name):
+    corpus = small(name)
+    assert corpus.ceiling == 1
     assert corpus.floor.token == corpus.floor.sentence == 0
+    assert accuracy(corpus, corpus.valid) == 1
+    assert accuracy(corpus, corpus.test) == 1
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_wrong_answer_is_seen(name):
+    corpus = small(name)
     row, t = corpus.test.scored.nonzero()[0].tolist()
     corpus.test.ids[row, t] = START
-    assert accuracy(corpus, corpus.test) < 1, "a wrong answer is not seen"
+    assert accuracy(corpus, corpus.test) < 1
 
 
 def test_queries_of_mqar_come_sooner_with_a_smaller_power():
@@ -90,38 +121,47 @@ def test_test_sequences_are_longer(name, extra):
     assert corpus.task.length == 1 + 30 + extra
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"name": "parity", "length": 3, "train": 500, "valid": 20}, "20 valid sequences"),
-        ({"name": "mqar", "pairs": 17}, "no room for 17 pairs"),
-        ({"name": "mqar", "keys": 4}, "keys=4"),
-        ({"name": "modular_arithmetic", "operators": "+/"}, "'+/'"),
-    ],
-)
+@cases("data/cases.toml", "tasks", "fields, message")
 def test_a_mistake_gives_one_line(fields, message):
     with raises_user_error(message):
         open_corpus(fields)
 
 
-@pytest.mark.parametrize("name", ["iid", "copy", "reverse"])
-def test_random_symbols_are_the_target_or_its_source(name):
-    corpus = small(name, symbols=9, length=7)
-    task, paired = corpus.task, name != "iid"
-    assert (task.vocab, task.length) == (13, 7 + paired)
-    assert corpus.floor.token == corpus.floor.sentence == (0 if paired else log(9))
+def assert_random_symbols(corpus: Corpus):
+    """Assert nine symbols in sequences of full length."""
+    assert corpus.task.vocab == 13
     for split, count in SMALL.items():
         part = getattr(corpus, split)
-        assert part.tokens.shape == (count, task.length)
+        assert part.tokens.shape == (count, corpus.task.length)
         assert part.tokens[:, 0].eq(START).all()
-        target = part.tokens[:, 1:]
-        assert set(target.unique().tolist()) == {*range(4, 13)}
-        assert part.lengths.eq(task.length).all()
-        if paired:
-            source, n = part.sources
-            assert target.equal(source if name == "copy" else source.flip(1))
-            assert n.eq(7).all()
-    if paired:
-        assert (task.source_vocab, task.source_length) == (13, 7)
-        copy = small("copy", symbols=9, length=7)
-        assert copy.train.sources[0].equal(corpus.train.sources[0]), "the same sources"
+        assert set(part.tokens[:, 1:].unique().tolist()) == set(range(4, 13))
+        assert part.lengths.eq(corpus.task.length).all()
+
+
+def test_independent_symbols_have_the_entropy_of_their_number():
+    corpus = small("iid", symbols=9, length=7)
+    assert_random_symbols(corpus)
+    assert corpus.task.length == 7
+    assert corpus.floor.token == corpus.floor.sentence == log(9)
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse"])
+def test_random_symbols_are_copied_or_reversed(name):
+    corpus = small(name, symbols=9, length=7)
+    assert_random_symbols(corpus)
+    assert corpus.task.length == 8
+    assert corpus.floor.token == corpus.floor.sentence == 0
+    assert corpus.task.source_vocab == 13
+    assert corpus.task.source_length == 7
+    for part in (corpus.train, corpus.valid, corpus.test):
+        source, n = part.sources
+        if name == "reverse":
+            source = source.flip(1)
+        assert part.tokens[:, 1:].equal(source)
+        assert n.eq(7).all()
+
+
+def test_copies_and_reversals_have_the_same_sources():
+    copied, _ = small("copy", symbols=9, length=7).train.sources
+    reversed_, _ = small("reverse", symbols=9, length=7).train.sources
+    assert copied.equal(reversed_)

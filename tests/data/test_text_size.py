@@ -13,36 +13,52 @@ from tests.tiny import quick
 
 
 def corpus_of(test, train=None, *, joiner=" ", length=20, end=True, end_after_cut=False):
-    train = test if train is None else train
+    if train is None:
+        train = test
+    vocabulary = build_vocabulary(train, joiner=joiner)
+    options = {"length": length, "end": end, "end_after_cut": end_after_cut}
     return assemble(
-        "hand", (train, train, test), build_vocabulary(train, joiner=joiner), length=length,
-        end=end, end_after_cut=end_after_cut, unit="word", source="by hand",
-    )  # fmt: skip
+        "hand", (train, train, test), vocabulary, unit="word", source="by hand", **options
+    )
 
 
-def test_by_hand():
+@pytest.fixture
+def houses():
+    """Two test sentences, in which `blaues` is unknown."""
     train = [["ein", "weißes", "haus"]]
-    # "ein blaues haus\n" has 16 characters; blaues is unknown. "weißes ein\n" has 11 and 12 bytes.
-    corpus = corpus_of([["ein", "blaues", "haus"], ["weißes", "ein"]], train)
-    assert corpus.test_size == TextSize(16 + 11, 16 + 12, 4 + 3)
-    assert corpus.test.num_scored == 4 + 3
-    assert dataclasses.replace(corpus, test_text=None).test_size is None, "blaues is not known"
+    return corpus_of([["ein", "blaues", "haus"], ["weißes", "ein"]], train)
 
 
-def test_tokens_after_a_cut_are_not_counted():
-    sentences = [["ab", "cde", "f", "gh"]]
-    # <start> and three more places
-    assert corpus_of(sentences, length=4).test_size == TextSize(8, 8, 3)  # "ab cde f"
-    assert corpus_of(sentences, length=4, end_after_cut=True).test_size == TextSize(7, 7, 3)
-    assert corpus_of(sentences, length=4, end=False).test_size == TextSize(8, 8, 3)
-    assert corpus_of(sentences, length=9, end=False).test_size == TextSize(11, 11, 4)  # no newline
+def test_characters_bytes_and_words_by_hand(houses):
+    # "ein blaues haus\n" has 16 characters, "weißes ein\n" has 11 and one more byte.
+    assert houses.test_size == TextSize(16 + 11, 16 + 12, 4 + 3)
+    assert houses.test.num_scored == 4 + 3
 
 
-@pytest.mark.parametrize(("joiner", "right"), [(" ", 3 * 5), ("", 2 * 5)])
-def test_a_cut_ends_a_word(joiner, right):
-    sentence = ["ab", "cd", "ef", "gh"] if joiner else "ab cd ef gh"
-    corpus = corpus_of([sentence] * 5, joiner=joiner, length=4 + (not joiner) * 2)
-    assert corpus.test_size.words == right
+def test_the_size_of_an_unknown_word_is_not_known(houses):
+    assert dataclasses.replace(houses, test_text=None).test_size is None
+
+
+CUTS = [
+    ({"length": 4}, TextSize(8, 8, 3)),  # "ab cde f"
+    ({"length": 4, "end_after_cut": True}, TextSize(7, 7, 3)),
+    ({"length": 4, "end": False}, TextSize(8, 8, 3)),
+    ({"length": 9, "end": False}, TextSize(11, 11, 4)),  # no newline
+]
+
+
+@pytest.mark.parametrize(("fields", "size"), CUTS, ids=str)
+def test_tokens_after_a_cut_are_not_counted(fields, size):
+    """The length is <start> and the places after it."""
+    assert corpus_of([["ab", "cde", "f", "gh"]], **fields).test_size == size
+
+
+def test_a_cut_ends_a_word():
+    assert corpus_of([["ab", "cd", "ef", "gh"]] * 5, length=4).test_size.words == 3 * 5
+
+
+def test_a_cut_in_a_word_ends_it():
+    assert corpus_of(["ab cd ef gh"] * 5, joiner="", length=6).test_size.words == 2 * 5
 
 
 words = st.lists(st.sampled_from(["a", "männer", "of", "日本"]), max_size=7)

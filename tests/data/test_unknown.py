@@ -24,13 +24,19 @@ from tests.tiny import quick
 STANDARD_DEVIATIONS = 4.5
 
 
+TEST_WORDS = 4_000
+TRAIN_WORDS = 32_000
+
+
 @pytest.fixture(scope="module")
 def zipf(tmp_path_factory):
     """A text whose words have the probabilities of Zipf's law, 1/rank."""
-    random, ranks = Random(5), range(1, 8001)
-    words = random.choices([f"w{r}" for r in ranks], [1 / r for r in ranks], k=40_000)
+    ranks = range(1, 8001)
+    names = [f"w{rank}" for rank in ranks]
+    words = Random(5).choices(names, [1 / rank for rank in ranks], k=40_000)
+    lines = [" ".join(words[i : i + 10]) for i in range(0, len(words), 10)]
     path = tmp_path_factory.mktemp("zipf") / "zipf.txt"
-    path.write_text("".join(f"{' '.join(words[i : i + 10])}\n" for i in range(0, len(words), 10)))
+    path.write_text("\n".join(lines) + "\n")
     return path
 
 
@@ -38,41 +44,81 @@ def open_text(path, **fields):
     return open_corpus({"name": "text", "path": str(path), **fields})
 
 
-def assert_share_is_good_turing(words: list[str], replaced: list[str]):
-    """Check Σ_i [word i is replaced] against n_1 = Σ_i p_i; its variance is Σ_i p_i (1 − p_i)."""
-    counts = Counter(words)
-    n_1 = sum(c == 1 for c in counts.values())
-    z = replacement_constant(counts, float(n_1))
-    chances = [z / (z + counts[word]) for word in words]
-    assert math.fsum(chances) == pytest.approx(n_1)
-    deviation = math.sqrt(math.fsum(p * (1 - p) for p in chances))
-    assert abs(replaced.count(UNK) - n_1) < STANDARD_DEVIATIONS * deviation
-    # Words of every frequency are replaced as often as the formula says.
-    for low, high in ((1, 1), (2, 5), (6, 40), (41, len(words))):
-        some = [i for i, word in enumerate(words) if low <= counts[word] <= high]
-        expected = math.fsum(chances[i] for i in some)
-        spread = math.sqrt(math.fsum(chances[i] * (1 - chances[i]) for i in some))
-        actual = sum(replaced[i] == UNK for i in some)
-        assert abs(actual - expected) < STANDARD_DEVIATIONS * spread, (low, high)
-    assert all(new in (old, UNK) for old, new in zip(words, replaced, strict=True))
+@pytest.fixture(scope="module")
+def plain(zipf):
+    """Return the corpus without unknown words in training."""
+    return open_text(zipf, train_unk=False)
 
 
-def words_of(corpus, part) -> list[str]:
-    return " ".join(corpus.vocabulary.decode(row) for row in part.tokens.tolist()).split()
+@pytest.fixture(scope="module")
+def corpus(zipf):
+    return open_text(zipf)
 
 
-def test_the_share_is_that_of_good_and_turing_on_a_zipf_text(zipf):
-    plain, corpus, again = open_text(zipf, train_unk=False), open_text(zipf), open_text(zipf)
-    assert UNK not in words_of(plain, plain.train)
-    assert_share_is_good_turing(words_of(plain, plain.train), words_of(corpus, corpus.train))
-    assert corpus.fingerprint == again.fingerprint != plain.fingerprint
+def words_of(corpus, split: str) -> list[str]:
+    rows = getattr(corpus, split).tokens.tolist()
+    return " ".join(corpus.vocabulary.decode(row) for row in rows).split()
+
+
+class Replacement:
+    """Word i of a text becomes <unk> with the chance z / (z + count), whose sum is n_1."""
+
+    def __init__(self, words: list[str], replaced: list[str]):
+        self.words = words
+        self.replaced = replaced
+        self.counts = Counter(words)
+        self.once = list(self.counts.values()).count(1)
+        z = replacement_constant(self.counts, float(self.once))
+        self.chances = [z / (z + self.counts[word]) for word in words]
+
+    def with_counts(self, low: int, high: int) -> list[int]:
+        """Return the places of words that occur so often."""
+        return [i for i, word in enumerate(self.words) if low <= self.counts[word] <= high]
+
+    def assert_as_expected(self, places: list[int]):
+        """Assert that as many of these words are replaced; the variance is Σ_i p_i (1 − p_i)."""
+        expected = math.fsum(self.chances[i] for i in places)
+        variance = math.fsum(self.chances[i] * (1 - self.chances[i]) for i in places)
+        actual = sum(self.replaced[i] == UNK for i in places)
+        assert abs(actual - expected) < STANDARD_DEVIATIONS * math.sqrt(variance)
+
+
+@pytest.fixture(scope="module")
+def replacement(plain, corpus) -> Replacement:
+    return Replacement(words_of(plain, "train"), words_of(corpus, "train"))
+
+
+def test_the_chances_add_up_to_the_words_that_occur_once(replacement):
+    """The estimate of Good and Turing."""
+    assert math.fsum(replacement.chances) == pytest.approx(replacement.once)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, TRAIN_WORDS), (1, 1), (2, 5), (6, 40), (41, 32_000)])
+def test_words_of_every_frequency_are_replaced_as_often_as_their_chances_say(
+    replacement, low, high
+):
+    replacement.assert_as_expected(replacement.with_counts(low, high))
+
+
+def test_a_word_stays_or_becomes_unknown(replacement):
+    assert UNK not in replacement.words
+    for old, new in zip(replacement.words, replacement.replaced, strict=True):
+        assert new in (old, UNK)
+
+
+def test_the_replaced_words_are_a_part_of_the_identity(zipf, plain, corpus):
+    assert open_text(zipf).fingerprint == corpus.fingerprint
+    assert corpus.fingerprint != plain.fingerprint
     assert corpus.vocabulary == plain.vocabulary
-    # The estimate holds on the held-out words: the standard error of a share of 4,000 is 0.006.
-    share = words_of(corpus, corpus.train).count(UNK) / 32_000
-    for part in ("valid", "test"):
-        held_out = getattr(corpus, part)
-        assert share == pytest.approx(words_of(corpus, held_out).count(UNK) / 4_000, abs=0.03)
-        assert held_out.tokens.equal(getattr(plain, part).tokens)
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+def test_the_share_in_training_is_that_of_held_out_words(plain, corpus, split):
+    """The standard error of a share of 4,000 is 0.006."""
+    share = words_of(corpus, "train").count(UNK) / TRAIN_WORDS
+    held_out = words_of(corpus, split).count(UNK) / TEST_WORDS
+    assert share == pytest.approx(held_out, abs=0.03)
+    assert getattr(corpus, split).tokens.equal(getattr(plain, split).tokens)
 
 
 @quick
@@ -81,53 +127,75 @@ def test_the_constant_solves_its_equation(counts, fraction):
     words = {f"w{i}": count for i, count in enumerate(counts)}
     wanted = fraction * sum(counts)
     z = replacement_constant(words, wanted)
-    assert sum(c * z / (z + c) for c in counts) == pytest.approx(wanted)
+    found = sum(count * z / (z + count) for count in counts)
+    assert found == pytest.approx(wanted)
 
 
 @pytest.mark.parametrize(
     ("rare", "unknown", "common", "expected"), [(600, 200, 400, 600), (900, 0, 100, 500)]
 )
 def test_unknown_words_count_and_half_of_all_words_stay(rare, unknown, common, expected):
-    words = [*(f"w{i}" for i in range(rare)), *[UNK] * unknown, *["a"] * common]
+    # Each rare word occurs once.
+    words = [f"w{i}" for i in range(rare)] + [UNK] * unknown + ["a"] * common
     vocabulary = build_vocabulary([words])
     (replaced,) = replace_rare_words([words], vocabulary)
     held_out = torch.tensor([UNKNOWN])
     ids = replace_rare_ids(torch.tensor(vocabulary.encode(words)), held_out, held_out)
-    for count in (replaced.count(UNK), int((ids == UNKNOWN).sum())):
-        assert count == pytest.approx(expected, abs=80)  # its standard deviation is at most 18
+    # The standard deviation of both counts is at most 18.
+    assert replaced.count(UNK) == pytest.approx(expected, abs=80)
+    assert int((ids == UNKNOWN).sum()) == pytest.approx(expected, abs=80)
 
 
-def test_a_corpus_without_unknown_words_keeps_its_data_and_its_identity(tmp_path):
+@pytest.fixture
+def known(tmp_path):
+    """A text without an unknown word; its last line, which is for training, has rare ones."""
     path = tmp_path / "known.txt"
-    path.write_text("a man runs\n" * 30 + "rare words here\n")  # the last line is for training
-    for fields in ({}, {"unit": "char"}, {"min_count": 2}):
-        plain, corpus = open_text(path, train_unk=False, **fields), open_text(path, **fields)
-        assert corpus.fingerprint == plain.fingerprint
-    dumped = CORPORA.dump(CORPORA.parse({"name": "text", "path": str(path)}))
-    assert "train_unk" not in dumped
-    off = CORPORA.dump(CORPORA.parse({**dumped, "train_unk": False}))
+    path.write_text("a man runs\n" * 30 + "rare words here\n")
+    return path
+
+
+@pytest.mark.parametrize("fields", [{}, {"unit": "char"}, {"min_count": 2}], ids=str)
+def test_a_corpus_without_unknown_words_keeps_its_data(known, fields):
+    plain = open_text(known, train_unk=False, **fields)
+    assert open_text(known, **fields).fingerprint == plain.fingerprint
+
+
+def test_only_a_corpus_that_replaces_nothing_says_so_in_its_config(known):
+    config = CORPORA.dump(CORPORA.parse({"name": "text", "path": str(known)}))
+    off = CORPORA.dump(CORPORA.parse(config | {"train_unk": False}))
+    assert "train_unk" not in config
     assert off["train_unk"] is False
     assert CORPORA.parse(off).train_unk is False
 
 
 def test_both_sides_of_pairs_are_replaced_on_their_own(zipf, tmp_path):
-    lines = zipf.read_text().splitlines()
+    """The targets have no unknown word."""
     path = tmp_path / "pairs.tsv"
-    path.write_text("".join(f"{line}\ta man sits\n" for line in lines))
-    corpus = open_corpus({"name": "pairs", "path": str(path)})
-    assert corpus.train.sources[0].eq(UNKNOWN).any()
-    assert not corpus.train.tokens.eq(UNKNOWN).any()  # no unknown word in the targets
-    off = open_corpus({"name": "pairs", "path": str(path), "train_unk": False})
-    assert not off.train.sources[0].eq(UNKNOWN).any()
+    path.write_text(zipf.read_text().replace("\n", "\ta man sits\n"))
+    train = open_corpus({"name": "pairs", "path": str(path)}).train
+    off = open_corpus({"name": "pairs", "path": str(path), "train_unk": False}).train
+    assert train.sources[0].eq(UNKNOWN).any()
+    assert not train.tokens.eq(UNKNOWN).any()
+    assert not off.sources[0].eq(UNKNOWN).any()
 
 
-def test_the_line_about_unk(zipf, tmp_path):
-    corpus, plain = open_text(zipf), open_text(zipf, train_unk=False)
+def test_the_line_about_unk_says_its_share_in_training(corpus):
     assert "of the training" in describe_unknown(corpus)
+
+
+def test_the_line_about_unk_says_that_training_has_none(plain):
     line = describe_unknown(plain)
     assert "training has none: its probability is not learned" in line
     assert "no training token is rare" not in line
-    assert describe_unknown(dataclasses.replace(corpus, valid=plain.train, test=plain.train)) == ""
+
+
+def test_there_is_no_line_about_unk_without_it(corpus, plain):
+    known = dataclasses.replace(corpus, valid=plain.train, test=plain.train)
+    assert describe_unknown(known) == ""
+
+
+def test_the_line_about_unk_says_that_no_training_word_is_rare(tmp_path):
     path = tmp_path / "frequent.txt"
     path.write_text("a man runs\n" * 8 + "a dog runs\na cat runs\n")
-    assert "no training token is rare, and training has none" in describe_unknown(open_text(path))
+    line = describe_unknown(open_text(path))
+    assert "no training token is rare, and training has none" in line

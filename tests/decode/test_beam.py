@@ -49,6 +49,7 @@ def test_width_one_is_greedy_decoding(name, alpha, length, seed):
 def test_a_wide_beam_finds_every_sequence_in_order(name, alpha):
     model = sharp_model(name)
     scores = all_sequences(model)
+    # Wide enough for every sequence.
     hypotheses = beam_search(model, model.task.length, model.task.vocab**3, alpha=alpha)
     possible = sorted(tokens for tokens, score in scores.items() if score > -math.inf)
     assert sorted(found.tokens for found in hypotheses) == possible
@@ -105,6 +106,7 @@ def test_decoding_continues_a_prefix(name):
     model = sharp_model(name, vocab=5, length=5)
     begun = (START, 4, 3)
     prefix_score = model.log_prob(torch.tensor([begun]), torch.tensor([3])).sum().item()
+    # Scores are those of what follows the prefix.
     scores = {}
     for tokens, score in all_sequences(model).items():
         if tokens[:3] == begun:

@@ -68,6 +68,7 @@ class OutputCounter(TorchDispatchMode):
         if kwargs is None:
             kwargs = {}
         result = func(*args, **kwargs)
+        # A view computes nothing.
         if func.is_view:
             return result
         for leaf in tree_leaves(result):

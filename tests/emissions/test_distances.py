@@ -16,6 +16,7 @@ D = 2
 
 
 def build(aggregate: str, **fields: object) -> HammingEmission:
+    # The codes of CODE_L1 have one number a group.
     size = D
     if aggregate == Aggregate.CODE_L1:
         size = 1

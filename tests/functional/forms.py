@@ -41,6 +41,7 @@ def with_tokens(inputs: list[Tensor], count: int, vocab: int, seed: int) -> list
 
 def softmax_inputs(count: int, seed: int) -> list[Tensor]:
     words = 1 + seed % 11
+    # Logits from flat to peaked.
     scale = 10.0 ** (seed % 3)
     y, table = normal(seed, (count, 3), (words, 3))
     return [y * scale, table]
@@ -55,6 +56,7 @@ def recurrence_inputs(dtype: torch.dtype, steps: int, seed: int) -> list[Tensor]
     width = 1 + seed % 5
     each = (2, steps, width)
     a, b, start = normal(seed, each, each, (2, width), dtype=dtype)
+    # A decay above 1 would grow without bound.
     return [a / a.abs().clamp_min(1), b, start]
 
 
@@ -198,6 +200,7 @@ def total(function: Callable[..., Any], *inputs: Tensor) -> Tensor:
         if result.is_complex():
             result = torch.view_as_real(result)
         parts.append(result.flatten())
+    # Different weights, so that no two numbers can be exchanged.
     numbers = torch.cat(parts)
     return numbers @ torch.linspace(-1, 2, numbers.numel(), dtype=numbers.dtype)
 

@@ -97,6 +97,7 @@ def test_splits_that_differ_by_hundreds_of_nats_add_exactly():
     left = draw(12, 2).float() - nats
     right = draw(12, 2, seed=1).float() + nats - 440
     rules = draw(1, 2, 2, seed=2).float()
+    # The sum in double precision is the reference.
     pairs = left.double()[:, :, None] + right.double()[:, None]
     expected = (pairs + rules.double()).logsumexp((0, 1, 2))
     actual = log_bilinear(left, right, rules).double()

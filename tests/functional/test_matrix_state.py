@@ -20,6 +20,7 @@ def brute_force(update: Update, state: Tensor) -> Tensor:
     for t in range(update.query.shape[1]):
         reader = update.query[:, t]
         output = torch.zeros_like(update.value[:, t])
+        # The reader goes back through the transitions.
         for s in range(t, -1, -1):
             match = (reader * update.key[:, s]).sum(-1, keepdim=True)
             output += match * update.value[:, s]
@@ -47,6 +48,7 @@ def test_scans_equal_products_of_matrices(vector, delta, length):
 @pytest.mark.parametrize("delta", [False, True])
 def test_a_fast_decay_neither_overflows_nor_loses_gradients(vector, delta):
     inputs = matrix_inputs(256, 0, vector=vector, delta=delta)
+    # The log decays.
     inputs[4] *= 50
     single = [part.float() for part in inputs]
     agree(results(scan_matrices, single), results(matrix_loop, inputs), 1e-4)

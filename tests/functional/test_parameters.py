@@ -66,6 +66,7 @@ def test_the_default_initialiser_changes_nothing(module):
 
 
 def test_redrawing_changes_matrices_clears_biases_and_keeps_norms(module):
+    # Norms start as the identity, whatever the initialiser.
     linear, norm = module
     assert linear.weight.abs().max() > 0.02
     assert linear.bias.any()

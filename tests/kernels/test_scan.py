@@ -1,7 +1,5 @@
 """Scans of vectors and of tokens: outputs and gradients, also of packs under `torch.func` maps."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -22,8 +20,10 @@ WIDTH = 5
 def problem(cell: Cell, *members: int) -> tuple[Tensor, Tensor, Tensor]:
     """Return tokens (.., 3, 4), a table (.., V, E) with one unused row, and starts."""
     generator = torch.Generator().manual_seed(0)
-    start = data(cell)[1].expand(*members, -1, -1)
+    _, start = data(cell)
+    start = start.expand(*members, -1, -1)
     table = torch.randn(*members, VOCAB, WIDTH, generator=generator, dtype=start.dtype)
+    # The last row of the table is not used.
     tokens = torch.randint(VOCAB - 1, (*members, 3, 4), generator=generator)
     return tokens, table, start
 
@@ -39,7 +39,7 @@ def test_tokens_equal_vectors_for_every_variant(name):
 class Scan(torch.nn.Module):
     """A module whose forward is a cell's scan of tokens or vectors, or its naive scan."""
 
-    def __init__(self, cell: Cell, form: str) -> None:
+    def __init__(self, cell: Cell, form: str):
         super().__init__()
         self.cell = cell
         self.form = form
@@ -54,66 +54,99 @@ class Scan(torch.nn.Module):
         return scan(inputs.vectors(), start)
 
 
-def loss(cell: Cell, form: str) -> Any:
+def loss(cell: Cell, form: str):
     """Return a function (weights, table, start, tokens) -> sum of cubed outputs."""
     module = Scan(cell, form)
 
     def compute(weights: dict[str, Tensor], table: Tensor, start: Tensor, tokens: Tensor) -> Tensor:
         named = {f"cell.{name}": weight for name, weight in weights.items()}
-        return functional_call(module, named, (tokens, table, start)).pow(3).sum()
+        outputs = functional_call(module, named, (tokens, table, start))
+        return outputs.pow(3).sum()
 
     return compute
 
 
-def agree(found: Any, expected: Any) -> None:
+def agree(found, expected):
     pairs = zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True)
     for i, (actual, reference) in enumerate(pairs):
         assert_close(actual, reference, FINE, f"gradient {i}")
 
 
-@pytest.mark.parametrize("shared", ["nothing", "tokens", "table", "weights"])
-@pytest.mark.parametrize("form", ["tokens", "vectors"])
-@pytest.mark.parametrize("config", EXAMPLES, ids=str)
-def test_mapped_members_equal_the_naive_scan(config, form, shared):
-    cells = [build(CELLS.parse(dict(config)), torch.float64, seed=seed) for seed in range(3)]
-    weights = {name: weight.detach() for name, weight in stack_module_state(list(cells))[0].items()}
-    tokens, table, start = problem(cells[0], 3)
-    inputs = {"w": weights, "table": table, "start": start, "tokens": tokens}
-    dims = [0, 0, 0, 0]
-    index = {"nothing": None, "weights": 0, "table": 1, "tokens": 3}[shared]
-    names = list(inputs)
-    if index is not None:
-        inputs[names[index]] = pytree.tree_map(lambda x: x[0], inputs[names[index]])
-        dims[index] = None
-    args = tuple(inputs.values())
-    argnums = (0, 1, 2)
-    found = vmap(grad(loss(cells[0], form), argnums), tuple(dims))(*args)
-    expected = vmap(grad(loss(cells[0], "naive"), argnums), tuple(dims))(*args)
-    agree(found, expected)
-
-    def total(*args_but_tokens: Any) -> Tensor:
-        return vmap(loss(cells[0], form), tuple(dims))(*args_but_tokens, args[3]).sum()
-
-    through = grad(total, argnums)(*args[:3])
-    summed = [
-        pytree.tree_map(lambda x: x.sum(0), part) if dim is None else part
-        for part, dim in zip(expected, dims, strict=False)
-    ]
-    agree(through, tuple(summed))
+ARGUMENTS = ("weights", "table", "start", "tokens")
+NO_TOKENS = (0, 1, 2)
+"""The arguments of a loss that have gradients."""
 
 
-@pytest.mark.parametrize("form", ["tokens", "vectors"])
+class Pack:
+    """The arguments of three members, one of which they may share."""
+
+    def __init__(self, config, shared: str):
+        cells = [build(CELLS.parse(config), torch.float64, seed=seed) for seed in range(3)]
+        self.cell = cells[0]
+        weights, _ = stack_module_state(cells)
+        weights = {name: weight.detach() for name, weight in weights.items()}
+        tokens, table, start = problem(self.cell, 3)
+        self.arguments = [weights, table, start, tokens]
+        self.dims: list[int | None] = [0, 0, 0, 0]
+        if shared != "nothing":
+            place = ARGUMENTS.index(shared)
+            self.arguments[place] = pytree.tree_map(lambda x: x[0], self.arguments[place])
+            self.dims[place] = None
+
+    def mapped(self, function):
+        return vmap(function, tuple(self.dims))
+
+    def gradients(self, form: str):
+        """Return the gradients of each member."""
+        # Tokens have no gradient.
+        inside = grad(loss(self.cell, form), NO_TOKENS)
+        return self.mapped(inside)(*self.arguments)
+
+
+SHARED = pytest.mark.parametrize("shared", ["nothing", "tokens", "table", "weights"])
+FORMS = pytest.mark.parametrize("form", ["tokens", "vectors"])
+CONFIGS = pytest.mark.parametrize("config", EXAMPLES, ids=str)
+
+
+@SHARED
+@FORMS
+@CONFIGS
+def test_gradients_of_mapped_members_equal_the_naive_scan(config, form, shared):
+    pack = Pack(config, shared)
+    agree(pack.gradients(form), pack.gradients("naive"))
+
+
+@SHARED
+@FORMS
+@CONFIGS
+def test_gradients_through_a_map_equal_the_naive_scan(config, form, shared):
+    """What members share has the sum of their gradients."""
+    pack = Pack(config, shared)
+    expected = list(pack.gradients("naive"))
+    for place in NO_TOKENS:
+        if pack.dims[place] is None:
+            expected[place] = pytree.tree_map(lambda x: x.sum(0), expected[place])
+
+    def total(*arguments):
+        return pack.mapped(loss(pack.cell, form))(*arguments).sum()
+
+    through = grad(total, NO_TOKENS)(*pack.arguments)
+    agree(through, tuple(expected))
+
+
+@FORMS
 def test_nested_maps_equal_the_naive_scan(form):
     cell = build(CELLS.parse("mgu"), torch.float64)
     weights = {name: weight.detach() for name, weight in cell.named_parameters()}
     tokens, table, start = problem(cell, 2, 3)
     dims = (None, 0, 0, 0)
 
-    def nested(function: Any) -> Any:
-        mapped = vmap(vmap(grad(function, argnums=(0, 1, 2)), dims), dims)
+    def nested(form):
+        function = grad(loss(cell, form), NO_TOKENS)
+        mapped = vmap(vmap(function, dims), dims)
         return mapped(weights, table, start, tokens)
 
-    agree(nested(loss(cell, form)), nested(loss(cell, "naive")))
+    agree(nested(form), nested("naive"))
 
 
 def test_a_second_derivative_raises():
@@ -130,7 +163,8 @@ def test_a_token_outside_the_table_raises(token):
     cell = build(CELLS.parse("mgu"), torch.float64)
     tokens, table, start = problem(cell)
     tokens[1, 2] = token
-    message = rf"must be in 0\.\.{VOCAB - 1}; found {min(token, 0)}\.\."
+    least = min(token, 0)
+    message = rf"must be in 0\.\.{VOCAB - 1}; found {least}\.\."
     with pytest.raises(IndexError, match=message):
         cell.fast_scan(TokenInputs(tokens, table), start)
     with pytest.raises(IndexError, match="index out of range in self"):

@@ -16,24 +16,7 @@ from tests.cells.support import subsets
 ATTENTION = {10, 11}
 """Switches of the MGRU with attention, which has only a naive scan."""
 
-OTHER_CONFIGS: list[dict[str, Any]] = [
-    *({"name": "gru", "reset": reset} for reset in ("after", "before")),
-    *(
-        {"name": "gru", "reset": reset, "cuts": [cut]}
-        for reset in ("after", "before")
-        for cut in range(11)
-    ),
-    {"name": "gru", "cuts": [1, 4, 7]},
-    {"name": "gru", "cuts": [0, 3, 6]},
-    {"name": "janet"},
-    *({"name": "lstm", "forget": forget} for forget in ("gate", "none", "coupled")),
-    *(
-        {"name": "lstm_peephole", "peephole": "diagonal", "gate_recurrence": gates, "cuts": cuts}
-        for gates in (False, True)
-        for cuts in ([], [0], [1], [2], [3], [4], [5], [6], [2, 4, 5, 6], [0, 1, 2])
-    ),
-    *({"name": "rnn", "activation": act} for act in ("tanh", "sigmoid", "relu", "identity")),
-]
+OTHER_CONFIGS: list[dict[str, Any]] = rows("kernels/cases.toml", "variants")
 EXAMPLES: list[dict[str, Any]] = rows("kernels/cases.toml", "examples")
 
 
@@ -55,10 +38,14 @@ def variants(name: str) -> list[Any]:
     """Return the configs of all variants of a cell."""
     if name in ("mgu", "mgru"):
         return list(mutants(name))
-    return [CELLS.parse(dict(config)) for config in OTHER_CONFIGS if config["name"] == name]
+    found = []
+    for config in OTHER_CONFIGS:
+        if config["name"] == name:
+            found.append(CELLS.parse(config))
+    return found
 
 
-def build(config: Any, dtype: torch.dtype, width: int = 5, length: int = 4, seed: int = 0) -> Cell:
+def build(config, dtype: torch.dtype, width: int = 5, length: int = 4, seed: int = 0) -> Cell:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return CELLS.build(config, width, length).to(dtype)
@@ -66,39 +53,46 @@ def build(config: Any, dtype: torch.dtype, width: int = 5, length: int = 4, seed
 
 def results(cell: Cell, x: Tensor | TokenInputs, start: Tensor, *, fast: bool) -> list[Tensor]:
     """Return outputs, and gradients of x (or its table), start and every weight of a sum."""
-    vectors = (x if isinstance(x, Tensor) else x.table).clone().requires_grad_()
+    start = start.clone().requires_grad_()
     if isinstance(x, Tensor):
+        vectors = x.clone().requires_grad_()
         x = vectors
     else:
+        vectors = x.table.clone().requires_grad_()
         x = TokenInputs(x.tokens, vectors)
-    inputs = [vectors, start.clone().requires_grad_(), *cell.parameters()]
+    inputs = [vectors, start, *cell.parameters()]
+    scan = cell.naive_scan
     if fast:
-        y = cell.fast_scan(x, inputs[1])
-    else:
-        y = cell.naive_scan(x, inputs[1])
+        scan = cell.fast_scan
+    y = scan(x, start)
     assert y is not None
+    # Different weights, so that no two outputs can be exchanged.
     weighting = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=y.dtype)
     # The added zero keeps a control differentiable that depends on none of its inputs.
-    loss = (y * weighting).sum() + 0 * sum(tensor.sum() for tensor in inputs)
+    zero = 0 * sum(tensor.sum() for tensor in inputs)
+    loss = (y * weighting).sum() + zero
     return [y.detach(), *torch.autograd.grad(loss, inputs)]
 
 
-def agree(cell: Cell, tolerance: float, x: Tensor | TokenInputs, start: Tensor) -> None:
+def agree(cell: Cell, tolerance: float, x: Tensor | TokenInputs, start: Tensor):
     """Assert that both scans have the same outputs and gradients, in relation to the largest."""
-    fast, naive = (results(cell, x, start, fast=fast) for fast in (True, False))
-    names = ["outputs", "inputs", "start", *(name for name, _ in cell.named_parameters())]
+    fast = results(cell, x, start, fast=True)
+    naive = results(cell, x, start, fast=False)
+    names = ["outputs", "inputs", "start"]
+    names += [name for name, _ in cell.named_parameters()]
     for name, actual, expected in zip(names, fast, naive, strict=True):
         assert expected.isfinite().all(), f"{name} of {cell.config}"
-        scale = 1 + (expected.abs().max() if expected.numel() else 0)
+        scale = 1.0
+        if expected.numel():
+            scale = 1 + expected.abs().max()
         assert_close(actual / scale, expected / scale, tolerance, f"{name} of {cell.config}")
 
 
 def data(cell: Cell, count: int = 3, length: int = 4) -> tuple[Tensor, Tensor]:
     """Return random inputs and a start in [0, 1], in the cell's dtype or float64."""
     generator = torch.Generator().manual_seed(1)
-    options: dict[str, Any] = {
-        "generator": generator,
-        "dtype": next(cell.parameters(), torch.zeros(0, dtype=torch.float64)).dtype,
-    }
+    # A cell without parameters has no dtype.
+    first = next(cell.parameters(), torch.zeros(0, dtype=torch.float64))
+    options = {"generator": generator, "dtype": first.dtype}
     x = torch.randn(count, length, cell.width, **options)
     return x, torch.rand(count, cell.num_state_vectors * cell.width, **options)

@@ -68,10 +68,12 @@ def assert_equation(model, equation: Callable[[Any, Tensor], Tensor]):
 def lag_dependence(model: LanguageModel) -> list[bool]:
     """Return whether the distribution at the last position depends on the token 1, 2, .. back."""
     tokens, _ = every_sequence(model.task)
+    # Every sequence is there once, in the order of a product.
     each_token = (VOCAB,) * (LENGTH - 1)
     dense = next_log_prob(model, tokens[:, :-1]).unflatten(0, each_token)[..., 0, :]
     depends = []
     for axis in reversed(range(LENGTH - 2)):
+        # Against the distribution after the first token of the vocabulary.
         change = dense - dense.select(axis, 0).unsqueeze(axis)
         depends.append(bool(change.abs().max() > 1e-4))
     return depends

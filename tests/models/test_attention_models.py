@@ -114,6 +114,7 @@ def test_star_features_follow_the_equation():
     for layer in range(2):
         satellites = []
         for i in range(4):
+            # The token before, itself, its embedding and its relay.
             memory = h[max(0, i - 1) : i + 1] + [e[i], relays[i]]
             satellites.append(star_update(model.satellites[layer], h[i], memory))
         h = satellites
@@ -267,6 +268,7 @@ def test_a_prediction_depends_on_the_tokens_within_reach(name, fields, reach):
 def test_the_order_of_earlier_tokens_matters_if_positions_are_known(name, fields, matters):
     model = small(name, **fields).eval()
     prefix = every_sequence(model.task)[0][:, : LENGTH - 1]
+    # Two tokens in the middle change places.
     moved = prefix[:, [0, 2, 1, 3]]  # the last is the query
     with torch.no_grad():
         before = model.next_log_prob(prefix)

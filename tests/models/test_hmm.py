@@ -56,6 +56,7 @@ def test_posteriors_are_those_of_the_paths(length):
 @torch.no_grad()
 def test_long_sequences_do_not_underflow():
     model = small("hmm")
+    # The probability of so many tokens is far below the smallest number.
     tokens = torch.randint(3, (2, 3000), generator=torch.Generator().manual_seed(0))
     lengths = torch.tensor([3000, 3000])
     scores = model.log_prob(tokens, lengths)

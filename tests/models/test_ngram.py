@@ -22,6 +22,7 @@ def blocks(layer, count: int, dim: int) -> list[Tensor]:
 
 def context(model, prefix: Tensor, window: int) -> list[Tensor]:
     """Return c_1 .. c_W of one prefix: its last token's vector first, then ones before it."""
+    # The nearest token is the first.
     vectors = list(model.embedding.weight[prefix.flip(0)])
     vectors += [torch.ones(model.config.width)] * window
     return vectors[:window]
@@ -131,6 +132,7 @@ def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
         library.weight_ih_l0.copy_(model.read.weight)
         library.weight_hh_l0.copy_(model.carry.weight)
         library.bias_ih_l0.copy_(model.read.bias)
+        # torch's module has two biases where ours has one.
         library.bias_hh_l0.zero_()
         words = nn.functional.one_hot(tokens, model.task.vocab).float()
         ones = torch.ones(1, len(tokens), model.config.width)

@@ -86,6 +86,7 @@ EVERY_CELL: list[Any] = [*CELLS, {"name": "block", "inner": "gla"}]
 @pytest.mark.parametrize("cell", EVERY_CELL, ids=str)
 def test_a_model_starts_from_zeros_or_ones(cell, start):
     model = tiny("recurrent_lm", cell=cell, start=start)
+    # Other tensors of a state are memories of the cell.
     h, *_ = model.cell.initial_state(model._start_vectors())
     assert (h == (start == "ones")).all()
     assert log_prob(model, *batch(model.task)).isfinite().all()
@@ -279,6 +280,7 @@ def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader):
     tokens, lengths = batch(model.task, count=20)
     actual = log_prob(model, tokens, lengths)
     for b, n in enumerate(lengths.tolist()):
+        # `<start>` stays first.
         words = tokens[b, 1:n].flip(0)
         read = torch.cat([tokens[b, :1], words])[None]
         expected = log_prob(model.reader, read, torch.tensor([n]))[0]
@@ -316,6 +318,7 @@ def test_end_is_predicted_last_and_words_from_right_to_left():
     actual = log_prob(back, *pad_sentences(sentences, 5))
     scores = log_prob(back.reader, *pad_sentences(read, 5))
     for row, words in enumerate(read):
+        # The end is predicted last, by both.
         end = len(words) - 1
         expected = torch.cat([scores[row, 1:end].flip(0), scores[row, end : end + 1]])
         assert_close(actual[row, 1 : end + 1], expected, CLOSE, f"scores of row {row}")

@@ -58,6 +58,7 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     else:
         outputs, final = library(packed, (ones, ones))
     outputs, _ = pad_packed_sequence(outputs, batch_first=True)
+    # torch's outputs are zero beyond the lengths.
     real = (torch.arange(S) < LENGTHS[:, None])[..., None]
     both = [encode(forward, x, LENGTHS), encode_backward(backward, x, LENGTHS)]
     for direction, (h, state) in enumerate(both):
@@ -118,6 +119,7 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
     """Compute one target of the attention model with PyTorch's GRU cells and attention."""
     weights = model.decoder.w.state_dict()
     if model.join is None:
+        # One matrix reads the token and what was attended to.
         weights["weight_ih"] = torch.cat([weights["weight_ih"], model.read.weight], dim=1)
     encoder = library_cell(model.encoder.w.state_dict())
     decoder = library_cell(weights)
@@ -166,6 +168,7 @@ def test_bidirectional_encoder_reads_later_source_tokens(*, bidirectional):
     model = small("seq2seq_dot_attention", bidirectional=bidirectional).eval()
     source, n = sources(model.task, 1)
     changed = source.clone()
+    # Only the last token of the source is another one.
     changed[:, -1] = (source[:, -1] + 1) % 3
     before = model.start(source, n).source
     after = model.start(changed, n).source

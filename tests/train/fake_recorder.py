@@ -22,10 +22,12 @@ SYNCS = {"_local_scalar_dense", "nonzero", "equal", "_unique2", "unique_dim", "m
 class FakeRecorder:
     """A `Recorder` that counts runs, recordings and replays."""
 
-    warmup_steps, few_shapes = 2, True
-    rate_dtype, runs_while_recording = torch.float32, False
+    warmup_steps = 2
+    few_shapes = True
+    rate_dtype = torch.float32
+    runs_while_recording = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.runs = self.recordings = self.replays = 0
 
     def run(self, work: Callable[[], None]) -> str:
@@ -34,7 +36,8 @@ class FakeRecorder:
         return ""
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        recording, generator_state = _Recording(), torch.get_rng_state()
+        recording = _Recording()
+        generator_state = torch.get_rng_state()
         try:
             with recording:
                 work()
@@ -43,7 +46,7 @@ class FakeRecorder:
             torch.set_rng_state(generator_state)
         self.recordings += 1
 
-        def replay() -> None:
+        def replay():
             self.replays += 1
             recording.replay()
 
@@ -51,7 +54,7 @@ class FakeRecorder:
 
 
 class _Recording(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls: list[tuple[Any, ...]] = []
         self.before: dict[Any, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -70,12 +73,12 @@ class _Recording(TorchDispatchMode):
         return out
 
     @torch.no_grad()
-    def undo(self) -> None:
+    def undo(self):
         for tensor, value in reversed(self.before.values()):
             tensor.copy_(value)
 
     @torch.no_grad()
-    def replay(self) -> None:
+    def replay(self):
         for func, args, kwargs, out in self.calls:
             repeated = func(*args, **kwargs)
             for old, new in zip(tree_leaves(out), tree_leaves(repeated), strict=True):
@@ -83,18 +86,21 @@ class _Recording(TorchDispatchMode):
                     old.copy_(new)
 
 
-def _indexes_by_mask(func: Any, args: Any) -> bool:
+def _indexes_by_mask(func, args) -> bool:
     if func not in (aten.index.Tensor, aten.index_put_.default, aten._index_put_impl_.default):
         return False
     return any(i is not None and i.dtype == torch.bool for i in args[1])
 
 
-def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+def _written(func, args, kwargs) -> list[torch.Tensor]:
     """Return the arguments that the operation writes to."""
     tensors = []
     for i, argument in enumerate(func._schema.arguments):
         if argument.alias_info is None or not argument.alias_info.is_write:
             continue
-        value = args[i] if i < len(args) else kwargs.get(argument.name)
+        if i < len(args):
+            value = args[i]
+        else:
+            value = kwargs.get(argument.name)
         tensors += [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
     return tensors

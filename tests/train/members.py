@@ -12,11 +12,11 @@ SMALL: dict[str, Any] = {"width": 4, "emission": {"components": 3}}
 RECIPE = Recipe(batch=16)
 
 
-def model_of(corpus: Corpus, seed: int = 0, **fields: Any) -> LanguageModel:
+def model_of(corpus: Corpus, seed: int = 0, **fields) -> LanguageModel:
     """Return DLM46 of width 4 with a mixture of three."""
     return zoo.build(zoo.config("DLM46", **{**SMALL, **fields}), corpus.task, seed)
 
 
-def member(corpus: Corpus, seed: int = 0, recipe: Recipe = RECIPE, **fields: Any) -> Training:
+def member(corpus: Corpus, seed: int = 0, recipe: Recipe = RECIPE, **fields) -> Training:
     """Return a training of this model that has made no step."""
     return Training(model_of(corpus, seed, **fields), recipe, seed)

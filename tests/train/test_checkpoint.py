@@ -24,7 +24,8 @@ def _assert_equal(actual, expected):
         for key in expected:
             _assert_equal(actual[key], expected[key])
     elif isinstance(expected, torch.Tensor):
-        assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+        assert actual.dtype == expected.dtype
+        assert actual.shape == expected.shape
         assert torch.equal(actual, expected)
     else:
         assert actual == expected

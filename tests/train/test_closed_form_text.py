@@ -1,6 +1,7 @@
 """Count models that read a text as one sequence, and choose their order on validation."""
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -19,81 +20,103 @@ from lmzoo.train.trainer import Training, fit
 from lmzoo.trainables.resolve import baselines
 from tests.models.reference_kneser_ney import ReferenceKneserNey
 
-V, BLOCK = 9, 5
+V = 9
+BLOCK = 5
 
 
 def text(count: int, seed: int) -> torch.Tensor:
     """A text in which a token depends on the two before it, mostly."""
     generator = torch.Generator().manual_seed(seed)
-    tokens, draws = [4, 5], torch.rand(count, generator=generator)
+    tokens = [4, 5]
+    draws = torch.rand(count, generator=generator)
     for draw in draws.tolist():
         tokens.append(4 + (tokens[-1] + 2 * tokens[-2] + (draw < 0.25)) % 5)
     return torch.tensor(tokens[2:])
 
 
-PARTS = text(400, 0), text(90, 1), text(80, 2)
+TRAIN = text(400, 0)
+VALID = text(90, 1)
+TEST = text(80, 2)
 
 
 def corpus(stride: int = BLOCK) -> Corpus:
-    train, valid, test = PARTS
     return Corpus(
-        name="letters", vocabulary=Vocabulary((*SPECIALS, *"abcde")), unit="letter", source="",
-        train=cut_blocks(train, BLOCK, 0), valid=cut_windows(valid, BLOCK, stride),
-        test=cut_windows(test, BLOCK, stride), ends=False,
-    )  # fmt: skip
+        name="letters",
+        vocabulary=Vocabulary((*SPECIALS, *"abcde")),
+        train=cut_blocks(TRAIN, BLOCK, 0),
+        valid=cut_windows(VALID, BLOCK, stride),
+        test=cut_windows(TEST, BLOCK, stride),
+        unit="letter",
+        source="",
+        ends=False,
+    )
 
 
-def trained(order: int, data: Corpus, **fields: object) -> tuple[Training, dict]:
-    config = zoo.config("ngram_count", order=order, **{"stream": True, **fields})
+def trained(order: int, data: Corpus, *, stream: bool = True) -> tuple[Training, float]:
+    """Return a fitted model, and its validation loss."""
+    config = zoo.config("ngram_count", order=order, stream=stream)
     training = Training(zoo.build(config, data.task), Recipe(), seed=0)
     (record,) = fit(training, data, 1)
-    return training, record
+    return training, record["valid_token"]
 
 
 def reference_loss(order: int, part: torch.Tensor) -> float:
-    model = ReferenceKneserNey([(START, *PARTS[0].tolist())], order, V)
+    model = ReferenceKneserNey([(START, *TRAIN.tolist())], order, V)
     whole = (START, *part.tolist())
     scores = [model.probability(whole[t], whole[:t]) for t in range(1, len(whole))]
-    return float(-torch.tensor(scores, dtype=torch.float64).log().mean())
+    return -sum(map(math.log, scores)) / len(scores)
 
 
 @pytest.mark.parametrize("chunk", [7, 2**16])
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_losses_are_those_of_one_sequence(order, chunk, monkeypatch):
     monkeypatch.setattr(closed_form, "CHUNK", chunk)
+    # Estimates are kept from test to test.
     closed_form._ESTIMATES.clear()
     data = corpus()
-    training, record = trained(order, data)
-    assert record["valid_token"] == pytest.approx(reference_loss(order, PARTS[1]), rel=1e-5)
+    training, loss = trained(order, data)
     test = closed_form.evaluate_test(training.model, data)
-    assert test.token == pytest.approx(reference_loss(order, PARTS[2]), rel=1e-5)
+    assert loss == pytest.approx(reference_loss(order, VALID), rel=1e-5)
+    assert test.token == pytest.approx(reference_loss(order, TEST), rel=1e-5)
     assert len(test.nll) == len(data.test)
-    other = corpus(stride=2)  # other windows, the same text
-    assert trained(order, other)[1]["valid_token"] == pytest.approx(record["valid_token"])
+
+
+def test_other_windows_of_a_text_have_the_same_loss():
+    _, loss = trained(2, corpus())
+    _, other = trained(2, corpus(stride=2))
+    assert other == pytest.approx(loss)
 
 
 def test_blocks_without_the_option_have_edges():
-    assert trained(4, corpus(), stream=False)[1]["valid_token"] != pytest.approx(
-        reference_loss(4, PARTS[1]), rel=1e-3
-    )
+    _, loss = trained(4, corpus(), stream=False)
+    assert loss != pytest.approx(reference_loss(4, VALID), rel=1e-3)
+
+
+BEST = 6
+"""The order with the least validation loss."""
 
 
 def test_the_order_is_that_of_the_least_validation_loss():
-    losses = {order: reference_loss(order, PARTS[1]) for order in range(1, MAX_ORDER + 1)}
-    best = min(losses, key=losses.__getitem__)
-    assert 1 < best < MAX_ORDER, "the text decides"
-    training, record = trained(0, corpus())
-    assert record["valid_token"] == pytest.approx(losses[best], rel=1e-5)
-    assert training.model.report(*[torch.zeros(1, 2).long()] * 2) == {"order": best}
-    fixed, _ = trained(best, corpus())
+    losses = {order: reference_loss(order, VALID) for order in range(1, MAX_ORDER + 1)}
+    assert min(losses, key=losses.__getitem__) == BEST
+    training, loss = trained(0, corpus())
+    assert loss == pytest.approx(losses[BEST], rel=1e-5)
+    nothing = torch.zeros(1, 2).long()
+    assert training.model.report(nothing, nothing) == {"order": BEST}
+
+
+def test_a_model_that_chose_its_order_is_the_one_of_that_order():
+    chosen, _ = trained(0, corpus())
+    fixed, _ = trained(BEST, corpus())
+    loaded = zoo.build(chosen.model.config, Task(vocab=V, length=7))
+    loaded.load_state_dict(chosen.model.state_dict())
     tokens = torch.randint(V, (4, 7))
     lengths = torch.full((4,), 7)
     expected = fixed.model.log_prob(tokens, lengths)
-    assert torch.equal(training.model.log_prob(tokens, lengths), expected)
-    assert torch.equal(training.model.next_log_prob(tokens), fixed.model.next_log_prob(tokens))
-    again = zoo.build(training.model.config, Task(vocab=V, length=7))
-    again.load_state_dict(training.model.state_dict())
-    assert torch.equal(again.log_prob(tokens, lengths), expected)
+    assert chosen.model.log_prob(tokens, lengths).equal(expected)
+    assert loaded.log_prob(tokens, lengths).equal(expected)
+    following = fixed.model.next_log_prob(tokens)
+    assert chosen.model.next_log_prob(tokens).equal(following)
 
 
 def test_the_order_of_other_smoothing_is_not_chosen():
@@ -101,11 +124,16 @@ def test_the_order_of_other_smoothing_is_not_chosen():
         zoo.config("ngram_count", order=0, smoothing="add_alpha")
 
 
+OF_SENTENCES = [{"order": 1}, {"order": 5}]
+OF_A_TEXT = [{"order": 2, "stream": True}, {"order": 0, "stream": True}]
+
+
 def test_tables_of_a_text_have_a_bigram_and_the_best_order():
-    point = Point("gru", "gru")
-    fields = [each.fields for each in baselines([point], corpus())]
-    assert fields == [
-        {"order": 1}, {"order": 5}, {"order": 2, "stream": True}, {"order": 0, "stream": True},
-    ]  # fmt: skip
+    found = baselines([Point("gru", "gru")], corpus())
+    assert [each.fields for each in found] == OF_SENTENCES + OF_A_TEXT
+
+
+def test_tables_of_sentences_have_no_text():
     sentences = dataclasses.replace(corpus(), train=corpus().valid)
-    assert [each.fields["order"] for each in baselines([point], sentences)] == [1, 5]
+    found = baselines([Point("gru", "gru")], sentences)
+    assert [each.fields["order"] for each in found] == [1, 5]

@@ -1,13 +1,14 @@
 """In a task, loss and accuracy count the scored tokens only; in a text, those of windows."""
 
 import dataclasses
-from math import log
+import math
 
 import numpy as np
 import pytest
 import torch
 
 from lmzoo import zoo
+from lmzoo.contract import START
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import RunFolder
 from lmzoo.laws_of_training.packing import assert_trainings_equal
@@ -41,13 +42,14 @@ def training(row: str, corpus: Corpus, seed: int = 0, **fields: object) -> Train
 def test_the_loss_and_the_accuracy_are_those_of_the_answers(row):
     corpus = task()
     model = training(row, corpus).model.eval()
-    nats, right = [], []
-    for tokens, length in zip(corpus.test.tokens, corpus.test.lengths, strict=True):
-        answer = int(length) - 1
+    nats = []
+    right = []
+    for tokens, length in zip(corpus.test.tokens, corpus.test.lengths.tolist(), strict=True):
+        answer = tokens[length - 1]
         with torch.no_grad():
-            dense = model.next_log_prob(tokens[None, :answer])[0]
-        nats.append(-float(dense[tokens[answer]]))
-        right.append(float(dense.argmax() == tokens[answer]))
+            (dense,) = model.next_log_prob(tokens[None, : length - 1])
+        nats.append(-float(dense[answer]))
+        right.append(float(dense.argmax() == answer))
     losses = evaluate(model, corpus.test, batch=3)
     assert losses.token == losses.sentence == pytest.approx(np.mean(nats), abs=1e-5)
     assert losses.tokens == 7
@@ -81,11 +83,12 @@ def test_training_ignores_the_tokens_that_are_not_scored():
     """Without scored tokens but the sign `=`, which is certain, nothing else is learned."""
     corpus = task("parity")
     tokens = corpus.train.tokens
+    # It follows every sequence, so it is certain.
     sign = tokens == corpus.vocabulary.ids["="]
     train = dataclasses.replace(corpus.train, scored=sign)
     run = training("rnn_lm", corpus, width=16)
     records = list(fit(run, dataclasses.replace(corpus, train=train), 12))
-    assert records[-1]["train_token"] < 0.2 * log(corpus.task.vocab)
+    assert records[-1]["train_token"] < 0.2 * math.log(corpus.task.vocab)
     assert records[-1]["valid_accuracy"] == 0  # it learned to answer `=` everywhere
 
 
@@ -93,9 +96,8 @@ def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
     torch.set_default_dtype(torch.float64)
     try:
         corpus = recall()
-        alone, packed = (
-            [training("rnn_lm", corpus, s, starts=2) for s in (0, 1)] for _ in range(2)
-        )
+        alone = [training("rnn_lm", corpus, seed, starts=2) for seed in (0, 1)]
+        packed = [training("rnn_lm", corpus, seed, starts=2) for seed in (0, 1)]
         for run in alone:
             list(fit(run, corpus, 3))
         list(KeptTrainers().fit(packed, corpus, 3))
@@ -108,7 +110,8 @@ def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
 
 
 def test_a_run_records_accuracies_and_the_ceiling(tmp_path):
-    corpus, recipe = recall(), Recipe(batch=8)
+    corpus = recall()
+    recipe = Recipe(batch=8)
     model = zoo.config("ngram_count")
     config = run_config(model, recipe, corpus, {**RECALL, **SIZES}, 0)
     run = Run(RunFolder(tmp_path), config, corpus)
@@ -136,20 +139,32 @@ def test_a_model_without_a_next_token_says_so_in_one_line(row):
 def stream(request, tmp_path) -> Corpus:
     """A contiguous text, read once in an epoch or in random blocks."""
     path = tmp_path / "text.txt"
-    path.write_text("".join(f"{'abcdef'[i % 5 :]}\n" for i in range(300)))
-    spec = {"name": "stream", "path": str(path), "block": 7, "stride": 3, "blocks": request.param}
-    return open_corpus(spec)
+    path.write_text("abcdef\nbcdef\ncdef\ndef\nef\n" * 60)
+    spec = {"name": "stream", "path": str(path), "block": 7, "stride": 3}
+    return open_corpus(spec | {"blocks": request.param})
+
+
+def first_of_window(t: int, length: int) -> int:
+    """Return where the window begins that scores the character at t.
+
+    Windows have 8 characters and move by 3; the last one ends with the text.
+    """
+    if t < 8:
+        return 0
+    moves = math.ceil((t - 7) / 3)
+    return min(3 * moves, length - 8)
 
 
 def test_the_loss_is_that_of_every_character_with_its_context(stream):
     model = training("rnn_lm", stream).model.eval()
-    text, nats = stream.test.tokens[stream.test.scored], []
+    text = stream.test.tokens[stream.test.scored]
+    start = torch.tensor([START])
+    nats = []
     for t in range(len(text)):
-        # Windows have 8 characters and move by 3; the last one ends with the text.
-        end = min(8 if t < 8 else 8 + 3 * -(-(t - 7) // 3), len(text))
-        prefix = torch.cat([torch.tensor([1]), text[end - 8 : t]])
+        prefix = torch.cat([start, text[first_of_window(t, len(text)) : t]])
         with torch.no_grad():
-            nats.append(-float(model.next_log_prob(prefix[None])[0, text[t]]))
+            dense = model.next_log_prob(prefix[None])
+        nats.append(-float(dense[0, text[t]]))
     losses = evaluate(model, stream.test)
     assert losses.tokens == len(text)
     assert losses.token == pytest.approx(sum(nats) / len(nats), abs=1e-5)
@@ -157,8 +172,9 @@ def test_the_loss_is_that_of_every_character_with_its_context(stream):
 
 
 def test_a_pack_whose_members_are_at_different_epochs_trains_as_each_alone(stream):
-    alone, packed = ([training("rnn_lm", stream, seed) for seed in range(3)] for _ in range(2))
-    for member in (*alone, *packed):
+    alone = [training("rnn_lm", stream, seed) for seed in range(3)]
+    packed = [training("rnn_lm", stream, seed) for seed in range(3)]
+    for member in alone + packed:
         list(fit(member, stream, member.seed))  # member p is at epoch p
     for member in alone:
         list(fit(member, stream, 4))

@@ -78,7 +78,8 @@ def test_idle_rows_change_no_digit(trainers, corpus, fake_recorder, monkeypatch)
         for matrix in (stacked.values, *stacked.optimiser.state.values()):
             matrix.detach()[idle:] = math.nan
 
-    full, part = members(corpus, *range(8)), members(corpus, *range(5))
+    full = members(corpus, *range(8))
+    part = members(corpus, *range(5))
     for _ in range(3):
         trainers.train_epoch(full, corpus)
     monkeypatch.setattr(StackedParameters, "read", poison)
@@ -96,7 +97,8 @@ def test_members_that_left_are_not_written(trainers, corpus, fake_recorder, alon
     for _ in range(3):
         trainers.train_epoch(pack, corpus)
     left = [pack.pop(i) for i in (3, 0)]
-    before, recordings = [numbers(training) for training in left], fake_recorder.recordings
+    before = [numbers(training) for training in left]
+    recordings = fake_recorder.recordings
     for _ in range(2):
         trainers.train_epoch(pack, corpus)
     assert fake_recorder.recordings == recordings
@@ -108,16 +110,20 @@ def test_members_that_left_are_not_written(trainers, corpus, fake_recorder, alon
 
 def test_other_members_use_the_recordings(trainers, corpus, fake_recorder, alone):
     """Their learning rates, clips, weight decays and cuts are their own."""
-    for seeds in ((1, 1, 1, 1), (0, 1, 2, 3), (2, 3, 0)):
+
+    def train(*seeds):
         pack = members(corpus, *seeds)
         for _ in range(3):
             trainers.train_epoch(pack, corpus)
-        if seeds == (1, 1, 1, 1):
-            recordings = fake_recorder.recordings
-            assert recordings > 0
-    assert fake_recorder.recordings == recordings
-    for training in pack:
+        return pack
+
+    train(1, 1, 1, 1)
+    recordings = fake_recorder.recordings
+    assert recordings > 0
+    train(0, 1, 2, 3)
+    for training in train(2, 3, 0):
         assert_trainings_equal(training, alone(training.seed, 3))
+    assert fake_recorder.recordings == recordings
 
 
 def test_batches_that_were_made_ahead_are_those_of_their_corpus(trainers, corpus, fake_recorder):
@@ -125,7 +131,8 @@ def test_batches_that_were_made_ahead_are_those_of_their_corpus(trainers, corpus
     rows = torch.arange(len(corpus.train)).flip(0)
     train = Sequences(corpus.train.ids[rows], corpus.train.lengths[rows])
     other = dataclasses.replace(corpus, train=train)
-    pack, twins = (members(corpus, 0, 1) for _ in range(2))
+    pack = members(corpus, 0, 1)
+    twins = members(corpus, 0, 1)
     for data in (corpus, other):
         trainers.train_epoch(pack, data)
         KeptTrainers().train_epoch(twins, data)  # has made nothing ahead
@@ -133,12 +140,22 @@ def test_batches_that_were_made_ahead_are_those_of_their_corpus(trainers, corpus
         assert_trainings_equal(training, twin)
 
 
+@pytest.mark.parametrize(
+    ("members_", "rows"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 16), (64, 64), (65, 128)]
+)
+def test_a_pack_has_a_power_of_two_of_rows(members_, rows):
+    assert rows_for(members_) == rows
+
+
+SIZES = [(5, {8}), (8, {8}), (3, {8}), (2, {2, 8}), (1, {2, 8}), (9, {2, 8, 16})]
+"""Members of one pack after another, and the rows of the trainers that are kept."""
+
+
 def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(trainers, corpus, fake_recorder):
-    assert [rows_for(n) for n in (1, 2, 3, 5, 8, 9, 64, 65)] == [1, 2, 4, 8, 8, 16, 64, 128]
-    for count, rows in ((5, {8}), (8, {8}), (3, {8}), (2, {2, 8}), (1, {2, 8}), (9, {2, 8, 16})):
+    for count, rows in SIZES:
         trainers.train_epoch(members(corpus, *range(count)), corpus)
         assert {key[-1] for key in trainers._shared} == rows
-    [smallest, *_] = [trainers._find(members(corpus, *range(n))) for n in (2,)]
+    smallest = trainers._find(members(corpus, 0, 1))
     assert len(smallest.stacked.values) == 2
 
 
@@ -180,7 +197,8 @@ def test_a_larger_part_is_evaluated_into_new_memory(trainers, corpus, fake_recor
 
 
 def test_the_test_of_a_pack_leaves_no_trace(trainers, corpus, fake_recorder):
-    tested, other = members(corpus, *range(3)), members(corpus, *range(3))
+    tested = members(corpus, *range(3))
+    other = members(corpus, *range(3))
     for _ in range(3):
         trainers.train_epoch(tested, corpus)
         trainers.test_losses(tested, corpus)
@@ -199,7 +217,9 @@ def test_without_a_shared_trainer_a_pack_tests_nothing(trainers, corpus):
 
 def test_the_trainer_used_longest_ago_makes_room(trainers, corpus, fake_recorder, monkeypatch):
     monkeypatch.setattr(kept_trainers, "MAX_TRAINERS", 2)
-    first, second, third = ([member(corpus, 0, width)] for width in (3, 4, 5))
+    first = [member(corpus, 0, 3)]
+    second = [member(corpus, 0, 4)]
+    third = [member(corpus, 0, 5)]
     trainers.train_epoch(first, corpus)
     trainers.train_epoch(second, corpus)
     trainers.train_epoch(first, corpus)
@@ -221,10 +241,14 @@ RECIPE_KINDS = [
 def _members(corpus, recipe=FIRST):
     recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=None, warmup=0), recipe]
     members = []
-    for seed, (own, cuts) in enumerate(zip(recipes, ([], [4], [1]), strict=True)):
-        members.append(small.member(corpus, seed, own, cell={"name": "mgu", "cuts": cuts}))
-        for group in members[-1].optimiser.param_groups if recipe.optimiser == "rmsprop" else ():
-            group["foreach"] = True  # RMSprop processes lists of tensors, as it does on CUDA
+    cuts = [[], [4], [1]]
+    for seed in range(3):
+        cell = {"name": "mgu", "cuts": cuts[seed]}
+        member = small.member(corpus, seed, recipes[seed], cell=cell)
+        if recipe.optimiser == "rmsprop":
+            for group in member.optimiser.param_groups:
+                group["foreach"] = True  # RMSprop processes lists of tensors, as it does on CUDA
+        members.append(member)
     return members
 
 
@@ -248,7 +272,8 @@ def test_replayed_members_equal_runs_alone(trainers, monkeypatch, corpus, fake_r
     packed = _members(corpus, recipe)
     list(trainers.fit(packed, corpus, 4))
     _assert_all_equal(packed, expected)
-    assert all(type(training.optimiser.param_groups[0]["lr"]) is float for training in packed)
+    for training in packed:
+        assert type(training.optimiser.param_groups[0]["lr"]) is float
     assert fake_recorder.replays > 4
 
 

@@ -58,7 +58,7 @@ def test_count_models_and_noisy_models_cannot_be_packed():
 class _Toy(Bigram):
     """A model with one of two faults, or none."""
 
-    def __init__(self, fault: str) -> None:
+    def __init__(self, fault: str):
         super().__init__(fault, Task(vocab=3, length=4))
         self.count: torch.Tensor
         self.register_buffer("count", torch.zeros(()))

@@ -47,7 +47,8 @@ class Operations(TorchDispatchMode):
 
 def test_an_epoch_moves_the_state_of_any_number_of_members_in_a_few_operations(corpus, monkeypatch):
     """A GPU would run these between its steps; a checkpoint is made of copies on the host."""
-    counts, copies = [], []
+    counts = []
+    copies = []
     to_host = pack_parameters.to_host
     monkeypatch.setattr(
         pack_parameters, "to_host", lambda t: copies.append(t.clone()) or to_host(t)
@@ -79,7 +80,8 @@ def test_an_epoch_moves_the_state_of_any_number_of_members_in_a_few_operations(c
 
 @pytest.mark.parametrize("optimiser", ["adam", "rmsprop"])
 def test_the_state_of_a_member_is_a_copy_that_the_next_epoch_does_not_change(corpus, optimiser):
-    trainings, trainers = members(corpus, 3, optimiser=optimiser), KeptTrainers()
+    trainings = members(corpus, 3, optimiser=optimiser)
+    trainers = KeptTrainers()
     trainers.train_epoch(trainings, corpus)
     states = [tensors(training) for training in trainings]
     before = copy.deepcopy(states)
@@ -93,12 +95,13 @@ def test_the_state_of_a_member_is_a_copy_that_the_next_epoch_does_not_change(cor
 
 
 def test_a_member_that_trains_alone_has_memory_of_its_own(corpus):
-    trainings, trainers = members(corpus, 3), KeptTrainers()
+    trainings = members(corpus, 3)
+    trainers = KeptTrainers()
     trainers.train_epoch(trainings, corpus)
     others = [tensors(training) for training in trainings[1:]]
     next(fit(trainings[0], corpus, 2))
     assert trainings[0].row is None
-    own = [*trainings[0].model.parameters()]
+    own = list(trainings[0].model.parameters())
     own += [value for s in trainings[0].optimiser.state.values() for value in s.values()]
     assert all(t.untyped_storage().nbytes() == t.nbytes for t in own)
     assert len({t.data_ptr() for t in own}) == len(own)

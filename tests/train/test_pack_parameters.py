@@ -9,7 +9,8 @@ from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.pack_parameters import Decays, StackedOptimiser
 from lmzoo.train.recipe import Recipe
 
-P, N = 5, 37
+P = 5
+N = 37
 RATES = [1e-3, 1e-2, 0.1, 3e-2, 1e-2]
 CLIPS = [1.0, math.inf, 0.125, 1e9, 2.0]
 DECAYS = [0.0, 0.1, 0.01, 0.0, 0.3]
@@ -23,53 +24,79 @@ def _groups(rows):
     return [{"params": [row], "lr": lr, "weight_decay": decay} for row, lr, decay in settings]
 
 
-def _stacked(kind, values, decays=(), columns=None):
-    columns = torch.ones(values.shape[1], dtype=torch.bool) if columns is None else columns
-    own = Decays(values, columns)
-    own.set(decays or [0.0] * len(values))
-    return StackedOptimiser(Recipe(optimiser=kind), values, own)
+def _stacked(kind, values, decays=None, columns=None):
+    if decays is None:
+        decays = [0.0] * len(values)
+    if columns is None:
+        columns = torch.ones(values.shape[1], dtype=torch.bool)
+    weight_decays = Decays(values, columns)
+    weight_decays.set(decays)
+    return StackedOptimiser(Recipe(optimiser=kind), values, weight_decays)
 
 
-def _step(row, optimiser, gradient, clip):
-    row.grad = gradient.clone()
-    if math.isfinite(clip):
-        torch.nn.utils.clip_grad_norm_([row], clip)
-    optimiser.step()
+class Single:
+    """A row that torch's optimiser trains."""
+
+    def __init__(self, kind, group, clip):
+        [self.row] = group["params"]
+        self.optimiser = make_optimiser(Recipe(optimiser=kind), [group])
+        self.clip = clip
+
+    def step(self, gradient):
+        self.row.grad = gradient.clone()
+        if math.isfinite(self.clip):
+            torch.nn.utils.clip_grad_norm_([self.row], self.clip)
+        self.optimiser.step()
+
+    @property
+    def state(self):
+        return self.optimiser.state[self.row]
 
 
-@pytest.mark.parametrize("kind", ["adam", "adamw", "rmsprop", "sgd"])
-@pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-def test_every_row_makes_the_steps_of_torch(kind, dtype):
-    recipe = Recipe(optimiser=kind)
+@pytest.fixture(params=["adam", "adamw", "rmsprop", "sgd"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(params=TOLERANCES, ids=str)
+def dtype(request):
+    return request.param
+
+
+@pytest.fixture
+def singles(kind, dtype):
+    """Return rows, some of which made steps alone."""
     torch.manual_seed(0)
-    single_rows = [torch.nn.Parameter(row) for row in torch.randn(P, N, dtype=dtype)]
-    optimisers = [make_optimiser(recipe, [group]) for group in _groups(single_rows)]
-    singles = list(zip(single_rows, optimisers, CLIPS, strict=True))
-    for (row, optimiser, clip), count in zip(singles, STEPS_BEFORE, strict=True):
+    rows = [torch.nn.Parameter(row) for row in torch.randn(P, N, dtype=dtype)]
+    groups = _groups(rows)
+    singles = [Single(kind, group, clip) for group, clip in zip(groups, CLIPS, strict=True)]
+    for single, count in zip(singles, STEPS_BEFORE, strict=True):
         for _ in range(count):
-            _step(row, optimiser, torch.randn(N, dtype=dtype), clip)
+            single.step(torch.randn(N, dtype=dtype))
+    return singles
 
-    values = torch.stack([row.detach() for row in single_rows])
+
+def test_every_row_makes_the_steps_of_torch(kind, dtype, singles):
+    values = torch.stack([single.row.detach() for single in singles])
+    # The states of steps before are taken over.
     stacked = _stacked(kind, values, DECAYS)
-    states = [optimisers[p].state[single_rows[p]] for p in range(P)]
-    for p, state in enumerate(states):
-        for key, value in state.items():
+    for p, single in enumerate(singles):
+        for key, value in single.state.items():
             stacked.state[key][p] = value
-
     for gradients in torch.randn(6, P, N, dtype=dtype):
-        for (row, single, clip), gradient in zip(singles, gradients, strict=True):
-            _step(row, single, gradient, clip)
+        for single, gradient in zip(singles, gradients, strict=True):
+            single.step(gradient)
         stacked.step(RATES, torch.tensor(CLIPS), gradients)
     tolerance = TOLERANCES[dtype]
-    for p, state in enumerate(states):
-        actual = {**{key: rows[p] for key, rows in stacked.state.items()}, "row": values[p]}
-        assert actual.keys() == {*state, "row"}
-        for key, value in {**state, "row": single_rows[p].detach()}.items():
-            torch.testing.assert_close(actual[key], value, rtol=tolerance, atol=tolerance)
+    for p, single in enumerate(singles):
+        actual = {key: rows[p] for key, rows in stacked.state.items()}
+        torch.testing.assert_close(actual, dict(single.state), rtol=tolerance, atol=tolerance)
+        torch.testing.assert_close(values[p], single.row.detach(), rtol=tolerance, atol=tolerance)
 
 
 def test_a_nan_stays_in_its_row():
-    values, gradients = torch.ones(2, 16), torch.ones(2, 16)
+    values = torch.ones(2, 16)
+    gradients = torch.ones(2, 16)
     gradients[0, 3] = math.nan
     _stacked("adam", values).step([0.1, 0.1], torch.tensor([1.0, 1.0]), gradients)
     assert values[0].isnan().all()

@@ -1,6 +1,7 @@
 """A replay repeats the recorded operations, in memory that live results never share."""
 
 import ctypes
+import itertools
 import subprocess
 import sys
 import threading
@@ -21,24 +22,32 @@ from lmzoo.train.pack_recorder import (
 )
 from lmzoo.train.stepper import RecordingError
 
-LIFETIMES = st.lists(
-    st.tuples(st.integers(1, 500), st.integers(0, 30), st.integers(0, 30)).map(
-        lambda drawn: (drawn[0], drawn[1], drawn[1] + drawn[2])
-    ),
-    max_size=25,
-)
+
+def _lifetime(length, first, steps):
+    return length, first, first + steps
+
+
+LIFETIME = st.builds(_lifetime, st.integers(1, 500), st.integers(0, 30), st.integers(0, 30))
+LIFETIMES = st.lists(LIFETIME, max_size=25)
+
+
+@given(LIFETIMES)
+def test_allocations_are_aligned_and_inside_of_the_block(lifetimes):
+    offsets, size = plan_offsets(lifetimes)
+    for offset, (length, *_) in zip(offsets, lifetimes, strict=True):
+        assert offset % ALIGN == 0
+        assert offset + length <= size
 
 
 @given(LIFETIMES)
 def test_live_allocations_do_not_overlap(lifetimes):
-    offsets, size = plan_offsets(lifetimes)
+    offsets, _ = plan_offsets(lifetimes)
     planned = list(zip(offsets, lifetimes, strict=True))
-    assert all(offset % ALIGN == 0 for offset in offsets)
-    assert all(offset + length <= size for offset, (length, *_) in planned)
-    for i, (offset, (length, first, last)) in enumerate(planned):
-        for other, (other_length, other_first, other_last) in planned[:i]:
-            disjoint = offset + length <= other or other + other_length <= offset
-            assert disjoint or last < other_first or other_last < first
+    for one, other in itertools.combinations(planned, 2):
+        offset, (length, first, last) = one
+        other_offset, (other_length, other_first, other_last) = other
+        disjoint = offset + length <= other_offset or other_offset + other_length <= offset
+        assert disjoint or last < other_first or other_last < first
 
 
 def test_memory_is_reused_after_the_last_use():
@@ -49,24 +58,25 @@ def test_memory_is_reused_after_the_last_use():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.bool])
 def test_views_and_arrays_are_relocated_with_their_storage(dtype):
-    first, second = torch.ones(7).double(), torch.arange(24).reshape(2, 3, 4).to(dtype)
+    first = torch.ones(7).double()
+    second = torch.arange(24).reshape(2, 3, 4).to(dtype)
     trace = MemoryTrace()
     trace.add_result(first, 0)
     trace.add_result(second, 1)
     offsets, size = trace.plan()
     block = MemoryBlock(size)
-    views = [second, second[1], second.mT, second[:, 1:, 2], second[:, :, :0]]
-    relocated = [block.relocate(view, trace, offsets) for view in views]
-    relocated[0].copy_(second)
-    for view, other in zip(views, relocated, strict=True):
-        assert torch.equal(view, other)
+    moved = block.relocate(second, trace, offsets)
+    moved.copy_(second)
+    for view in (second, second[1], second.mT, second[:, 1:, 2], second[:, :, :0]):
+        other = block.relocate(view, trace, offsets)
+        assert view.equal(other)
         assert view.stride() == other.stride()
         assert other.numel() == 0 or other.data_ptr() != view.data_ptr()
     array = second.numpy()[1:, ::2]
-    relocated_array = block.relocate(array, trace, offsets)
-    assert np.array_equal(relocated_array, array)
-    relocated_array[...] = 0
-    assert not relocated[0][1, ::2].any()
+    moved_array = block.relocate(array, trace, offsets)
+    assert np.array_equal(moved_array, array)
+    moved_array[...] = 0
+    assert not moved[1, ::2].any()
     assert second[1, 2].any()
 
 
@@ -87,7 +97,8 @@ print(faults - before)
 def test_freed_blocks_are_reused():
     """Counts page faults."""
     command = [sys.executable, "-c", SCRIPT]
-    kept, freed = (int(subprocess.check_output([*command, *own])) for own in (["retain"], []))
+    freed = int(subprocess.check_output(command))
+    kept = int(subprocess.check_output(command + ["retain"]))
     assert kept * 10 < freed
 
 
@@ -153,7 +164,11 @@ def test_kernels_are_replayed_on_relocated_memory():
 
 def test_a_kernel_that_fails_in_a_replay_is_an_error():
     buffer = X.clone()
-    replay = OperationRecorder().record(lambda: (_run_double(buffer), None)[1])
+
+    def step():
+        _run_double(buffer)
+
+    replay = OperationRecorder().record(step)
     replay()
     buffer += 100
     with pytest.raises(IndexError, match="a token id of this batch is outside"):
@@ -161,7 +176,8 @@ def test_a_kernel_that_fails_in_a_replay_is_an_error():
 
 
 def test_other_threads_are_not_recorded():
-    buffer, other_buffer = X.clone(), torch.zeros(3, 4)
+    buffer = X.clone()
+    other_buffer = torch.zeros(3, 4)
 
     def step():
         other = threading.Thread(target=lambda: run_kernel(_double, as_arrays([X, other_buffer])))
@@ -178,10 +194,12 @@ def test_other_threads_are_not_recorded():
 
 
 def test_recordings_share_one_memory_block():
-    recorder, outs = OperationRecorder(), [torch.empty(3, 4), torch.empty(3, 4), torch.empty(1200)]
+    recorder = OperationRecorder()
+    outs = [torch.empty(3, 4), torch.empty(3, 4), torch.empty(1200)]
     works = [lambda: outs[0].copy_((X + 1) * 2), lambda: outs[1].copy_((X - 1) * 3)]
     works.append(lambda: outs[2].copy_((X.expand(100, 3, 4) + 7).flatten()))
-    replays, sizes = [], []
+    replays = []
+    sizes = []
     for work in works:
         replays.append(recorder.record(work))
         sizes.append(recorder._block.size)

@@ -34,15 +34,18 @@ def _train_alone(training, corpus, epochs):
 
 def assert_packing_changes_nothing(corpus, members):
     """Check that runs of these arguments of `member` train in a pack as each does alone."""
-    packed = [member(corpus, seed, **own) for seed, own in enumerate(members)]
+    packed = [member(corpus, seed, **fields) for seed, fields in enumerate(members)]
     list(KeptTrainers().fit(packed, corpus, 2))
-    for (seed, own), training in zip(enumerate(members), packed, strict=True):
-        assert_trainings_equal(training, _train_alone(member(corpus, seed, **own), corpus, 2))
+    for seed, training in enumerate(packed):
+        alone = _train_alone(member(corpus, seed, **members[seed]), corpus, 2)
+        assert_trainings_equal(training, alone)
 
 
-@pytest.mark.parametrize(
-    "recipe", RECIPE_KINDS, ids=lambda r: f"{r.optimiser}-{r.accumulate}-{r.loss}-{r.clip_value}"
-)
+def _name(recipe):
+    return f"{recipe.optimiser}-{recipe.accumulate}-{recipe.loss}-{recipe.clip_value}"
+
+
+@pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=_name)
 def test_packing_does_not_change_the_result_of_any_recipe(corpus, recipe):
     other = dataclasses.replace(recipe, lr=3e-3, clip=0.1)
     members = [{"recipe": recipe}, {"recipe": other}, {"recipe": recipe}]
@@ -53,42 +56,61 @@ def test_members_may_join_at_other_epochs_and_leave(corpus):
     late, early, leaving = (member(corpus, seed) for seed in range(3))
     list(KeptTrainers().fit([early, leaving], corpus, 1))
     list(KeptTrainers().fit([early, late], corpus, 3))
-    assert [t.epoch for t in (late, early, leaving)] == [3, 3, 1]
-    for seed, training in enumerate((late, early, leaving)):
-        expected = _train_alone(member(corpus, seed), corpus, training.epoch)
+    epochs = {late: 3, early: 3, leaving: 1}
+    for training, epoch in epochs.items():
+        expected = _train_alone(member(corpus, training.seed), corpus, epoch)
+        assert training.epoch == epoch
         assert_trainings_equal(training, expected)
 
 
-def test_a_run_may_change_between_pack_and_alone_at_any_epoch(corpus, tmp_path):
-    recipe = Recipe(batch=16, weight_decay=0.1)  # two groups of parameters
-    expected = _train_alone(member(corpus, 1, recipe), corpus, 5)
-    state = None
+TWO_GROUPS = Recipe(batch=16, weight_decay=0.1)
+"""Parameters with and without decay are two groups."""
+
+
+@pytest.fixture
+def alone(corpus):
+    return _train_alone(member(corpus, 1, TWO_GROUPS), corpus, 5)
+
+
+@pytest.fixture
+def in_turn(corpus, tmp_path):
+    """Return a run that trains in a pack and alone in turn, from a file each time."""
+    path = tmp_path / "state.pt"
     for epoch in range(1, 6):
-        training = member(corpus, 1, recipe)
-        if state is not None:
-            training.load(torch.load(tmp_path / "state.pt", weights_only=True))
+        training = member(corpus, 1, TWO_GROUPS)
+        if epoch > 1:
+            training.load(torch.load(path, weights_only=True))
         if epoch % 2:
             KeptTrainers().train_epoch([member(corpus, 7), training], corpus)
         else:
             _train_alone(training, corpus, epoch)
-        state = training.dump()
-        torch.save(state, tmp_path / "state.pt")
-    assert_trainings_equal(training, expected)
-    assert training.best_epoch == expected.best_epoch
-    expected_state = expected.dump()
-    assert set(state) == set(expected_state)
-    optimiser, expected_optimiser = state["optimiser"], expected_state["optimiser"]
+        torch.save(training.dump(), path)
+    return training
+
+
+def test_a_run_may_change_between_pack_and_alone_at_any_epoch(alone, in_turn):
+    assert_trainings_equal(in_turn, alone)
+    assert in_turn.best_epoch == alone.best_epoch
+
+
+def test_the_state_of_a_pack_member_has_the_form_of_one_alone(alone, in_turn):
+    state = in_turn.dump()
+    expected = alone.dump()
+    assert set(state) == set(expected)
+    optimiser = state["optimiser"]
+    expected_optimiser = expected["optimiser"]
     assert optimiser["param_groups"] == expected_optimiser["param_groups"]
     assert optimiser["state"].keys() == expected_optimiser["state"].keys()
 
 
 def test_a_diverging_member_does_not_affect_the_others(corpus):
-    diverging, healthy = member(corpus, 0), member(corpus, 1)
+    diverging = member(corpus, 0)
+    healthy = member(corpus, 1)
     with torch.no_grad():
         diverging.model.embedding.weight[5, 0] = math.nan
-    active = [
-        [t.seed for t in pack] for pack in KeptTrainers().fit([diverging, healthy], corpus, 3)
-    ]
+    active = []
+    for pack in KeptTrainers().fit([diverging, healthy], corpus, 3):
+        active.append([training.seed for training in pack])
     assert active == [[0, 1], [1], [1]]
     assert diverging.diverged
     assert diverging.record["train_token"] is diverging.record["valid_token"] is None
@@ -112,7 +134,8 @@ def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypa
     monkeypatch.setattr(packed_trainer, "MIN_EVALUATION_BATCH", 1)
     monkeypatch.setattr(packed_trainer, "EVALUATION_BATCH", size)
     members = [member(corpus, seed) for seed in range(2)]
-    for record, seed in zip(KeptTrainers().train_epoch(members, corpus), range(2), strict=True):
+    records = KeptTrainers().train_epoch(members, corpus)
+    for seed, record in enumerate(records):
         alone = _train_alone(member(corpus, seed), corpus, 1).record
         for key in ("valid_token", "valid_sentence"):
             assert record[key] == pytest.approx(alone[key], abs=1e-5)

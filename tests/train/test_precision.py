@@ -88,5 +88,5 @@ def test_steps_and_validation_use_the_precision_of_the_recipe(corpus, seen, alon
     else:
         KeptTrainers().train_epoch([own], corpus)
     assert len(seen) > 2
-    assert {*seen} == {Precision.BF16}
+    assert set(seen) == {Precision.BF16}
     assert current_precision() is Precision.TF32X3

@@ -165,7 +165,8 @@ def test_a_malicious_checkpoint_executes_no_code(folder, config, corpus, tmp_pat
 
 
 def test_the_files_of_a_pack_get_each_event_once(folder, config, corpus):
-    run, seen = Run(folder, config, corpus), []
+    run = Run(folder, config, corpus)
+    seen = []
     for is_flushed in (False, False, True):
         if is_flushed:
             run.flush()

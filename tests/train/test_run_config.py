@@ -111,7 +111,8 @@ def test_git_runs_once_per_process(monkeypatch):
 
 def test_the_products_of_an_lstm_are_those_of_its_equations():
     """Four gates read x and h, and a tied softmax has V logits."""
-    vocab, width = 30, 8
+    vocab = 30
+    width = 8
     task = Task(vocab=vocab, length=12, ends=True)
     model = zoo.build(zoo.config("lstm_lm", width=width), task)
     assert matrix_flops(model, task) == 2 * (8 * width * width + width * vocab)

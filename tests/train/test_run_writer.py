@@ -66,7 +66,8 @@ def test_a_written_run_equals_one_written_at_once(address, config, corpus, tmp_p
 
 
 def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
-    store, writer = open_store(address), Writer()
+    store = open_store(address)
+    writer = Writer()
     folder = RunFolder(store / config["run"])
     run = Run(folder, config, corpus, new=True, writer=writer)
     for _ in fit(run.training, corpus, 2):
@@ -80,7 +81,8 @@ def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
 
 
 def test_no_record_is_written_without_its_checkpoint(address, config, corpus, monkeypatch):
-    store, writer = open_store(address), Writer()
+    store = open_store(address)
+    writer = Writer()
     monkeypatch.setattr(type(store), "save_seconds", 0.0)
     folder = RunFolder(store / config["run"])
     run = Run(folder, config, corpus, new=True, writer=writer)
@@ -117,7 +119,8 @@ def test_a_run_waits_for_a_slow_store(tmp_path, config, corpus, monkeypatch):
     monkeypatch.setattr(Store, "save_seconds", 0.0)
     run = Run(RunFolder(tmp_path / "run"), config, corpus, new=True, writer=(writer := Writer()))
     writer.wait()
-    answer, write = threading.Event(), Store.write
+    answer = threading.Event()
+    write = Store.write
 
     def write_later(self, *args, **options):
         answer.wait(60)
@@ -159,7 +162,8 @@ def test_new_is_refused_if_the_run_exists(address, config, corpus):
 @contextlib.contextmanager
 def run_of_a_worker(bucket, config, corpus):
     """Yield a new run in a bucket under the lock of its worker, and its writer."""
-    store, writer = open_store(bucket), Writer()
+    store = open_store(bucket)
+    writer = Writer()
     lock = store.lock(".worker-1")
     folder = RunFolder(store / config["run"])
     run = Run(folder, config, corpus, lock=False, new=True, writer=writer)

@@ -30,12 +30,16 @@ def config(corpus):
 
 @pytest.fixture(params=["folder", "bucket"])
 def address(request, tmp_path):
-    return tmp_path / "study" if request.param == "folder" else request.getfixturevalue("bucket")
+    if request.param == "folder":
+        return tmp_path / "study"
+    return request.getfixturevalue("bucket")
 
 
 def train(address, config, corpus, *, epochs=BUDGET, end=True, threads=4):
     """Train like a worker until the run has ended; return the epochs as they are reported."""
-    store, writer, reported = open_store(address), Writer(threads), []
+    store = open_store(address)
+    writer = Writer(threads)
+    reported = []
     lock = store.lock(".worker-1")
     folder = RunFolder(store / config["run"])
     new = config["run"] not in store.prefetch(RECORDS)

@@ -44,7 +44,7 @@ def accuracy(settings, seed, epochs):
     return 90 + settings["lr"] + random.Random(seed).random() + epochs / 100
 
 
-def run_script(lr: float, seed: int, *, ahead: bool = False) -> None:
+def run_script(lr: float, seed: int, *, ahead: bool = False):
     """Descend, and keep the state in a file; `ahead`: save before the report."""
     file = Path(os.environ["LMZOO_FOLDER"], "state.json")
     w, done = json.loads(file.read_text()) if file.exists() else (1.0, 0)

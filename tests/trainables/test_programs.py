@@ -216,7 +216,8 @@ def test_a_metric_to_maximize_in_its_own_unit(tmp_path):
     fleet_sweep(study, None, None, tmp_path)
     report = study_ranking(tmp_path)
     first, second = report.frame.to_dicts()
-    assert (first["label"], first["verdict"]) == ("3.0", "better")
+    assert first["label"] == "3.0"
+    assert first["verdict"] == "better"
     assert first["difference"] == pytest.approx(3.0)
     assert first["low"] < first["loss"] < first["high"]
     assert 90 < second["loss"] < 92
@@ -313,10 +314,12 @@ def test_no_number_stands_in_for_a_metric_that_is_not_there(reports):
         valid, test = min(reports, key=lambda report: report[0])
         if all(t is None for _, t in reports):
             record = run.test()
-            assert (record["token"], record["metric"]) == (valid, "valid")
+            assert record["token"] == valid
+            assert record["metric"] == "valid"
         elif test is not None:
             record = run.test()
-            assert (record["token"], record["metric"]) == (test, "test")
+            assert record["token"] == test
+            assert record["metric"] == "test"
         else:
             with pytest.raises(RuntimeError, match="did not report 'test' with 'valid'"):
                 run.test()
@@ -413,7 +416,7 @@ def leave(settings, seed):
 @pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
 def test_a_function_that_leaves_python_ends_its_run_with_its_words(error, tmp_path):
     assert trained(run_of(leave, tmp_path / "ended", {"error": error}), 1) == [1.0]
-    assert len([*tmp_path.glob("*/*/output.txt")]) == (error != "GeneratorExit")
+    assert len(list(tmp_path.glob("*/*/output.txt"))) == (error != "GeneratorExit")
     run = run_of(leave, tmp_path, {"error": error})
     run.train_epoch(4)
     words = error.replace("SystemExit", "sys.exit")
@@ -476,7 +479,8 @@ def test_what_a_function_sets_for_the_process_ends_with_its_run(tmp_path):
     run = run_of(set_for_all, tmp_path, {})
     assert trained(run, 2) == [8.0, 8.0]
     assert run.environment()["variables"]["LEVEL"] is None, "what it was given"
-    assert (torch.get_default_dtype(), torch.is_grad_enabled()) == (torch.float32, True)
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
     assert (Path.cwd(), np.geterr(), dict(os.environ)) == before
 
 
@@ -615,7 +619,7 @@ def test_functions_draw_from_the_seed_of_their_run(tmp_path):
         trained(run, 1)
         found.append([run.training.record["metrics"][key] for key in "abc"])
     assert found[0] == found[1]
-    assert not {*found[0]} & {*found[2]}
+    assert not set(found[0]) & set(found[2])
 
 
 def test_the_identity_has_the_command_and_its_files(tmp_path, monkeypatch):

@@ -3,8 +3,6 @@
 `test_interpreted.py` runs this file in a process with TRITON_INTERPRET=1.
 """
 
-import contextlib
-
 import pytest
 import torch
 from torch.func import stack_module_state, vmap
@@ -19,18 +17,11 @@ from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
 from lmzoo.train.stepper import CudaGraphs
 from lmzoo.train.trainer import Training
+from tests.cases import rows
+from tests.functional import forms
 from tests.kernels.variants import mutants
 
-VARIANTS = [
-    *({"name": "rnn", "activation": name} for name in ("tanh", "sigmoid", "relu", "identity")),
-    *({"name": "lstm", "forget": name} for name in ("gate", "none", "coupled")),
-    *({"name": "gru", "reset": reset} for reset in ("after", "before")),
-    *({"name": "mgru", "mutations": m} for m in ([], [0], [2], [3], [4, 9], [5], [6], [1, 5])),
-    *(
-        {"name": "mgu", "cuts": cuts}
-        for cuts in ([], [0], [1], [4], [6], [7], [1, 4], [2, 3, 4, 5])
-    ),
-]
+VARIANTS = rows("kernels/cases.toml", "on_a_gpu")
 LOGIT = {"name": "mgru", "mutations": [4, 6, 9]}
 """Its gate reads a logit, which magnifies rounding, so only the default precision is tested."""
 KERNEL_CELLS = ["mgu", "mgru", "rnn", "gru", "lstm"]
@@ -51,6 +42,11 @@ def build(row, task, members=3, **fields):
     with CPU:
         models = [zoo.build(zoo.config(row, **fields), task, seed) for seed in range(members)]
     return [model.to(device) for model in models]
+
+
+def error_of(result, reference):
+    """Return the largest error, relative to the largest number plus one."""
+    return ((result - reference).abs().max() / (1 + reference.abs().max())).item()
 
 
 def assert_equal_to_step(config, rows, steps, width):
@@ -82,12 +78,9 @@ def assert_equal_to_step(config, rows, steps, width):
         expected = run(x.double(), start.double(), upstream.double())
     errors = []
     for result, loop, reference in zip(results, loops, expected, strict=True):
-        error, own = (
-            ((x - reference).abs().max() / (1 + reference.abs().max())).item()
-            for x in (result, loop)
-        )
+        error = error_of(result, reference)
         errors.append(error)
-        assert error < max(TOLERANCE, 4 * own)
+        assert error < max(TOLERANCE, 4 * error_of(loop, reference))
     return max(errors)
 
 
@@ -149,16 +142,12 @@ def test_elementwise_recurrences_equal_a_loop(dtype, shape):
     out = linear_recurrence(*inputs)
     double = torch.promote_types(dtype, torch.float64)
     wide = [tensor.detach().to(double).requires_grad_() for tensor in inputs]
-    h = wide[2]
-    states = []
-    for t in range(shape[-2]):
-        h = wide[0][..., t, :] * h + wide[1][..., t, :]
-        states.append(h)
-    reference = torch.stack(states, dim=-2)
+    reference = forms.loop(*wide)
     assert (out - reference).abs().max() < TOLERANCE
     gradients = torch.autograd.grad(out, inputs, g)
-    for result, expected in zip(gradients, torch.autograd.grad(reference, wide, g), strict=True):
-        assert (result - expected).abs().max() / (1 + expected.abs().max()) < TOLERANCE
+    expected = torch.autograd.grad(reference, wide, g)
+    for result, gradient in zip(gradients, expected, strict=True):
+        assert error_of(result, gradient) < TOLERANCE
 
 
 @pytest.mark.parametrize("row", ["DLM46", "min_gru"])
@@ -169,7 +158,10 @@ def test_a_pack_trains_as_without_kernels(row, monkeypatch):
     def train():
         models = build(row, corpus.task, width=8)
         pack = [Training(model, Recipe(batch=4), seed) for seed, model in enumerate(models)]
-        *_, last = KeptTrainers().fit(pack, corpus, epochs=1 if device_of(models[0]) == CPU else 4)
+        epochs = 4
+        if device_of(models[0]) == CPU:
+            epochs = 1
+        *_, last = KeptTrainers().fit(pack, corpus, epochs=epochs)
         return [training.record["valid_token"] for training in last]
 
     results = train()
@@ -188,12 +180,17 @@ def test_nan_is_kept_as_by_step(config):
     x = torch.randn(2, 4, 8)
     x[0, 1, 3] = torch.nan
     start = torch.rand(2, 8 * cell.num_state_vectors)
-    results = []
-    for kinds in ((), ("gpu", "cpu")):
+
+    def places():
+        """Return where outputs and gradients are NaN."""
         inputs = x.clone().requires_grad_()
-        with without_kernels(*kinds) if kinds else contextlib.nullcontext():
-            out = cell.scan(inputs, start)
-        results += [out.isnan(), torch.autograd.grad(out.sum(), inputs)[0].isnan()]
-    assert results[0].any()
-    assert results[0].equal(results[2])
-    assert results[1].equal(results[3])
+        out = cell.scan(inputs, start)
+        (gradient,) = torch.autograd.grad(out.sum(), inputs)
+        return out.isnan(), gradient.isnan()
+
+    outputs, gradients = places()
+    with without_kernels():
+        expected_outputs, expected_gradients = places()
+    assert outputs.any()
+    assert outputs.equal(expected_outputs)
+    assert gradients.equal(expected_gradients)

@@ -5,7 +5,7 @@ import torch
 from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
 
-def install(monkeypatch) -> None:
+def install(monkeypatch):
     """Let a launch fail that reads or writes outside its tensors."""
     ranges: list[tuple[int, int]] = []
     call = GridExecutor.__call__
@@ -17,7 +17,7 @@ def install(monkeypatch) -> None:
         ranges[:] = map(extent, tensors)
         return call(self, *args, **kwargs)
 
-    def check(pointers, mask) -> None:
+    def check(pointers, mask):
         addresses = pointers.data[np.broadcast_to(mask.data, pointers.data.shape).astype(bool)]
         inside = np.zeros(addresses.shape, dtype=bool)
         for begin, end in ranges:

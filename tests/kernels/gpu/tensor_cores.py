@@ -11,7 +11,7 @@ from triton._C.libtriton import ir
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 
-def install(monkeypatch) -> None:
+def install(monkeypatch):
     """Replace the interpreter's products, and its rounding to bfloat16."""
     cast = InterpreterBuilder.cast_impl
 

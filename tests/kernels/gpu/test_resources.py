@@ -62,7 +62,7 @@ def test_every_width_that_runs_compiles_without_spills(precision, capability):
             check(name, kernel, constants, width, precision, capability)
 
 
-def check(name, kernel, constants, width, precision, capability) -> None:
+def check(name, kernel, constants, width, precision, capability):
     """The memory that dispatch expects is enough; a kernel that fits does not spill, or little."""
     expected = shared_memory(width, RECURRENCES[name.split()[0]].blocks, precision)
     found = compile_kernel(kernel, constants, capability)
