@@ -41,7 +41,8 @@ def browse(
         window = {"width": width, "height": 900}
         context = browser.new_context(viewport=window, color_scheme=scheme, offline=True)
         tab = context.new_page()
-        tab.requests, tab.messages = [], []
+        tab.requests = []
+        tab.messages = []
         tab.on("request", lambda request: tab.requests.append(request.url))
         tab.on("console", lambda message: tab.messages.append(message.text))
         tab.on("pageerror", lambda error: tab.messages.append(str(error)))

@@ -46,7 +46,8 @@ def run_action(folder: Path, arguments: str, fail_on: str = "1") -> tuple[int, s
     for name, text in (("python", "exit 0"), ("lmzoo", f'exec {sys.executable} -m lmzoo "$@"')):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
-    summary, output = folder / "summary", folder / "output"
+    summary = folder / "summary"
+    output = folder / "output"
     given = {"GITHUB_STEP_SUMMARY": str(summary), "GITHUB_OUTPUT": str(output)}
     code = 0
     for step in action["runs"]["steps"]:

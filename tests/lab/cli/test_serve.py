@@ -163,7 +163,8 @@ def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
 
 def test_a_page_is_made_once_for_all_who_wait(tmp_path):
     ToyStudy(tmp_path / "slow").write()
-    may_end, made = Event(), []
+    may_end = Event()
+    made = []
     pages = pages_of(tmp_path, lambda study: made.append(may_end.wait(60)) or "the page")
     readers = [Thread(target=pages.page, args=("slow",)) for _ in range(2)]
     for reader in readers:

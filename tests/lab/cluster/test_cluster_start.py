@@ -129,7 +129,8 @@ def test_a_temporary_folder_that_ray_cannot_use_is_refused(folder):
 def test_meanwhile_runs_while_ray_starts_which_is_shut_down_if_it_fails(
     replace_init, monkeypatch, error
 ):
-    may_start, log = threading.Event(), []
+    may_start = threading.Event()
+    log = []
 
     def init(**_):
         assert may_start.wait(60)

@@ -232,7 +232,10 @@ def wandb(path: Path, last: int = 4) -> None:
         put(path / f"offline-run-{number}" / f"run-{number}.wandb", content)
 
 
-FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
+FULL = 1
+FIRST = 2
+MIDDLE = 3
+LAST = 4
 """Kinds of a chunk of a record."""
 
 

@@ -57,7 +57,8 @@ def test_files_are_read_by_another_process(store, address):
 
 
 def test_one_of_many_gets_the_lock_and_the_others_its_name(store, address):
-    locks, refused = [], []
+    locks = []
+    refused = []
 
     def acquire():
         try:
@@ -79,7 +80,8 @@ def test_one_of_many_gets_the_lock_and_the_others_its_name(store, address):
 
 
 def test_an_owner_that_lost_its_lock_to_another_process_writes_nothing(address, monkeypatch):
-    first, second = open_store(address), open_store(address)
+    first = open_store(address)
+    second = open_store(address)
     lock = first.lock(".lock")
     run = first / "study" / "run"
     run.append("records", "one")
@@ -108,7 +110,8 @@ def test_clear_locks_waits_for_living_workers_and_deletes_those_of_dead_ones(
 ):
     monkeypatch.setattr(s3, "EXPIRY", 2.0)
     late = open_store(address)
-    dead, alive = late.lock(".worker-0"), open_store(address).lock(".worker-1")
+    dead = late.lock(".worker-0")
+    alive = open_store(address).lock(".worker-1")
     driver = store.lock(".driver")
     (store / "run").write(".worker-7", b"a file of a run")
     if address.startswith("s3"):

@@ -119,7 +119,8 @@ def test_lock_names_its_owner_and_is_released_when_the_owner_is_killed(store):
 
 def test_a_file_deleted_between_opening_and_locking_is_not_the_lock(store, monkeypatch):
     first = store.lock(".lock")
-    flock, others = fcntl.flock, []
+    flock = fcntl.flock
+    others = []
 
     def close_first(file, operation):
         monkeypatch.setattr(fcntl, "flock", flock)
@@ -210,7 +211,8 @@ def test_the_folder_of_a_living_process_and_files_of_others_stay(tmp_path):
 @pytest.mark.parametrize("action", ["append", "overwrite", "write", "read", "lock", "folder"])
 def test_a_link_or_a_pipe_in_a_shared_store_leads_nowhere(action, tmp_path):
     """Whoever can write into the store plants them; a file of the account outside stays."""
-    store, outside = Store(tmp_path / "study") / "run", tmp_path / "bashrc"
+    store = Store(tmp_path / "study") / "run"
+    outside = tmp_path / "bashrc"
     outside.write_text("mine\n")
     store.path.mkdir(parents=True)
     if action == "lock":

@@ -114,7 +114,9 @@ def test_what_prefetch_has_read_is_returned_once(store):
 
 def test_read_ahead_sends_the_requests_together_and_remembers_missing_files(store, monkeypatch):
     (store / "run0").write("config", b"c0")
-    barrier, read, reads = threading.Barrier(4, timeout=60), S3Store._get, []
+    barrier = threading.Barrier(4, timeout=60)
+    read = S3Store._get
+    reads = []
 
     def read_together(self, name):
         reads.append(name)
@@ -130,7 +132,9 @@ def test_read_ahead_sends_the_requests_together_and_remembers_missing_files(stor
 
 
 def test_the_owner_of_a_lock_reads_a_file_once_to_append_to_it(store, monkeypatch):
-    child, reads, read = store / "run", [], S3Store._read
+    child = store / "run"
+    reads = []
+    read = S3Store._read
     monkeypatch.setattr(S3Store, "_read", lambda self, name: reads.append(name) or read(self, name))
     child.append(LINES, "zero")
     child.append(LINES, "one")
@@ -153,7 +157,9 @@ def test_the_owner_of_a_lock_reads_a_file_once_to_append_to_it(store, monkeypatc
 
 
 def test_an_append_that_failed_after_it_was_written_is_not_written_twice(store, monkeypatch):
-    lock, put, failures = store.lock(".lock"), s3.Bucket.put, []
+    lock = store.lock(".lock")
+    put = s3.Bucket.put
+    failures = []
     store.append("lines", "one")
 
     def lose_answer(*args, **options):
@@ -174,7 +180,8 @@ def test_an_append_that_failed_after_it_was_written_is_not_written_twice(store, 
 @pytest.mark.parametrize("operation", ["append", "write"])
 def test_a_frozen_writer_erases_nothing(store, operation, monkeypatch):
     """B writes while A is frozen between its check of the lock and its request."""
-    a, b = store / "run", open_store(str(store)) / "run"
+    a = store / "run"
+    b = open_store(str(store)) / "run"
 
     def change(writer, text):
         getattr(writer, operation)("file", text if operation == "append" else text.encode())
@@ -199,7 +206,8 @@ def test_a_request_whose_answer_was_lost_is_no_conflict(store, monkeypatch):
     from botocore.exceptions import ReadTimeoutError
     from botocore.httpsession import URLLib3Session
 
-    send, lost = URLLib3Session.send, []
+    send = URLLib3Session.send
+    lost = []
 
     def lossy(self, request):
         response = send(self, request)
@@ -223,7 +231,8 @@ def test_a_request_whose_answer_was_lost_is_no_conflict(store, monkeypatch):
 
 def test_lock_is_renewed_until_it_is_closed(store, monkeypatch):
     monkeypatch.setattr(s3, "EXPIRY", 1.0)
-    lock, etags = store.lock(".lock"), set()
+    lock = store.lock(".lock")
+    etags = set()
     wait_until(lambda: etags.add(lock._etag) or len(etags) >= 4)
     lock.close()
     assert store.read(".lock") is None
@@ -243,7 +252,8 @@ def test_owner_that_cannot_renew_stops_writing_before_the_lock_expires(store, mo
 
 
 def test_time_in_which_the_machine_is_suspended_counts(store, monkeypatch):
-    lock, clock_gettime = store.lock(".driver"), time.clock_gettime
+    lock = store.lock(".driver")
+    clock_gettime = time.clock_gettime
 
     def after_a_suspend(clock):
         return clock_gettime(clock) + s3.EXPIRY * (clock == time.CLOCK_BOOTTIME)

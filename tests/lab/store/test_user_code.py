@@ -153,7 +153,8 @@ def test_code_that_another_account_has_saved_is_not_run(
 
 @pytest.mark.parametrize("how", ["bytecode", "library", "module"])
 def test_only_the_bytes_that_were_trusted_are_reached(how, code, tmp_path):
-    copy, marker = saved(code, tmp_path / "store"), tmp_path / "executed"
+    copy = saved(code, tmp_path / "store")
+    marker = tmp_path / "executed"
     evil = compile(f"open({str(marker)!r}, 'w')", "evil", "exec")
     name = "own_mingru" if how == "bytecode" else "a_library"
     target = copy / f"{name}.pyc"

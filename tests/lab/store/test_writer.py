@@ -53,7 +53,8 @@ def test_actions_of_a_key_run_in_order_and_one_at_a_time(writer):
 
 def test_a_slow_key_keeps_its_order_and_holds_up_no_other(writer):
     """As on a full disk, where an action waits in its thread."""
-    space, done = threading.Event(), []
+    space = threading.Event()
+    done = []
     writer.submit("full", lambda: (space.wait(60), done.append("checkpoint")))
     writer.submit("full", lambda: done.append("record"))
     writer.submit("other", lambda: done.append("other"))
@@ -69,7 +70,8 @@ def test_a_slow_key_keeps_its_order_and_holds_up_no_other(writer):
 
 @pytest.mark.parametrize("call", ["submit", "wait", "done", "wait for all", "close"])
 def test_a_failed_action_drops_the_later_ones_of_its_key_and_is_raised_once(writer, call):
-    begin, done = threading.Event(), []
+    begin = threading.Event()
+    done = []
     writer.submit("a", lambda: begin.wait() and fail())
     writer.submit("a", lambda: done.append("after the failure"))
     writer.submit("b", lambda: done.append("other"))
@@ -96,7 +98,8 @@ def test_a_failed_action_drops_the_later_ones_of_its_key_and_is_raised_once(writ
 @pytest.fixture
 def pauses(monkeypatch):
     """Record the pauses; the clock advances by them only."""
-    clock, pauses = [0.0], []
+    clock = [0.0]
+    pauses = []
 
     def sleep(seconds):
         pauses.append(seconds)

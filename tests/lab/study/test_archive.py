@@ -194,7 +194,8 @@ def test_a_run_in_a_store_that_cannot_be_written_is_unpacked_elsewhere(undisturb
 @pytest.mark.parametrize("place", [archive.FOLDER, "a run"])
 def test_the_archive_deletes_nothing_where_a_link_leads(place, undisturbed, tmp_path):
     """Whoever writes into a shared store plants the link."""
-    home, run = tmp_path / "home", next(p.parent.name for p in undisturbed.glob(f"*/{CONFIG}"))
+    home = tmp_path / "home"
+    run = next(p.parent.name for p in undisturbed.glob(f"*/{CONFIG}"))
     shutil.copytree(undisturbed / run, home)
     (home / ".bashrc").write_text("mine")
     before = sorted(home.iterdir())
@@ -221,7 +222,8 @@ def test_damage_of_an_archive_loses_at_most_the_runs_that_it_hits(undisturbed, s
     records = {f.parent.name: f.read_bytes() for f in undisturbed.glob(f"*/{RECORDS}")}
     archive_runs(undisturbed, sorted(records))
     (file,) = (undisturbed / archive.FOLDER).iterdir()
-    whole, draw = file.read_bytes(), random.Random(0)
+    whole = file.read_bytes()
+    draw = random.Random(0)
     for case in range(60):
         at = draw.choice([len(whole) - 1 - draw.randrange(400), draw.randrange(len(whole))])
         change = bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]
@@ -284,9 +286,11 @@ def test_damage_is_named_and_trained_again(
         runs = [config.parent.name for config in sorted(finished.glob(f"*/{CONFIG}"))]
         finished = shutil.copytree(finished, tmp_path / "archived")
         archive_runs(finished, runs)
-    table, expected = study_ranking(finished), numbers(finished)
+    table = study_ranking(finished)
+    expected = numbers(finished)
     for case in range(CASES[kind][is_whole]):
-        path, draw = tmp_path / "toy", random.Random(case)
+        path = tmp_path / "toy"
+        draw = random.Random(case)
         shutil.copytree(finished, path)
         file = damage(path, kind, draw)
         caplog.clear()

@@ -16,7 +16,9 @@ class FakeRun:
     """A run with a curve that depends on the learning rate; the highest rates diverge."""
 
     def __init__(self, folder, planned):
-        self.folder, self.id, self._rate = folder, planned.id, planned.config["recipe"]["lr"]
+        self.folder = folder
+        self.id = planned.id
+        self._rate = planned.config["recipe"]["lr"]
         # Not the identity, which depends on more than what decides the loss here.
         self._noise = f"{planned.label}/{planned.config['seed']}/{self._rate}"
         folder.create(planned.config)

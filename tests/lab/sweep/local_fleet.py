@@ -22,7 +22,10 @@ class LocalWorker:
     """A worker whose messages reach the fleet at once."""
 
     def __init__(self, name: str, fleet: Fleet, path: Path, corpus, memory=0, live=2) -> None:
-        self.name, self.fleet, self.memory, self.live = name, fleet, memory, live
+        self.name = name
+        self.fleet = fleet
+        self.memory = memory
+        self.live = live
         store = fleet.planner.store.store
         self.lock = type(store)(path).lock(WORKER_LOCK.format(name))
         self.confirmed: list = []
@@ -52,7 +55,9 @@ class Events:
     """Counts what the fleet tells its listeners."""
 
     def __init__(self) -> None:
-        self.started, self.epochs, self.ended = [], [], []
+        self.started = []
+        self.epochs = []
+        self.ended = []
 
     def start(self, run) -> None:
         self.started.append(run.id)
@@ -72,8 +77,11 @@ def fleet_sweep(
     In the steps in `deaths` a worker dies after its epoch is on disk and before it reports, and in
     those in `lost` after it has reported an epoch that never reaches the disk.
     """
-    generator, names = random.Random(seed), itertools.count()
-    store, events, sizes = StudyStore(path), Events(), []
+    generator = random.Random(seed)
+    names = itertools.count()
+    store = StudyStore(path)
+    events = Events()
+    sizes = []
     planner = Planner(study, resolve(study, corpus, fields), store)
     fleet = Fleet(planner, Packer(corpus, size), [events])
     crew: dict[str, LocalWorker] = {}

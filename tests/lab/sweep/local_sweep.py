@@ -38,7 +38,8 @@ def sweep(
     It dies at the worst moment: the last epoch is on disk, and the planner has not received it.
     So does the worker of a run, with probability `deaths` an epoch; another one continues the run.
     """
-    generator, open_runs = random.Random(seed), {}
+    generator = random.Random(seed)
+    open_runs = {}
     store = StudyStore(path, archives=archives)
     try:
         planner = Planner(study, resolve(study, corpus, fields), store)

@@ -30,7 +30,8 @@ class Handle:
         self.name = name
         self.work = method(lambda _, assignment: sweep.replies.update({name: assignment}))
         self.close = method(lambda: sweep.replies.update({name: None}))
-        self.news, self.start = method(lambda _: None), method(lambda: None)
+        self.news = method(lambda _: None)
+        self.start = method(lambda: None)
         terminate = SimpleNamespace(remote=lambda: sweep.terminated.append(name))
         self.__dict__["__ray_terminate__"] = SimpleNamespace(options=lambda **_: terminate)
 
@@ -39,8 +40,12 @@ class Sweep:
     """Each turn of the coordinator takes what the test lets the workers send."""
 
     def __init__(self, planner, corpus) -> None:
-        self.now, self.live, self.alive, self.killed = 0.0, 1, {"node"}, []
-        self.replies, self.terminated = {}, []
+        self.now = 0.0
+        self.live = 1
+        self.alive = {"node"}
+        self.killed = []
+        self.replies = {}
+        self.terminated = []
         self.refusal: UserError | None = None
         self.fleet = Fleet(planner, Packer(corpus, None))
         capacity = SimpleNamespace(
@@ -127,7 +132,8 @@ def sweep(planner, corpus, monkeypatch):
     kill = lambda handle: result.killed.append(handle.name)  # noqa: E731
     fake = SimpleNamespace(get=result.get, wait=result.wait, kill=kill)
     monkeypatch.setattr(module, "ray", fake)
-    result.coordinator._next_check, result.coordinator._counted = HEARTBEAT_SECONDS, 0.0
+    result.coordinator._next_check = HEARTBEAT_SECONDS
+    result.coordinator._counted = 0.0
     yield result
     recovered()
 

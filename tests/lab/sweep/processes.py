@@ -53,7 +53,8 @@ def wait_until(condition: Callable[[], T], seconds: float = 300) -> T:
 
 def descendants(pid: int) -> dict[int, str]:
     """Return pid -> command line of all processes below `pid`."""
-    parents, names = {}, {}
+    parents = {}
+    names = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:

@@ -98,7 +98,9 @@ def test_a_terminal_keeps_the_last_table(planner, error):
 def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypatch):
     """A worker dies after the last epoch of a run, whose checkpoint is lost, too."""
     console = make_console(planner)
-    fleet, ended, budget = console.fleet, console.fleet.ended, planner.study.epochs
+    fleet = console.fleet
+    ended = console.fleet.ended
+    budget = planner.study.epochs
     lost = []
 
     def end(name: str, run: Ended) -> None:

@@ -166,7 +166,8 @@ def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
     runs = sweep.exchange("a").members
     path = sweep.coordinator.store.path
     lock = Store(path).lock(WORKER_LOCK.format("a"))
-    tried, store = threading.Event(), sweep.coordinator.store
+    tried = threading.Event()
+    store = sweep.coordinator.store
     inner = store._new_lock
     store._new_lock = lambda name: (tried.set(), inner(name))[1]
     sweep.coordinator.actors["a"].news.value = exceptions.RayError("gone")
@@ -235,7 +236,8 @@ def test_a_shortage_of_memory_is_a_pause_that_doubles_and_then_an_error(sweep):
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_node_without_memory_is_named_and_left_out_after_three_workers(sweep, trains, caplog):
     """Unless its workers train between the deaths."""
-    sweep.live, sweep.alive = 3, {"node12", "other"}
+    sweep.live = 3
+    sweep.alive = {"node12", "other"}
     sweep.start("good", "other", "there")
     sweep.turn()
     for number in range(MAX_KILLED):
@@ -296,7 +298,8 @@ def test_a_cluster_that_can_no_longer_run_a_worker_ends_the_sweep(sweep):
 @pytest.mark.parametrize("another", [True, False])
 def test_a_sweep_none_of_whose_workers_can_start_ends_in_one_line(sweep, another):
     """At once where all have tried, and else after a minute."""
-    sweep.live, sweep.now = 2, 1.0
+    sweep.live = 2
+    sweep.now = 1.0
     sweep.start("a", host="old", failed="this GPU is too old")
     sweep.turn()
     assert sweep.coordinator.error is None, "another one may come"
@@ -313,7 +316,8 @@ def test_a_sweep_none_of_whose_workers_can_start_ends_in_one_line(sweep, another
 
 def test_a_sweep_all_of_whose_workers_die_and_cannot_start_again_ends_in_one_line(sweep):
     """As where its package is changed while it runs."""
-    sweep.live, sweep.now = 1, 1.0
+    sweep.live = 1
+    sweep.now = 1.0
     sweep.start("a", host="old")
     assert sweep.turn()["a"].members
     sweep.say("a")

@@ -67,7 +67,8 @@ def test_a_dry_run_does_not_prune_an_interrupted_run(study, corpus, corpus_field
     pruned.write_text("".join(lines))
     checkpoint = RunFolder(pruned.parent).checkpoint
     checkpoint.touch()
-    before, points = read_files(store), resolve(study, corpus, corpus_fields)
+    before = read_files(store)
+    points = resolve(study, corpus, corpus_fields)
     Planner(study, points, ReadOnlyStudyStore(store))
     assert read_files(store) == before
     with closing(StudyStore(store)) as locked:

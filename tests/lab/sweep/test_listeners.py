@@ -51,7 +51,8 @@ def test_a_listener_that_raises_is_named_once_and_the_sweep_goes_on(
 
 
 def test_run_study_takes_listeners(study, monkeypatch):
-    own, seen = OnlyEnds(), []
+    own = OnlyEnds()
+    seen = []
 
     def sweep(changed, *_, **__):
         seen.append(changed)

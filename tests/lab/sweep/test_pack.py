@@ -67,7 +67,9 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
 
     No pack of its size is tried again.
     """
-    sizes, freed, exceeded = [], [], []
+    sizes = []
+    freed = []
+    exceeded = []
     inner = pack_trainer.PackedTrainer.evaluate
 
     def exceed(pack, *arguments):
@@ -93,7 +95,8 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
 
 
 def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job):
-    dead, worker = make_worker(), make_worker()
+    dead = make_worker()
+    worker = make_worker()
     dead.apply(job)
     trained = [epoch for _ in range(3) for epoch in epochs(dead.train(job))]
     dead.pack.writer.wait()
@@ -111,7 +114,8 @@ def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job)
 
 
 def test_epochs_that_were_not_reported_are_reported_before_the_next_is_trained(make_worker, job):
-    dead, worker = make_worker(), make_worker()
+    dead = make_worker()
+    worker = make_worker()
     dead.apply(job)
     dead.train(job)
     dead.train(job)
@@ -124,7 +128,8 @@ def test_epochs_that_were_not_reported_are_reported_before_the_next_is_trained(m
 
 def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
     """Its last epoch is recorded, but not its test: as if it were trained, it would never end."""
-    first, second = make_worker(), make_worker()
+    first = make_worker()
+    second = make_worker()
     tested = job._replace(config={**job.config, "stage": "confirm"})
     first.apply(tested)
     for _ in range(2):
@@ -141,7 +146,8 @@ def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
 
 
 def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, monkeypatch):
-    inner, worker = RunFolder.append, make_worker()
+    inner = RunFolder.append
+    worker = make_worker()
 
     def append(folder, *records):
         if any(record["event"] == "epoch" for record in records):
@@ -167,7 +173,8 @@ def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, monke
 def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     when, make_worker, job, planner, monkeypatch
 ):
-    worker, other = make_worker(), planner.ready()[1]
+    worker = make_worker()
+    other = planner.ready()[1]
     target = (module, "TrainingRun") if when == "open" else (run_module, "fit")
     inner = getattr(*target)
 

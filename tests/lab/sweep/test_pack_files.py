@@ -20,7 +20,8 @@ from tests.train.written_runs import KilledError, kill_at
 
 from .local_sweep import assert_close, outcome
 
-CPU, BUDGET = torch.device("cpu"), 3
+CPU = torch.device("cpu")
+BUDGET = 3
 WORKER = "1"
 
 
@@ -169,7 +170,8 @@ def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
     assert train(tmp_path / "new", fresh, corpus)
     jobs = [Job(config, BUDGET, 2, is_new=False) for config in configs]
     assert train(tmp_path / "old", jobs, corpus, packed=packed)
-    found, expected = outcome(tmp_path / "old"), outcome(tmp_path / "new")
+    found = outcome(tmp_path / "old")
+    expected = outcome(tmp_path / "new")
     for record in itertools.chain(*found.values(), *expected.values()):
         record.pop("device", None)
     assert_close(found, expected)

@@ -30,9 +30,11 @@ def test_the_main_sweep_records_at_most_eight_graphs(tmp_path, monkeypatch):
     small = {"model.width": 4}
     study = dataclasses.replace(STUDY, fields={**STUDY.fields, **small}, epochs=6)
     fields = {**corpus_config(study, study.fields), "train": 200, "valid": 20, "test": 20}
-    corpus, store = open_corpus(fields, None), StudyStore(tmp_path)
+    corpus = open_corpus(fields, None)
+    store = StudyStore(tmp_path)
     planner = Planner(study, resolve(study, corpus, fields), store)
-    fleet, packs = Fleet(planner, Packer(corpus, None)), []
+    fleet = Fleet(planner, Packer(corpus, None))
+    packs = []
     worker = LocalWorker("gpu", fleet, tmp_path, corpus, memory=H100, live=1)
     while not fleet.done:
         if (assignment := worker.exchange(0.0)) is not None:

@@ -139,7 +139,9 @@ def test_a_disk_that_fails_is_retried_or_named(
     method, number, go, half, whole, tmp_path, monkeypatch
 ):
     """Every third operation fails once."""
-    path, inner, calls = shutil.copytree(half, tmp_path / "own"), getattr(Store, method), [0]
+    path = shutil.copytree(half, tmp_path / "own")
+    inner = getattr(Store, method)
+    calls = [0]
 
     def fail(self, *arguments, **options):
         calls[0] += 1

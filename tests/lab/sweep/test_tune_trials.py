@@ -30,7 +30,8 @@ class Controller:
         coordinator._place = self.requests.names.append
         self.requests.turns = coordinator.turns()
         self.scheduler = Turns(self.requests, coordinator)
-        self.trials, self.stopped = [], []
+        self.trials = []
+        self.stopped = []
 
     def get_trials(self):
         return self.trials

@@ -30,8 +30,12 @@ class Driver:
     """Answers one worker by a fleet, as the coordinator does."""
 
     def __init__(self, planner, corpus) -> None:
-        self.fleet, self.planner, self.corpus = Fleet(planner, Packer(corpus, 0)), planner, corpus
-        self.worker, self.received, self.opened = Worker("w"), 0, []
+        self.fleet = Fleet(planner, Packer(corpus, 0))
+        self.planner = planner
+        self.corpus = corpus
+        self.worker = Worker("w")
+        self.received = 0
+        self.opened = []
 
     def start(self, **options) -> Exchange | Failed:
         store = self.planner.store.store

@@ -73,7 +73,8 @@ def test_without_the_extra_the_page_has_all_but_the_charts(study, no_charts):
 
 
 def test_the_page_has_the_cells_and_the_file_of_the_ranking():
-    text, ranked = page_of(MAIN), report_of(MAIN)
+    text = page_of(MAIN)
+    ranked = report_of(MAIN)
     assert stored(text) == render(ranked, "csv")
     for table in ranked.tables:
         for name, cells in zip(table.header, zip(*table.rows, strict=True), strict=True):
