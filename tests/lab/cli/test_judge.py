@@ -18,7 +18,8 @@ OPTIONS = ("--by", "variant", "--seed", "seed", "--metric", "loss", "--margin", 
 def test_judge_prints_json(lmzoo):
     code, out, err = lmzoo("judge", EXAMPLE, *OPTIONS, "--json")
     rows = json.loads(out)["rows"]
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err == ""
     assert {row["variant"]: row["verdict"] for row in rows}["wider"] == "better"
 
 
@@ -62,7 +63,8 @@ def run_action(folder: Path, arguments: str, fail_on: str = "1") -> tuple[int, s
 
 def test_the_action_writes_the_verdict_and_its_account(tmp_path):
     code, summary, output = run_action(tmp_path / "a", "\n".join([EXAMPLE, *OPTIONS, ""]))
-    assert (code, output) == (0, "code=0\n")
+    assert code == 0
+    assert output == "code=0\n"
     assert summary.startswith("### 3 contrasts with 'base': 1 better, 1 negligible, 1 worse\n")
     assert "| wider | better |" in summary
     assert "24 rows read: 24 counted" in summary
@@ -70,7 +72,8 @@ def test_the_action_writes_the_verdict_and_its_account(tmp_path):
     commands += f"--lower-is-better\n--out={tmp_path}/o"
     for fail_on, expected in (("1", 1), ("3", 0)):
         code, summary, output = run_action(tmp_path / fail_on, commands, fail_on)
-        assert (code, output) == (expected, "code=1\n"), summary
+        assert code == expected, summary
+        assert output == "code=1\n", summary
         assert summary.startswith("### discard: worse: difference +1")
         assert "12 runs read: 12 counted" in summary
     for number, title in enumerate(

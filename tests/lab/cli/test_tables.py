@@ -24,7 +24,8 @@ def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     options = ("--unit", "sentence")
     code, out, err = lmzoo("rank", toy.path, *options, "--explain")
-    assert (code, err) == (0, "")
+    assert code == 0
+    assert err == ""
     what = "sentence loss in nats per token, test at epoch 3"
     assert what in out
     assert "1.525 ±" in out
@@ -60,7 +61,8 @@ def test_tables_import_neither_torch_nor_ray(toy, command):
     found = "sorted({'torch', 'ray', 'optuna', 'altair', 'boto3'} & set(sys.modules))"
     code = f"import pathlib, sys, lmzoo\n{calls[command]}\nprint({found})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "[]"
 
 

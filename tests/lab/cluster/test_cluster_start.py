@@ -116,7 +116,8 @@ def test_a_small_limit_is_said_before_ray_starts(replace_init, caplog, monkeypat
     monkeypatch.setattr(clusters.resource, "getrlimit", lambda n: (limits.get(n, -1), -1))
     replace_init(lambda *_, **__: None)
     clusters._start()
-    assert (said in caplog.text, "may hang" in caplog.text) == (True, bool(limit))
+    assert said in caplog.text
+    assert ("may hang" in caplog.text) == bool(limit)
 
 
 @pytest.mark.parametrize("folder", ["here", "/tmp/ü", f"/tmp/{'x' * 99}", "/proc"])

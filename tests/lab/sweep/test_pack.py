@@ -101,15 +101,18 @@ def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job)
     trained = [epoch for _ in range(3) for epoch in epochs(dead.train(job))]
     dead.pack.writer.wait()
     (ended,) = dead.confirmed
-    assert (trained, ended.run) == ([1, 2, 3], job.config["run"])
-    assert (ended.status, epochs(ended.reports)) == ("finished", [3])
+    assert trained == [1, 2, 3]
+    assert ended.run == job.config["run"]
+    assert ended.status == "finished"
+    assert epochs(ended.reports) == [3]
 
     assert epochs(worker.apply(again(job, epoch=1))) == [2, 3]
     assert worker.train(job) == []
     worker.pack.writer.wait()
     (ended,) = worker.confirmed
     assert ended.run == job.config["run"]
-    assert (ended.status, epochs(ended.reports)) == ("finished", [2, 3])
+    assert ended.status == "finished"
+    assert epochs(ended.reports) == [2, 3]
     assert worker.pack.opened == []
 
 
@@ -190,7 +193,8 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
     worker.train(*jobs)
     worker.pack.writer.wait()
     [ended] = worker.confirmed
-    assert (ended.run, ended.status) == (job.config["run"], "failed")
+    assert ended.run == job.config["run"]
+    assert ended.status == "failed"
     assert ended.reason.startswith("IndexError: planted (test_pack.py, line ")
     text = (planner.store.path / ended.run / "traceback.txt").read_text()
     assert "planted\nfault" in text

@@ -101,7 +101,8 @@ def test_one_cluster():
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
     )
-    assert (done.returncode, done.stdout) == (0, "True\nTrue\n"), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "True\nTrue\n", done.stderr
     assert "SIGTERM received" not in done.stderr, "Ray's own handler is installed"
 
 

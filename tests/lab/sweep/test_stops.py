@@ -102,7 +102,9 @@ def test_every_command_says_that_it_was_stopped(number, ignored):
         [sys.executable, "-c", program],
         capture_output=True, text=True, cwd=ROOT, preexec_fn=partial(handle_as_default, ignored),
     )  # fmt: skip
-    assert (run.returncode, run.stdout, run.stderr.strip()) == (130, "", "stopped")
+    assert run.returncode == 130
+    assert run.stdout == ""
+    assert run.stderr.strip() == "stopped"
 
 
 def test_a_signal_of_the_terminal_does_not_reach_the_ranking(tmp_path):

@@ -75,7 +75,8 @@ def test_a_worker_trains_once_tune_has_placed_it_and_its_trial_stops_when_it_has
     sweep.killed.clear()
     tune.step()
     # Tune would wait for the end of a process that has closed its files.
-    assert (tune.stopped, sweep.killed) == ([name], [name])
+    assert tune.stopped == [name]
+    assert sweep.killed == [name]
     assert tune.ask()[WORKER] != name
 
 
@@ -84,7 +85,8 @@ def test_a_trial_that_is_placed_too_late_is_killed(sweep, tune):
     del sweep.coordinator.actors[name]
     tune.trials[0].temporary_state.ray_actor = Handle(name, sweep)
     tune.step()
-    assert ({*sweep.killed}, tune.stopped) == ({name}, [name])
+    assert {*sweep.killed} == {name}
+    assert tune.stopped == [name]
 
 
 def test_a_process_that_cannot_start_counts_as_a_failed_start(sweep, tune, tmp_path):
