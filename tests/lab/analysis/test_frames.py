@@ -39,6 +39,7 @@ def test_the_last_epoch_of_a_curve_is_that_of_the_run(gru_runs):
     by_run = lmzoo.curves(GRU).sort("epoch").group_by("run")
     last = by_run.agg(pl.col("epoch", "valid").last(), pl.col("seconds").sum())
     both = gru_runs.join(last, on="run", suffix="_last")
+    # No run is without a curve.
     assert both.height == gru_runs.height == 133
     assert (both["epochs"] == both["epoch"]).all()
     assert (both["valid"] == both["valid_last"]).all()

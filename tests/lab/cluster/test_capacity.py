@@ -50,6 +50,7 @@ class FakeCluster:
         """Called after each pause of the sweep."""
 
     def list_nodes(self) -> list[dict]:
+        # Ray lists nodes that have left, too.
         dead = {"NodeID": "dead", "Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}}
         found = [dead]
         for number, node in enumerate(self.nodes):

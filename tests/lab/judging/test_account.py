@@ -204,6 +204,7 @@ def assert_adds_up(source, rows):
         report = judgement(source, question)
     except UserError:
         return
+    # The first line is the number of all rows.
     read, *parts = report.account.values()
     assert read == len(found.rows) == rows
     assert sum(parts) == read

@@ -86,6 +86,7 @@ def test_a_killed_judge_goes_on_from_its_runs(call):
     file = Path("whole/runs.jsonl")
     lines = file.read_text().splitlines()
     torn = lines[5][:20]  # killed while it wrote
+    # Five runs are whole; the sixth is made again.
     file.write_text("\n".join([*lines[:5], torn]))
     Path("count").unlink()
     _, again, _ = call(0.0005, *six_seeds)

@@ -40,6 +40,7 @@ def simulated_power(effect: float, sd: float, seeds: int, *, paired: bool) -> fl
         p = stats.ttest_1samp(differences, 0, axis=1).pvalue
     else:
         reference, point = rng.normal(0, sd / np.sqrt(2), (2, 20_000, seeds))
+        # The deviation is that of a difference of two.
         p = stats.ttest_ind(reference, point + effect, axis=1).pvalue
     return (p < 0.05).mean()
 

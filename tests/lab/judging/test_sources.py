@@ -104,6 +104,7 @@ def mlflow(path: Path) -> None:
             "meta.yaml": f"run_name: r{number}\nstart_time: {number}\nstatus: 3\n",
             "params/variant": variant,
             "params/seed": str(seed),
+            # Time, value and step: the last step counts, not the last line.
             "metrics/loss": f"1 {loss} 9\n2 9.0 1\n",
             "tags/mlflow.user": "x",
         }
@@ -120,6 +121,7 @@ def mlflow_id(number: int) -> str:
 def hugging_face(path: Path) -> None:
     for variant, seed, loss in RUNS:
         first = {"step": 1, "loss": loss + 1}
+        # The last line of a log has no loss.
         log = [first, {"step": 2, "loss": loss}, {"step": 2, "train_runtime": 9}]
         run = path / f"{variant}-s{seed}"
         put_json(run / "trainer_state.json", {"best_metric": 0.1, "log_history": log})
@@ -241,6 +243,7 @@ LAST = 4
 
 def wandb_log(records: list[bytes]) -> bytes:
     """Return a log in blocks of 32 KiB; a record that ends beyond its block has several chunks."""
+    # The header of a file; that of a chunk has seven bytes: checksum, length and kind.
     content = b":W&B\xe1\xbe\0"
     for record in records:
         is_first = True
@@ -267,6 +270,7 @@ def hidden_and_compressed(path: Path) -> None:
     for variant, seed, loss in RUNS:
         content = json.dumps({"loss": loss}).encode()
         put(path / f"{variant}-s{seed}.jsonl.gz", gzip.compress(content))
+    # As macOS writes beside a file.
     put(path / "._x.json", "\1")
 
 

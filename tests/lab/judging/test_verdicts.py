@@ -73,6 +73,7 @@ class Comparison:
         below = stats.ttest_ind(self.new - MARGIN, self.old, equal_var=False, alternative="less")
         if max(above.pvalue, below.pvalue) < 0.05:
             return "negligible"
+        # A lower loss is better.
         if self.high < -MARGIN:
             return "better"
         if self.high < 0:

@@ -154,6 +154,7 @@ def test_a_point_without_runs_changes_no_other_row(apart):
 
 
 def test_one_seed_of_the_reference_decides_nothing(apart):
+    # A single seed has no variance.
     apart[0, 1:] = np.nan
     found = compared(apart, 0)
     assert not found.verdict.any()
@@ -173,6 +174,7 @@ def five_plans():
     """The looks of five plans, each made after the one before."""
     made = ()
     for seeds in (3, 5, 10, 20, 40):
+        # Each further plan has half of what is left of the reserve.
         made = spend([seeds], made)
     return made
 
@@ -211,6 +213,7 @@ def test_a_look_after_others_spends_what_they_left():
 
 def test_the_looks_of_a_study_with_contrasts_give_the_reference_more_seeds():
     made = spend((3, 6), contrasts=11)
+    # 3 √11 is 10, and twelve seeds show a failure; 6 √11 is 20.
     assert [look.of_reference for look in made] == [12, 20]
 
 
@@ -267,12 +270,14 @@ def lossy():
 
 
 def test_a_greater_share_of_diverged_runs_is_worse(lossy):
+    # Fisher's exact test compares 5 of 5 runs, and 3 of 5, with none of 17.
     found = compared(lossy, 0)
     assert found.verdict[1:].tolist() == [WORSE, WORSE]
     assert found.confirmed[1:].all()
 
 
 def test_means_are_not_compared_where_most_runs_of_the_reference_have_none(lossy):
+    # Nine of seventeen: less than half of the runs have a loss.
     lossy[0, :9] = np.inf
     assert compared(lossy, 0).verdict[2] == UNDECIDED
 
@@ -337,6 +342,7 @@ def test_a_later_divergence_takes_back_what_is_not_worse():
     x[0] = base
     x[1:, :3] = base[:3] - np.array([[0.5], [0.0], [-0.5]])
     made = spend(looks(3, 6))
+    # A point that diverges more often is neither better nor negligible.
     three = compared(x[:, :3], 0, looks=made, margin=0.1)
     six = compared(x, 0, looks=made, margin=0.1)
     assert three.verdict[1:].tolist() == [BETTER, NEGLIGIBLE, WORSE]

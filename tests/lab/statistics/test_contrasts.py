@@ -116,6 +116,7 @@ def test_a_reference_without_noise_has_none_of_the_points():
     x = RNG(10).normal(size=(8, 5))
     x[0] = 0.5
     found = contrasts(x, 0)
+    # The seven points share a variance: 7 (5 − 1) degrees of freedom.
     of_point = stats.t.isf(0.025, 28) / 5**0.5
     assert np.all(found.of_reference < 1e-3)
     assert found.half()[1] < 1.2 * of_point

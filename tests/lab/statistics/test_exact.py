@@ -144,6 +144,7 @@ def test_two_looks_have_the_lesser_p_in_units_of_their_errors(first, second):
     three = NOISE[:3] + mean
     p_of_three = 2 * student(three).tail(three.mean())
     p_of_six = 2 * ERRORS["pairs"].tail(mean)
+    # A look that may err more often weighs its p less.
     least = min(p_of_three / first, p_of_six / second)
     looks = [[3, first, 3], [6, second, 6]]
     found = point_of(mean, looks=looks, paired=True, margin=0.05)

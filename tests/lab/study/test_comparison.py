@@ -36,6 +36,7 @@ class JudgedRun(FakeRun):
         config = self.folder.config
         label = config["point"]["label"]
         if label in EFFECTS:
+            # A point has the same losses in every sweep.
             noise = random.Random(f"{label}/{config['seed']}").uniform(0, 0.1)
             loss = 3 + EFFECTS[label] + noise
         else:

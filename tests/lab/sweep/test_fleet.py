@@ -249,6 +249,7 @@ class BadCluster:
         training = {}
         if name in self.fleet.workers:
             training = self.fleet.workers[name].training.copy()
+        # A worker without runs lives also on a bad node.
         if training and (self.poison in training or node in ("node 0", "node 1")):
             del self.workers[name]
             self.workers[f"new {number}"] = node

@@ -148,6 +148,7 @@ def test_a_slow_worker_leaves_a_shape_that_fast_workers_train_too(runs, left):
     for name in workers:
         assert take(sharing, workers, name) == runs / 3
     measure(sharing, runs, slow=8.0, fast=1.0, other=1.0)
+    # Without the slow worker.
     assert sharing.division(workers, 3, 0.0) == {"0": 2}
     assert sharing.surplus(workers["slow"]) == left
     assert sharing.surplus(workers["fast"]) == 0
