@@ -11,6 +11,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import csv_note, render
 from lmzoo.lab.analysis.report import render_report
 from lmzoo.lab.analysis.report.figure import write_figure
+from tests.cases import rows
 from tests.lab.analysis.toy_study import ToyStudy
 
 PLANTED = (
@@ -36,18 +37,14 @@ def planted(tmp_path_factory):
     toy = ToyStudy(tmp_path_factory.mktemp("planted") / "toy")
     toy.study_json |= {"script": ["python", "s.py"], "given": ["--epochs", "3"]}
     toy.study_json["data"] = {"warnings": [PLANTED[3].removeprefix("WARNING: ")]}
-    seeds = [0.0, 0.004, 0.002, 0.003, 0.001]
-    for name, at, options in (
-        ("full", 3.0, {}), ("edge", 3.01, {"edge": ("lr",)}),
-        ("low", 1.0, {"floor": {"token": 9.0, "sentence": 9.0}}), ("few", 3.05, {}),
-        ("ahead", 2.9, {"leaks": "reads ahead"}),
-        ("own", 3.2, {"program": "command"}), ("gone", 3.3, {}),
-    ):  # fmt: skip
-        toy.add_point(name, [at + x for x in seeds[: 2 if name == "few" else 5]], **options)  # type: ignore[arg-type]
+    noise = [0.0, 0.004, 0.002, 0.003, 0.001]
+    for name, mean, seeds, options in rows("lab/analysis/cases.toml", "planted"):
+        toy.add_point(name, [mean + own for own in noise[:seeds]], **options)
     toy.add_point("wild", [2.96, 3.005, 2.935, 2.98, 2.94])
     toy.add_point("counts", [2.95] * 5, model=FIVE_GRAM, parameters=0)
     toy.records_path("gone-confirm-5").unlink()
-    toy.study_json["points"] += [{"id": x, "label": f"cut {x}"} for x in ("later", "never")]
+    for name in ("later", "never"):
+        toy.study_json["points"].append({"id": name, "label": f"cut {name}"})
     toy.add_run("later", 1, 3.0)
     (toy.path / "stray").mkdir()
     return toy.write()
@@ -86,33 +83,54 @@ def form(kind, path, folder):
     if kind == "notebook":
         return lmzoo.rank(path)._repr_html_().replace("&#x27;", "")
     if kind in ("forest", "curves"):
-        return (
-            write_figure(path, folder / f"{kind}.svg", "7.1in", "token")
-            + report.answer
-            + report.next_line
-        )
-    return render(report if kind == "explain" else report.brief or report, "table", width=80)
+        caption = write_figure(path, folder / f"{kind}.svg", "7.1in", "token")
+        return caption + report.answer + report.next_line
+    if kind == "short" and report.brief:
+        report = report.brief
+    return render(report, "table", width=80)
 
 
-@pytest.mark.parametrize("kind", FORMS)
-def test_every_form_has_every_caveat_the_answer_and_the_next_command(kind, planted, tmp_path):
-    report = study_ranking(planted)
-    text = letters(form(kind, planted, tmp_path))
-    for line in PLANTED:
-        assert any(own.startswith(line) for own in report.warnings), line
+@pytest.fixture(scope="module")
+def report(planted):
+    return study_ranking(planted)
+
+
+def test_a_report_has_every_caveat(report):
     assert len(report.warnings) == len(PLANTED)
+    for line in PLANTED:
+        assert any(warning.startswith(line) for warning in report.warnings), line
+
+
+@pytest.fixture(scope="module", params=FORMS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def text(kind, planted, tmp_path_factory):
+    return letters(form(kind, planted, tmp_path_factory.mktemp("form")))
+
+
+def test_every_form_has_every_caveat_the_answer_and_the_next_command(report, text):
     for line in (*report.warnings, report.answer, report.next_command):
         assert letters(line) in text, line
-    # What nobody reads does not count: comments of LaTeX, folded lines, what stderr has.
-    seen = {
-        "latex": "".join(re.findall(r"\\caption\{.*", render(report, "latex"))),
-        "github": render(report, "github").partition("<details>")[0],
-        "csv": render(report, "csv"),
-    }.get(kind)
-    if seen is not None:
-        assert all(letters(line) in letters(seen) for line in report.warnings)
+
+
+def test_forms_that_are_kept_say_what_made_them(report, kind, text):
     if kind not in ("short", "notebook", "json", "forest", "curves"):
         assert letters(report.made_by) in text
+
+
+@pytest.mark.parametrize("form", ["latex", "github", "csv"])
+def test_caveats_are_where_a_reader_sees_them(report, form):
+    """Not in comments of LaTeX, in folded lines or on stderr."""
+    seen = render(report, form)
+    if form == "latex":
+        seen = "".join(re.findall(r"\\caption\{.*", seen))
+    if form == "github":
+        seen, _, _ = seen.partition("<details>")
+    for line in report.warnings:
+        assert letters(line) in letters(seen), line
 
 
 def test_json_has_keys_numbers_and_plain_minus_signs(planted):

@@ -1,6 +1,5 @@
 """The short form of a ranking: its size, its diagnoses, its last line."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from lmzoo.lab.analysis.ranking_table import ranking_report, study_ranking
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.analysis.report.page import render_report
 from tests.lab.analysis.recorded import PAGES, folder_of, report_of
-from tests.lab.analysis.toy_study import ToyStudy, change_lines
+from tests.lab.analysis.toy_study import ToyStudy, change_lines, read_lines, write_lines
 
 COUNTS = {"name": "ngram_count", "order": 1}
 
@@ -43,72 +42,112 @@ def test_the_main_study_fits_a_terminal_and_ends_with_the_next_command():
     assert " ".join(lines[-2:]).count("runs/gru_ablation-captions") == 1
 
 
-def test_the_last_line_decides_what_is_open(toy, monkeypatch):
+@pytest.fixture
+def flat(toy):
+    """A study whose runs have one validation loss, at the last epoch."""
     falling(toy, {3: 0.0}, 3)
-    assert brief(toy.write())[-1] == f"next: lmzoo report {toy.path}"
-    monkeypatch.chdir(toy.path.parent)
-    assert brief(Path("toy"))[-1] == "toy; next: lmzoo report toy"
+    toy.write()
+    return toy
+
+
+def with_open_point(toy):
     toy.add_point("open", [2.0, 2.3, 2.2])
     falling(toy, {3: 0.0}, 3)
+    toy.write()
+
+
+def test_without_open_questions_the_report_is_next(flat):
+    assert brief(flat.path)[-1] == f"next: lmzoo report {flat.path}"
+
+
+def test_the_last_line_names_a_folder_beside_it(flat, monkeypatch):
+    monkeypatch.chdir(flat.path.parent)
+    assert brief(Path("toy"))[-1] == "toy; next: lmzoo report toy"
+
+
+def test_the_last_line_decides_what_is_open(flat, monkeypatch):
+    with_open_point(flat)
+    monkeypatch.chdir(flat.path.parent)
     last = brief(Path("toy"))[-1]
     assert last == "toy; to decide more: python s.py --epochs 3 --until-decided"
 
 
-def test_a_healthy_study_has_no_diagnosis(toy):
-    falling(toy, {3: 0.0}, 3)
-    assert doubts(toy) == []
+def test_a_healthy_study_has_no_diagnosis(flat):
+    assert doubts(flat) == []
 
 
-def test_models_above_the_unigram_are_named_first(toy):
+@pytest.fixture
+def with_counts(toy):
+    """A study of which a model of counts is the best."""
     toy.add_point("count", [1.5, 1.5, 1.5], model=COUNTS, parameters=0)
     falling(toy, {3: 0.0}, 3)
-    assert doubts(toy)[0].startswith("No point is better than cut count (1.500)")
-    toy.add_point("open", [2.0, 2.3, 2.2])
-    falling(toy, {3: 0.0}, 3)
-    last = brief(toy.write())[-1]
-    assert last.endswith("to train longer: python s.py --epochs 12"), "more seeds would not help"
-    toy.add_point("good", [1.4, 1.41, 1.39])
-    falling(toy, {3: 0.0}, 3)
-    assert doubts(toy) == []
+    return toy
+
+
+def test_models_above_the_unigram_are_named_first(with_counts):
+    assert doubts(with_counts)[0].startswith("No point is better than cut count (1.500)")
+
+
+def test_more_seeds_do_not_help_models_above_the_unigram(with_counts):
+    with_open_point(with_counts)
+    assert brief(with_counts.path)[-1].endswith("to train longer: python s.py --epochs 12")
+
+
+def test_one_point_below_the_unigram_is_enough(with_counts):
+    with_counts.add_point("good", [1.4, 1.41, 1.39])
+    falling(with_counts, {3: 0.0}, 3)
+    assert doubts(with_counts) == []
 
 
 def falling(toy, above, epochs):
     """Give each run the curve of validation losses `above` its test loss: epoch -> nats."""
     for path in toy.path.glob("*/records.ndjson"):
-        *_, test, end = map(json.loads, path.read_text().splitlines())
-        events = [
-            {"event": "epoch", "epoch": epoch, "valid_token": test["token"] + x, "seconds": 1.0}
-            for epoch, x in above.items()
-        ]
-        lines = [*events, {**test, "epoch": epochs}, {**end, "epoch": epochs}]
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        *_, test, end = read_lines(path)
+        lines = []
+        for epoch, nats in above.items():
+            loss = test["token"] + nats
+            lines.append({"event": "epoch", "epoch": epoch, "valid_token": loss, "seconds": 1.0})
+        write_lines(path, lines + [test | {"epoch": epochs}, end | {"epoch": epochs}])
     toy.study_json["budget"]["epochs"] = epochs
 
 
-@pytest.mark.parametrize(("drops", "epochs"), [((0.4, 0.2), 64), ((0.4, 0.019), None)])
-def test_curves_that_still_fall_ask_for_more_epochs(toy, drops, epochs):
+def test_curves_that_still_fall_ask_for_more_epochs(toy):
     """The last doubling gained 0.2, half of the one before; the next ones gain 0.1 and 0.05."""
-    falling(toy, {4: sum(drops), 8: drops[1], 16: 0.0}, 16)
-    found = [line for line in doubts(toy) if "still fall" in line]
+    falling(toy, {4: 0.6, 8: 0.2, 16: 0.0}, 16)
     said = "The curves still fall: the last doubling of the epochs brought 0.2 nats; "
-    assert found == [f"{said}raise --epochs to about {epochs}."] * bool(epochs)
-    assert (brief(toy.path)[-1] == f"to train longer: python s.py --epochs {epochs}") is bool(
-        epochs
-    )
+    assert f"{said}raise --epochs to about 64." in doubts(toy)
+    assert brief(toy.path)[-1] == "to train longer: python s.py --epochs 64"
 
 
-@pytest.mark.parametrize(("fall", "said"), [(0.03, False), (0.04, True)])
-def test_a_study_whose_last_epochs_gain_is_named_in_the_first_sentence(toy, no_charts, fall, said):
+def test_curves_that_fall_by_less_than_the_margin_ask_for_none(toy):
+    falling(toy, {4: 0.419, 8: 0.019, 16: 0.0}, 16)
+    assert "still fall" not in " ".join(doubts(toy))
+    assert "to train longer" not in brief(toy.path)[-1]
+
+
+STILL_FALL = (
+    "The curves still fall: the last doubling of the epochs brought 0.04 nats; raise --epochs "
+    "to about 8."
+)
+
+
+def lead_of(toy):
+    _, _, lead = render_report(toy.path).partition('class="lead">')
+    return re.sub("<[^>]*>", "", lead)
+
+
+def test_a_study_whose_last_epochs_gain_is_named_in_the_first_sentence(toy, no_charts):
     """The next doubling brings more than the margin, in the ranking and in the report."""
-    falling(toy, {2: fall, 4: 0.0}, 4)
-    sentence = (
-        "The curves still fall: the last doubling of the epochs brought 0.04 nats; raise --epochs "
-        "to about 8."
-    )
-    assert doubts(toy) == [sentence] * said
-    lead = render_report(toy.path).partition('class="lead">')[2]
-    assert re.sub("<[^>]*>", "", lead).startswith(sentence) is said
-    assert (sentence in " ".join(brief(toy.path)[:3])) is said
+    falling(toy, {2: 0.04, 4: 0.0}, 4)
+    assert doubts(toy) == [STILL_FALL]
+    assert lead_of(toy).startswith(STILL_FALL)
+    assert STILL_FALL in " ".join(brief(toy.path)[:3])
+
+
+def test_a_study_whose_last_epochs_gain_little_is_not_doubted(toy, no_charts):
+    falling(toy, {2: 0.03, 4: 0.0}, 4)
+    assert doubts(toy) == []
+    assert "still fall" not in lead_of(toy)
 
 
 def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
@@ -121,16 +160,26 @@ def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
         assert set(first[1].split() if first else ()) == records, page
 
 
-def test_an_edge_names_the_field_and_the_option_and_a_range_only_at_its_bound(toy):
+@pytest.fixture
+def at_an_edge(toy):
     toy.add_point("low", [2.03, 2.04, 2.02], edge=("lr",))
     falling(toy, {3: 0.0}, 3)
-    tried = "edge: cut low: lr: the chosen value is the first or last one tried"
-    assert doubts(toy) == [f"{tried}; try more (--samples 4)"]
-    assert brief(toy.path)[-1] == "to tune more: python s.py --epochs 3 --samples 4"
-    toy.study_json["search"]["lr"]["low"] = 0.003
+    return toy
+
+
+TRIED = "edge: cut low: lr: the chosen value is the first or last one tried"
+
+
+def test_an_edge_names_the_field_and_the_option(at_an_edge):
+    assert doubts(at_an_edge) == [f"{TRIED}; try more (--samples 4)"]
+    assert brief(at_an_edge.path)[-1] == "to tune more: python s.py --epochs 3 --samples 4"
+
+
+def test_an_edge_at_a_bound_names_a_wider_range(at_an_edge):
+    at_an_edge.study_json["search"]["lr"]["low"] = 0.003
     wider = "--search-space lr=0.00075:0.1:log"
-    assert doubts(toy) == [f"{tried}, at a bound; search a wider range ({wider})"]
-    assert brief(toy.path)[-1] == f"to tune more: python s.py --epochs 3 {wider}"
+    assert doubts(at_an_edge) == [f"{TRIED}, at a bound; search a wider range ({wider})"]
+    assert brief(at_an_edge.path)[-1] == f"to tune more: python s.py --epochs 3 {wider}"
 
 
 def test_a_command_is_not_wrapped_where_a_person_copies_it(toy):
