@@ -27,9 +27,17 @@ WORKER = "1"
 
 @pytest.fixture
 def jobs(planner):
-    runs = planner.ready()[:3]
-    tested = [{**run.config, "stage": "confirm"} for run in runs]
-    return [Job(config, BUDGET, 0, is_new=True) for config in tested]
+    """Three runs that end with a test."""
+    found = []
+    for run in planner.ready()[:3]:
+        config = run.config | {"stage": "confirm"}
+        found.append(Job(config, BUDGET, 0, is_new=True))
+    return found
+
+
+@pytest.fixture
+def members(jobs):
+    return [job.config["run"] for job in jobs]
 
 
 def make_pack(path, corpus, worker=WORKER):
@@ -67,7 +75,8 @@ def train(path, jobs, corpus, *, worker=WORKER, packed=True) -> bool:
 
 def again(path, job):
     folder = RunFolder(Store(path) / job.config["run"])
-    return job._replace(is_new=folder.config is None and not folder.path.exists())
+    is_new = folder.config is None and not folder.path.exists()
+    return job._replace(is_new=is_new)
 
 
 @pytest.mark.parametrize("save_seconds", [0.0, 10.0])
@@ -95,9 +104,8 @@ def test_a_pack_killed_at_any_write_goes_on_alone_and_in_another_pack(
     assert kills > 8
 
 
-def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(pack, jobs, tmp_path):
+def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(pack, members, tmp_path):
     """They equal what a run writes itself, also if its last epoch was not its best."""
-    members = [job.config["run"] for job in jobs]
     for _ in range(2):
         pack.train_epoch(members, packed=True)
         first = pack._open[members[0]].run.training
@@ -110,17 +118,20 @@ def test_the_rows_of_a_dead_worker_are_checkpoints_of_its_runs(pack, jobs, tmp_p
     for name, state in expected.items():
         data = (tmp_path / name / CHECKPOINT).read_bytes()
         read = read_checkpoint(data, name)
-        assert read["best"]["epoch"] == (1 if name == members[0] else 2)
+        best = 2
+        if name == members[0]:
+            best = 1
+        assert read["best"]["epoch"] == best
         for key in ("epoch", "steps", "record"):
             assert read[key] == state[key], key
         for key in ("weights", "optimiser", "best"):
             torch.testing.assert_close(read[key], {**state[key]}, rtol=0, atol=0, msg=key)
+        damaged = data[:-9] + b"\x01" + data[-8:]
         with pytest.raises(ValueError, match="damaged"):
-            read_checkpoint(data[:-9] + b"\x01" + data[-8:], name)
+            read_checkpoint(damaged, name)
 
 
-def test_a_damaged_file_of_a_pack_costs_one_write(pack, jobs, tmp_path):
-    members = [job.config["run"] for job in jobs]
+def test_a_damaged_file_of_a_pack_costs_one_write(pack, members, tmp_path):
     for _ in range(2):
         pack.train_epoch(members, packed=True)
     pack.writer.wait()
@@ -131,28 +142,29 @@ def test_a_damaged_file_of_a_pack_costs_one_write(pack, jobs, tmp_path):
     pack_files.unpack(Store(tmp_path), WORKER)
     for name in members:
         folder = RunFolder(tmp_path / name)
-        assert [r["epoch"] for r in folder.records()] == [1, 2]
-        assert read_checkpoint(folder.checkpoint.read_bytes(), name)["epoch"] == 1
+        checkpoint = read_checkpoint(folder.checkpoint.read_bytes(), name)
+        assert [record["epoch"] for record in folder.records()] == [1, 2]
+        assert checkpoint["epoch"] == 1
 
 
-def test_a_run_that_left_the_pack_keeps_its_newer_state(pack, jobs, corpus, tmp_path):
-    members = [job.config["run"] for job in jobs]
+def test_a_run_that_left_the_pack_keeps_its_newer_state(pack, jobs, members, corpus, tmp_path):
+    left, stayed, _ = (tmp_path / name / CHECKPOINT for name in members)
     pack.train_epoch(members, packed=True)
     pack.apply(Assignment(release=members[:1]))
     pack.writer.wait()
     assert train(tmp_path, [again(tmp_path, jobs[0])], corpus, worker="2", packed=False)
-    before = (tmp_path / members[0] / CHECKPOINT).read_bytes()
+    before = left.read_bytes()
     pack_files.unpack(Store(tmp_path), WORKER)
-    assert (tmp_path / members[0] / CHECKPOINT).read_bytes() == before
-    assert read_checkpoint((tmp_path / members[1] / CHECKPOINT).read_bytes())["epoch"] == 1
+    assert left.read_bytes() == before
+    assert read_checkpoint(stayed.read_bytes())["epoch"] == 1
 
 
-def test_an_epoch_of_a_pack_is_two_writes(pack, jobs, monkeypatch):
+def test_an_epoch_of_a_pack_is_two_writes(pack, members, monkeypatch):
     """An epoch of a pack is one file of rows and one append, whatever its size."""
     pack.writer.wait()
     with monkeypatch.context() as patch:
         writes = kill_at(patch, 100, after=True)
-        pack.train_epoch([job.config["run"] for job in jobs], packed=True)
+        pack.train_epoch(members, packed=True)
         pack.writer.wait()
     assert writes == [2]
     pack.suspend()
@@ -177,15 +189,25 @@ def test_runs_of_earlier_versions_go_on(corpus, tmp_path, packed):
     assert_close(found, expected)
 
 
-@pytest.mark.parametrize("bad", [{}, {"epoch": "1"}, {"valid_token": "2"}, None])
-def test_a_damaged_line_of_a_segment_leaves_the_runs_to_their_own_folders(bad, tmp_path):
-    pack = Store(tmp_path) / f"{pack_files.PREFIX}{WORKER}"
-    good = {"run": "a", "event": "epoch", "epoch": 1, "valid_token": 2.0}
-    lines = [good] if bad is None else [good, {**good, **bad} if bad else {}]
+GOOD = {"run": "a", "event": "epoch", "epoch": 1, "valid_token": 2.0}
+
+
+def unpack_segment(path, *lines):
+    """Leave the segment of a dead worker with these lines, unpack it, and return the records."""
+    pack = Store(path) / f"{pack_files.PREFIX}{WORKER}"
     pack.append(pack_files.SEGMENT, "\n".join(map(json.dumps, lines)))
-    pack_files.unpack_all(Store(tmp_path))
-    assert len(RunFolder(tmp_path / "a").records()) == (bad is None)
+    pack_files.unpack_all(Store(path))
     assert pack.read(pack_files.SEGMENT) is None
+    return RunFolder(path / "a").records()
+
+
+def test_the_segment_of_a_dead_worker_gets_into_the_folders_of_its_runs(tmp_path):
+    assert len(unpack_segment(tmp_path, GOOD)) == 1
+
+
+@pytest.mark.parametrize("bad", [{}, GOOD | {"epoch": "1"}, GOOD | {"valid_token": "2"}])
+def test_a_damaged_line_of_a_segment_leaves_the_runs_to_their_own_folders(bad, tmp_path):
+    assert unpack_segment(tmp_path, GOOD, bad) == []
 
 
 def test_a_run_that_was_archived_gets_no_folder_from_a_dead_worker(tmp_path):
