@@ -36,30 +36,50 @@ def test_numbers_that_four_decimals_do_not_show_have_more(toy):
     assert "+5.0017e−07 ±1.8973e−09" in text
 
 
-def test_a_uniform_model_over_256_bytes_has_8_bits_per_byte(toy):
+@pytest.fixture
+def uniform(toy):
+    """A uniform model over 256 bytes; each token is a byte."""
     toy.add_point("full", [math.log(256)] * 2)
-    add_sizes(toy, {"characters": 66, "bytes": 99})  # each token is a byte
-    for unit, bits in {"bpb": 8, "bpc": 12}.items():
-        frame = study_ranking(toy.path, unit=unit).frame
-        assert row(frame, "full")["loss"] == pytest.approx(bits)
-    nats = row(study_ranking(toy.path).frame, "full")
-    assert nats["bits_per_byte"] == pytest.approx(8)
-    assert nats["bits_per_character"] == pytest.approx(12)
-    assert nats["perplexity"] == pytest.approx(256)
+    return add_sizes(toy, {"characters": 66, "bytes": 99})
+
+
+@pytest.mark.parametrize(("unit", "bits"), [("bpb", 8), ("bpc", 12)])
+def test_a_uniform_model_over_256_bytes_has_8_bits_per_byte(uniform, unit, bits):
+    frame = study_ranking(uniform.path, unit=unit).frame
+    assert row(frame, "full")["loss"] == pytest.approx(bits)
+
+
+def test_a_ranking_in_nats_has_columns_of_bits(uniform):
+    found = row(study_ranking(uniform.path).frame, "full")
+    assert found["bits_per_byte"] == pytest.approx(8)
+    assert found["bits_per_character"] == pytest.approx(12)
+    assert found["perplexity"] == pytest.approx(256)
 
 
 def test_records_without_sizes_are_refused(study):
     with pytest.raises(UserError, match=r"lack the size of the test text.*--unit token"):
         study_ranking(study.path, unit="bpc")
+
+
+def test_records_without_sizes_have_no_bits(study):
     assert "bits per character" not in render(study_ranking(study.path), "md")
 
 
-def test_a_training_objective_has_neither_bits_nor_perplexity(study):
+@pytest.fixture
+def with_an_objective(study):
     study.add_point("masked", [1.0, 1.1], score="objective")
-    add_sizes(study)
-    frame = study_ranking(study.path, unit="bpc").frame
-    assert [row(frame, point)["loss"] is None for point in ("masked", "full")] == [True, False]
-    assert row(study_ranking(study.path).frame, "masked")["perplexity"] is None
+    return add_sizes(study)
+
+
+def test_a_training_objective_has_no_bits(with_an_objective):
+    frame = study_ranking(with_an_objective.path, unit="bpc").frame
+    assert row(frame, "masked")["loss"] is None
+    assert row(frame, "full")["loss"] is not None
+
+
+def test_a_training_objective_has_no_perplexity(with_an_objective):
+    frame = study_ranking(with_an_objective.path).frame
+    assert row(frame, "masked")["perplexity"] is None
 
 
 def test_a_wrong_unit_is_refused(study):

@@ -22,8 +22,9 @@ class FakeRun:
         # Not the identity, which depends on more than what decides the loss here.
         self._noise = f"{planned.label}/{planned.config['seed']}/{self._rate}"
         folder.create(planned.config)
-        known = epoch_records(folder.records())
-        self.training = SimpleNamespace(record=known[-1] if known else {}, diverged=False)
+        self.training = SimpleNamespace(record={}, diverged=False)
+        for record in epoch_records(folder.records()):
+            self.training.record = record
         self._check_divergence()
 
     @property
@@ -57,5 +58,8 @@ class FakeRun:
 def fake_loss(name: str, rate: float, epoch: int) -> float | None:
     if rate > 0.08 and epoch > 1:
         return None
-    noise = int(hashlib.md5(f"{name}/{epoch}".encode()).hexdigest(), 16) % 1000 / 5000
-    return 2 + (math.log10(rate) + 2) ** 2 + 3 * math.exp(-40 * rate * epoch) + noise
+    digest = hashlib.md5(f"{name}/{epoch}".encode()).hexdigest()
+    noise = int(digest, 16) % 1000 / 5000
+    of_rate = (math.log10(rate) + 2) ** 2
+    untrained = 3 * math.exp(-40 * rate * epoch)
+    return 2 + of_rate + untrained + noise

@@ -99,8 +99,9 @@ def fleet_sweep(
             assignment = worker.exchange(float(step))
             if assignment is None:
                 continue
-            others = {run for w in crew.values() if w is not worker for run in w.pack.opened}
-            assert others.isdisjoint(assignment.members), "a run is open on two workers"
+            for other in crew.values():
+                if other is not worker:
+                    assert set(other.pack.opened).isdisjoint(assignment.members)
             sizes.append(len(assignment.members))
             if step in lost:
                 worker.pack.writer.submit = lambda *_: None
