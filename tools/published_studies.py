@@ -45,7 +45,7 @@ REFERENCE = {
 """The reference study, in the order in which its parts are trained."""
 
 MODERN = (
-    *("gla", "gated_deltanet", "retnet", "hgrn2", "mamba", "rwkv7", "mlstm", "slstm"),
+    *("gla", "gated_deltanet", "retnet", "hgrn2", "mamba", "slstm"),
     *("rg_lru", "min_gru", "lru"),
 )
 """The cells of the pages on modern cells."""
@@ -65,8 +65,6 @@ OTHERS = {
         )
         for cell in MODERN
     },
-    "modern_mamba3-captions": PublishedStudy("modern_cells modern_mamba3", "captions"),
-    "delta_rules-captions": PublishedStudy("modern_cells delta_rules", "captions"),
     "canon_gla-captions": PublishedStudy("modern_cells canon_gla", "captions", "--samples 3"),
     "lstm_variants-captions": PublishedStudy("lstm_variants lstm_variants", "captions"),
     # S0's regime on a corpus that trains in minutes: its recipe with and without the leak of its
