@@ -221,9 +221,8 @@ class RunFolder:
         self.drop_checkpoints()
 
     def records(self) -> list[Record]:
-        """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
-        data = self.store.read(RECORDS) or b""
-        return last_records(parse_lines(data, ""))
+        """Return all events; see `parse_records`."""
+        return parse_records(self.store.read(RECORDS) or b"")
 
     def drop_checkpoints(self) -> None:
         """Delete the checkpoints of a run that will not be continued."""
@@ -258,6 +257,11 @@ def record_line(record: Fields) -> str:
     """Return an event, or another object, as a line; non-finite numbers become null."""
     values = replace_non_finite(dict(record))
     return sealed(json.dumps(values, allow_nan=False))
+
+
+def parse_records(data: bytes) -> list[Record]:
+    """Return the events, the last one of each (event, epoch); damaged lines are ignored."""
+    return last_records(parse_lines(data, ""))
 
 
 def event_key(record: Fields) -> tuple[str, int]:
