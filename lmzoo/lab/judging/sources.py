@@ -273,11 +273,12 @@ def _said(source: Source, read: Sequence[Path], files: Sequence[Path], root: Pat
         if file in known or not re.fullmatch(RESULTS, name):
             continue
         left[name] += 1
-        if file.suffix == ".json":
-            with contextlib.suppress(ValueError, UserError):
-                for row in read_json(file.read_text()).frame[:1].to_dicts():
-                    run = place_of(file.parent, root)[""][RUN]
-                    source.others.append((run, file.name, row))
+        if file.suffix != ".json":
+            continue
+        with contextlib.suppress(ValueError, UserError):
+            for row in read_json(file.read_text()).frame[:1].to_dicts():
+                run = place_of(file.parent, root)[""][RUN]
+                source.others.append((run, file.name, row))
     if left:
         said = ", ".join(f"{count} {name}" for name, count in left.items())
         source.notes.append(f"{_shown_name(read[0])} is read; not read: {said}")
@@ -352,11 +353,7 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
                 row = _of_split(row, split)
             if step == "training_iteration" and row.get("done") in ("True", "False"):
                 del row["done"]  # False in the last row of a function of Ray Tune
-            # Ray Tune writes the config of a trial into each of its rows.
-            rest: Row = {}
-            for name, value in config.items():
-                if name not in row or not name.startswith("config."):
-                    rest[name] = value
+            rest = _without_repeated(config, row)
             if split and len(own) == 1 and rows and rows[-1][""] == ours:
                 rows[-1]["file"] |= row
             else:
@@ -375,7 +372,7 @@ def _rows_of(source: Source, *, is_run: bool) -> list[Row]:
         return [{}]
     if RUN not in source.paths or not is_run:
         return rows
-    run: Row = {}
+    run = {}
     for row in rows:
         name = row.pop(RUN)
         for key, value in row.items():
@@ -383,9 +380,19 @@ def _rows_of(source: Source, *, is_run: bool) -> list[Row]:
     return [run]
 
 
+def _without_repeated(config: Row, row: Row) -> Row:
+    """Return the settings of a run that its row does not have."""
+    rest = {}
+    for name, value in config.items():
+        # Ray Tune writes the config of a trial into each of its rows.
+        if name not in row or not name.startswith("config."):
+            rest[name] = value
+    return rest
+
+
 def _of_split(row: Row, split: str) -> Row:
     """Return a row with its split in the names of what was measured."""
-    named: Row = {}
+    named = {}
     for name, value in row.items():
         if not re.fullmatch(STEPS.pattern, name):
             name = f"{split}.{name}"

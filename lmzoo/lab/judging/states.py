@@ -101,12 +101,12 @@ def _of_flag(
     reasons = []
     for text, word in zip(texts, words, strict=True):
         reason = flag["otherwise"]
+        if reason == UNFINISHED:
+            reason = f"{reason} ({name} {text[:60]!r})"
+        if word == DIVERGED:
+            reason = DIVERGED
         if word in counts or re.sub(r"^[a-z]\w*\.", "", word) in counts:
             reason = ""
-        elif word == DIVERGED:
-            reason = DIVERGED
-        elif reason == UNFINISHED:
-            reason = f"{reason} ({name} {text[:60]!r})"
         reasons.append(reason)
     return reasons
 

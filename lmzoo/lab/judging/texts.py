@@ -79,7 +79,7 @@ def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
     shown = _shown_names(flat)
     joined = []
     for row in flat:
-        cells: Row = {}
+        cells = {}
         for part, own in row.items():
             for name, value in own.items():
                 cells[shown[part, name]] = value
@@ -489,7 +489,7 @@ def _inner_objects(value: Fields) -> Sequence[Fields]:
         return _series(inside)
     if not inside or len(inside) < len(value):
         return [value]
-    cells: Row = {}
+    cells = {}
     for name, own in inside.items():
         for key, cell in own.items():
             cells[f"{name}.{key}"] = cell
@@ -515,7 +515,7 @@ def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> Row:
-    row: Row = {}
+    row = {}
     for name, value in pairs:
         if name in row:
             raise UserError(f"an object has the key {name!r} twice")
@@ -527,20 +527,20 @@ def json_lines(text: str) -> list[Row]:
     """Return the objects of lines; a last line that was cut is `TORN`."""
     rows = []
     lines = text.split("\n")
-    for i, line in enumerate(lines, 1):
+    for place, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
             value = json_value(line, object_pairs_hook=_object)
         except UserError as error:
-            raise UserError(f"line {i}: {error}") from None
+            raise UserError(f"line {place}: {error}") from None
         except ValueError as error:
-            if i == len(lines) and rows:  # a writer that was killed
+            if place == len(lines) and rows:  # a writer that was killed
                 rows.append(TORN)
                 break
-            raise UserError(f"line {i} is not JSON ({error}): {line.strip()[:60]!r}") from None
+            raise UserError(f"line {place} is not JSON ({error}): {line.strip()[:60]!r}") from None
         if not isinstance(value, dict):
-            raise UserError(f"line {i} is no object: {line.strip()[:60]!r}")
+            raise UserError(f"line {place} is no object: {line.strip()[:60]!r}")
         rows.append(value)
     return rows
 

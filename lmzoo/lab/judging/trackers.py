@@ -102,18 +102,19 @@ def _trials(studies: Sequence[Any]) -> Source:
     rows = []
     for study in studies:
         trials = study.get_trials(deepcopy=False)
+        if not trials:
+            continue
         columns = []
-        for i, direction in enumerate(study.directions):
+        for place, direction in enumerate(study.directions):
             names = ["value"]
-            if i:
-                names = [f"value_{i}"]
+            if place:
+                names = [f"value_{place}"]
             if study.metric_names:
-                names.append(study.metric_names[i])
+                names.append(study.metric_names[place])
             columns.append(names)
             # Two studies of one file may go in two directions; then none is known.
-            if trials:
-                for name in names:
-                    add_direction(higher, name, is_higher=DIRECTIONS.get(direction.name))
+            for name in names:
+                add_direction(higher, name, is_higher=DIRECTIONS.get(direction.name))
         for trial in trials:
             row = {"study": study.study_name, "number": trial.number, "state": trial.state.name}
             for names, value in zip(columns, trial.values or (), strict=False):
@@ -239,7 +240,7 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
 
 
 def _wandb_values(items: Iterable[Any]) -> Row:
-    values: Row = {}
+    values = {}
     for item in items:
         name = item.key
         if item.nested_key:
@@ -290,8 +291,8 @@ def _board_run(folder: Path) -> RunParts:
     # It makes tensors of scalars. 0: all events, not a sample of them.
     events = EventAccumulator(str(folder), {"tensors": 0})
     events.Reload()
-    scalars: Row = {}
-    steps: Row = {}
+    scalars = {}
+    steps = {}
     for tag in events.Tags()["tensors"]:
         # Not all are written in order.
         last = sorted(events.Tensors(tag), key=lambda event: event.step)[-1]
@@ -304,8 +305,13 @@ def _board_run(folder: Path) -> RunParts:
         for content in events.PluginTagToContent("hparams").values():
             data = plugin_data_pb2.HParamsPluginData.FromString(content)  # type: ignore[attr-defined]
             for key, own in data.session_start_info.hparams.items():
-                value = getattr(own, own.WhichOneof("kind") or "string_value")
-                if isinstance(value, float) and value.is_integer():
-                    value = int(value)
-                config[key] = value
+                config[key] = _setting(own)
     return {"": steps, "metric": scalars, "config": config}
+
+
+def _setting(own: Any) -> Any:
+    """Return a setting of an event file, which has whole numbers as floats."""
+    value = getattr(own, own.WhichOneof("kind") or "string_value")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
