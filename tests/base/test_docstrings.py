@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import get_args
 
 from lmzoo.base.config import to_dict
 from lmzoo.base.docstrings import (
@@ -50,7 +50,7 @@ def all_cuts() -> Iterator[tuple[str, list[str]]]:
     for name in CELLS:
         fields = {field.name: field.type for field in dataclasses.fields(CELLS[name].Config)}
         if "cuts" in fields:
-            kind: Any = fields["cuts"]  # frozenset[Cut], perhaps Annotated
+            kind = fields["cuts"]  # frozenset[Cut], perhaps Annotated
             while get_args(kind):
                 kind = get_args(kind)[0]
             yield name, [str(cut) for cut in kind]
@@ -78,8 +78,9 @@ def test_the_table_of_a_docstring_is_that_of_the_cuts():
 def test_every_cut_of_every_cell_is_printed_in_its_own_way():
     for name, cuts in all_cuts():
         printed = [equations_left({"name": name, "cuts": [cut]}) for cut in cuts]
-        assert all(len(lines) == 1 for lines in printed), name
-        assert len({*map(tuple, printed)}) == len(cuts), name
+        for lines in printed:
+            assert len(lines) == 1, name
+        assert len(set(map(tuple, printed))) == len(cuts), name
         every = cell_equations({"name": name, "cuts": cuts[::-1]})
         assert every == [*cell_equations({"name": name}), *(f"cut {line}" for [line] in printed)]
 

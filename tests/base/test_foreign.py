@@ -38,13 +38,14 @@ def test_a_name_that_is_none_is_refused_with_the_name(name, tmp_path):
 @pytest.mark.parametrize("names", DATA["alike"], ids=ascii)
 def test_names_that_may_be_one_file_are_refused_together(names, tmp_path):
     for order in (names, names[::-1]):
-        assert [*map(checked, ([name] for name in order))] == [[name] for name in order]
+        assert list(map(checked, ([name] for name in order))) == [[name] for name in order]
         with pytest.raises(UserError, match="refused"):
             all_below(tmp_path, order)
 
 
 def test_links_out_of_the_folder_pipes_and_devices_are_refused(tmp_path):
-    root, outside = tmp_path / "root", tmp_path / "outside"
+    root = tmp_path / "root"
+    outside = tmp_path / "outside"
     for folder in (root / "in", outside):
         folder.mkdir(parents=True)
     for name, target in (("out", outside), ("to", "in"), ("loop", "loop"), ("zero", "/dev/zero")):
@@ -76,7 +77,8 @@ def test_an_archive_has_limits_of_members_size_and_ratio(how, monkeypatch):
                 archive.writestr(f"{number}", b"0" * (30_000 if how == "ratio" else 100))
             packed = file.tell()
         if how == "size":
-            packed, _ = 0, monkeypatch.setattr(foreign, "LEAST", 100)
+            packed = 0
+            monkeypatch.setattr(foreign, "LEAST", 100)
         if how == "none":
             check_archive(archive, "x.zip", packed)
             return
@@ -127,8 +129,13 @@ def test_every_join_of_a_name_goes_through_the_door_or_is_listed():
         "c.extractall()",
     ]
     package = Path(foreign.__file__).parents[1]
-    places = [package / room for room in DATA["rooms"]]
-    files = [f for p in places for f in ([p] if p.is_file() else sorted(p.rglob("*.py")))]
+    files = []
+    for room in DATA["rooms"]:
+        place = package / room
+        if place.is_file():
+            files.append(place)
+        else:
+            files += sorted(place.rglob("*.py"))
     new = []
     for file in files:
         own = file.relative_to(package).as_posix()
@@ -142,7 +149,9 @@ def runs_code(source: str) -> list[str]:
     """Return the calls that may execute what they read."""
     found = []
     for call in ast.walk(ast.parse(source)):
-        name = ast.unparse(call.func) if isinstance(call, ast.Call) else ""
+        name = ""
+        if isinstance(call, ast.Call):
+            name = ast.unparse(call.func)
         safe = DATA["safe"].get(name)
         is_safe = safe is not None and safe in ast.unparse(call)
         if name in DATA["unsafe"] or (safe and not is_safe):

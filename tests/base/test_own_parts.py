@@ -63,7 +63,9 @@ def test_the_environment_names_plugins(own_parts, monkeypatch):
     ],
 )
 def test_what_cannot_be_imported_is_one_line(name, source, message, own_parts):
-    spec = own_parts / name if name.endswith(".py") else name
+    spec = name
+    if name.endswith(".py"):
+        spec = own_parts / name
     if source is not None:
         (own_parts / name).write_text(source)
     with pytest.raises(UserError, match=message) as caught:

@@ -35,7 +35,7 @@ def test_the_extras_bring_the_modules():
     dists = {"vl_convert": "vl-convert-python"}
     for extra, modules in parts.PARTS.items():
         brought = [re.split(r"[^\w-]", d)[0] for d in project["optional-dependencies"][extra]]
-        assert {dists.get(module, module) for module in modules} <= {*brought}
+        assert {dists.get(module, module) for module in modules} <= set(brought)
 
 
 def test_the_laboratory_needs_no_package_but_those_of_the_base(tmp_path):

@@ -91,7 +91,7 @@ def test_discover_imports_every_module_below_a_package(tmp_path, monkeypatch):
 def test_a_part_that_lacks_a_method_or_its_config_is_refused_where_it_is_defined(tools):
     class Saw(ABC):
         @abstractmethod
-        def cut(self) -> None: ...
+        def cut(self): ...
 
     with pytest.raises(UserError, match=r"tool 'saw' lacks cut and Config; add it to .*Saw$"):
         tools("saw")(Saw)

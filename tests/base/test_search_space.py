@@ -18,7 +18,9 @@ NUMBERS = st.integers() | st.floats(-1e9, 1e9)
 @quick
 @given(NUMBERS, NUMBERS, st.booleans())
 def test_two_bounds_give_a_range(low, high, log):
-    kind = IntRange if isinstance(low, int) and isinstance(high, int) else FloatRange
+    kind = FloatRange
+    if isinstance(low, int) and isinstance(high, int):
+        kind = IntRange
     text = f"{low!r}:{high!r}" + ":log" * log
     if low < high and (low > 0 or not log):
         assert parse_range(text) == kind(low, high, log=log)
@@ -67,7 +69,10 @@ def test_every_bound_of_a_search_range_is_a_valid_value():
 @given(st.floats(0, 1), st.booleans())
 def test_near_bound_means_within_two_percent_of_the_range(share, log):
     range_ = FloatRange(1e-4, 1e-1, log=log)
-    value = 10 ** (-4 + 3 * share) if log else 1e-4 + share * (1e-1 - 1e-4)
+    if log:
+        value = 10 ** (-4 + 3 * share)
+    else:
+        value = 1e-4 + share * (1e-1 - 1e-4)
     distance = min(share, 1 - share)
     if not math.isclose(distance, 0.02, abs_tol=1e-9):
         assert near_bound(value, range_) == (distance < 0.02)

@@ -7,7 +7,6 @@ letters are those of the equation in the cell's docstring; n counts heads.
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +70,7 @@ SWISH = ("gated_deltanet", "deltaproduct")
 DELTA = ("deltanet", *SWISH, "kda", "comba")
 
 
-def delta_rule(cell: Any, w: Named, x: Tensor) -> Tensor:
+def delta_rule(cell, w: Named, x: Tensor) -> Tensor:
     """The cells with the delta rule, and their cuts; α decays before the first step of a token.
 
     The feedback of Comba reads the state before, as `naive_chunk_comba` and both kernels of
@@ -103,6 +102,7 @@ def delta_rule(cell: Any, w: Named, x: Tensor) -> Tensor:
     outputs = []
     for t in range(size):
         before = state
+        # The decay acts once a token, before its first step.
         state = alpha[t][..., None] * state
         for i in range(steps):
             remembered = state
@@ -121,7 +121,7 @@ def delta_rule(cell: Any, w: Named, x: Tensor) -> Tensor:
 FORMS |= dict.fromkeys(DELTA, delta_rule)
 
 
-def delta_projections(cell: Any, w: Named, x: Tensor) -> list[Tensor]:
+def delta_projections(cell, w: Named, x: Tensor) -> list[Tensor]:
     """Return queries (T, n, K), and keys and values of every step, (T, steps, n, ..)."""
     mixed = x @ torch.cat([w.q, w.k, w.v]).T
     if "conv" in w:
@@ -133,7 +133,7 @@ def delta_projections(cell: Any, w: Named, x: Tensor) -> list[Tensor]:
     return [heads(q, cell.heads), k.view(shape), v.view(shape)]
 
 
-def delta_decays(cell: Any, w: Named, x: Tensor) -> Tensor:
+def delta_decays(cell, w: Named, x: Tensor) -> Tensor:
     if "alpha" not in w:
         return x.new_ones(len(x), cell.heads, 1)
     logits = x @ w.alpha.T
@@ -142,7 +142,7 @@ def delta_decays(cell: Any, w: Named, x: Tensor) -> Tensor:
     return heads(decays(w, logits), cell.heads)
 
 
-def delta_output(cell: Any, w: Named, x: Tensor, o: Tensor) -> Tensor:
+def delta_output(cell, w: Named, x: Tensor, o: Tensor) -> Tensor:
     """Return the norm, the output gate and the last matrix of what was read."""
     if "norm" in w:
         o = rms(o, w.norm)
@@ -175,12 +175,13 @@ def sums_of_pairs(q: Tensor, k: Tensor, v: Tensor, decay: Tensor) -> Tensor:
 
 
 @form
-def gla(cell: Any, w: Named, x: Tensor) -> Tensor:
+def gla(cell, w, x):
     n = cell.heads
     q = heads(x @ w.q.T, n)
     k = heads(x @ w.k.T, n)
     v = heads(x @ w.v.T, n)
     low_rank = x @ w.low.T @ w.alpha.T
+    # The published code divides by 16, so that the memory is long.
     log_decay = F.logsigmoid(low_rank + w.bias_alpha) / 16
     decay = heads(log_decay.exp(), n)
     summed = sums_of_pairs(q, k, v, decay)
@@ -190,7 +191,7 @@ def gla(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def retention(cell: Any, w: Named, x: Tensor) -> Tensor:
+def retention(cell, w, x):
     """The parallel form, with the mask of torchscale; its divisors cancel in the norm."""
     n = cell.heads
     k_dim = cell.keys
@@ -218,7 +219,7 @@ def retention(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def mamba(cell: Any, w: Named, u: Tensor) -> Tensor:
+def mamba(cell, w, u):
     x = conv(u @ w.x.T, w.conv, w.bias_conv)
     low_rank = x @ w.low_delta.T @ w.delta.T
     delta = F.softplus(low_rank + w.bias_delta)
@@ -236,7 +237,7 @@ def mamba(cell: Any, w: Named, u: Tensor) -> Tensor:
 
 
 @form
-def mamba2(cell: Any, w: Named, u: Tensor) -> Tensor:
+def mamba2(cell, w, u):
     n = cell.heads
     states = cell.keys
     projected = u @ torch.cat([w.x, w.b, w.c]).T
@@ -257,7 +258,7 @@ def mamba2(cell: Any, w: Named, u: Tensor) -> Tensor:
 
 
 @form
-def mamba3(cell: Any, w: Named, u: Tensor) -> Tensor:
+def mamba3(cell, w, u):
     """In the frame that turns with the state: S itself is turned back by each angle."""
     n = cell.heads
     states = cell.keys
@@ -295,7 +296,7 @@ def turned_back(state: Tensor, angle: Tensor) -> Tensor:
 
 
 @form
-def m2rnn(cell: Any, w: Named, x: Tensor) -> Tensor:
+def m2rnn(cell, w, x):
     n = cell.heads
     size = cell.config.keys
     projected = x @ torch.cat([w.q, w.k, w.v]).T
@@ -316,7 +317,7 @@ def m2rnn(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def rwkv7(cell: Any, w: Named, x: Tensor) -> Tensor:
+def rwkv7(cell, w, x):
     n = cell.heads
     before = F.pad(x, (0, 0, 1, -1))
     xr, xw, xk, xv, xa, xg = (x + (before - x) * mu for mu in w.mu.view(6, -1))
@@ -347,7 +348,7 @@ def rwkv7(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def hgrn2(cell: Any, w: Named, x: Tensor) -> Tensor:
+def hgrn2(cell, w, x):
     n = cell.config.heads
     bound = torch.sigmoid(w.bound)
     above = torch.log1p(-bound) + F.logsigmoid(x @ w.xf)
@@ -360,7 +361,7 @@ def hgrn2(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def mlstm(cell: Any, w: Named, x: Tensor) -> Tensor:
+def mlstm(cell, w, x):
     """The parallel form of `parallel_stabilized_simple`, without its ε."""
     n = cell.heads
     steps = len(x)
@@ -380,8 +381,11 @@ def mlstm(cell: Any, w: Named, x: Tensor) -> Tensor:
     later = torch.ones(steps, steps, dtype=torch.bool).triu(1)
     log_decay = log_f[:, :, None] - log_f[:, None]
     d = (log_decay + log_i[:, None]).masked_fill(later, -torch.inf)
+    # Without the largest exponent, the exponentials overflow.
     top = d.amax(-1, keepdim=True)
-    q, k, v = (heads(part, n).transpose(0, 1) for part in (q, k, v))
+    q = heads(q, n).transpose(0, 1)
+    k = heads(k, n).transpose(0, 1)
+    v = heads(v, n).transpose(0, 1)
     scores = q @ k.mT / math.sqrt(k.shape[-1])
     c = scores * (d - top).exp()
     total = c.sum(-1, keepdim=True).abs()
@@ -393,7 +397,7 @@ def mlstm(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def slstm(cell: Any, w: Named, x: Tensor) -> Tensor:
+def slstm(cell, w, x):
     n = cell.heads
 
     def headwise(v: Tensor, kind: str, gate: str) -> Tensor:
@@ -429,10 +433,11 @@ def slstm(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def rg_lru(cell: Any, w: Named, x: Tensor) -> Tensor:
+def rg_lru(cell, w, x):
     r = torch.sigmoid(x @ w.wa + w.ba)
     i = torch.sigmoid(x @ w.wx + w.bx)
     log_a = -8 * r * F.softplus(w.decay)
+    # So that the variance of h is that of the inputs.
     multiplier = torch.sqrt(1 - torch.exp(2 * log_a))
     multiplier[0] = 1  # `reset` at position 0
     written = x * i * multiplier
@@ -455,13 +460,13 @@ def in_logarithms(gate: Tensor, hidden: Tensor) -> Tensor:
 
 
 @form
-def min_gru(cell: Any, w: Named, x: Tensor) -> Tensor:
+def min_gru(cell, w, x):
     gate = x @ w.xz + w.bz
     return in_logarithms(gate, x @ w.xh + w.bh)
 
 
 @form
-def min_lstm(cell: Any, w: Named, x: Tensor) -> Tensor:
+def min_lstm(cell, w, x):
     f = x @ w.xf + w.bf
     i = x @ w.xi + w.bi
     gate = F.softplus(-f) - F.softplus(-i)
@@ -469,7 +474,8 @@ def min_lstm(cell: Any, w: Named, x: Tensor) -> Tensor:
 
 
 @form
-def lru(cell: Any, w: Named, x: Tensor) -> Tensor:
+def lru(cell, w, x):
+    # Their absolute values are below 1 for every ν.
     eigenvalues = torch.exp(-w.nu.exp() + 1j * w.theta.exp())
     b = torch.complex(w.b_re, w.b_im)
     c = torch.complex(w.c_re, w.c_im)
@@ -478,5 +484,6 @@ def lru(cell: Any, w: Named, x: Tensor) -> Tensor:
     outputs = []
     for t in range(len(x)):
         s = eigenvalues * s + inputs[t]
+        # The state is complex, the output is its real part.
         outputs.append((s @ c).real + w.d * x[t])
     return torch.stack(outputs)

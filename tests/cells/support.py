@@ -51,6 +51,7 @@ def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:
     """Return each tensor of the state after every step, (B, T, ..)."""
     state = cell.initial_state(start)
     states = []
+    # Step by step, whatever the cell's scan does.
     for projected in cell.project(x).unbind(1):
         _, state = cell.step(projected, state)
         states.append(state)

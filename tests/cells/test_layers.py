@@ -81,6 +81,7 @@ def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner):
     x, start = data(cell, 3, 6)
     plain = make("block", **fields)
     project = plain.inner.project
+    # Gates and decays come after them in the projection.
     names = MEMORY.get(inner, "qkv")
     size = sum(len(plain.inner.w.get_parameter(name)) for name in names)
 
@@ -146,6 +147,7 @@ def test_the_outputs_are_those_of_the_layers(*, residual):
     stack = make("hybrid", width=4, length=5, layers=LAYERS, residual=residual)
     assert isinstance(stack, Hybrid)
     x, start = inputs(stack)
+    # Each layer has its own part of the start state.
     sizes = [4 * cell.num_state_vectors for cell in stack.cells]
     h = x
     for cell, state in zip(stack.cells, start.split(sizes, dim=1), strict=True):

@@ -44,6 +44,7 @@ def test_outputs_are_those_of_the_reference_code(name, *, disturbed, seed, width
         disturb(cell)
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(T, width, generator=generator, dtype=torch.float64)
+    # A model starts from ones, which a cell maps to its own start state.
     start = torch.ones(1, cell.num_state_vectors * width, dtype=torch.float64)
     with torch.no_grad():
         actual = cell.scan(x[None], start)[0]
@@ -106,6 +107,7 @@ def is_drawn(w: Tensor, draw: dict[str, Any]) -> bool:
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**20))
 def test_initial_weights_are_those_of_the_reference_code(name, seed):
+    # What a cell draws otherwise wins.
     draws = COMMON | DRAWS[name]
     cell = make(name, WIDTH_OF_DRAWS, T, seed)
     for weight, drawn in weights(cell).items():

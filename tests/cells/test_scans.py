@@ -27,6 +27,7 @@ NAMES = DIAGONAL + MATRIX + ["block"]
 
 def variants(name: str) -> list[Cell]:
     """Return a cell with every single cut and all cuts, besides those that its scan needs."""
+    # Without these cuts, the scan is a loop.
     needed = SERIAL.get(name, set())
     every_cut = set(range(len(cut_names(name))))
     sets = [needed, every_cut]

@@ -53,7 +53,8 @@ def page_runner() -> Iterator[Callable[[Path, Path], str]]:
             for name in ("sweeps", "analysis"):
                 (folder / name).symlink_to(ROOT / name)
             print(f"{page}\t{folder}", file=process.stdin, flush=True)
-            code, printed = process.stdout.readline(), (folder / "printed").read_text()
+            code = process.stdout.readline()
+            printed = (folder / "printed").read_text()
             assert code == "0\n", printed
             return printed
 

@@ -16,7 +16,6 @@ import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import lmzoo.cli.main
 import lmzoo.data.captions as captions
@@ -33,7 +32,7 @@ HERE = re.compile(r"(?:lmzoo|python [\w./]+\.py)(?:\s|$)")
 """Commands that a fork executes; a shell executes the others."""
 
 
-def train_here(sweep: Any, planner: Any, packer: Any, ray: Any) -> bool:
+def train_here(sweep, planner, packer, ray) -> bool:
     """Train the pending runs in this process, in place of `Sweep._train_pending`."""
     fleet = Fleet(planner, packer, [])
     worker = LocalWorker("0", fleet, planner.store.path, packer.corpus)
@@ -47,7 +46,7 @@ def train_here(sweep: Any, planner: Any, packer: Any, ray: Any) -> bool:
     return planner.done
 
 
-def few_captions(seed: int, split: str, count: int) -> Any:
+def few_captions(seed: int, split: str, count: int):
     """Sample an eighth of the sentences, in place of `captions.sample_captions`."""
     return sample_captions(seed, split, count // 8)
 
@@ -63,7 +62,9 @@ def fork(work: Callable[[], object]) -> int:
         work()
         code = 0
     except SystemExit as stop:
-        code = stop.code if isinstance(stop.code, int) else 1
+        code = 1
+        if isinstance(stop.code, int):
+            code = stop.code
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
@@ -101,7 +102,7 @@ def commands(block: Block) -> Iterator[Callable[[], int]]:
         yield lambda: run_command(block.code)
 
 
-def execute(page: str, folder: str) -> None:
+def execute(page: str, folder: str):
     """Execute the blocks of a page in a folder; what is printed goes to its file `printed`."""
     os.chdir(folder)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

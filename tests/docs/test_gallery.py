@@ -31,7 +31,8 @@ def test_pictures_are_small_load_nothing_have_colours_for_dark_pages_and_name_ev
         assert len(text.encode()) < 200_000, path
         assert not re.search(r"url\([^#]", text), path
         addresses = re.findall(r"https?://[^\"]+", text)
-        assert all(one.startswith("http://www.w3.org/") for one in addresses), path
+        for one in addresses:
+            assert one.startswith("http://www.w3.org/"), path
         assert "@media (prefers-color-scheme: dark)" in text, path
         assert ET.fromstring(text).find("{http://www.w3.org/2000/svg}title") is not None, path
         shown = re.sub(r"&#160;|\xa0", " ", text)

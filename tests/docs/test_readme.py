@@ -65,7 +65,8 @@ def test_all_commands_work_in_order_in_one_folder(tmp_path):
     first = f"python sweeps/gru_ablation.py {SHORT}"
     failed = []
     for command in [first, "python carry.py --dry-run", *commands()]:
-        run, expected = command, {0}
+        run = command
+        expected = {0}
         if command.startswith("make "):
             run = f"make --dry-run {command.removeprefix('make ')}"
         elif command.startswith("source "):
@@ -74,7 +75,8 @@ def test_all_commands_work_in_order_in_one_folder(tmp_path):
             program, script, *options = command.split(maxsplit=2)
             run = " ".join([program, script, SHORT, *options])
         elif command.startswith(SERVERS):
-            run, expected = f"timeout --signal INT 20 {command}", {124}
+            run = f"timeout --signal INT 20 {command}"
+            expected = {124}
         elif command.startswith("lmzoo judge --base"):
             expected = {0, 1, 3}
         done = shell(run, tmp_path)

@@ -21,7 +21,7 @@ from tests.toy_model import Bigram, toy
 class HiddenLeak(faults.SeesFutureTokens):
     """Reads the next token through a weight that starts at zero."""
 
-    def __init__(self, config: Any, task: Any) -> None:
+    def __init__(self, config, task):
         super().__init__(config, task)
         self.leak = torch.nn.Parameter(torch.zeros(1))
 
@@ -137,7 +137,7 @@ OTHERS = {n for n in row_names() if with_published_norm(zoo.config(n)) is not No
 
 
 @pytest.mark.parametrize(
-    "name", sampled(sorted(LEAKING | OTHERS), LEAKING | {*one_row_per_model()})
+    "name", sampled(sorted(LEAKING | OTHERS), LEAKING | set(one_row_per_model()))
 )
 def test_every_published_leak_is_detected_and_declared(name):
     leaking = with_published_norm(zoo.config(name))

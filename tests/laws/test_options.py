@@ -46,7 +46,7 @@ def faults(cases: Iterable[Case], check: Callable[[Any], None]) -> dict[str, str
     return failed
 
 
-def check_cell(config: dict[str, Any]) -> None:
+def check_cell(config: dict[str, Any]):
     """Two numbers are in a head at least: the norm of one is its sign."""
     cell = cell_laws.build_cell(config, width=8)
     disturb(cell)
@@ -56,7 +56,7 @@ def check_cell(config: dict[str, Any]) -> None:
         law(tiny("recurrent_lm", cell=config, width=16))
 
 
-def check_row(name: str, laws: Iterable[Law], fields: dict[str, Any]) -> None:
+def check_row(name: str, laws: Iterable[Law], fields: dict[str, Any]):
     for law in laws:
         model = tiny(name, **fields)
         if law in laws_for(type(model)):
@@ -64,7 +64,7 @@ def check_row(name: str, laws: Iterable[Law], fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("name", [*CELLS])
+@pytest.mark.parametrize("name", list(CELLS))
 def test_a_cell_obeys_the_laws_at_each_option(name):
     one, both = part_cases(CELLS, name)
     assert faults([*one, *some(both, PAIRS)], check_cell) == {}
@@ -79,7 +79,7 @@ def test_a_row_obeys_the_laws_at_each_option(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*CELLS])
+@pytest.mark.parametrize("name", list(CELLS))
 def test_a_cell_obeys_the_laws_at_each_pair_of_options(name):
     one, both = part_cases(CELLS, name)
     assert faults(both, check_cell) == {}
@@ -102,7 +102,7 @@ def test_each_value_is_a_case():
     assert {"name": "kda", "heads": 8} in fields
     assert {"name": "kda", "beta_max": 1.0} not in fields  # the default
     labels = [label for label, _ in row_cases("transformer_decoder")[0]]
-    assert {"attention.normed=key", "positions=none", "norm=pre"} <= {*labels}
+    assert {"attention.normed=key", "positions=none", "norm=pre"} <= set(labels)
     both = dict(part_cases(CELLS, "attention")[1])
     assert both["attention, memory=forget+sinks"]["memory"] == ["forget", "sinks"]
     assert "attention, memory=stick_breaking+sinks" not in both  # refused
