@@ -57,6 +57,7 @@ class Capacity:
         self.started = 0
         """Workers of the sweep that have started; the coordinator counts them."""
         self._short_since = math.inf
+        # A Ray of this machine alone gets no nodes.
         self._growth = Growth(nodes=0)
         if connection.ADDRESS:
             self._growth = Growth(nodes=None)  # unknown, if the head does not say
@@ -71,6 +72,7 @@ class Capacity:
     def limit(self) -> int:
         """Return how many workers are worth asking for: others would only wait."""
         workers = sum(self._live()) + sum(self._coming())
+        # An autoscaler starts nodes for workers that wait; without one, asking brings no node.
         asked = self._growth.autoscaling or not sum(self._live())
         if self._growth.nodes is None and asked:
             workers += OPEN_WORKERS
@@ -143,6 +145,7 @@ class Capacity:
         """Return whether workers are missing, and the cluster has no room for one of them."""
         if not connection.ADDRESS or missing <= 0:
             return False
+        # Others may hold what this sweep's workers do not: the capacity counts whole nodes.
         free = ray.available_resources()
         needed = self.resources.bundle
         return any(free.get(name, 0.0) < needed[name] for name in needed)
@@ -156,6 +159,7 @@ class Capacity:
         nodes = self._possible()
         if self._growth.nodes is None or _fits(self.resources, nodes):
             return
+        # A machine that has not joined yet may be large enough.
         if self._has_unknown_nodes() and self._coming():
             return
         cpus = 0.0
@@ -168,6 +172,7 @@ class Capacity:
             who = "no node of the cluster has or will have"
         advice = "lower --cpus-per-trial or --gpus-per-trial"
         if self.resources.gpus and not gpus:
+            # Fewer GPUs for a worker would not help where there are none.
             advice = "use --device cpu"
         most = f"at most {cpus:g} CPU, {gpus:g} GPU"
         raise UserError(f"a worker needs {self.resources}, but {who} that ({most}); {advice}")
@@ -183,6 +188,7 @@ class Capacity:
         start = time.monotonic()
         shown = False
         while True:
+            # An option has decided the device, or a GPU is known.
             if on_cpu == on_gpu or _fits(on_gpu, self._possible()):
                 return on_gpu
             if not self._may_show_gpus(on_cpu, time.monotonic() - start):
@@ -204,6 +210,7 @@ class Capacity:
             )
         if growth.nodes is None:
             return idle
+        # The head itself shows nothing about the GPUs of the others.
         has_joined = not all(HEAD in node for node in nodes)
         if growth.autoscaling or has_joined or not self._has_unknown_nodes():
             return False
@@ -212,6 +219,7 @@ class Capacity:
         return waited < JOIN_SECONDS
 
     def _look(self) -> dict[str, Node]:
+        # The console asks from a thread of its own.
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 nodes: list[dict[str, Any]] = ray.nodes()
@@ -288,7 +296,9 @@ def _read_on_head(nodes: Mapping[str, Node]) -> "ray.ObjectRef[Growth]":
             head = node
     if head == ray.get_runtime_context().get_node_id():
         return ray.put(read_growth())
+    # On any other node the file of `ray up` is not there.
     where = NodeAffinitySchedulingStrategy(head, soft=False)
+    # It takes no CPU from a worker, and runs where all CPUs are taken.
     return ray.remote(read_growth).options(num_cpus=0, scheduling_strategy=where).remote()
 
 

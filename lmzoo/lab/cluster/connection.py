@@ -106,6 +106,7 @@ EXCLUDED = [".git", ".venv", "runs", "docs", "tests", "benchmarks", "drills", "*
 """Parts of the repository that a node does not need."""
 ADDRESS = _RAY_ADDRESS
 """Address of the cluster to join; "" starts Ray on this machine."""
+# Ray's own word for a cluster that it starts here.
 if ADDRESS == "local":
     ADDRESS = ""
 START_ATTEMPTS = 5
@@ -157,6 +158,7 @@ def _as_guest() -> Iterator[None]:
     """Use the Ray that the process has started."""
     global ADDRESS
     before = ADDRESS
+    # As on a cluster: this process did not start the Ray that it uses.
     ADDRESS = ray.get_runtime_context().gcs_address
     _GUEST.set()
     try:
@@ -328,7 +330,9 @@ def kill_local_ray() -> None:
 def _start() -> None:
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     check_temporary_folder(os.environ)
+    # A driver that was killed could not delete its own.
     delete_abandoned_sessions(Path(ray_folder(os.environ)) / "ray")
+    # Under such a limit Ray holds all threads at its start, so that nothing could be said then.
     limits = short_of_limits("Ray")
     if limits:
         LOG.warning(limits)
@@ -357,6 +361,7 @@ def _start() -> None:
             LOG.warning("Ray did not start (%s); trying again", reason)
         else:
             _check_loopback()
+            # From now on a session without living processes is abandoned, however new it is.
             folder = getattr(own_node(), "get_session_dir_path", None)
             if folder:
                 Path(folder(), STARTED).touch()
@@ -369,6 +374,7 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         own = len(os.sched_getaffinity(0))
     if NUM_CPUS:
+        # Ray knows the limits of a container, which `cpu_count` does not.
         own = min(int(NUM_CPUS()), own)
     return max(1, own)  # a container may have half a core
 

@@ -76,6 +76,7 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> tuple[list[int], A
         importlib.import_module(name)
     gc.freeze()  # the pages of what is imported stay shared
     gc.enable()
+    # The kernel then removes workers that have ended; nobody waits for them here.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         readable, _, _ = select.select([listener, sys.stdin], [], [])

@@ -44,6 +44,7 @@ def read_growth(environ: Mapping[str, str] = os.environ) -> Growth:
     config = Path(CLUSTER_CONFIG).expanduser()
     if config.exists():
         return _of_cluster_config(yaml.safe_load(config.read_text()))
+    # On Kubernetes an autoscaler starts pods, and no file says how many.
     return Growth(autoscaling={"RAY_CLUSTER_NAME", "KUBERNETES_SERVICE_HOST"} <= environ.keys())
 
 

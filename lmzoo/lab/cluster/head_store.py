@@ -73,8 +73,10 @@ class StoreServer:
     def _taken_again(self, owner: str) -> Store | None:
         """Take the lock that the actor before this one had for a worker and did not release."""
         name = WORKER_LOCK.format(owner)
+        # Several calls of a worker may arrive at the same time; one takes the lock.
         with self._mutex:
             if owner not in self._stores and self.is_restarted:
+                # A lock that was released has no file: its worker is regarded as gone.
                 if open_store(self._address).read(name) is None:
                     return None
                 self.lock(owner, name, PATIENCE)
@@ -128,6 +130,7 @@ class HeadStore(Store):
     take_over = _remote("take_over")
 
     def write(self, name: str, data: Content, backup: str = "") -> None:
+        # A memoryview cannot be sent to another process.
         whole = b"".join(pieces(data))
         _remote("write")(self, name, whole, backup)
 
@@ -149,6 +152,7 @@ def start_server(store: Store) -> Any:
     here = NodeAffinitySchedulingStrategy(node, soft=False)
     server: Any = ray.remote(StoreServer)
     actor = server.options(
+        # It would take a CPU from the workers.
         num_cpus=0,
         max_concurrency=CALLS,
         scheduling_strategy=here,

@@ -37,6 +37,7 @@ class Resources:
                 raise UserError(f"--{option} {value} is not a finite number")
         if self.device not in ("auto", "cpu", "gpu"):
             raise UserError(f"--device {self.device!r} is unknown; choose auto, cpu or gpu")
+        # Ray gives a worker whole GPUs or a share of one.
         if gpus is not None and gpus > 1 and gpus != int(gpus):
             raise UserError(
                 f"--gpus-per-trial {gpus:g} is neither a share of one GPU nor a whole number"
@@ -59,6 +60,7 @@ class Resources:
 
     def decide(self, *, has_gpus: bool) -> "Resources":
         """Return the resources with the GPUs decided; `has_gpus`: the cluster has GPUs."""
+        # `--gpus-per-trial` has decided.
         if self.gpus is not None:
             return self
         gpus = 0.0

@@ -49,6 +49,7 @@ class Listeners:
                 continue
             try:
                 own(*arguments)
+            # A study's own code must not end the sweep, whatever it raises.
             except (Exception, SystemExit) as error:
                 self.listeners.remove(listener)
                 name = type(listener).__name__

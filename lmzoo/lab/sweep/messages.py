@@ -23,6 +23,7 @@ class Ended(NamedTuple):
     status: str
     reason: str = ""
     test: Record | None = None
+    # The report of the last epoch may be lost with its worker; the end carries it again.
     reports: Sequence[Report] = ()
     """Epochs that were not reported before."""
 

@@ -89,6 +89,7 @@ def divide(loads: Sequence[Load], workers: int) -> tuple[dict[str, int], list[fl
                 numbers[load.key] = more
                 heapq.heappush(latest, (-shorter, place))
                 break
+            # No worker ends this load sooner, so the sweep cannot end before it.
             settled = max(settled, seconds)
         if latest and settled < -latest[0][0]:
             times.append(-latest[0][0])
@@ -130,6 +131,7 @@ class Pace:
         """Add an epoch of a pack that took this long; `first` of the shape on its worker."""
         kind = self._sums
         if first:
+            # Compilation is part of it, which would make the shape look slow.
             kind = self._first
         n = members
         c = max(seconds, 1e-6)
@@ -143,6 +145,7 @@ class Pace:
         self.cost.cache_clear()
         self.slowness.cache_clear()
         cost = self.cost(shape, 1.0)
+        # Workers have packs of different sizes: they are compared by what one run would have taken.
         alone = c * cost.seconds(1) / cost.seconds(n)
         by = self._by[shape]
         by[worker] = (by.get(worker, alone) + alone) / 2
@@ -159,6 +162,7 @@ class Pace:
             if len(by) > 1:
                 ratios.append(own / min(by.values()))
             else:
+                # Nobody else has trained the shape, which may be slow: half of the blame.
                 ratios.append((own / fastest) ** 0.5)
         if not ratios:
             return 1.0
@@ -198,10 +202,12 @@ class Pace:
         for sums in (self._sums, self._first):
             if shape in sums:
                 return [sums[shape]]
+        # First epochs include compilation: they count only while there are no others.
         return list((self._sums or self._first).values())
 
     def _cost(self, shape: str, observed: Sequence[Sums], unknown: float) -> Cost:
         slope = self._slopes.get(shape)
+        # Packs of one size leave the slope open; other shapes of the study are the best guess.
         if slope is None:
             slope = unknown
             if self._slopes:
@@ -222,9 +228,11 @@ def _slope(sums: Sums) -> float | None:
     size = n / w
     seconds = c / w
     spread = nn / w - size**2
+    # Sizes that are almost equal say nothing of the slope.
     if spread < (SPREAD * size) ** 2:
         return None
     each = (nc / w - size * seconds) / spread
+    # Epochs that took long for other reasons may give a negative slope, or a negative fixed part.
     each = min(max(each, 0.0), seconds / size)
     return min(1.0, each / (seconds + each * (1 - size)))
 
@@ -247,11 +255,13 @@ def epochs_left(planner: Planner) -> float:
         for run in point.tune_runs + point.confirm_runs:
             if run.status or run.id in seen:
                 continue
+            # Two points may share a run, which is trained once.
             seen.add(run.id)
             share = 1.0
             if run.stage == "tune":
                 share = pruned
             epochs += share * max(0, budget - run.trained)
+        # Runs that the sampler has not suggested yet.
         later = max(0, point.samples - len(point.tune_runs))
         epochs += pruned * budget * later
         if point.best_setting is None:

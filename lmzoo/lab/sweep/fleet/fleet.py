@@ -143,6 +143,7 @@ class Fleet:
         worker = self.workers.get(name)
         if worker is None:
             return
+        # The last epoch may be known from here only: its report may be lost with the worker.
         for run_id, record in end.reports:
             self._report(worker, run_id, record)
         run = self._remove(worker, end.run)
@@ -155,6 +156,7 @@ class Fleet:
     def released(self, name: str, run_id: str) -> None:
         """Record that a worker has closed a run without ending it."""
         worker = self.workers.get(name)
+        # News may come late or twice; then they change nothing.
         if worker and run_id in worker.released:
             self._return(worker, run_id, saved=True)
 
@@ -167,6 +169,7 @@ class Fleet:
         self.sharing.released.subtract(worker.released.values())
         runs = []
         for run_id in list(worker.training):
+            # Through the sharing, which counts the runs of each shape.
             runs.append(self.sharing.remove(worker, run_id))
         return runs + list(worker.leaving.values())
 
@@ -186,6 +189,7 @@ class Fleet:
         """
         if interrupted:
             for run in runs:
+                # Without `_failed`: a machine that goes away counts against nobody.
                 self.planner.requeue(run.id)
         elif runs:
             self._failed(runs, node, reason, killed=killed)
@@ -212,6 +216,7 @@ class Fleet:
         for run in runs:
             if is_single or self.health.is_apart(run.id, in_use):
                 apart.append(run)
+        # By halves the run whose fault it is stays in ever smaller packs, and the others train on.
         half = (len(apart) + 1) // 2
         self.packer.keep_apart(apart[:half])
         self.packer.keep_apart(apart[half:])
@@ -269,15 +274,18 @@ class Fleet:
         """
         hung = dict[str, str]()
         for name, worker in self._working().items():
+            # Its answer began this epoch.
             elapsed = now - worker.replied_at
             key = worker.key
             if not worker.training or not self.pace.known or elapsed <= HUNG_SECONDS:
                 continue
             new = key not in worker.trained
             usual, compilation = self.pace.expected(key, len(worker.training), first=new)
+            # Nothing is known of its speed; it may be slow and honest.
             times = HUNG * HUNG
             if worker.trained:
                 times = HUNG
+                # Its own last epoch counts: what is usual may be learnt from faster workers.
                 usual = max(usual, worker.epoch_seconds)
             limit = max(times * usual + HUNG * compilation, HUNG_SECONDS)
             deaths = max(map(self.health.deaths, worker.training))

@@ -63,6 +63,7 @@ class Health:
         self, runs: Collection[str], node: str, in_use: Collection[str], reason: str = ""
     ) -> None:
         """Record a failure of runs that were trained together on a node; `reason` is an error."""
+        # Only an epoch after this failure shows that the node works.
         self._trained.discard(node)
         suspects = [run for run in runs if self.failed_on(run) - {node}]
         # Suspects that fail on another node, too, are charged alone.
@@ -82,6 +83,7 @@ class Health:
         count = len(self._blamed[node])
         if self._failures[node] < NODE_FAILURES or count < NODE_RUNS:
             return
+        # A node is at fault only if others can train; else the runs may be.
         others = self.usable(in_use) - {node}
         if self._trained & others:
             text = f"{count} runs failed there and none trained an epoch"

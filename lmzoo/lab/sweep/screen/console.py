@@ -79,6 +79,7 @@ class Console:
         self._stopped.set()
         if self._live is not None:
             self._live.stop()
+            # Below the last table, which stays.
             self.stderr.print()
 
     def start(self, run: PlannedRun) -> None:
@@ -137,6 +138,7 @@ class Console:
         if self._first is None:
             self._first = now, self._done
         since, before = self._first
+        # Epochs that earlier sweeps have trained say nothing of the rate of this one.
         trained = self._done - before
         self._note = "no epoch has ended yet"
         if trained > 0:
@@ -149,6 +151,7 @@ class Console:
         spent = duration(seconds)
         if self.fleet.done:
             return f"100 % of the epochs, {spent}"
+        # A study without epochs has nothing to divide by.
         share = self._done / max(1e-9, self._done + self._left)
         percent = min(99, round(100 * share))  # 100 % is said when no run is left
         note = self._note
@@ -232,6 +235,7 @@ def point_table(
     numbers = (points[0].study.shown_unit,) + NUMBERS
     taken = sum(len(name) + 1 for name in numbers)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
+    # Labels are cut before numbers are.
     longest = max(10, width - taken)
     table.add_column("point", no_wrap=True, overflow="ellipsis", max_width=longest)
     for name in numbers:

@@ -22,6 +22,7 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
 
     The time of a function or a command is not known. `source` says what the data are.
     """
+    # Without Ray the room of a cluster is not known: this machine is assumed.
     slots = resources.concurrent
     if not slots:
         cores = os.cpu_count() or 1
@@ -32,10 +33,12 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     for point, runs, epochs in planner.pending():
         try:
             seconds = point.point.seconds_per_epoch()
+        # A step was really trained: what no worker could train fails here.
         except Exception as error:
             raise UserError(
                 f"point {point.point.label!r} cannot be trained: {describe_error(error)}"
             ) from error
+        # Of a function or a command nobody knows how long an epoch takes.
         if seconds is None:
             unknown += 1
         else:
@@ -54,6 +57,7 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
     if as_json:
         echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
         return
+    # A label may have brackets, which rich would read as markup.
     out = RichConsole(soft_wrap=True, markup=False)
     out.print(f"{planner.study.question}\n{source}")
     for row in rows:

@@ -68,6 +68,7 @@ class RunWriter:
         """Begin a new event file of a run after `epoch` epochs, of which it has `records`."""
         self._store = store / BOARD / curves_name(config)
         self._config = config
+        # An object in a bucket cannot be appended to.
         self._appends = type(store) is Store
         self._path: Path | None = None
         """Of the file, once it exists."""
@@ -134,12 +135,14 @@ class RunWriter:
                     if self._path is None:
                         self._store.path.mkdir(parents=True, exist_ok=True)
                         self._path = self._store.path / self._name
+                    # No file stays open between writes: a pack may have hundreds of runs.
                     with open(self._path, "ab", opener=no_link) as file:
                         file.write(data.getvalue())
                 else:
                     self._kept.append(data.getvalue())
                     if last:
                         self._store.write(self._name, self._kept)
+        # A full disk stops curves only; records continue.
         except Exception as error:
             LOG.warning("%s: TensorBoard curves stop here: %s", self._store, error)
             self._writes = False
@@ -151,8 +154,10 @@ class RunWriter:
             begin = time.time()
             yield Event(wall_time=begin, file_version="brain.Event:2")
             if self._start is not None:
+                # TensorBoard then drops the steps of earlier files from this one on.
                 log = SessionLog(status=SessionLog.START)
                 yield Event(wall_time=begin, step=self._start, session_log=log)
+            # Once is enough: an earlier file of the run has them.
             if not any(self._store.path.glob("events.out.tfevents.*")):
                 yield Event(wall_time=begin, summary=self._hparams())
         for when, epoch, curves in points:

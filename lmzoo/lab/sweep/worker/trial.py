@@ -21,6 +21,7 @@ def _of_worker(name: str) -> Callable[..., Any]:
     """Return a method that a thread does."""
 
     async def call(self: "PackTrial", *given: Any, **facts: Any) -> Any:
+        # In a thread: an epoch would block the news, which are the heartbeat.
         return await asyncio.to_thread(getattr(self.worker, name), *given, **facts)
 
     return call
