@@ -56,6 +56,7 @@ def read_lines(folder: Path | str) -> DataFrame:
 def costs(lines: DataFrame) -> DataFrame:
     """Return one row a cut and way: mean cost with its interval, number of seeds, reason."""
     is_whole = pl.col("cut") == NOTHING
+    # By steps: a repaired cut was trained on, and so must the whole model have been.
     whole = pl.col("loss").filter(is_whole).first().over("run", "steps")
     paired = lines.with_columns(cost=pl.col("loss") - whole).filter(~is_whole)
     keys = ["cut", "model", "way", "steps"]
@@ -73,6 +74,7 @@ def costs(lines: DataFrame) -> DataFrame:
 
 def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> Report:
     """Return the table of cuts, those that cost most after training first."""
+    # Only further training has steps; a cut alone has 0.
     known = costs(lines.filter(pl.col("steps").is_in([0, steps])))
     frame = _wide(known)
     rows = []

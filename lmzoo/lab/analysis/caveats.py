@@ -62,6 +62,7 @@ class Caveat(NamedTuple):
 
 def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
     """Return what makes the numbers of a study doubtful, the gravest first."""
+    # Training stands before marks: more seeds do not help models that have hardly learned.
     found = list(_impossible(frame))
     found += _training(folder, frame)
     found += _data(folder)
@@ -70,6 +71,7 @@ def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
     absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
     if absent:
         found.append(Caveat(f"no run yet: {join_labels(absent)}", aim="to train the rest"))
+    # Equals keep their order: the next command answers the first caveat that a sweep can answer.
     return sorted(found, key=lambda caveat: not caveat.is_grave)
 
 
@@ -125,6 +127,7 @@ def _train_longer(text: str, epochs: int) -> Caveat:
 def longer_training(folder: StudyFolder) -> Longer:
     """Return what longer training would bring to the points that a study trains."""
     curves = learning_curves(folder)
+    # Baselines of one epoch have no curve.
     trained = curves.filter(pl.n_unique("epoch").over("label") > 1)
     if trained.is_empty():
         return Longer(0.0, 0.0, folder.study["budget"]["epochs"])
@@ -135,6 +138,7 @@ def longer_training(folder: StudyFolder) -> Longer:
     for label, epoch, loss in trained.select("label", "epoch", "loss").iter_rows():
         losses[rows[label], epoch - 1] = loss
     if is_maximized(folder.study):
+        # Frames have the metric as the program reported it; `longer` wants losses.
         losses = -losses
     reference = labels_of(folder.study).get(folder.study.get("reference", ""), "")
     return longer(losses, rows.get(reference), float(folder.study.get("margin", MARGIN)))
@@ -159,6 +163,7 @@ def longer_words(folder: StudyFolder, found: Longer, frame: DataFrame) -> str:
 def _losing(frame: DataFrame) -> str:
     """Return which models lose to the baseline of counts; "" if none does."""
     compared = frame.drop_nulls("kn5")
+    # Only those whose whole interval is above the baseline lose to it.
     losing = compared.filter(kn5=LOSES)
     if losing.is_empty():
         return ""
@@ -201,6 +206,7 @@ def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
             marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
         own = frame.filter(marked)
         labels = own["label"].to_list()
+        # `impossible` has a line of its own, above all others.
         if not labels or mark in ("fixed", "impossible"):
             continue
         if mark == "edge":
@@ -230,6 +236,7 @@ def _edges(study: Fields, marked: DataFrame) -> Iterator[Caveat]:
         setting = json.loads(row["setting"])
         for field in row["edge"]:
             ends = spaces[row["point"]].get(field, {})
+            # A choice of values has no bound that could be moved.
             if "low" in ends and near_bound(setting[field], FloatRange(**ends)):
                 wider[field] = range_text(field, _widened(ends, setting[field]))
                 at_bound.append((row["label"], field))
@@ -292,9 +299,11 @@ def next_command(folder: StudyFolder, frame: DataFrame, found: Sequence[Caveat])
     undecided = frame.filter(verdict=UNDECIDED)
     answerable = [caveat for caveat in found if caveat.aim]
     is_decided = not answerable and undecided.is_empty()
+    # `against` leaves `given` out: more seeds would go to comparisons with the study's reference.
     if is_decided or not study.get("script") or "given" not in study:
         name = folder.address.name
         address = shown_address(folder.address)
+        # Commands find a study in `runs` by its name; one beside it needs its address.
         if address != str(RUNS / name):
             name = address
         return "next", f"lmzoo report {shlex.quote(name)}"
@@ -331,6 +340,7 @@ def _with_option(command: Sequence[str], name: str, value: str) -> list[str]:
     rest = []
     words = iter(command)
     for word in words:
+        # People write --name=value and --name value.
         option, equals, given = word.partition("=")
         if option != name:
             rest.append(word)

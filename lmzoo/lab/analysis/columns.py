@@ -87,6 +87,7 @@ def names() -> list[str]:
     """Return the names of the columns of a ranking, in order."""
     own = []
     for column in FRAMES[RANKING]:
+        # A column may have two lines, one for each of its text tables: `rank` has.
         own += column.names
     return list(dict.fromkeys(own))
 
@@ -149,6 +150,7 @@ def legends(tables: Iterable[TextTable], columns: Iterable[Column], **words: str
 def in_unit(table: DataFrame, unit: str) -> DataFrame:
     """Return a ranking in another unit; a `UserError` if it needs an unknown size."""
     table = table.with_columns(metric=pl.lit(unit))
+    # Losses by token and by sentence are in nats already.
     if unit not in SIZE_OF:
         return table
     require_size(table, unit)
@@ -161,6 +163,7 @@ def in_unit(table: DataFrame, unit: str) -> DataFrame:
 
 def maximized(table: DataFrame, frame: str) -> DataFrame:
     """Return the statistics of losses as those of a metric of which the highest is the best."""
+    # A sign has no unit, and turns with the difference beside it.
     sources = {"sign": "sign"}
     for column in FRAMES[frame]:
         if column.unit != NATS:
@@ -168,10 +171,12 @@ def maximized(table: DataFrame, frame: str) -> DataFrame:
         sources[column.name] = column.name
         if column.ends:
             low, high = column.ends
+            # Minus makes the low end the high one.
             sources |= {low: high, high: low}
     turned = []
     for name, source in sources.items():
         if source in table.columns:
+            # A metric of 0 would be shown as -0.0.
             turned.append((-pl.col(source)).replace(-0.0, 0.0).alias(name))
     return table.with_columns(turned, higher_is_better=True)
 
@@ -315,7 +320,9 @@ CELLS: dict[str, Cell] = {
 }
 """Name of a cell in `columns.csv` -> its function; other cells are formats."""
 PERPLEXITY = pl.col("loss").exp()
+# A training objective and a reconstruction are no probabilities of the text.
 HAS_PERPLEXITY = pl.col("score").is_in(["exact", "bound", "conditional"])
+# A loss by sentence has no perplexity per token, and an overflow is none.
 HAS_PERPLEXITY &= (pl.col("metric") == "token") & PERPLEXITY.is_finite()
 AFTER_TRAINING_ENDS = ("after_training_low", "after_training_high")
 """Null until a ranking is asked for them (`after_training.py`)."""

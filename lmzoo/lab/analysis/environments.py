@@ -84,6 +84,7 @@ def commits_line(runs: DataFrame) -> str:
         dirty = "; +: with changes that were not committed"
     if len(found) == 1 and not dirty and "" not in found:
         return ""
+    # Outside of a clone there is no commit.
     commits = [f"{name or 'unknown'} ({count} runs)" for name, count in found.most_common()]
     return f"trained at {', '.join(commits)}{dirty}"
 
@@ -124,6 +125,7 @@ def union(points: Mapping[str, Values]) -> Values:
 def jump(means: Array) -> tuple[int, float, float]:
     """Return after how many seeds the means (S,) jump, p, and by how much."""
     count = len(means)
+    # Each side of a border needs two seeds.
     if count < 4:
         return 0, 1.0, 0.0
     before = np.arange(2, count - 1)
@@ -136,6 +138,7 @@ def jump(means: Array) -> tuple[int, float, float]:
     within = squares - before * after / count * size**2
     variance = np.maximum(within, TINY**4 * squares) / (count - 2)
     scale = np.sqrt(variance * (1 / before + 1 / after))
+    # Equal seeds on a side, as of an accuracy with few values, show no jump.
     varies_before = _range(means)[before - 1] > 0
     varies_after = _range(means[::-1])[after - 1] > 0
     varies = varies_before & varies_after

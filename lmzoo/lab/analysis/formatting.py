@@ -35,6 +35,7 @@ def join_labels(labels: Iterable[str]) -> str:
 
 
 def _quoted(label: str) -> str:
+    # In a list, a label with a comma would read as two.
     if "," in label:
         return repr(label)
     return label
@@ -114,6 +115,7 @@ def digits_of(half: float, values: Iterable[float], least: int) -> str:
     exponent = 0
     if largest > 0:
         exponent = floor(log10(largest))
+    # A metric of the user's programs may be tiny or huge.
     if needed > MOST_DECIMALS or exponent > 14:
         return f"{min(max(needed + exponent, 1), 15)}e"
     return f"{max(needed, least)}f"
@@ -133,6 +135,7 @@ def format_number(value: int | float | None, form: str) -> str:
     if value is None:
         return MISSING
     text = f"{value:{form}}".replace("-", "−")
+    # The sign of a rounded 0 would claim a direction that no digit shows.
     if {*text} <= {*"+−0.%"}:
         return text.lstrip("+−")
     return text
@@ -179,6 +182,7 @@ def effect_words(unit: str) -> str:
     """Return the words after a difference in this unit; one of the user stays as it is."""
     if unit in EFFECTS:
         return EFFECTS[unit]
+    # A metric of the user has its own unit.
     if unit in UNITS:
         return "nats"
     return unit
@@ -189,9 +193,11 @@ def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
 
     Words are null in records of earlier versions.
     """
+    # A training objective is no loss of the text, so it has no bits.
     text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
     tests = events.filter(event="test").drop_nulls(["tokens", "characters", "bytes"])
     recorded = tests.join(text, on="run").select("fingerprint", "tokens", pl.col(SIZES))
+    # All runs on one corpus have equal sizes, so any row tells them.
     corpora = recorded.collect().unique("fingerprint", keep="first")
     ratios = (pl.col(SIZES) / pl.col("tokens")).name.suffix("_per_token")
     return corpora.select("fingerprint", ratios)
@@ -200,6 +206,7 @@ def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
 def add_sizes(table: DataFrame, sizes: DataFrame) -> DataFrame:
     """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
     is_text = pl.col("score") != OBJECTIVE
+    # A join keeps no order unless it is asked to.
     table = table.join(sizes, on="fingerprint", how="left", maintain_order="left")
     table = table.with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
     return table.with_columns(

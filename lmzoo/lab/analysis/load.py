@@ -98,6 +98,7 @@ def load_study(path: Path) -> StudyFolder:
 def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> StudyFolder:
     runs, events, damaged = _frames(study, stored, path)
     runs = _with_ends(runs, events)
+    # An edit of a file that a program reads makes new runs; the old ones count no more.
     runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
     models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
@@ -131,6 +132,7 @@ def _frames(
         texts = []
         for run, config, records in itertools.islice(stored.runs, PART):
             if isinstance(config, dict):
+                # A config of another schema is not damaged, so its version is said first.
                 _check_schema(config, f"{path}/{run}/{files.CONFIG}")
             if not files.is_config(config, run):
                 damaged.append(f"{run} has no readable {files.CONFIG}; if it was a run, {REMEDY}")
@@ -175,6 +177,7 @@ def _check_numerics(config: Fields, study: Fields, path: Path) -> None:
 
 
 def _version_warnings(study: Fields) -> Iterator[str]:
+    # A newer version may have trained the study.
     if study.get("numerics") not in range(1, files.NUMERICS + 1):
         now = f"this version has {files.NUMERICS}: its losses may differ"
         yield f"trained by numerics {study.get('numerics')!r}; {now}"
@@ -212,6 +215,7 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
     if point == folder.study.get("reference"):
         return folder
     study = folder.study | {"reference": point}
+    # More seeds would go to the comparisons with the study's own reference.
     study.pop("given", None)
     return folder._replace(study=_with_warnings(study, [OTHER_REFERENCE]))
 
@@ -234,6 +238,7 @@ def _superseded(study: Fields, runs: DataFrame, events: DataFrame) -> list[str]:
     found = []
     for run, point in runs.select("run", "point").iter_rows():
         for name, content in read[run].items():
+            # A file that only this run has read supersedes nothing.
             if content not in now[point].get(name, [content]):
                 found.append(run)
                 break
@@ -282,6 +287,7 @@ def read_study(path: Path) -> FieldsDict:
         raise UserError(f"no folder {str(path)!r}; give the folder of a study, as in runs/NAME")
     study = files.read_json(path / files.STUDY)
     if not isinstance(study, dict):
+        # The folder may be one of Ray Tune's, which another command reads.
         hint = "run a sweep first; lmzoo judge ranks results of Ray Tune and other programs"
         inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
         if inside:
@@ -309,6 +315,7 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[DataFrame, Counter[
     try:
         frame = _parse_together(texts)
     except pl.exceptions.ComputeError:
+        # One damaged line must not hide the others, so each is tried by itself.
         frame, damaged = _parse_lines(texts)
     return frame.drop_nulls(KEY).filter(pl.struct(*KEY).is_last_distinct()), damaged
 
@@ -365,6 +372,7 @@ def _run_row(config: Fields) -> FieldsDict:
 
 def _text(value: Any) -> str:
     """Return a value as JSON; equal texts of many runs are one object."""
+    # Thousands of runs share a few texts.
     return sys.intern(json.dumps(value))
 
 

@@ -72,6 +72,7 @@ def study_ranking(
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     if after_training:
         frame = add_after_training(frame, folder)
+    # A metric of the user has no nats that could become bits.
     if not (frame["score"] == METRIC).all():
         frame = in_unit(frame, unit)
     elif unit != "token":
@@ -102,6 +103,7 @@ def ranking_report(folder: StudyFolder, frame: DataFrame) -> Report:
         next_command=command,
         says_version=True,
     )
+    # A short form is made of the whole one, so both have one answer and one next command.
     return replace(report, brief=_brief(report, folder))
 
 
@@ -109,6 +111,7 @@ def split_words(study: Fields, row: Fields) -> str:
     """Return where the losses of a row are from: "test at epoch 3"."""
     split = row["split"]
     if row["score"] == METRIC and split != "test" and study["budget"]["samples"] > 1:
+        # The best of several values looks better than it is where it was chosen.
         split += " (also used to choose the setting)"
     return f"{split} at epoch {row['epoch']}"
 
@@ -161,6 +164,7 @@ def _caption(folder: StudyFolder, frame: DataFrame) -> str:
     study = folder.study
     row = frame.row(0, named=True)
     is_baseline = pl.col("point").is_in(baselines(study))
+    # A baseline without randomness has one run, which is not the number of seeds.
     trained = frame.filter(~is_baseline, pl.col("runs") > 0)
     return filled(
         FORMS / "caption.txt",
@@ -265,6 +269,7 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
     listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
     row = frame.row(0, named=True)
     what = f"{unit_words(row)}, {split_words(folder.study, row)}"
+    # The usual unit and split need no line of a form that fits 80 x 24.
     if row["metric"] == "token" and row["split"] == "test":
         what = ""
     more = "more with --explain"

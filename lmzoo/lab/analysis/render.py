@@ -163,6 +163,7 @@ def render(report: Report, format: str, *, width: int = 100, colour: bool = Fals
     A table has `width` columns of a terminal, and colours.
     """
     check_format(format)
+    # `_csv` and `_json` escape control characters themselves.
     if format not in ("csv", "json"):
         report = printable_parts(report)
     if format == "table":
@@ -198,6 +199,7 @@ def _terminal(report: Report, *, width: int, colour: bool) -> str:
     )  # fmt: skip
     with console.capture() as capture:
         for line in report.opening:
+            # As a `Text`, a label in brackets is no markup of rich.
             console.print(Text(line))
         if any(table.title for table in report.tables):
             console.print()
@@ -317,6 +319,7 @@ def _latex_letter(letter: str) -> str:
 def _csv(report: Report) -> str:
     # A cell of CSV holds no list.
     lists = pl.col(pl.List(pl.String)).list.join("; ")
+    # A label must not run in a spreadsheet.
     texts = pl.col(pl.String).str.replace(FORMULA, "'${1}")
     frame = report.frame.with_columns(lists)
     if report.warnings:
@@ -348,6 +351,7 @@ def _json(report: Report) -> str:
             row[name] = json.loads(row[name] or "null")
     names = ("question", "answer", "warnings", "next_command", "account", "heading", "legend")
     said = json.dumps({name: getattr(report, name) for name in names}, ensure_ascii=False)
+    # Programs read numbers out of these sentences.
     value = json.loads(said.replace("−", "-"))
     value["made_by"] = code_version() | {"statistics": STATISTICS}
     value["rows"] = rows

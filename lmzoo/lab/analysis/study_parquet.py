@@ -69,6 +69,7 @@ def save_study(store: Store | Path | str, path: Path) -> int:
         parts.append(pl.DataFrame(part, COLUMNS, orient="row"))
         part = list(itertools.islice(rows, PART))
     buffer = io.BytesIO()
+    # Sorted, equal studies have equal bytes, and files that are nearly equal stand together.
     pl.concat(parts).sort("file", "folder").write_parquet(
         buffer, compression="zstd", compression_level=LEVEL, statistics=False,
         data_page_size=PAGE, row_group_size=GROUP,
@@ -84,6 +85,7 @@ def restore_study(path: Path, store: Store | Path | str) -> int:
     """
     target = open_store(store)
     rows = read_rows(path)
+    # A store that was restored in part has configs, but no study.
     if target.read(STUDY) is not None or target.prefetch(CONFIG):
         raise UserError(f"{target} is not empty; give a new folder, or delete it")
     study = b""
@@ -130,6 +132,7 @@ def read_files(path: Path) -> pl.DataFrame:
 @contextlib.contextmanager
 def polars_errors() -> Iterator[None]:
     """Keep what polars prints of a damaged file from the terminal; its panic is a ValueError."""
+    # polars is no Python: it prints past `sys.stderr`.
     stderr = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nothing:
@@ -155,8 +158,10 @@ def _rows(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     for name in names:
         for path in (folder / name).iterdir():
             if _is_of_study(path.name):
+                # A link in a folder of somebody else may lead to any file.
                 own = below(folder, path.relative_to(folder).as_posix())
                 yield name, path.name, _public(path.name, read_regular(own))
+    # After the folders: a running sweep moves runs into archives.
     archive_of = {(run, name): archive for run, name, archive in archived_files(folder, FILES)}
     for (run, name), archive in archive_of.items():
         parts_of(run)
@@ -180,9 +185,11 @@ def _without_folder(content: bytes) -> bytes:
     if not isinstance(study, dict):
         return content
     public = dict(study)
+    # The words that were typed may name the user's folders.
     public.pop("given", None)
     if study.get("script"):
         public["script"] = list(map(_without_root, study["script"]))
+    # What needs no change stays equal byte for byte.
     if public == study:
         return content
     return json_bytes(public)
@@ -201,6 +208,7 @@ def _without_host(line: bytes) -> bytes:
     head, mark, _ = text.rpartition(SEAL)
     if text == line or not mark:
         return text
+    # A new seal would make a damaged line a whole one.
     if not is_sealed(line.rstrip(b"\n")):
         return line
     return sealed(f"{head.decode()}}}").encode() + b"\n"

@@ -42,6 +42,7 @@ def verdict_text(row: Fields) -> str:
     verdict = row["verdict"]
     if verdict == NEGLIGIBLE and row["sign"]:
         side = WORSE
+        # The sign is that of the metric, so what is better depends on its direction.
         if (row["sign"] > 0) == bool(row.get("higher_is_better")):
             side = BETTER
         return f"{NEGLIGIBLE} ({side})"
@@ -68,6 +69,7 @@ def meanings(frame: DataFrame) -> list[str]:
         if verdict in found:
             said.append(f"{SHOWN.get(verdict, verdict)}: {text}")
     is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
+    # The words of a verdict do not say why it is unsure.
     if frame.filter(is_sign & ~pl.col("confirmed")).height:
         said.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
     return said
@@ -114,8 +116,10 @@ def _groups(frame: DataFrame) -> list[tuple[str, str, list[str]]]:
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return []
+    # A metric that is maximized has its own sign in all tables.
     is_higher = frame["higher_is_better"].item(0)
     ranked = frame.drop_nulls("verdict")
+    # The answer names the first point of each group as the one of the largest effect.
     ranked = ranked.sort("difference", descending=is_higher, nulls_last=True)
     rows = defaultdict(list)
     for row in ranked.to_dicts():
@@ -142,6 +146,7 @@ def _phrase(row: Fields) -> str:
     if row["verdict"] != UNDECIDED:
         shown = shown_verdict(row["verdict"], confirmed=row["confirmed"])
         return next(phrase for own, phrase, _ in _PHRASES if own == shown)
+    # A point with one seed needs a second one, not a thousand.
     if row["difference_low"] is None and row.get("solved") is None:
         return UNMEASURED
     if row["seeds_needed"] is not None:
@@ -166,8 +171,10 @@ def _effect(row: Fields) -> str:
     if is_worse:
         verb = "costs"
     if is_worse == row["higher_is_better"] and None not in ends:
+        # What a change costs or gains is a size, without the sign of its difference.
         ends = (-ends[1], -ends[0])
     low, high = ends
+    # Where counts of diverged runs show the verdict, the interval of the mean may contradict it.
     by_count = row["p_diverged"] is not None and low is not None and low < 0
     if row["difference"] is None or by_count:
         return f"{row['label']} ({counted_words(row)})"

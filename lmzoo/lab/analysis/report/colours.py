@@ -54,6 +54,7 @@ def label_lines(label: str, width: int = LABEL_WIDTH) -> list[str]:
     A narrow chart names the paths of many cuts by their numbers only. Labels of single cuts and the
     ranking have the number and the name of each path.
     """
+    # A name of a path and its number stay in one line.
     bound = label.replace(" (", "\xa0(").replace(" +", "\xa0+")
     lines = textwrap.wrap(bound, width) or [""]
     if width < WIDE_LABEL and len(lines) > NARROW_LINES:
@@ -173,6 +174,7 @@ def group_of(row: Fields) -> str:
         return shown_verdict(row["verdict"], confirmed=row["confirmed"])
     if row["is_baseline"]:
         return BASELINE
+    # A point of a single seed has no verdict yet, and is no baseline.
     return NO_VERDICT
 
 
@@ -180,6 +182,7 @@ def hues_of(ranked: pl.DataFrame) -> Hues:
     """Return the colours of a study's charts."""
     rows = ranked.drop_nulls("label").to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
+    # So many colours could not be told apart.
     if len(groups) > MANY:
         known = set(groups.values())
         colours = {name: group["colour"] for name, group in GROUPS.items() if name in known}
@@ -187,6 +190,7 @@ def hues_of(ranked: pl.DataFrame) -> Hues:
     palette = iter(PALETTE)
     colours = {}
     for label, group in groups.items():
+        # No variant should look like a baseline.
         if group in (REFERENCE, BASELINE):
             colours[label] = GROUPS[group]["colour"]
         else:

@@ -87,6 +87,7 @@ def curve_charts(folder: StudyFolder, ranked: DataFrame) -> FieldsDict:
             is_log = all(own.get("log") for own in ranges)
             settings = _settings(folder, tuned, name)
             charts[f"tuning-{name}"] = setting_chart(settings, hues, name, what, sign, log=is_log)
+    # Losses of other data are not comparable.
     shown = ranked.filter(fingerprint=ranked["fingerprint"].item(0))
     charts |= cost_charts(shown, hues, UNITS.get(unit, unit))
     shares = importances(tuned, searched)
@@ -97,6 +98,7 @@ def curve_charts(folder: StudyFolder, ranked: DataFrame) -> FieldsDict:
     if factors:
         charts["factors"] = heat_map(factors, own["loss"].to_list(), what)
     losses = runs.filter("chosen").rename({f"test{SUFFIXES[metric]}": "loss"})
+    # A run that diverged may have no test.
     losses = losses.select("label", "seed", "loss").drop_nulls()
     if losses["seed"].n_unique() > 1 and len(hues.groups) <= MOST_ROWS:
         charts["seeds"] = seeds_chart(losses, hues, what)
@@ -206,6 +208,7 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     """
     first = epochs[len(epochs) // 4]
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
+    # One seed that blew up would make all other curves one line.
     distance = (pl.col("loss") - pl.median("loss")).abs()
     last = last.with_columns(distance=distance)
     limit = near_limit(last["distance"].filter(last["distance"] > 0).to_list() or [0.0])
@@ -225,8 +228,10 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     notes = []
     if beyond is not None:
         notes.append(f"outside the axis: values up to epoch {beyond}")
+    # A curve that is not drawn has its number in the notes.
     if far.height:
         notes.append(f"outside the axis: {_listed(far, '.4g')}")
+    # A band that is cut without a word looks narrower than it is.
     if least < bottom or most > top:
         notes.append("some bands end outside the axis")
     return bottom, top, far["label"].to_list(), notes

@@ -39,6 +39,7 @@ def factors_of(folder: StudyFolder, points: Sequence[str]) -> Levels:
             patterns.add(pattern)
     combinations = math.prod(len(set(levels)) for levels in factors.values())
     different = len(set(zip(*factors.values(), strict=True)))
+    # Where a combination lacks, means of levels would compare different points.
     if len(factors) > 1 and combinations == different == len(points):
         return factors
     return {}

@@ -59,6 +59,7 @@ NOTE = (
 def recipe_section(path: Path, folder: StudyFolder) -> str:
     """Return how times are counted, then all commands."""
     commits = commits_of(folder.runs.collect())
+    # An unknown commit cannot be checked out.
     commits.pop("", None)
     at = ""
     if commits:

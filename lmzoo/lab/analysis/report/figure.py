@@ -31,6 +31,7 @@ INCH = 96
 WRITERS = {
     ".pdf": lambda spec: _pdf(vl_convert.vegalite_to_svg(spec)),
     ".svg": vl_convert.vegalite_to_svg,
+    # vl_convert takes a pixel for 1/72 of an inch in a PNG.
     ".png": lambda spec: vl_convert.vegalite_to_png(spec, ppi=300, scale=72 / INCH),
 }
 UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
@@ -97,6 +98,7 @@ def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
     said += facts
     caption = printable(" ".join(map(sentence, said)))
     letters = sorted(set(OTHER_SCRIPTS.findall(json.dumps(spec, ensure_ascii=False))))
+    # An SVG is drawn with the reader's fonts.
     if letters and out.suffix != ".svg":
         some = " ".join(letters[:8])
         echo(f"{out} shows empty boxes where no font of this machine has {some}", err=True)
@@ -179,6 +181,7 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
                 continue
             longest = max(map(len, own[channel]["scale"]["domain"]))
             legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
+            # In a grey print, lines are told apart by their dashes.
             if lined and channel == "color":
                 legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
     # The first block of the page has the light colours.
@@ -188,4 +191,5 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
     def light(variable: re.Match[str]) -> str:
         return colours.get(variable[1], variable[0])
 
+    # A file alone has no page that defines the variables.
     return json.loads(re.sub(r"var\((--[\w-]+)\)", light, json.dumps(spec)))

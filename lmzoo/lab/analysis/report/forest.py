@@ -63,6 +63,7 @@ def _row(row: Fields) -> FieldsDict:
     low = row["difference_low"]
     thin = None
     thin_to = None
+    # An undecided point whose own interval excludes 0 would look decided.
     if row["verdict"] == UNDECIDED and low is not None and low * row["difference_high"] > 0:
         half = abs(row["half_corrected"])
         thin = difference - half
@@ -74,6 +75,7 @@ def _row(row: Fields) -> FieldsDict:
     if row.get("solved") is not None:
         notes.append(counted_words(row))
     note = ", ".join(notes)
+    # A point without a value keeps its row: nobody would miss an absent one.
     if difference is None:
         note = f"no value: {note}"
     return {
@@ -99,6 +101,7 @@ def _limit(rows: Sequence[Fields], margin: float) -> float:
     limit = near_limit(compared, margin)
     widest = limit
     for reach in of_baselines:
+        # A far baseline would hide the intervals of all others behind their marks.
         if reach <= BASELINES * limit:
             widest = max(widest, reach)
     return widest
@@ -137,6 +140,7 @@ def forest_chart(part: DataFrame) -> Any:
         return None
     margin = part["margin"].item(0)
     unit = effect_words(part["metric"].item(0))
+    # The axis has the sign of the metric.
     right = "worse"
     shape = "shape"
     if part["higher_is_better"].item(0):
@@ -151,6 +155,7 @@ def forest_chart(part: DataFrame) -> Any:
         notes.append("arrows: beyond the axis, with the number below the name")
     if has_thin:
         notes.append("thin lines: intervals that are corrected for the number of points")
+    # The title promises intervals.
     if part["difference_low"].is_null().all():
         notes.append("one seed has no interval")
     return chart_of(

@@ -107,6 +107,7 @@ def download_link(text: str, name: str) -> str:
 
 @functools.cache
 def _vega() -> str:
+    # Only a page with charts needs the extra `figures`.
     import vl_convert
 
     return packed(vl_convert.javascript_bundle(SNIPPET))

@@ -62,6 +62,7 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
 
 
 def _forests(folder: StudyFolder, ranked: DataFrame) -> str:
+    # The extra `figures` may be missing.
     from lmzoo.lab.analysis.report.forest import forest_charts
     from lmzoo.lab.analysis.report.two_costs import two_costs_chart
 
@@ -79,6 +80,7 @@ def _ranking(folder: StudyFolder, report: Report) -> str:
     tables = ""
     for table in report.tables:
         kind = ""
+        # Not by the column of losses, which has the name of the user's metric.
         if table.header[0] == "rank":
             kind = "sortable"
         if table.title.startswith(TITLE):

@@ -76,6 +76,7 @@ def _cost_chart(points: DataFrame, hues: Hues, cost: str, what: str, rest: Itera
     least = points[cost].min()
     most = points[cost].max()
     notes = ["dashed: the Pareto front, no point is better for less"]
+    # A point that is not drawn must not go unnoticed.
     left = ", ".join(rest)
     if left:
         notes.append(f"not shown: {left}")

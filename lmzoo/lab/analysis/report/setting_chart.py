@@ -28,6 +28,7 @@ def setting_chart(
     worst = _worst(measured, sign)
     beyond = measured.filter(sign * pl.col("loss") > sign * worst)
     step = 1 + len(measured) // MOST_MARKS
+    # The chosen settings have marks of their own, so none is left out.
     shown = measured.gather_every(step)
     notes = [JOINED]
     if step > 1:
@@ -67,6 +68,7 @@ def setting_chart(
 
 def _worst(measured: DataFrame, sign: int) -> float:
     """Return the value at the edge of the chart: 1.6 times the range of the finished runs."""
+    # The losses of pruned runs would stretch the axis.
     ended = sign * measured.filter(status="finished")["loss"]
     best = ended.min()
     worst = ended.max()

@@ -87,6 +87,7 @@ def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, flo
         row["height"] = math.copysign(margin * math.expm1(abs(height)), height)
         row["side"] = side
         row["beside"] = row[f"difference_{end}"]
+        # A single seed has no interval.
         if row["beside"] is None:
             row["beside"] = row["difference"]
 
