@@ -163,11 +163,14 @@ def said(what: str, state: Callable[[], str] = str) -> Iterator[None]:
             wait *= 2
 
     # It must not keep the process alive.
-    threading.Thread(target=say, daemon=True).start()
+    speaker = threading.Thread(target=say, daemon=True)
+    speaker.start()
     try:
         yield
     finally:
         ended.set()
+        # A line that has begun ends before what follows; a stream that is stuck holds nobody up.
+        speaker.join(timeout=1.0)
 
 
 def stdout_error() -> OSError | None:

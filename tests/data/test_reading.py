@@ -731,6 +731,6 @@ def test_signs_of_a_text_are_not_noted(tmp_path):
 def test_what_takes_long_to_read_is_said(tmp_path, monkeypatch, capsys):
     text = tmp_path / "text.txt"
     text.write_text("".join(f"a sentence of number {i}\n" for i in range(2000)))
-    monkeypatch.setattr("lmzoo.base.streams.PATIENCE", 0.0)
+    monkeypatch.setattr("lmzoo.base.streams.PATIENCE", 1e-3)
     open_corpus(f"text:{text}")
     assert "reading corpus text ...\n" in capsys.readouterr().err
