@@ -45,6 +45,7 @@ from lmzoo.lab.study.commands import Command
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.lab.sweep import main
 
+# For type checkers only: at run time these would import torch or polars.
 if _TYPE_CHECKING:
     from lmzoo import tune, zoo
     from lmzoo.ablation import ablate
@@ -84,6 +85,7 @@ __all__ = [
     "tune",
     "zoo",
 ]
+# Imported at their first use, so that `import lmzoo` takes no seconds.
 _LAZY = {
     "Recipe": "lmzoo.train.recipe",
     "TextModel": "lmzoo.api",

@@ -58,6 +58,7 @@ def start_decoding(
     if state is None:
         state = model.begin(batch, *sources)
     for token in tokens[:, :-1].unbind(1):
+        # The scores of given tokens are not needed.
         _, state = model.advance(state, token)
     scores, state = model.advance(state, tokens[:, -1])
     return tokens, scores, state
@@ -111,6 +112,7 @@ def sample(
         token = draw(scores, temperature, top, generator).masked_fill(ended, PAD)
         tokens = torch.cat([tokens, token[:, None]], dim=1)
         ended = ended | is_end(token)
+        # Nothing reads the scores of a further step.
         if tokens.shape[1] == length or ended.all():
             break
         scores, state = model.advance(state, token)

@@ -120,6 +120,7 @@ def trainable(
                 losses["test"] = model.test().token
             with tempfile.TemporaryDirectory() as folder:
                 torch.save(training.dump(), Path(folder, STATE))
+                # Beside the state: a trial that goes on from it checks what cannot change.
                 Path(folder, CONFIG).write_text(json.dumps(config, default=str))
                 saved = tune.Checkpoint.from_directory(folder)
                 report: FieldsDict = {"epoch": training.epoch}
@@ -169,6 +170,7 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
 
     # A notebook has no file, and what is read from stdin has no source.
     source = b""
+    # The file, where there is one, as it may name variables outside of the function.
     owners: list[Any] = [function, sys.modules.get(function.__module__)]
     for owner in owners:
         with contextlib.suppress(OSError, TypeError):
@@ -323,6 +325,7 @@ def _domain(known: Fields, name: str) -> Any:
         return tune.choice(list(bounds.values))
     if isinstance(bounds, IntRange):
         if bounds.log:
+            # Ray Tune leaves the upper bound out; a range of lmzoo has it.
             return tune.lograndint(bounds.low, bounds.high + 1)
         return tune.randint(bounds.low, bounds.high + 1)
     if bounds.log:

@@ -202,6 +202,7 @@ class AttentionCell(Cell):
 
     @property
     def state_size(self) -> int | None:
+        # The state grows with the tokens.
         return None
 
     def initial_state(self, start: Tensor) -> State:
@@ -223,6 +224,7 @@ class AttentionCell(Cell):
         return y[:, 0], state
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
+        # No kernel reads tokens here, so that each position needs its vector.
         if isinstance(x, TokenInputs):
             x = x.vectors()
         return self.w.attention(x, state)

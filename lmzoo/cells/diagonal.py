@@ -61,6 +61,7 @@ class DiagonalCell(Cell):
         return y, self.split(s)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
+        # a and b of a step wait for the state of the step before: only the loop computes them.
         if self.reads_state:
             return None
         projected = self.project_inputs(x)

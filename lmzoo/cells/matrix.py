@@ -177,6 +177,7 @@ class MatrixCell(Cell):
         return self.output(o, z, update), (matrix,) + memory
 
     def initial_state(self, start: Starts) -> State:
+        # Start vectors have columns to spare where the width does not divide the size of S.
         matrix = self.shift_start(start)[:, : self._matrix]
         matrix = matrix.unflatten(-1, (self.heads, self.keys, self.values))
         return (matrix,) + self.initial_memory(start)

@@ -99,6 +99,7 @@ class MinGRU(DiagonalCell):
         @model_validator(mode="after")
         def _one_config_per_function(self) -> Any:
             if writes_zero(self):
+                # With c = 0 the write gate multiplies nothing: both configs are one function.
                 object.__setattr__(self, "cuts", self.cuts - {MinGRUCut.WRITE_GATE})
             # Without a gate, no path to it has an effect.
             if self.cuts.issuperset(ALONE):

@@ -66,6 +66,7 @@ class RNN(Cell):
         self.w = Weights(shapes, cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
+        # Both biases are added to the same sum; there are two because torch.nn.RNN has two.
         return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
@@ -78,6 +79,7 @@ class RNN(Cell):
         if recurrence is None:
             return None
         projected = recurrence.project(self.project, x)
+        # The kernel multiplies from the right; torch's layout is the transpose.
         return scan(recurrence, projected, start, [self.w.weight_hh.mT])[0]
 
 

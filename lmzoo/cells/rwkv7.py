@@ -200,6 +200,7 @@ class RWKV7(MatrixCell):
             # α = 1 writes k at the rate; α = 0 writes all of it.
             written = k * (1 + (rate - 1) * alpha)
         if Cut.REMOVAL in self.config.cuts:
+            # Without removal there is no delta rule: p and r are absent.
             return Update(r, written, v, log_w)
         key = k
         if w.xi is not None:

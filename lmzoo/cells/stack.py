@@ -21,6 +21,7 @@ def begin(cells: Sequence[Cell], start: Float[Tensor, "B W S"]) -> Stack:
     """Return the initial states; `start` concatenates the initial vectors of all cells."""
     count = start.shape[1]
     sizes = [cell.num_state_vectors * cell.width for cell in cells]
+    # A cell knows one batch axis: the W states of a sequence are W rows of it.
     parts = start.flatten(0, 1).split(sizes, dim=-1)
     states = []
     for cell, part in zip(cells, parts, strict=True):
@@ -33,6 +34,7 @@ def advance(
 ) -> tuple[Float[Tensor, "B W H"], Stack]:
     """Compute one time step of every cell: (outputs of the last cell, next states)."""
     count = stack[0][0].shape[1]
+    # All W states of a sequence read the same token.
     h = x[:, None].expand(-1, count, -1).flatten(0, 1)
     next_states = []
     for cell, state in zip(cells, stack, strict=True):

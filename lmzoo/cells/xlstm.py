@@ -328,6 +328,7 @@ class SLSTM(Cell):
         h = width
         # A head of one unit has the norm 0: at least two units a head.
         self.heads = max(1, min(h // 2, config.heads))
+        # Blocks of one size: the largest number of heads that divides H.
         while h % self.heads:
             self.heads -= 1
         size = h // self.heads

@@ -59,6 +59,7 @@ class Cath(CorpusSource):
             vocabulary_part = [domain[: self.config.length - 1] for domain in domains]
         else:
             train, valid, test = interleave(domains, (8, 1, 1))
+            # Held-out domains must not decide which tokens there are.
             vocabulary_part = train
         source = f"CATH {self.config.release}, cathdb.info, CC BY 4.0"
         return assemble(

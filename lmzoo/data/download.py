@@ -113,6 +113,7 @@ def _download(file: RemoteFile, corpus: str) -> Path:
 
     cache = cache_dir() / file.folder
     try:
+        # Checked whenever the file is opened: a file of the cache may be damaged later.
         path = pooch.retrieve(
             file.url,
             known_hash=file.checksum,

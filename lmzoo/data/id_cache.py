@@ -84,6 +84,7 @@ def _write(file: Path, encoded: Encoded) -> None:
     """Write a file of the cache, if the cache can be written."""
     ids, facts = encoded
     text = json.dumps(facts)
+    # Of this process alone: several workers may write the same file.
     temporary = file.with_suffix(f".{os.getpid()}")
     checksum = crc32(text.encode(), crc32(ids.numpy().data))
     try:
@@ -91,6 +92,7 @@ def _write(file: Path, encoded: Encoded) -> None:
         with temporary.open("wb") as opened:
             torch.save({"ids": ids, "facts": text, "crc32": checksum}, opened)
             opened.flush()
+            # Before the rename: a file with its final name must be whole on the disk.
             os.fsync(opened.fileno())
         temporary.replace(file)
     except (OSError, RuntimeError):  # no space; the ids are in memory

@@ -122,6 +122,7 @@ class Enwik8(PublishedText):
     def texts(self) -> Sequence[memoryview]:
         text = self.read("enwik8.zip", "enwik8")
         whole = self.config.unit != "byte"
+        # The published split is by byte; other tokens must not be divided by it.
         return split_text(text, STANDARD, by_byte=True, whole=whole, words=self.by_word)
 
 
@@ -139,6 +140,7 @@ class Text8(PublishedText):
         return split_text(self.read("text8.zip", "text8"), STANDARD, words=self.by_word)
 
 
+# nanoGPT has no test split: the same characters validate and test.
 NANOGPT: Shares = ((0.0, 0.9), (0.9, 1.0), (0.9, 1.0))
 
 

@@ -143,6 +143,7 @@ def assemble(
     valid, valid_cuts = encode(parts[1], vocabulary, **fit)
     test, test_cuts = encode(parts[2], vocabulary, **fit)
     if train_unk and (valid.unknown_share or test.unknown_share):
+        # A model that never saw `<unk>` has no trained score of it.
         train = replace_rare_words(train, vocabulary)
     encoded, train_cuts = encode(train, vocabulary, **fit)
     if facts is not None:

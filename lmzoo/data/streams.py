@@ -100,6 +100,7 @@ class TextStream(CorpusSource):
         kind = VOCABULARIES[c.unit]
         texts = list(map(memoryview, self.texts()))
         if sum(map(len, texts)) < CACHED_FROM:
+            # Encoding takes less time than the cache would save.
             ids, facts = self._encode(texts)
         else:
             parts = {"unit": c.unit, "vocab": c.vocab, "min_count": c.min_count}
@@ -149,6 +150,7 @@ class TextStream(CorpusSource):
         try:
             with said(f"{self.name}: encoding a text of {megabytes:,.0f} MB"):
                 learned = map(bytes.decode, stretches(texts[0]))
+                # From the training split alone: held-out text must not decide the tokens.
                 vocabulary = kind.learn(learned, c.vocab, c.min_count)
                 dtype = torch.empty(0, dtype=token_dtype(len(vocabulary))).numpy().dtype
                 # A token has at least a byte. Pages that no id reaches take no memory.

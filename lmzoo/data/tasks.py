@@ -66,6 +66,7 @@ class GeneratedTask(CorpusSource):
     def load(self) -> Corpus:
         parts: dict[str, tuple[Symbols, Scored]] = {}
         for split in SPLITS:
+            # Training comes first: it alone has the short sequences.
             others = [tokens for tokens, _ in parts.values()]
             parts[split] = self._draw_distinct(split, others)
         longest = max(tokens.shape[1] for tokens, _ in parts.values())
@@ -81,6 +82,7 @@ class GeneratedTask(CorpusSource):
             test,
             unit="symbol",
             source=f"pseudo-random, after {self.citation}; nothing to license",
+            # The input determines the answers.
             floor=EntropyFloor(0.0, 0.0),
             ceiling=1.0,
             ends=False,
@@ -91,6 +93,7 @@ class GeneratedTask(CorpusSource):
 
         A `UserError` says that there are too few.
         """
+        # Each split has its own stream: its draws do not depend on the sizes of the others.
         random = np.random.default_rng(derive_seed(self.config.seed, self.name, split))
         count = getattr(self.config, split)
         known = set[bytes]()

@@ -71,6 +71,7 @@ class Components(DrawnModule):
 
     def prefers_table(self, targets: Tokens, table: Embeddings) -> bool:
         """Return True if it is cheaper to score the whole vocabulary and look the targets up."""
+        # A batch with fewer targets than words would not read all scores.
         if len(table) > targets.numel():
             return False
         return len(table) * len(self.means) <= NAIVE_LIMIT

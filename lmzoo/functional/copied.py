@@ -38,6 +38,7 @@ def copied(module: nn.Module) -> nn.Module:
 
 def trained_weights(module: nn.Module) -> list[nn.Parameter]:
     """Return the weights that are trained, all real ones if none is; a frozen one may be a mask."""
+    # A lazy weight has no shape before the first call.
     own = [p for p in module.parameters() if not is_lazy(p)]
     trained = [p for p in own if p.requires_grad]
     if trained:

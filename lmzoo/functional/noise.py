@@ -45,6 +45,7 @@ def shared_uniforms(shape: Shape, like: Tensor) -> Tensor:
         dtype=torch.float64,
         device="cpu",
     )
+    # The order of random numbers is a random permutation: each draw has a stratum of its own.
     stratum = draw().argsort(dim=0)
     within = draw()
     u = (stratum + within) / shape[0]

@@ -38,6 +38,7 @@ def selective_scan(
     signed: bool = False,
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N D"]]:
     """Return (y_1 .. y_T, S_T); `rate` is A. With `signed` the decay is 2 exp(−A ⊙ Δ_t) − 1."""
+    # Autocast makes some of them bfloat16, which kernels do not accept.
     x, delta, rate, b, c = (part.to(start.dtype) for part in (x, delta, rate, b, c))
     has_kernel = has_gpu_kernels(start)
     if has_kernels(start) and not signed:  # a CPU has no kernel for a signed decay

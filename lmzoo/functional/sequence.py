@@ -25,6 +25,7 @@ def previous_vectors(
     x: Num[Tensor, "B t E"], count: int, *, pad: float = 1.0
 ) -> Num[Tensor, "B t {count} E"]:
     """Return the last `count` vectors c_1 .. c_count at each position, the nearest first."""
+    # Pads in front, so that the first positions have a context of the same size.
     padded = torch.nn.functional.pad(x, (0, 0, count - 1, 0), value=pad)
     length = x.shape[1]
     shifted = []

@@ -50,6 +50,7 @@ def naive_mixture_log_prob(
     """Compute `mixture_log_prob` in torch operations."""
     a = gate_logits(y, weight, bias)
     scores = torch.nn.functional.embedding(tokens, s)
+    # In logarithms, so that the result is exact even where p underflows.
     log_gate = torch.log_softmax(a, dim=-1)
     return torch.logsumexp(log_gate + scores, dim=-1)
 

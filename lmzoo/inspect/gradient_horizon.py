@@ -65,6 +65,7 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
             squares.append(next(gradients).flatten(1).square().sum(1))
         norm = torch.stack(squares).sum(0).sqrt()
         norms.append(norm.mean())
+    # Distance 1 first: the steps are in the order of the sequence.
     return torch.stack(norms[::-1])
 
 

@@ -30,6 +30,7 @@ def heat_map(
     colour = colour.scale(type="sqrt", domain=[0, 1], range=COLOURS, interpolate="rgb")
     chart = alt.Chart(alt.InlineData(values=cells), title=title).mark_rect()
     chart = chart.encode(
+        # Altair would sort the tokens by their names.
         x=alt.X("column:O", sort=list(columns), title=None),
         y=alt.Y("row:O", sort=list(rows), title=None),
         color=colour,

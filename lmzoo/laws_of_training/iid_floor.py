@@ -78,6 +78,7 @@ def iid_floor(
     else:
         recipe = Recipe(lr=lr)
         step = Step(model.train(), recipe, make_optimiser(recipe, model))
+        # Dropout draws from the global generator, whose state belongs to the caller.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(seed, "noise"))
             for tokens, lengths in itertools.islice(batches, steps):

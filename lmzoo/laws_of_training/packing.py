@@ -18,6 +18,7 @@ from lmzoo.train.recipe import Recipe, Schedule
 from lmzoo.train.stepper import Work
 from lmzoo.train.trainer import Training, fit
 
+# Members of a pack may differ in all that these differ in.
 RECIPES = (
     Recipe(batch=4, lr=1e-2),
     Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
@@ -39,6 +40,7 @@ def law_packed_equals_alone(model: LanguageModel) -> None:
     """
     reason = reason_not_packable(model)
     if reason:
+        # Any other reason must be noise, and that there is some is checked.
         if not model.closed_form and "vmap" not in reason:
             assert _is_noisy(model), f"the model cannot be packed: {reason}"
         return

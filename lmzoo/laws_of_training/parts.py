@@ -82,6 +82,7 @@ def cell_checks(name: str) -> Iterator[Check]:
 
     Pairs of values are drawn at random; the laws that take most of the time are left out there.
     """
+    # A cell without options has no two configs that could be one function.
     if option_sets(CELLS[name].Config):
         build = functools.partial(disturbed_cell, name)
         yield Check(f"cell {name}", law_equal_functions_have_equal_configs, build)
@@ -99,6 +100,7 @@ def cell_checks(name: str) -> Iterator[Check]:
         yield from _checks(f"cell {label}", CELL_LAWS, build)
         build = functools.partial(tiny, "recurrent_lm", cell=config)
         yield Check(f"cell {label} in recurrent_lm", law_every_parameter_learns, build)
+    # With two starts the model is a mixture over states, which one start is not.
     yield from _model_checks(f"cell {name} in", "recurrent_lm", cell={"name": name}, starts=2)
 
 

@@ -53,6 +53,7 @@ class BackwardLM(LanguageModel):
         return self.reader.state_size
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        # `<end>` read first would say nothing about where the sequence stops.
         order = reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)
         scores = self.reader.score_tokens(tokens.gather(1, order), lengths)
         # Back to the positions of their tokens; the score of position t is number t − 1.

@@ -104,6 +104,7 @@ class Elmo(LanguageModel):
         return cell_size * self.config.num_layers
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        # Only the forward direction is a density of the sequence: h← has read the later tokens.
         return self.forward_lm.scores(tokens)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:

@@ -83,6 +83,7 @@ class SentenceEncoderDecoder(LanguageModel):
         x = normalise_sequence(self.embedding(tokens), norm)
         # All draws of z run as one batch, the draw as the outer index.
         start = self.cell.constrain_start(z.flatten(0, 1))
+        # An LSTM starts with z in h and in c.
         start = start.repeat(1, self.cell.num_state_vectors)
         h = self.cell.scan(x.repeat(len(z), 1, 1), start)
         return normalise_vectors(h.unflatten(0, z.shape[:2]), norm)

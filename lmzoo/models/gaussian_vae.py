@@ -63,6 +63,7 @@ class GaussianVAE(VAE):
     def kl(self, h: Tensor) -> Tensor:
         z = self.z
         mean = h @ z.to_mean
+        # Both densities are products over channels, so the divergence is a sum.
         by_channel = gaussian_kl(mean, z.log_beta, z.prior_mean, z.prior_log_beta)
         return by_channel.sum(-1)
 

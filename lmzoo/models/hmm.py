@@ -70,6 +70,7 @@ class HMM(HiddenChain):
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         """Read one token; the state is log α of it, and None before `<start>`."""
         scores = self.words.log_prob_table(self.table)
+        # `<start>` is not emitted, so it tells nothing of the state.
         if state is None:
             alpha = self.start().expand(len(token), -1)
         else:
@@ -116,5 +117,6 @@ class LocalHMM(HiddenChain):
         return log_mixture(current, self.log_transition())
 
     def prior(self) -> Tensor:
+        # The first prediction filters no token: one transition from π.
         start = self.start().exp()[None]
         return log_mixture(start, self.log_transition())[0]

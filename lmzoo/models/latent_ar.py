@@ -44,6 +44,7 @@ class LatentAutoregressive(FeatureModel):
         return self.cell.state_size
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        # A stack computes from W initial states at once; here W is 1.
         start = self._start(batch)[:, None]
         return stack.begin([self.cell], start)
 
@@ -59,5 +60,6 @@ class LatentAutoregressive(FeatureModel):
         return self.cell.scan(x, start) + self.skip(x)
 
     def _start(self, batch: int) -> Float[Tensor, "B S"]:
+        # An LSTM has two vectors: c starts at 1, as h does.
         size = self.cell.num_state_vectors * self.config.width
         return self.embedding.weight.new_ones(batch, size)

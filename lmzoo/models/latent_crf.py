@@ -113,6 +113,7 @@ class TrigramLatentCRF(LatentCRF):
         transition = at(torch.softmax(phi, -1).flatten(1))
         in_mass = at(torch.logsumexp(phi, dim=-2))
         alpha = self._first_transition(in_mass)
+        # Normalised once over all paths, as in a CRF: what leaves a state weighs it, too.
         from_state = torch.softmax(alpha + out_mass, dim=-1)[..., None, :]
         # A product of probabilities, not a sum of logs: K² numbers a position need no logsumexp.
         reached = from_state @ transition.unflatten(-1, phi.shape[1:])

@@ -73,6 +73,7 @@ class OneHotRecurrent(LanguageModel):
 
     def _columns(self, tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
         """Return W_2 x + b without building the one-hot vectors x."""
+        # A product with a one-hot vector selects a column of W_2.
         columns = nn.functional.embedding(tokens, self.read.weight.T)
         return columns + self.read.bias
 

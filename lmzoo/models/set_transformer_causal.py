@@ -60,6 +60,7 @@ class InducedAttention(nn.Module):
         self.spread = AttentionBlock(width, attention, dropout=dropout, std=std)
 
     def forward(self, x: Features) -> Features:
+        # One set of summaries for each prefix: those of the whole sequence would read later tokens.
         summaries = self.prefix_summaries(x)
         # Each position is a query of its own with a memory of its own: (B, t, 1, E).
         return self.spread(x[:, :, None], summaries)[:, :, 0]
@@ -68,6 +69,7 @@ class InducedAttention(nn.Module):
         self, x: StepFeatures, cache: KeysAndValues | None
     ) -> tuple[StepFeatures, KeysAndValues]:
         """Process the next position of the causal form; return its output and the new cache."""
+        # The points are the same at every step: only keys and values of the tokens are kept.
         cache = self.gather.attention.keys_and_values(x, cache)
         points = self.points.vectors.expand(len(x), -1, -1)
         summaries = self.gather(points, cache)

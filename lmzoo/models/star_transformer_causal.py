@@ -81,6 +81,7 @@ class StarTransformerCausal(AttentionModel):
         super().__init__(config, task)
         relays = 0
         if config.relay:
+            # The last layer updates no relay, because nothing would read it.
             relays = config.layers - 1
         self.satellites = nn.ModuleList(Update(config) for _ in range(config.layers))
         self.relays: Any = nn.ModuleList(Update(config) for _ in range(relays))

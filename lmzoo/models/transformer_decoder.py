@@ -97,6 +97,7 @@ class TransformerDecoder(AttentionModel):
     @property
     def state_size(self) -> int | None:
         c = self.config
+        # Without a window the keys of all earlier positions are kept: there is no fixed size.
         if not c.window:
             return None
         # A head has ⌈E / heads⌉ channels.
