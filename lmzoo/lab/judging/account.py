@@ -114,6 +114,7 @@ class Question:
         named = set(_named(self))
         has_seed = self.seed or any(map(SEED_NAME.fullmatch, columns))
         is_stated = any(map(GOALS.fullmatch, columns))
+        # Where the seed, the steps or the direction must still be found, any column may tell it.
         if self.step is None or not has_seed or is_stated or not named.issubset(columns):
             return columns
         kinds = [SEED_NAME.pattern, f"{ENVIRONMENT}.*"]
@@ -121,6 +122,7 @@ class Question:
         known = re.compile("|".join(kinds), re.IGNORECASE)
         needed = []
         for name in columns:
+            # A state may stand in a column of any name.
             if name in named or known.fullmatch(name) or may_be_state(head[name]):
                 needed.append(name)
         return needed
@@ -174,10 +176,12 @@ def account(results: Any, question: Question) -> Account:
         source.frame = parse_column(source.frame, question.parse)
     frame = source.frame
     question, key, facts = _completed(question, source)
+    # A metric of 0 and 1, such as a success, is no state.
     may_be_states = [c for c in facts if c not in source.metrics]
     rows = _rows(frame, question, key, may_be_states, notes)
     question = replace(question, higher_is_better=_direction(source, question, notes))
     settings = settings_of(frame, _named(question))
+    # Before runs are counted: the spread of trials of a search is no noise of seeds.
     rows, said = without_tuning(frame, rows, settings, confirming(results, question))
     notes += said
     # Rows of epochs would count as runs.
@@ -213,6 +217,7 @@ def _with_steps(
         at = _last_steps(frame, question, facts)
     if at is None:
         return rows.with_columns(step=0.0), "step"
+    # A row that does not count may have no step.
     usable = rows.select((pl.col("why") == "") & VALUE.is_not_null()).to_series()
     rows = rows.with_columns(step=numbers(frame[at], usable, notes))
     if question.step is None:
@@ -261,6 +266,7 @@ def _completed(question: Question, source: Source) -> tuple[Question, str | None
     frame = source.frame
     named = _named_columns(frame, question, source)
     if question.step is None and source.step not in named:
+        # A known program has one name for its column of steps.
         question = replace(question, step=source.step)
     if question.seed is None:
         seed = _seed_column(frame, _free_columns(question, source), source, paired=question.paired)
@@ -268,6 +274,7 @@ def _completed(question: Question, source: Source) -> tuple[Question, str | None
     free = _free_columns(question, source)
     key = question.seed
     if key is None:
+        # Without seeds, the names of runs still tell a run's rows from another run's.
         key = _first(RUNS, free + list(question.columns))
     if question.best is not None and question.step is None:
         raise UserError("--best needs the steps of runs; give --step COLUMN")
@@ -292,6 +299,7 @@ def _named_columns(frame: DataFrame, question: Question, source: Source) -> list
         if name not in frame.columns:
             known_names = [column for column in frame.columns if "\0" not in column]
             raise UserError(f"no column {name!r}{near(name, known_names)}")
+        # Only a number that is judged must have one reading.
         if name in (question.metric, question.step) and name in source.unclear:
             raise UserError(source.unclear[name])
         if named.count(name) > 1:
@@ -300,6 +308,7 @@ def _named_columns(frame: DataFrame, question: Question, source: Source) -> list
                 "needs a column of its own"
             )
     for name in source.twice:
+        # Two columns of one name matter only if one of them may be read.
         is_seed = SEED_NAME.fullmatch(name) is not None
         if name in named or is_state(name) or (is_seed and not question.seed):
             raise UserError(f"two columns are named {name!r}; rename one of them")
@@ -389,6 +398,7 @@ def _said_of_runs(
     variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
     same = variants.filter(pl.col("runs") > 1, values=1)["variant"]
     if len(same):
+        # A script that fixes its seed gives this.
         yield f"{', '.join(map(repr, same))}: {SAME}"
     word = "row"
     if question.seed:
@@ -401,6 +411,7 @@ def _said_of_runs(
         if len(keys) == len(known) > len(variants) > 1:
             yield f"{question.seed} is another one in each run, so it pairs none"
     metric = question.metric
+    # scikit-learn and others log minus the loss.
     is_loss = better(metric) is False and not question.higher_is_better
     if is_loss and len(known) and (known["value"] < 0).all():
         yield f"{metric} is negative in each run; of a negated loss, a higher one is better"
@@ -419,6 +430,7 @@ def _said_of_runs(
         yield f"left out, as {' or '.join(question.columns)} is empty: {some(sorted(lost))}"
     values = dict(known.select("name", "value").rows())
     texts = []
+    # A trainer may state its best value in another file than the history.
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
             other = number(row[metric])
@@ -439,6 +451,7 @@ def _environments(frame: DataFrame, picked: DataFrame) -> Iterator[str]:
         said = []
         for value, runs, variants in found.rows():
             said.append(f"{runs} runs with {value} ({', '.join(variants)})")
+        # A difference between environments would be taken for one between variants.
         if len(said) > 1:
             yield f"{name.removeprefix(ENVIRONMENT)} differs: {'; '.join(said)}"
 
@@ -502,6 +515,7 @@ def numbers(values: Series, usable: Series, notes: list[str]) -> Series:
             ) from None
     # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)
+    # A float has 16 digits, so that two such numbers may become equal.
     large = map(str, given.filter(read.abs() > 2**53))
     whole = [cell for cell in large if re.fullmatch(r"[+-]?\d+", cell)]
     if whole:
@@ -515,6 +529,7 @@ def _labels(values: Series, notes: list[str]) -> Series:
     _say_merged(values, labels, f"{values.name}: differ by blanks only, and are one", notes)
     known: dict[float | str, str] = {}
     for label in labels.unique(maintain_order=True).drop_nulls():
+        # A name of Hydra for a value that is elsewhere.
         if "${" in label:
             raise UserError(f"{values.name} is {label!r}, whose value is not in its file; write it")
         digits = 12
@@ -610,6 +625,7 @@ def _unnamed(frame: DataFrame, free: Sequence[str], runs: DataFrame, each: str) 
     """Yield a note that names the columns whose values variants share: seeds, other factors."""
     found = []
     for name in free:
+        # A state is shared by variants, too, and is no seed.
         if is_state(name):
             continue
         values = frame[name].gather(runs["row"])
@@ -633,6 +649,7 @@ def _direction(source: Source, question: Question, notes: list[str]) -> bool:
     asked = question.higher_is_better
     chosen = asked
     stored = known.get(question.metric)
+    # Guessing would turn the verdicts of some of the studies.
     if stored is None and question.metric in known and asked is None:
         raise UserError(
             f"the studies of this file do not all have one direction of {question.metric}; judge "
@@ -653,6 +670,7 @@ def _direction(source: Source, question: Question, notes: list[str]) -> bool:
     word = f"{OPTIONS[chosen]} is given"
     if asked is None:
         word = f"{OPTIONS[not chosen]} is not given"
+    # The option wins over the name, but one of both may be a slip.
     if better(question.metric) is (not chosen):
         notes.append(f"{word} for {question.metric}; is that right?")
     return chosen

@@ -165,6 +165,7 @@ class Arm:
         """
         name = f"{self.name}, seed {seed}"
         try:
+            # An edit before or during a run would measure other code than its identity says.
             self._check({})
             value = self._run(seed, lambda text: say(f"{name}: {text}"))
             self._check(self.read_files())
@@ -177,6 +178,7 @@ class Arm:
         check_environment(self.command, self.environment())
 
     def _run(self, seed: int, say: Say) -> float:
+        # The hook notes which files Python reads: an edit of one makes another run.
         command = with_hook(self.command.replace(SEED, str(seed)))
         self.log.unlink(missing_ok=True)
         environment = dict(os.environ) | {"LMZOO_SEED": str(seed)} | variables(self.log)
@@ -187,6 +189,7 @@ class Arm:
                 stderr=stderr, start_new_session=True, env=environment,
             )  # fmt: skip
             try:
+                # Only the process itself ends a run: its children may live on.
                 process.wait()
             except BaseException:
                 with contextlib.suppress(ProcessLookupError):
@@ -198,6 +201,7 @@ class Arm:
         code = process.returncode
         if code:
             ended = f"exit code {code}"
+            # Popen has minus the number of the signal.
             if code < 0:
                 ended = f"signal {-code}"
             printed = err.strip()
@@ -205,6 +209,7 @@ class Arm:
                 printed = out.strip()
             lines = list(filter(str.strip, printed.splitlines()))
             raise UserError(f"{ended}: {described_output(lines)}")
+        # Some programs catch an error and end with exit code 0.
         found = TRACEBACK.search(f"{out}\n{err}")
         if found:
             error = f"printed a traceback ({found[1][:60]}) and ended with exit code 0"
@@ -230,6 +235,7 @@ def _matched(pattern: str, printed: str, say: Say) -> str:
     start, end = last.span(1)
     check_whole(printed, start, end)
     word = re.split(r"[^\w./-]", printed[: last.start()])[-1]
+    # `loss:` also matches in `valid_loss:`, another metric.
     if word and re.match(r"\w", last[0]):
         say(f"--pattern {pattern!r} matches inside of {word + last[0]!r}")
     return printed[start:end]
@@ -240,6 +246,7 @@ def _named(name: str, out: str, say: Say) -> Any:
     rows = list(map(flat_row, objects(out)))
     values = [row[name] for row in rows if name in row]
     key = name.rpartition(".")[2]
+    # A key in a last line that is not JSON must not leave an older value in its place.
     is_named = re.compile(rf"""["']{re.escape(key)}["']\s*:""")
     lines = list(filter(is_named.search, out.split("\n")))
     if lines and not list(objects(lines[-1])):
@@ -297,6 +304,7 @@ class Results:
             "seed": seed, "value": str(value), "seconds": round(seconds, 3),
             "environment": arm.environment(), "files": inputs(arm.read_files()),
         }  # fmt: skip
+        # At once, so that a judge that is killed goes on from here.
         self.store.append(RUNS, record_line(row))
         self.values[arm.identity, seed] = value
 
@@ -308,6 +316,7 @@ class Results:
                 value = self.values.get((arm.identity, seed))
                 if value is None:
                     continue
+                # A diverged run is a count, in no mean, whatever it printed.
                 row[seed - 1] = math.inf
                 if math.isfinite(value):
                     row[seed - 1] = value * arm.metric.sign
@@ -341,12 +350,14 @@ class Results:
         except (AttributeError, ValueError, TypeError):
             stored = None
             made = ()
+        # Each look spends a part of the error, so forgotten looks would make it larger.
         if stored is None and self.values:
             raise UserError(
                 f"{self.store}/{LOOKS} is damaged or missing: how often its runs were looked at is "
                 "not known; choose another --out"
             )
         schedule = spend(looks(min(FIRST, most), most), made)
+        # Before any run, so that a judge that is killed goes on with these looks.
         self.store.write(LOOKS, record_line((stored or {}) | {pair: schedule}).encode())
         return schedule
 
@@ -376,6 +387,7 @@ def judge_commands(
     out_of_time = False
     for look in schedule:
         for seed, arm in itertools.product(range(1, 1 + look.seeds), arms):
+            # An earlier judge has run it.
             if (arm.identity, seed) in results.values:
                 continue
             begun = time.monotonic()
@@ -417,6 +429,7 @@ def _warn(arms: tuple[Arm, Arm], losses: np.ndarray, say: Say) -> None:
     fixed = []
     for arm, own in zip(arms, losses, strict=True):
         known = own[np.isfinite(own)]
+        # A script that fixes its seed does not read ours.
         if len(known) > 1 and np.ptp(known) == 0:
             fixed.append(arm.name)
     if fixed:
@@ -457,6 +470,7 @@ def decide(x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0) -> tupl
     found = compared(x, 0, looks=schedule, margin=margin, ended=pending.argmax(1))
     sign = 0
     if found.confirmed[1]:
+        # An unconfirmed sign may be the luck of the seeds at which it was seen.
         sign = found.sign[1]
     if str(found.verdict[1]) == NEGLIGIBLE or sign > 0:
         return DISCARD, found

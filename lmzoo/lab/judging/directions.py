@@ -15,16 +15,19 @@ WORDS = KNOWN_NAMES["directions"]["words"]
 
 def better(name: str) -> bool | None:
     """Return whether a higher value of a metric is better; None if its name does not say."""
+    # Names are written as valLoss, val_loss and val/loss.
     spaced = re.sub("(?<=[a-z0-9])(?=[A-Z])", "_", name)
     words = re.findall("[a-z]+[0-9]*", spaced.lower())
     kinds = set()
     for kind, names in KNOWN_NAMES["metrics"].items():
         if any(re.fullmatch(f"({names})(e?s)?[0-9]*", word) for word in words):
             kinds.add(kind)
+    # "-loss" and "1 - acc" are better the other way round.
     if re.search(r"(^|[/_. ])(1 ?)?[-−] ?[A-Za-z]", spaced):
         kinds.add("turns")
     is_turned = "turns" in kinds
     is_higher = "higher" in kinds
+    # To guess a direction would turn the better variant into the worse one, so a doubt asks.
     if is_higher == ("lower" in kinds) or "unsure" in kinds or kinds >= {"turns", "of_classes"}:
         return None
     return is_higher != is_turned

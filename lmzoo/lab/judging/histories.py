@@ -91,6 +91,7 @@ def picked_rows(
     what orders their rows. A `UserError` names two rows of one run.
     """
     key, at = words
+    # The last row that has the metric counts: many programs end with a row of other numbers.
     known = rows.filter(KNOWN)
     notes += _check_runs(known, free, question, key)
     last = known.filter(STEP.max().over("run") == STEP)
@@ -99,6 +100,7 @@ def picked_rows(
     if question.step is None:
         return last
     best = _best(rows, known, question)
+    # Trainers keep the best epoch, so the reader is told whether it would change a sign.
     if question.best is None:
         notes += _beside_best(last, best, question)
         return last
@@ -206,6 +208,7 @@ def _best(rows: DataFrame, known: DataFrame, question: "Question") -> DataFrame:
     """Return the row of each run at the step at which a column is best, and of how many rows."""
     is_higher = question.higher_is_better
     stated = better(question.best or question.metric)
+    # The direction that was given is that of the metric, not that of the other column.
     if question.best not in (None, question.metric) and stated is not None:
         is_higher = stated
     best = pl.col("best")

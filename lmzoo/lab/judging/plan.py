@@ -79,6 +79,7 @@ def pilot_of_study(path: Path) -> Pilot:
     reference = frame.filter(point=folder.study.get("reference", ""))
     if reference.is_empty():
         raise UserError(f"study {path} has no reference with a loss; a plan needs one")
+    # Only points of the reference's table have a difference to it.
     home = reference.select(TABLE_KEYS)
     part = frame.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
     confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token")
@@ -86,11 +87,13 @@ def pilot_of_study(path: Path) -> Pilot:
     at = part["point"].to_list().index(reference["point"].item(0))
     asked = asked_contrasts(part, folder.study)
     tuning = tuning_sds(part, folder.study)
+    # As `judge` would pair them.
     paired = pairs_pay(losses, np.full(len(losses), at), asked)
     seconds = part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
     training = longer_training(folder)
     notes: Texts = ()
     if training.epochs > folder.study["budget"]["epochs"]:
+        # Longer training may move the differences, whatever the number of seeds.
         notes = (longer_words(folder, training, frame),)
     labels = part["label"].to_list()
     return Pilot(labels, losses, at, asked, tuning, paired, seconds, notes=notes)
@@ -106,6 +109,7 @@ def pilot_of_results(results: Any, question: Question) -> Pilot:
     if len(labels) == 1:
         values = np.repeat(values, 2, axis=0)
         labels = [labels[0], "another"]
+        # Nothing says that another variant would share its seeds.
         paired = False
     unknown = np.full(len(labels), math.nan)
     asked = np.arange(len(labels)) != losses.base
@@ -122,6 +126,7 @@ def _pilot(pilot: Any, *, by: Any = None, metric: str | None = None, **columns: 
     if isinstance(pilot, str | Path):
         name = pilot
         study = Path(pilot)
+    # With `by`, a path is a table.
     if by is None and (study or hasattr(pilot, "points")):
         study = find_study(pilot)
     if study and is_study(study):
@@ -196,6 +201,7 @@ def plan_report(
     found = planned(known.tuning_sd)
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
+    # Equal results of all seeds would plan two seeds for any effect.
     if not any(len(np.unique(own[np.isfinite(own)])) > 1 for own in known.losses):
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
     # How many seeds the reference has for one of a point; 1000 hides the rounding.
@@ -204,6 +210,7 @@ def plan_report(
     shown = {
         "point": known.labels, "sd": found.sd * known.unit, "seeds": found.seeds,
         "least": found.least, "most": found.most, "hours": hours,
+        # A plan without the error of the tuning tells whether only that hides a difference.
         "chance": found.chance, "seeds_if_tuned": planned(0.0).seeds,
     }  # fmt: skip
     is_shown = known.asked & ~np.isnan(found.sd)

@@ -32,6 +32,7 @@ DIFFER = "settings differ between runs of one variant: "
 def settings_of(frame: DataFrame, named: Collection[str]) -> list[str]:
     """Return the columns of settings that a question does not name; seeds are none."""
     found = filter(SETTING.fullmatch, frame.columns)
+    # Seeds are meant to differ between runs.
     return [name for name in found if name not in named and not SEED_NAME.fullmatch(name)]
 
 
@@ -57,6 +58,7 @@ def without_tuning(
     `more` says how seeds are trained. A `UserError` says that there are no seeds, or those of
     several settings.
     """
+    # Only Ray Tune says which runs are trials of a search.
     if TRIAL not in frame.columns:
         return rows, []
     counts = rows["why"] == ""
@@ -71,12 +73,14 @@ def without_tuning(
     what = f"several values of {', '.join(searched)} within a variant"
     if repeated.is_empty():
         raise UserError(f"the {len(trials)} trials are tuning, not seeds: {what}; {more}")
+    # Seeds of two settings of one variant are two variants.
     if repeated["variant"].is_duplicated().any():
         raise UserError(f"{what}, and several settings have seeds; add --by {searched[0]}")
     seeds = repeated[TRIAL].explode()
     is_tuning = counts & ~frame[TRIAL].is_in(seeds.implode())
     rows = rows.with_columns(
         why=pl.when(is_tuning).then(pl.lit(TUNING)).otherwise("why"),
+        # A trial of tuning is no run of its variant, so nothing is missing in its place.
         run=pl.when(~is_tuning).then("run"),
     )
     tuning = len(trials) - len(seeds)

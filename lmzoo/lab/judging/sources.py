@@ -70,6 +70,7 @@ def read_results(path: str | Path, question: Any = None) -> Source:
     """
     text = str(path)
     file = Path(text)
+    # `Path` makes one slash of two.
     if re.match("(https?|s3|gs):/", text):
         raise UserError(f"{text} is an address; write: curl ADDRESS | lmzoo judge -")
     if text != "-" and not file.exists():

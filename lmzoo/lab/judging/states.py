@@ -44,6 +44,7 @@ def states(
             known = frame[name].unique(maintain_order=True)
             own = frame[name].replace_strict(known, reasons, return_dtype=pl.String)
             result = own.zip_with(result == "", result)
+    # A program with words of its own for an end would lose all of its runs.
     if (result != "").all() and not result.is_in([DELETED, DIVERGED]).any():
         kinds = some(result.unique(maintain_order=True).to_list())
         raise UserError(f"no row has finished: {kinds}; --finished STATE makes a state count")
@@ -60,6 +61,7 @@ def _reasons(
     if name in KNOWN_NAMES["runs"]:  # a file among those of seeds may hold their mean
         words = [word.rpartition("/")[2] for word in words]
     given = set(filter(None, words))
+    # First: the word "mean" among numbers is neither a state nor a seed.
     summaries = dict.fromkeys(_summaries(name, given), MEANS)
     if summaries:
         return [summaries.get(word, "") for word in words]
@@ -70,6 +72,7 @@ def _reasons(
     if fits:
         return _of_flag(fits[0], name, texts, words, finished)
     is_number = all_match(NUMBER, given - SUMMARIES - CHOICES) and not given <= YES | NO
+    # A column that only looks like one of states must not leave out runs in silence.
     if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
         several = some(sorted({text[:20] for text in texts} - {""}))
         notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
@@ -105,6 +108,7 @@ def _of_flag(
             reason = f"{reason} ({name} {text[:60]!r})"
         if word == DIVERGED:
             reason = DIVERGED
+        # `TrialState.COMPLETE` is how Python prints such a state.
         if word in counts or re.sub(r"^[a-z]\w*\.", "", word) in counts:
             reason = ""
         reasons.append(reason)

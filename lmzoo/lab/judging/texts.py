@@ -227,6 +227,7 @@ W_AND_B = {*KNOWN_NAMES["w_and_b"]}
 
 def decoded(content: bytes) -> str:
     """Return a text of UTF-8 or UTF-16 with plain ends of lines."""
+    # Spreadsheets of Windows save UTF-16.
     wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
     try:
         text = content.decode("utf-16" if wide else "utf-8-sig")
@@ -235,6 +236,7 @@ def decoded(content: bytes) -> str:
         raise UserError(
             f"line {line} is not UTF-8 ({error.reason}); unpack it, or save it as CSV in UTF-8"
         ) from None
+    # Names of our own columns begin with a NUL.
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise UserError(f"line {line} has NUL characters: it is damaged, or no text in UTF-8")
@@ -251,6 +253,7 @@ def read_csv(text: str) -> Source:
     # The first run of a table without a header would be lost as its names.
     if len(header) > 1 and all_match(NUMBER, header):
         raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
+    # A program that is started again appends its header again.
     rows = [row for row in found if list(map(str.strip, row)) != header]
     twice = set()
     columns = {}
@@ -266,6 +269,7 @@ def read_csv(text: str) -> Source:
     repeated = len(found) - len(rows)
     if repeated:
         notes.append(f"lines that repeat the header are no rows: {repeated}")
+    # A writer that was killed may have cut the last number: 0.12 of 0.1234.
     if rows and lines[-1]:  # no line end
         end = rows[-1][-1]
         others = [len(row[-1]) for row in rows[:-1]]
@@ -428,6 +432,7 @@ def read_json(text: str) -> Source:
         found.paths = {RUN}
     else:
         found = Source(frame_of(rows))
+    # The state of a trainer of Hugging Face.
     if isinstance(value, Mapping) and "log_history" in value:
         found.step = "step"
     if re.search(f'"{THOUSANDS}"', text):  # numbers that somebody wrote as texts
@@ -517,6 +522,7 @@ def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:
 def _object(pairs: list[tuple[str, Any]]) -> Row:
     row = {}
     for name, value in pairs:
+        # Python would keep the last value in silence.
         if name in row:
             raise UserError(f"an object has the key {name!r} twice")
         row[name] = value
@@ -575,6 +581,7 @@ def loose_object(text: str, place: int) -> tuple[FieldsDict, str]:
 
 def number(value: Any) -> float:
     """Return a metric, NaN or infinity of a diverged run; a `ValueError` if it is no number."""
+    # Python counts True as 1.
     if isinstance(value, bool):
         raise ValueError("a truth value")
     try:
@@ -602,6 +609,7 @@ def plain(values: Iterable[Any]) -> list[str | None]:
 def _plain(value: Any) -> str | None:
     if value is None:
         return None
+    # No reader sees these characters, so labels that differ by them are one.
     text = re.sub("[\u200b\ufeff]", "", normalize("NFC", str(value)))
     words = text.split()
     if not words:

@@ -76,6 +76,7 @@ def judged(results: Any, question: Question) -> Judged:
     check_margin(question.margin)
     found = account(results, question)
     question = found.question
+    # Rows have no order that could pair them.
     if question.paired and question.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
     variants = found.runs["variant"].unique(maintain_order=True)
@@ -85,11 +86,13 @@ def judged(results: Any, question: Question) -> Judged:
         raise UserError(f"no run counts: {found.line()}")
     losses = losses_of(found.runs, question)
     table = _table(losses, question)
+    # A table without any verdict would look like one in which nothing was shown.
     if len(table) > 1 and table["verdict"].is_null().all():
         raise UserError(f"{_why_nothing(table, question.metric)}; {found.line()}")
     is_lone = pl.col("row").is_in(losses.lone.implode())
     why = pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why")
     found = found._replace(rows=found.rows.with_columns(why=why))
+    # Runs that share what should differ are fewer runs than they seem.
     values = found.runs.group_by("variant", maintain_order=True).agg("value")["value"]
     alike = follow_line(values.to_list())
     warnings = list(_lacking(table)) + found.notes
@@ -179,8 +182,10 @@ def _table(losses: "Losses", question: Question) -> DataFrame:
         paired=pl.lit(losses.paired),
         metric=pl.lit(question.metric),
         margin=pl.lit(question.margin),
+        # `maximized` below turns this and all numbers together.
         higher_is_better=pl.lit(value=False),
     )
+    # The comparison was made in another unit, so that no square overflows.
     for column in FRAMES["judged"]:
         if column.unit and unit != 1:
             of_unit = by_name(*column.names, require_all=False)
@@ -263,6 +268,7 @@ def _are_pairs(losses: Array, base: int, question: Question) -> bool:
     """Return whether each variant shares two seeds and half of its seeds, and pairs pay."""
     if question.seed is None:
         return False
+    # What the user asks for is done, whatever the noise says.
     if question.paired is not None:
         return question.paired
     is_asked = np.arange(len(losses)) != base
