@@ -69,6 +69,7 @@ class Pages:
     def _studies(self) -> list[Path]:
         root = self._runs.resolve()
         found = list_studies(self._runs)
+        # A link may lead to a study that the user did not mean to show.
         return [study for study in found if (study / STUDY).resolve().parent.parent == root]
 
     def _made(self, study: Path) -> tuple[float, str, int | None]:

@@ -42,6 +42,7 @@ def find_studies(spec: str) -> tuple[Study, ...]:
 
     A `UserError` says that it cannot be imported, or has no study.
     """
+    # A file or a module of the user goes before a study of the package.
     if spec.isidentifier() and not Path(spec).exists() and find_spec(spec) is None:
         known = shipped_studies()
         if spec not in known:

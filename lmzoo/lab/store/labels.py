@@ -53,6 +53,7 @@ def display_label(label: str, cell: Fields | str | None) -> str:
         return label
     cuts = []
     for number in re.split("[,;]", found["numbers"]):
+        # The number may be no cut, as of a width.
         if int(number) >= len(names):
             return label
         cuts.append(f"{names[int(number)]} ({int(number)})")
@@ -91,9 +92,11 @@ BYTES = 180
 
 def file_name(label: str) -> str:
     """Return a label as the name of a file on any system, of at most so many letters and bytes."""
+    # A label is any text, and a store may move to another system.
     text = re.sub(FORBIDDEN, "_", label.replace("/", "_")).lstrip(".").rstrip(". ") or "_"
     if re.fullmatch(RESERVED, text):
         text = f"_{text}"
+    # A letter of another script has several bytes, and a name has limits of both.
     data = text.encode()
     if len(text) <= LETTERS and len(data) <= BYTES:
         return data.decode()
@@ -120,6 +123,7 @@ def named_points(
         if not isinstance(cell, str | Mapping):
             cell = None
         stored = [point["label"]] + point.get("aliases", [])
+        # A name that a stranger wrote must not reach a terminal as an escape.
         labels = [printable(display_label(label, cell)) for label in stored]
         own = models.get(point["id"], {}).get("cell")
         shown = {

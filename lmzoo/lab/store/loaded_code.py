@@ -46,8 +46,10 @@ def check_loaded(files: Mapping[str, bytes]) -> None:
         for function in _functions(module):
             code = function.__code__
             known = written.get((function.__module__, code.co_qualname))
+            # A file may define a name several times, so any of these will do.
             if known and _plain(code) not in known:
                 changed.append((function.__module__ != name, name))
+    # A module itself is named before one that only imports from it.
     for _, name in sorted(changed):
         raise UserError(
             f"{imported[name].__file__} has changed since it was imported; "

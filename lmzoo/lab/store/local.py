@@ -449,6 +449,7 @@ def delete_abandoned() -> None:
         found = [entry for entry in entries if entry.name.startswith(TEMPORARY)]
     for entry in found:
         with suppress(OSError):  # locked, deleted by another process, no locks here
+            # Those of other accounts stay.
             if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                 lock = _lock(Path(entry.path))
                 shutil.rmtree(entry.path, ignore_errors=True)

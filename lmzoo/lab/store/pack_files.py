@@ -207,6 +207,7 @@ def unpack(store: Store, worker: str) -> None:
     archived = set[str]()
     for archive in archives(store.path):
         archived.update(archive.run_names)
+    # A name in a segment may be a stranger's, and lead out of the store.
     for run in all_below(store.path, sorted(events.keys() | states.keys())):
         if run in archived and (store / run).read(files.CONFIG) is None:
             continue  # it has ended

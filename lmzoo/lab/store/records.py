@@ -113,10 +113,12 @@ def run_identity(run: Fields) -> str:
     if isinstance(run["corpus"], Mapping):
         fields["corpus"] = dict(run["corpus"])
         fields["corpus"].pop("path", None)
+    # Only where there are some: the names of all folders of earlier stores are this hash.
     if FILES in run:
         fields[FILES] = run[FILES]
     if USER_CODE in run:
         fields[USER_CODE] = run[USER_CODE]["hash"]
+    # Sorted, the order of the keys of a config makes no other run.
     text = json.dumps(fields, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
@@ -148,6 +150,7 @@ def sealed(text: str) -> str:
 
 def _unsealed(value: Any, text: bytes) -> Any:
     """Return a parsed value without its checksum; None if that is wrong."""
+    # Files of earlier versions have no checksum.
     if not isinstance(value, dict) or CHECKSUM not in value:
         return value
     # Of the text before its own field.
@@ -176,6 +179,7 @@ def parse_json(data: bytes | None) -> Any:
     if data is None:
         return None
     try:
+        # Deep nesting of a damaged or hostile file ends in a RecursionError.
         return _unsealed(json.loads(data), data)
     except (ValueError, RecursionError):
         return None
@@ -217,6 +221,7 @@ class RunFolder:
         """Empty the records, which are damaged or old, and delete the checkpoints."""
         if config is not None:
             self.store.write(CONFIG, json_bytes(dict(config)))
+        # The old lines are kept, so that a ranking knows a copy of them as replaced.
         self.store.write(RECORDS, b"", backup=DAMAGED)
         self.drop_checkpoints()
 
@@ -245,6 +250,7 @@ class RunFolder:
 def write_traceback(store: Store, error: Exception) -> None:
     """Write the traceback of an error into the folder of a run."""
     text = "".join(traceback.format_exception(error))
+    # An odd name of a file in it may be no UTF-8.
     store.write(TRACEBACK, text.encode(errors="backslashreplace"))
 
 
@@ -328,6 +334,7 @@ def find_end(records: list[Record], budget: int) -> Record | None:
     """
     ends = [record for record in records if record["event"] == "end"]
     for end in sorted(ends, key=event_key, reverse=True):
+        # Its cause may be gone, so the run is trained again.
         if end["status"] == "failed":
             continue
         if end["epoch"] > budget:
@@ -389,6 +396,7 @@ def find_study(study: str | Path | Named, runs: Path = RUNS) -> Path:
         return path
     found = []
     for folder in list_studies(runs):
+        # A whole name counts before the beginning of another one.
         if folder.name == text:
             return folder
         if folder.name.startswith(text):

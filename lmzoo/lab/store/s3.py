@@ -120,6 +120,7 @@ def _translate_errors(target: str) -> Iterator[None]:
     except ClientError as error:
         code = error.response["Error"]["Code"]
         status = error.response["ResponseMetadata"]["HTTPStatusCode"]
+        # A missing object is an answer, a missing bucket a mistake of the user.
         if status == 404 and code != "NoSuchBucket":
             raise FileNotFoundError(errno.ENOENT, code, target) from None
         if status in (409, 412):  # the condition of a put does not hold
@@ -139,6 +140,7 @@ def _translate_errors(target: str) -> Iterator[None]:
 
 @cache
 def _client() -> Any:
+    # Code of buckets is loaded for a bucket only.
     import boto3
     from botocore.config import Config
 
@@ -238,6 +240,7 @@ class S3Lock(Lock):
         except (FileExistsError, FileNotFoundError):  # another process took or deleted it
             self._released.set()
         except (OSError, UserError) as error:
+            # The next renewal may succeed; if none does, `check` stops the writes in time.
             LOG.warning("%s: the lock was not renewed: %s", self._store, error)
 
     def _read_owner(self) -> str | None:
@@ -325,6 +328,7 @@ class S3Store(Store):
         """See `Store.append`; the object is written again."""
         data = line.encode() + b"\n"
         if name in self._etags or not self._put_new(name, data):
+            # The owner of the lock need not read the object again for each line.
             known = self._appended.get(name)
             if known is None:
                 known = self._read(name) or b""
@@ -343,6 +347,7 @@ class S3Store(Store):
         for path in self.names():
             if any(fnmatch(Path(path).name, pattern) for pattern in wanted):
                 names.append(path)
+        # Keys of a bucket may lead out of the folder.
         paths = all_below(folder, names)
         for name, found in self._get_together(names):
             if found is not None:
@@ -360,6 +365,7 @@ class S3Store(Store):
         def get(name: str) -> tuple[str, StoredObject | None]:
             return name, retry(lambda: self._get(name), f"{self}/{name}")
 
+        # One after another, the requests would take tens of milliseconds each.
         with ThreadPoolExecutor(THREADS) as pool:
             yield from pool.map(get, names)
 
@@ -409,6 +415,7 @@ class S3Store(Store):
         try:
             self._put(name, data, IfNoneMatch="*")
         except FileExistsError:
+            # An earlier attempt may have created it, and its answer was lost.
             return self._read(name) == data
         return True
 
@@ -429,6 +436,7 @@ class S3Store(Store):
 
     def _put(self, name: str, data: bytes, **condition: str) -> None:
         self._check_lock()
+        # What was read in advance is older than this.
         self._prefetched.pop(self._key(name), None)
         self._etags[name] = self.bucket.put(self._key(name), data, **condition)
 

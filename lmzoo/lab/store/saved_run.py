@@ -124,6 +124,7 @@ class SavedRun(ABC):
 
     def _keep_epoch(self) -> None:
         self._collect(self.training.record)
+        # A copy: the checkpoint is made in another thread while further records are collected.
         self._unsaved = self._dump(self._collected.copy())
 
     @property
@@ -179,6 +180,7 @@ class SavedRun(ABC):
 
     def _open(self, config: Fields, *, new: bool) -> None:
         if not new:
+            # A process that was frozen may wake up and append to the file that it has open.
             self.folder.store.take_over(RECORDS)
         config = {**config, ENVIRONMENT: environment()}
         began: Fields = config
@@ -199,6 +201,7 @@ class SavedRun(ABC):
         """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
         errors = []
         records = list[Record]()
+        # A death may have left the last checkpoint damaged.
         for name in (CHECKPOINT, PREVIOUS):
             data = self.folder.store.read(name)
             if data is None:

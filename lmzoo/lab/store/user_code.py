@@ -118,6 +118,7 @@ def load(facts: Fields, copies: Path, *, own: bool = False) -> None:
         if changed:
             LOG.warning("%s has changed since the run; its copy %s is used", names, copy)
         modules = dict.fromkeys(modules, str(copy))
+    # Python imports a module of one name once in a process.
     if not imported.files.items() <= files.items():
         raise UserError(
             f"{names}: the version of the run differs from the one that is imported; its source "
@@ -160,6 +161,7 @@ def _plain_modules(facts: Fields) -> dict[str, str]:
             f"the config of the run is damaged: its {USER_CODE} is {ascii(facts)[:200]}"
         )
     for name, root in modules.items():
+        # A name becomes a path and an import, so it may be nothing else.
         is_name = all(map(str.isidentifier, name.split(".")))
         if not is_name or not isinstance(root, str) or "\0" in root:
             raise UserError(f"the config of the run names {ascii(name)[:200]}, which is no module")

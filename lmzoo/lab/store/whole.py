@@ -16,6 +16,7 @@ from lmzoo.base.plain import Fields, FieldsDict
 STATUSES = ("finished", "pruned", "diverged", "failed")
 NEEDED = {"epoch": "valid_token", "test": "token", "end": "status", "note": "reason"}
 """Event -> a field that it has."""
+# Tables of polars hold 64 bits.
 Count = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 
 

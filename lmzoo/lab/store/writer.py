@@ -49,6 +49,7 @@ class Writer:
             self._raise_error(key)
             queue = self._queues.get(key, deque())
             if not queue:
+                # One thread a key, which keeps the order of its actions.
                 self._pool.submit(self._run_queue, key, queue)
             queue.append(action)
             self._queues[key] = queue
@@ -150,6 +151,7 @@ def retry(action: Callable[[], Value], target: str) -> Value:
         except (FileExistsError, FileNotFoundError):
             raise
         except OSError as error:
+            # A read-only folder, or one of another account, does not recover by itself.
             if error.errno not in TRANSIENT_ERRORS:
                 reason = error.strerror or str(error)
                 raise UserError(f"{target}: {reason}; fix this or choose another store") from error

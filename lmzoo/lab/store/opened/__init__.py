@@ -43,6 +43,7 @@ def _folder() -> Path:
 
 def variables(log: Path) -> dict[str, str]:
     """Return variables with which processes of Python note in a log what they read."""
+    # Python imports the first `sitecustomize` on its path.
     paths = filter(None, [hook.HERE, os.environ.get("PYTHONPATH")])
     return {hook.VARIABLE: f"{time.time()}:{log}", "PYTHONPATH": os.pathsep.join(paths)}
 
@@ -129,6 +130,7 @@ def check_files(planned: Files, read: Files, folder: Path) -> None:
         path = folder / name
         own = mark.removeprefix("+")
         first = SEEN.setdefault(str(path), own)
+        # The program's own output may change.
         if own == WRITTEN:
             SEEN[str(path)] = own
             continue
