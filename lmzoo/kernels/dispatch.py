@@ -71,6 +71,7 @@ def _has_triton() -> bool:
     # ROCm also has Triton and calls itself "cuda", but products in `tf32x3` do not compile there.
     if torch.version.hip is not None:
         return False
+    # Found, not imported: an import takes time, and a CPU needs none.
     return importlib.util.find_spec("triton") is not None
 
 

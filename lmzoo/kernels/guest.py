@@ -90,6 +90,7 @@ def guest(
                 after.enter_context(torch.autocast(device, enabled=False))
         if torch.get_default_device() != CPU:  # the context slows each operation down
             after.enter_context(CPU)
+        # The caller may be in inference mode, whose tensors have no gradients.
         after.enter_context(torch.inference_mode(mode=False))
         after.enter_context(torch.enable_grad())
         yield

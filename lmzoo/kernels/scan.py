@@ -101,6 +101,7 @@ def find_recurrence(
         return None
     # Imported by name: of a device that is not there, nothing is loaded.
     recurrence = import_module(f"lmzoo.kernels.{folder}.{name}").Scan(**options)
+    # The weights of a wide recurrence do not fit on the chip of a GPU.
     if recurrence.fits(start):
         return recurrence
     return None
@@ -125,6 +126,7 @@ def scan(
         tokens = x.tokens
     else:
         if isinstance(x, TokenInputs):
+            # The kernels of GPUs read a row for each position.
             steps = take_rows(x.table, x.tokens)
         else:
             steps = x
@@ -177,7 +179,9 @@ class _Scan(CustomFunction):
         projected, tokens, start, ctx.recurrence, ctx.kept = inputs[:5]
         weights = inputs[5:]
         ctx.rows = tuple(projected.shape[-2:])
+        # What a kernel saves is no result of the recurrence.
         ctx.mark_non_differentiable(*output[1:])
+        # None, not zeros, says that nothing reads the outputs.
         ctx.set_materialize_grads(False)
         tensors = (tokens, start) + weights + output
         ctx.save_for_backward(*tensors)
@@ -212,4 +216,5 @@ class _ScanBackward(Backward):
         # The weights come first; what forward saved follows.
         saved = rest[sum(kept) :]
         gradients = recurrence.backward(upstream, tokens, start, weights, saved, rows)
+        # Every result of a custom function is a tensor; a weight that is cut has no gradient.
         return [gradient for gradient in gradients if gradient is not None]

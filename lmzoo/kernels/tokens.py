@@ -51,6 +51,7 @@ class _TakeRows(CustomFunction):
 
     @staticmethod
     def compute(table: Tensor, tokens: Tensor) -> tuple[Tensor]:
+        # Here, because it imports Triton, which not every machine has.
         from lmzoo.kernels.gpu.rows import take_rows
 
         return (take_rows(table.contiguous(), tokens),)

@@ -24,6 +24,7 @@ from numba.extending import intrinsic
 
 from lmzoo.kernels.cpu.compiled import compiled
 
+# The compilers of Fortran end names with an underscore.
 ROUTINES = {types.float32: "sgemm_", types.float64: "dgemm_"}
 PREFIX = "lmzoo_"
 """Prefix of the symbols under which kernels, cached ones too, find the routines."""
@@ -38,6 +39,7 @@ def _register_routines() -> bool:
         try:
             handle = ctypes.CDLL(str(library))
             routines = {name: getattr(handle, name) for name in ROUTINES.values()}
+        # Not this file: it cannot be loaded, or has no BLAS; another one may.
         except (OSError, AttributeError):
             continue
         for name, routine in routines.items():

@@ -37,6 +37,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """
     kernel: Any = njit(function, **OPTIONS)
     with contextlib.suppress(RuntimeError):  # numba raises it if no folder is writable
+        # numba has no public way to give a function another cache.
         kernel._cache = KernelCache(function)
     return kernel
 
@@ -62,6 +63,7 @@ class KernelCache(FunctionCache):
             self._lock.acquire(timeout=WAIT)
         found = super().load_overload(sig, target_context)
         if found is not None:
+            # The kernel is there: those that wait can load it, too.
             self._lock.release(force=True)
         return found
 
@@ -69,6 +71,7 @@ class KernelCache(FunctionCache):
         """Write what this process has compiled, and let others load it."""
         try:
             super().save_overload(sig, data)
+        # Also where nothing can be written: others would wait in vain.
         finally:
             self._lock.release(force=True)
 

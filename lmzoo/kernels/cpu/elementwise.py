@@ -53,6 +53,7 @@ def exp(x: Any) -> Any:
     return math.exp(x)
 
 
+# One name for both precisions: numba chooses by the type of the argument.
 @overload(exp, jit_options=OPTIONS)
 def _exp(x):
     if x != types.float32:
@@ -171,6 +172,7 @@ def _exponent(typing, x):
     return types.int32(types.float32), codegen
 
 
+# In kernels `_row_max` takes its place, which the compiler vectorises.
 def row_max(rows: Any, out: Any) -> None:
     """Write the maximum of each row of rows (N, K), K >= 1, to out (N)."""
     out[:] = rows.max(1)

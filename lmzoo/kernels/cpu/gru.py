@@ -160,6 +160,7 @@ def _backward(
             add_rows(sums[p], tokens[p], t, 0, da)
 
 
+# For reset=after; the other form adds b_h to the inputs.
 @compiled
 def _add_bias(d, total):
     for b in range(len(d)):
@@ -193,6 +194,7 @@ def _update_backward(upstream, h, z, n, delta, da, dn):
             da_n[i] = dn_[i]
 
 
+# It writes one of the columns of da: the compiler would assume that several overlap.
 @compiled
 def _reset_before_backward(r, h, s, delta, da):
     """Write δr; add s ⊙ r to δ."""

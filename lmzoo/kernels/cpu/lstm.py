@@ -124,6 +124,7 @@ def _backward(
                 add_outer(gates[t - 1, p], da, feedback_grad[p])
 
 
+# A loop over all rows for each dependent computation: one loop per row takes twice as long.
 @compiled
 def _step(gates, previous, peepholes, p, flags, memory, states):
     """Replace the pre-activations by the gates; write c' and h'."""
@@ -183,6 +184,7 @@ def _peep(gate, c, weight):
         gate[k] += c[k] * weight[k]
 
 
+# tanh c' is computed again, which takes less time than storing it.
 @compiled
 def _step_backward(
     upstream,
@@ -296,8 +298,10 @@ class Scan(Sweep):
     """Whether c' passes tanh in h' = o ⊙ tanh c'."""
 
     def settings(self) -> tuple[Any, ...]:
+        # A tuple in a tuple: the kernels take all flags as one argument.
         return ((self.forget == "coupled", self.squash_input, self.squash_output),)
 
     def widths(self, weights: Weights, width: int) -> Sequence[int]:
         assert weights[0] is not None
+        # The gates have the columns of the weight, with or without those of f.
         return width, weights[0].shape[-1], width

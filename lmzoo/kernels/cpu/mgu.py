@@ -25,12 +25,14 @@ from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import atanh, sigmoid, tanh
 from lmzoo.kernels.cpu.sweep import Sweep, add_rows, look_up
 
+# The atanh is infinite at ±1.
 LIMIT = 0.9999
 """2h − 1 is clipped to ±LIMIT before its atanh."""
 
 Read = Literal["raw", "centred", "logit"]
 
 
+# A named tuple, because numba cannot read a dataclass.
 class Variant(NamedTuple):
     """The fields of `Scan`, as kernels read them."""
 

@@ -75,6 +75,7 @@ def _activate(act, a):
             a[i] = zero if a[i] < zero else a[i]  # NaN stays NaN
 
 
+# From the outputs alone, so that forward stores no pre-activations.
 @compiled
 def _activation_backward(act, d, g, h, da):
     """Write δa = (d + g) ⊙ act'(h), where d comes from the next step and g from upstream."""

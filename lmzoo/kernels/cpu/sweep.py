@@ -49,6 +49,7 @@ class Sweep(Recurrence):
         start: Tensor,
         weights: Weights,
     ) -> list[Tensor]:
+        # Sweeps read tokens: `scan` makes each position of vectors a token of its own.
         assert tokens is not None
         members, rows, steps = tokens.shape
         widths = self.widths(weights, start.shape[-1] // self.vectors)
@@ -57,7 +58,9 @@ class Sweep(Recurrence):
         arguments = as_arrays([projected, tokens]) + self._arguments(start, weights)
         arguments += as_arrays(saved)
         if not run_kernel(self.kernels[0], arguments):
+            # A kernel cannot raise; it has returned False at an invalid token.
             raise token_error(tokens, projected.shape[1])
+        # Views: kernels write time first, all others read (P, B, T, H).
         return [tensor.movedim(0, 2) for tensor in saved]
 
     def backward(
@@ -94,6 +97,7 @@ class Sweep(Recurrence):
 
 def _optional(like: Tensor, tensors: Sequence[Tensor | None]) -> list[Any]:
     """Return arrays, without elements in the place of a tensor that is cut."""
+    # Kernels have no optional arguments: no elements say that a weight is cut.
     none = like.new_empty(0, 0, 0)
     present = []
     for tensor in tensors:

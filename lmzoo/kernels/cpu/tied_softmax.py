@@ -14,11 +14,13 @@ from lmzoo.kernels.cpu.blas import add_outer, product, product_transposed
 from lmzoo.kernels.cpu.compiled import compiled
 from lmzoo.kernels.cpu.elementwise import row_max
 
+# The logits of a block stay in the cache from their product to their last use.
 ROWS = 64
 LOGITS = 2**19
 """Most positions of a block, and about the logits of a block of a large vocabulary: 2 MB."""
 
 
+# Fewer rows of a large vocabulary, so that their logits still fit into the cache.
 @compiled
 def _rows(words):
     return max(8, min(ROWS, LOGITS // words))

@@ -35,4 +35,5 @@ def check_version(version: str) -> None:
         )
 
 
+# Before a kernel is compiled, whose error would not name the version.
 check_version(triton.__version__)

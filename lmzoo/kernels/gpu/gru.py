@@ -65,6 +65,7 @@ class Scan(GpuRecurrence):
     """Weights W_h (columns r, z, n) and b_h (P, 1, H), which reset=before does not read."""
 
     steps = _step, _step_backward
+    # For reset=after; the other form gets a bias that it does not read.
     biased = True
     blocks = 3
     saved = 4
@@ -89,9 +90,11 @@ class Scan(GpuRecurrence):
         else:
             inner = before
             d_n = d_n * r
+        # r and z read h itself, whatever the reset multiplies.
         gates = weight_gradient(before, d_gates)
         d_weight = torch.cat([gates, weight_gradient(inner, d_n)], dim=-1)
         d_bias = d_n.sum((1, 2))[:, None]
         if self.reset_before:
+            # The kernel does not read b_h here: it is part of the projected inputs.
             d_bias = torch.zeros_like(d_bias)
         return [self.in_blocks(d_weight), d_bias]

@@ -36,6 +36,7 @@ def _launch(kernel: Any, tensors: list[Tensor]) -> None:
     """Launch a kernel for tensors of one dtype, of which the first is (N, T, H)."""
     first = tensors[0]
     rows, steps, width = first.shape
+    # The recurrence is elementwise: no column needs another one.
     grid = (rows, -(-width // BLOCK))
     # A kernel sees pairs of real numbers.
     is_complex = first.is_complex()

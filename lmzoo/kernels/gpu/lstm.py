@@ -89,4 +89,5 @@ class Scan(GpuRecurrence):
 
     @property
     def saved(self) -> int:  # type: ignore[override]
+        # The gates, and c; h is an output.
         return self.blocks + 1

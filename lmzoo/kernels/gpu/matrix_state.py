@@ -31,6 +31,7 @@ def forward(
     end = start.new_empty(start.shape)
     # Backward reads the state before every step.
     states = v.new_empty(v.shape[:-1] + start.shape[-2:])
+    # Without a delta rule nothing is erased, and u has no numbers.
     columns = 0
     if erased:
         columns = v.shape[-1]
@@ -55,11 +56,13 @@ def backward(
     sums = q.new_empty((3 + len(erased), blocks) + q.shape)
     others = (g, g_end, states, u, sums, dv, dstart)
     _launch(_backward, inputs[:5], erased, others)
+    # One block of columns has the whole sum: nothing is to be added.
     total = sums[:, 0]
     if blocks > 1:
         total = sums.sum(1)
     dq, dk, dlog = total[:3]
     if log_w.shape[-1] == 1:
+        # One decay of a head multiplies all of its channels.
         dlog = dlog.sum(-1, keepdim=True)
     return (dq, dk, dv, dlog, dstart) + total[3:].unbind()
 
@@ -79,6 +82,7 @@ def _launch(
     if not erases:
         # Without p and r, any tensors stand in their place and are not read.
         erased = inputs[:2]
+    # Kernels compute addresses from the sizes alone.
     tensors = [tensor.contiguous() for tensor in inputs + erased + others]
     grid = (len(start) * heads, -(-values // chosen["VALUES"]))
     sizes = [steps, heads, keys, values]
@@ -87,6 +91,7 @@ def _launch(
 
 def constants(keys: int, values: int) -> dict[str, int]:
     """Return the padded sizes of a program's block of S, and its warps."""
+    # A range in Triton is a power of two.
     keys = 1 << (keys - 1).bit_length()
     values = 1 << (values - 1).bit_length()
     values = min(values, max(1, NUMBERS // keys))

@@ -32,6 +32,7 @@ def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
     members, rows, steps = tokens.shape
     count = rows * steps
     width = x.shape[2]
+    # A range in Triton is a power of two; the columns beyond the width are masked.
     columns = 1 << (width - 1).bit_length()
     # Rows of a program: as many as its numbers allow, one at least.
     block = max(1, NUMBERS // columns)
@@ -56,7 +57,9 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
         if vocab <= 2**15:
             kind = torch.int16
         keys = tokens.to(kind).reshape(members, count)
+        # Stable, so that positions of one token are added in a fixed order.
         words, order = keys.sort(dim=1, stable=True)
+    # Not zeros: the program that owns a row writes it, even if no position has its token.
     sums = g.new_empty(members, vocab, width)
     grid = (-(-vocab // TOKENS), -(-width // columns), members)
     tensors = (g, words, order, sums)
@@ -114,6 +117,7 @@ def first_at_least(word, words, N):
     return low
 
 
+# No atomic additions: their order, and so the last digits, would differ between executions.
 @triton.jit
 def _add(
     g,

@@ -71,6 +71,7 @@ class GpuRecurrence(Recurrence):
 
     def fits(self, start: Tensor) -> bool:
         width = start.shape[-1] // self.vectors
+        # A wider weight does not stay on the chip: registers would spill.
         if width > WIDEST[Precision(self.precision)]:
             return False
         needed = shared_memory(width, self.blocks, self.precision)
@@ -98,6 +99,7 @@ class GpuRecurrence(Recurrence):
     ) -> list[Tensor]:
         del tokens
         members, rows, size = start.shape
+        # `projected` has a row for every position, B T of them.
         lead = (members, rows, projected.shape[1] // rows)
         width = size // self.vectors
         states = projected.new_empty(lead + (width,))
@@ -191,6 +193,7 @@ def memory_of_program(device: torch.device) -> int:
 
 def padded(width: int) -> int:
     """Return the columns of a program: a power of two, at least 16."""
+    # A range in Triton is a power of two, and tensor cores multiply at least 16 columns.
     return max(16, 2 ** math.ceil(math.log2(width)))
 
 
@@ -208,6 +211,7 @@ def shared_memory(width: int, weights: int, precision: str) -> int:
 
 def states_before(start: Float[Tensor, "P B S"], states: Float[Tensor, "P B T H"]) -> Tensor:
     """Return h_{t-1} of every step."""
+    # The start of an LSTM is (h, c): h comes first.
     first = start[:, :, None, : states.shape[-1]]
     return torch.cat([first, states[:, :, :-1]], dim=2)
 
@@ -217,6 +221,7 @@ def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B
     return sum_outer(inputs.flatten(1, 2), deltas.flatten(1, 2))
 
 
+# The loop over time is inside the kernel, so that the weights stay on the chip.
 @triton.jit
 @no_type_check
 def _forward(

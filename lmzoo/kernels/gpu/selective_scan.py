@@ -31,6 +31,7 @@ def forward(tensors: Sequence[Tensor], *, signed: bool) -> tuple[Tensor, Tensor,
     end = x.new_empty(start.shape)
     blocks = -(-x.shape[2] // STEPS)
     stored = x.new_empty(x.shape[:2] + (blocks,) + start.shape[2:])
+    # An input may be expanded, as a b that is the same for all steps.
     read = [tensor.contiguous() for tensor in tensors]
     launch(_forward, grid, read + [y, end, stored] + sizes, **chosen)
     return y, end, stored
@@ -48,6 +49,7 @@ def backward(
     dstart = x.new_empty(start.shape)
     # Programs of one sequence write their own sums of b and c: no atomic additions.
     dmaps = x.new_empty((grid[1], 2) + b.shape)
+    # Nobody may have read the last state, which then has no gradient.
     end = None
     if g_end is not None:
         end = g_end.contiguous()
@@ -55,6 +57,7 @@ def backward(
     written = [dx, ddelta, drate, dmaps, dstart]
     launch(_backward, grid, [end] + read + written + sizes, **chosen)
     db, dc = dmaps.sum(0)
+    # All sequences of a member share A: each program has written its own part.
     return dx, ddelta, drate.sum(1), db, dc, dstart
 
 

@@ -45,6 +45,7 @@ def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) ->
 def _program(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
     width = y.shape[-1]
     count = y.numel() // width
+    # A range in Triton is a power of two.
     columns = 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)
     return (-(-count // block),), (count, width, columns, block)

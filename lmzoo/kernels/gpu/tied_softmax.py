@@ -57,6 +57,7 @@ def backward(
     blocks = -(-count // chosen["ROWS"])
     parts = max(1, min(blocks, PROGRAMS // (tiles * members)))
     dy = y.new_empty(y.shape)
+    # Each part has sums of its own: atomic additions would not be reproducible.
     sums = y.new_empty(members, parts, vocab, width)
     table, stride = in_place(table)
     read = (g.contiguous(), y.contiguous(), table, stride, tokens.contiguous())
@@ -70,6 +71,7 @@ def backward(
 
 def in_place(table: Tensor) -> tuple[Tensor, int]:
     """Return the table and the stride of its members, whose own rows are contiguous."""
+    # In a pack a table is a part of one matrix of parameters: only its stride differs.
     if not table[0].is_contiguous():
         table = table.contiguous()
     return table, table.stride(0)
@@ -154,6 +156,7 @@ def _forward(
     tl.store(slope + at, c, mask=ok)
 
 
+# The logits are computed again, because they never leave the chip.
 @triton.jit
 def _backward(
     g,

@@ -23,6 +23,7 @@ def forward(
     y: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor
 ) -> tuple[Tensor, ...]:
     """Return log p of tokens (P, B, T) and the logits a (P, N, K), N = B T."""
+    # Kept for backward, which would need the product again.
     a = torch.baddbmm(bias[:, None], y, weight.mT)
     out = a.new_empty(tokens.shape)
     _launch(_forward, (a, s.contiguous(), tokens, out), a, tokens, s.shape[1])
@@ -44,6 +45,7 @@ def backward(
     tensors = (g.contiguous(), a, s.contiguous(), tokens, delta, weighted)
     vocab = s.shape[1]
     _launch(_backward, tensors, a, tokens, vocab)
+    # In a fixed order: atomic additions would not be reproducible.
     ds = add_rows(weighted, tokens, vocab)
     return delta @ weight, sum_outer(delta, y), delta.sum(1), ds
 
@@ -53,6 +55,7 @@ def _launch(
 ) -> None:
     """Launch a kernel of all positions, whose logits are a (P, N, K)."""
     members, positions, components = a.shape
+    # A range in Triton is a power of two.
     columns = 1 << (components - 1).bit_length()
     block = max(1, NUMBERS // columns)
     grid = (-(-positions // block), members)
@@ -89,6 +92,7 @@ def _forward(
     tl.store(out + p * N + n, log_p, mask=n < N)
 
 
+# Weights and posteriors are computed again from the logits.
 @triton.jit
 def _backward(
     g,
