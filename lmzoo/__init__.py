@@ -106,6 +106,7 @@ _LAZY = {
 """Public name -> its module, which imports torch or polars."""
 
 
+# Python calls it for names that the module does not have yet.
 def __getattr__(name: str) -> _Any:
     if name in ("tune", "zoo"):
         return _import_module(f"lmzoo.{name}")

@@ -132,6 +132,7 @@ def trainable(
                 report["environment"] = _recorded(NUMERIC)
                 tune.report(report, checkpoint=saved)
 
+    # Ray Tune names experiments and trials after the function.
     train.__name__ = name
     return train
 
@@ -250,6 +251,7 @@ def confirm(
     trained.sort(key=lambda own: own[0], reverse=mode == "min")
     best: dict[str, FieldsDict] = {}
     for _, config in trained:
+        # As text, because a value may be a list, which is no key.
         best[repr([config.get(name) for name in by])] = config
     # The choice has favoured the seeds of the search, so that none is used again.
     first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)

@@ -294,6 +294,7 @@ class DeltaProduct(GatedDelta):
             for name, parts in split.items():
                 own[name] = parts[i]
             steps.append(super().update(own))
+        # `MatrixCell` expects an axis of steps only where there are several.
         if self.substeps == 1:
             return steps[0]
         return stacked(steps)

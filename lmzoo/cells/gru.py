@@ -104,6 +104,7 @@ class GRU(Cell):
                 raise UserError(
                     f"cuts {numbered(cuts)} leave h = 0 at every step; remove one of them"
                 )
+            # The instance is frozen.
             object.__setattr__(self, "cuts", cuts)
             return self
 
@@ -138,6 +139,7 @@ class GRU(Cell):
         weight = getattr(self.w, name)
         cuts = self.config.cuts
         if weight is None:
+            # It has the type and the device that the missing weight would have.
             like = next(iter(self.w.parameters()))
             shape = (3 * self.width,)
             if name in ("weight_ih", "weight_hh"):

@@ -140,6 +140,7 @@ def assemble(
         raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
     fit = {"length": length, "end": end, "end_after_cut": end_after_cut}
     train = parts[0]
+    # Before training: whether they have `<unk>` decides what training reads.
     valid, valid_cuts = encode(parts[1], vocabulary, **fit)
     test, test_cuts = encode(parts[2], vocabulary, **fit)
     if train_unk and (valid.unknown_share or test.unknown_share):

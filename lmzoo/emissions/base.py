@@ -64,6 +64,7 @@ class Emission(nn.Module, ABC):
         table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
         """Return log P(z, target | y); only for emissions with a `latent`."""
+        # Not abstract, because most emissions have no latent.
         raise NotImplementedError(f"emission {self.name} has no latent variable")
 
 

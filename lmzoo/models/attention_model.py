@@ -116,6 +116,7 @@ class AttentionModel(FeatureModel):
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         position, cache = state
+        # A sequence of one token, at its position in the whole sequence.
         x = self.place(self.embedding(token)[:, None], position)
         y, cache = self.next_feature(self.dropout(x), position, cache)
         scores = self.emission.dense(y[:, 0], self.output_table)

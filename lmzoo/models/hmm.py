@@ -65,6 +65,7 @@ class HMM(HiddenChain):
         return torch.stack(every, dim=1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        # π is no state: `advance` takes it at `<start>`.
         return None
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:

@@ -236,6 +236,7 @@ class Coordinator:
         first, _ = ray.wait(list(calls), timeout=WAIT_SECONDS)
         if not first:
             return []
+        # All that have ended by now: news count before the answers that came after them.
         ended, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
         return [(calls[call], call) for call in ended]
 
@@ -396,6 +397,7 @@ class Coordinator:
                 node=actor.place,
                 killed=not raised,
             )
+            # In a thread: a file server may need minutes to free the lock.
             recover = threading.Thread(
                 target=self._recover,
                 args=(actor.name, give_back),

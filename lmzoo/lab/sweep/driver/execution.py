@@ -258,6 +258,7 @@ class Sweep:
         from lmzoo.lab.cluster import connection
 
         witness = _start_witness()
+        # A line tells the shell that this process has ended in order.
         ray.callback(witness.communicate, b"\n")
         end = functools.partial(self._end_now, planner.store, witness)
         STOPS.install()  # the import of Ray has installed handlers
@@ -273,6 +274,7 @@ class Sweep:
         stopped = threading.Event()
         ray.callback(stopped.set)
         prepared = threading.Thread(target=packer.prepare, args=(planner.ready(), stopped))
+        # Ray takes seconds to start, in which the engine is imported.
         ray.enter_context(connection.cluster(meanwhile=lambda: self._import_engine(prepared)))
 
         from lmzoo.lab.cluster.capacity import Capacity
@@ -309,6 +311,7 @@ class Sweep:
 
         try:
             self._say_interrupted()
+            # The line that says how to continue is printed already.
             witness.communicate(b"\n")
             if self._ranking:
                 self._ranking.terminate()
