@@ -125,11 +125,13 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
             f"run lmzoo ablate {folder.address}"
         )
     known = costs(lines.filter(way=ZERO))
+    # By the model: a cut after training has no point, but a point may have its model.
     by_model = dict(zip(map(_key, known["model"]), known.select(ENDS).rows(), strict=True))
     models = dict(folder.runs.select("point", "model").collect().iter_rows())
     found = []
     for point in frame["point"]:
         model = _key(models.get(point))
+        # A point that is no cut of the reference has no cost here.
         found.append(by_model.get(model, (None, None, None)))
     names = ["after_training"] + list(AFTER_TRAINING_ENDS)
     schema = dict.fromkeys(names, pl.Float64)
@@ -142,4 +144,5 @@ def has_ablations(folder: StudyFolder) -> bool:
 
 
 def _key(model: str | None) -> str:
+    # Sorted, as in the lines of `lmzoo ablate`.
     return json.dumps(json.loads(model or "null"), sort_keys=True)

@@ -149,12 +149,14 @@ def longer_words(folder: StudyFolder, found: Longer, frame: DataFrame) -> str:
     verb = "fall"
     if is_maximized(folder.study):
         verb = "rise"
+    # Curves stay in nats: a validation text has another size than the test text.
     unit = "nats"
     if frame["score"].item(0) == METRIC:
         unit = frame["metric"].item(0)
     told = (
         f"The curves still {verb}: the last doubling of the epochs brought {found.gain:.2g} {unit}"
     )
+    # Losses that fall alike leave the differences as they are.
     if found.moved > float(folder.study.get("margin", MARGIN)):
         told = f"{told} and moved the differences by {found.moved:.2g}"
     return f"{told}; raise --epochs to about {found.epochs}."
@@ -310,6 +312,7 @@ def next_command(folder: StudyFolder, frame: DataFrame, found: Sequence[Caveat])
     command = list(study["script"])
     command += study["given"]
     if answerable:
+        # The gravest one: while it is open, an answer to a later one is of little use.
         first = answerable[0]
         for name, value in (first.options or {}).items():
             command = _with_option(command, name, value)

@@ -158,6 +158,7 @@ def in_unit(table: DataFrame, unit: str) -> DataFrame:
     for column in FRAMES[RANKING]:
         if column.unit:
             own += column.names
+    # By row: each text has a size of its own.
     return table.with_columns(pl.col(own) * bits_per_nat(SIZE_OF[unit]))
 
 
@@ -205,6 +206,7 @@ def _diverged(row: Fields, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
     share = f"{row['confirm_diverged']}/{row['confirm']}"
+    # On a task, this p is that of the seeds that solve it.
     if row["p_diverged"] is None or row.get("solved") is not None:
         return share
     return f"{share}, p {format_p(row['p_diverged'])}"
@@ -249,6 +251,7 @@ def _perplexity(row: Fields, _: str) -> str:
 
 
 def _marks(row: Fields, _: str) -> str:
+    # The legend of this mark promises a number.
     missing = f"missing {row['missing']}/{row['confirm']}"
     return ", ".join(row["marks"]).replace("missing", missing)
 

@@ -24,6 +24,7 @@ def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tu
     """Return the runs, (name, records), that no later training has replaced."""
     if not copies:
         return []
+    # A run that was trained again keeps its old records.
     kept = archived_files(path, [DAMAGED])
     replaced = {(run, archive.read(f"{run}/{DAMAGED}")) for run, _, archive in kept}
     replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in copies}

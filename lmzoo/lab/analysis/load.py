@@ -111,6 +111,7 @@ def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> S
     labels = labels_of(study)
     names = {}
     for run, point, seed in runs.select("run", "point", "seed").iter_rows():
+        # A point may have left the study.
         names[run] = f"{labels.get(point, point)}, seed {seed}"
     warnings = list(_version_warnings(study))
     warnings += environment_warnings(study, runs, _confirmed(study, runs, events))
@@ -289,6 +290,7 @@ def read_study(path: Path) -> FieldsDict:
     if not isinstance(study, dict):
         # The folder may be one of Ray Tune's, which another command reads.
         hint = "run a sweep first; lmzoo judge ranks results of Ray Tune and other programs"
+        # It may be the folder of several studies.
         inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
         if inside:
             hint = f"the studies inside it are: {', '.join(inside)}"
@@ -317,6 +319,7 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[DataFrame, Counter[
     except pl.exceptions.ComputeError:
         # One damaged line must not hide the others, so each is tried by itself.
         frame, damaged = _parse_lines(texts)
+    # A run that failed in its last epoch and finished later has two ends.
     return frame.drop_nulls(KEY).filter(pl.struct(*KEY).is_last_distinct()), damaged
 
 
@@ -363,6 +366,7 @@ def _run_row(config: Fields) -> FieldsDict:
     row["recipe"] = _text(config.get("recipe") or {})
     row["environment"] = _text(config.get(files.ENVIRONMENT) or {})
     row["point"] = config["point"]["id"]
+    # Only generated data have an entropy that is known.
     floor = config["floor"] or {}
     row["floor_token"] = floor.get("token")
     row["floor_sentence"] = floor.get("sentence")
@@ -413,12 +417,14 @@ def confirm_runs(
             f"study {study['name']!r} has no confirmed point yet; "
             "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
         )
+    # A run of a setting that is no longer chosen does not count.
     tests = events.filter(event="test").join(chosen.lazy(), on="run", how="semi")
     losses = tests.select("run", "epoch", loss=metric).drop_nulls().collect()
     epoch = _test_epoch(study, losses)
     of_epoch = losses.lazy().filter(epoch=epoch).unique("run").drop("epoch")
     known = runs.drop("point").with_columns(status=status_at(epoch))
     known = known.join(of_epoch, on="run", how="left")
+    # Infinite, so that a diverged run is counted and enters no mean.
     loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
     confirm = chosen.lazy().join(known, on="run", how="left", maintain_order="left")
     return confirm.with_columns(loss=loss).collect(), epoch
@@ -453,6 +459,7 @@ def learning_curves(folder: StudyFolder, metric: str = "token") -> DataFrame:
     runs = folder.runs.join(confirm, on="run", how="semi").join(named, on="point")
     events = folder.events.filter(event="epoch").join(runs, on="run")
     losses = events.select("label", "epoch", loss=f"valid_{metric}", order="run").drop_nulls("loss")
+    # Joins keep no order, on which the last digits of a mean depend.
     losses = losses.sort("label", "order", "epoch").collect()
     rows = []
     for (label, epoch), part in losses.group_by("label", "epoch", maintain_order=True):

@@ -67,6 +67,7 @@ def study_ranking(
         folder = path
     else:
         folder = load_study(path)
+    # The margin of the command counts before that of the study.
     if margin is not None:
         folder = folder._replace(study=folder.study | {"margin": margin})
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric)
@@ -97,6 +98,7 @@ def ranking_report(folder: StudyFolder, frame: DataFrame) -> Report:
         answer=answer(frame),
         warnings=tuple(caveat.text for caveat in found),
         grave=sum(caveat.is_grave for caveat in found),
+        # A table in a paper has no other text that says what ± is.
         caption=_caption(folder, frame),
         account=account_of(folder),
         aim=aim,
@@ -191,6 +193,7 @@ def _legend(frame: DataFrame) -> Texts:
     shown = set(frame["marks"].explode().drop_nulls())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += accuracy_lines(frame)
+    # A nat per token is another number of bits in each text.
     lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
     for reason, labels in leaks_of(frame):
         lines.append(f"leaks: not a language model's loss; {join_labels(labels)}: {reason}")
@@ -265,6 +268,7 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
             title = SCORE_KINDS.get(part["score"].item(0), "")
         columns = result_columns(part, "brief")
         tables.append(text_table(title, part.to_dicts(), columns, _digits(part)))
+    # Baselines are a line instead of rows, for 24 lines.
     known = frame.filter(is_baseline).select("label", "loss").drop_nulls()
     listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
     row = frame.row(0, named=True)

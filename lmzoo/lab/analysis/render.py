@@ -356,6 +356,7 @@ def _json(report: Report) -> str:
     value["made_by"] = code_version() | {"statistics": STATISTICS}
     value["rows"] = rows
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, indent=1)
+    # A person may print the JSON to a terminal.
     return CONTROL.sub(lambda c: f"\\u{ord(c[0]):04x}", text)
 
 

@@ -40,6 +40,7 @@ MEANINGS: dict[str, str] = WORDS["meanings"]
 def verdict_text(row: Fields) -> str:
     """Return the verdict of a row of a ranking as tables show it; "" if it has none."""
     verdict = row["verdict"]
+    # A difference whose sign is shown exists, though it is too small to matter.
     if verdict == NEGLIGIBLE and row["sign"]:
         side = WORSE
         # The sign is that of the metric, so what is better depends on its direction.
@@ -48,6 +49,7 @@ def verdict_text(row: Fields) -> str:
         return f"{NEGLIGIBLE} ({side})"
     if verdict == UNDECIDED and row["seeds_needed"] is not None:
         return f"{UNDECIDED} (+{row['seeds_needed']} seeds)"
+    # No number of seeds decides while the choice of the setting is so uncertain.
     if verdict == UNDECIDED and row["needs_tuning"]:
         return f"{UNDECIDED} (more tuning)"
     return shown_verdict(verdict, confirmed=row["confirmed"])
@@ -92,6 +94,7 @@ def answer(frame: DataFrame) -> str:
     said = {NEGLIGIBLE: f"within {_margin(frame)}", UNDECIDED: UNDECIDED}
     unsure = Counter()
     for shown, _, points in groups:
+        # "worse (size open)" and "worse, unsure" count as worse.
         side = shown.partition(" ")[0].rstrip(",")
         count[side] += len(points)
         said.setdefault(side, f"{side}, largest effect: {points[0]}")
@@ -103,6 +106,7 @@ def answer(frame: DataFrame) -> str:
         if count[side] == 1:
             verb = "is"
         words = said.get(side, "")
+        # A sign that fresh seeds have not repeated counts less than the others.
         if unsure[side]:
             words = words.replace(side, f"{side} ({unsure[side]} unsure)", 1)
         if count[side]:
@@ -224,6 +228,7 @@ def _range(low: float | None, high: float | None, *, least: int = 2) -> str:
     elif width >= 0.001:
         digits = 3
     form = f".{max(least, digits)}f"
+    # A tiny or a huge metric would be zeros, or digits that mean nothing.
     if 0 < width < 1e-4:
         form = f".{digits_of(width, (low, high), 4)}"
     elif width >= 100:

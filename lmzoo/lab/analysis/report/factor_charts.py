@@ -81,8 +81,9 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
     means that fewer than two fields vary, or too few runs.
     """
     ended = tuned.filter(status="finished").drop_nulls("loss")
-    # A setting without a value, such as no clipping, has a rank of its own.
+    # Of ranks: one run that blew up would decide a fit of the losses themselves.
     share = pl.col("loss", *fields).rank() / pl.len()
+    # A setting without a value, such as no clipping, has a rank of its own.
     rank = share.fill_null(0.0) - 0.5
     ranks = ended.with_columns(rank.over("label"))
     varied = [name for name in fields if ranks[name].n_unique() > 1]

@@ -63,6 +63,7 @@ def recipe_section(path: Path, folder: StudyFolder) -> str:
     commits.pop("", None)
     at = ""
     if commits:
+        # A clone has one commit, that of most runs.
         last = max(commits, key=commits.__getitem__)
         at = f" at commit {last.removesuffix('+')}"
     install = "\n".join(INSTALL).format(commit=at)
@@ -88,6 +89,7 @@ def sweep_command(study: Fields, points: Collection[str] = ()) -> list[str]:
         points = study["chosen"]
     labels = [point["stored_labels"][0] for point in study["points"] if point["id"] in points]
     options = _without_gone(study.get("options", ()))
+    # An old study means another rule by this name.
     if study["schema"] < OF_ASHA and "asha" in options:
         options[options.index("asha")] = "halving"
     command = _script(study) + options

@@ -72,6 +72,7 @@ def _worst(measured: DataFrame, sign: int) -> float:
     ended = sign * measured.filter(status="finished")["loss"]
     best = ended.min()
     worst = ended.max()
+    # Without a spread, no value is far from the others.
     if worst is None or worst == best:
         return sign * float("inf")
     return sign * (best + 1.6 * (worst - best))  # type: ignore[operator]

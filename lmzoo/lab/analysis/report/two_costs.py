@@ -25,6 +25,7 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     """Return the chart of a study whose trained models were cut; None for another one."""
     if not has_ablations(folder):
         return None
+    # A point that is no cut has no cost after training.
     both = add_after_training(ranked, folder).drop_nulls(["after_training", "difference"])
     shown = [name for name in both.columns if name.startswith(("diff", "after"))]
     rows = []
@@ -70,6 +71,7 @@ def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, flo
     """Put the name of each point beside its interval, and names of equal heights apart."""
 
     def place(x: float) -> float:
+        # As the axes: linear within the margin, logarithmic beyond.
         return math.copysign(math.log1p(abs(x) / margin), x)
 
     heights = [place(row["after_training"]) for row in rows]
@@ -84,6 +86,7 @@ def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, flo
             end = "high"
         height = min(place(row["after_training"]), before - gap)
         before = height
+        # Back in the unit of the losses: the chart places it on its axis.
         row["height"] = math.copysign(margin * math.expm1(abs(height)), height)
         row["side"] = side
         row["beside"] = row[f"difference_{end}"]
