@@ -34,6 +34,7 @@ from lmzoo.base.errors import UserError, describe_error
 from lmzoo.kernels.dispatch import has_gpu_kernels
 
 CPU = torch.device("cpu")
+# Ray shows a worker its GPU as number 0.
 GPU = torch.device("cuda", 0)
 
 

@@ -191,6 +191,7 @@ class CustomFunction(torch.autograd.Function):
             moved = _members_first(info.batch_size, in_dims, args, cls.axes)
             outputs = cls.apply(*moved)
             if _axes_without_map(args[0], in_dims[0]) > cls.axes:
+                # Both member axes were one for the call.
                 outputs = tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs)
             return outputs, (0,) * len(outputs)
 
@@ -230,6 +231,7 @@ def _define_backward(cls: type[CustomFunction]) -> None:
             return (None,) * count
         saved = ctx.saved_tensors
         inputs = []
+        # The saved outputs follow the inputs, so that the first list is longer.
         for tensor, constant in zip(saved, ctx.constants, strict=False):
             if tensor is None:
                 inputs.append(constant)

@@ -23,6 +23,7 @@ from torch import nn
 from lmzoo.kernels.device import CPU, Precision, Setting, flag, settings, use_precision
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+# Reentrant: a guest forks the generators, which needs the lock again.
 _LOCK = threading.RLock()
 _THREADS = 1
 _MKLDNN: Any = torch.backends.mkldnn

@@ -14,6 +14,7 @@ def tile(p, B, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     return i, p * B + row, (row < B) & (i < H)
 
 
+# Called before the loop over time, so that the weights are read once.
 @triton.jit
 @no_type_check
 def load_weights(
@@ -50,6 +51,7 @@ def vector(memory, K: tl.constexpr):
     return tl.load(pointer + at + K * H, mask=ok, other=0.0)
 
 
+# Sums are float32 also where the operands are not.
 @triton.jit
 def product(a, weight, PRECISION: tl.constexpr):
     """Return a W in float32."""

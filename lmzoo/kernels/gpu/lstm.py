@@ -83,6 +83,7 @@ class Scan(GpuRecurrence):
 
     @property
     def blocks(self) -> int:  # type: ignore[override]
+        # Else the weight has no columns of f.
         if self.forget == "gate":
             return 4
         return 3

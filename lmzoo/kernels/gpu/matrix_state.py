@@ -94,6 +94,7 @@ def constants(keys: int, values: int) -> dict[str, int]:
     # A range in Triton is a power of two.
     keys = 1 << (keys - 1).bit_length()
     values = 1 << (values - 1).bit_length()
+    # Columns of S do not depend on each other, so that a program may have a few of them.
     values = min(values, max(1, NUMBERS // keys))
     return {
         "KEYS": keys,
@@ -112,6 +113,7 @@ def _decay(log_w, at, i, K, EACH: tl.constexpr):
     return w
 
 
+# A block of S stays in registers for all steps.
 @triton.jit
 def _forward(
     q,

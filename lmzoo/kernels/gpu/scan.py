@@ -45,6 +45,7 @@ class GpuRecurrence(Recurrence):
     The kernels read W blocks (H, H), one after another.
     """
 
+    # `kernels/tokens.py` takes the rows of tokens before; its gradient adds in a fixed order.
     reads_tokens = False
     steps: ClassVar[tuple[Any, Any]]
     """The functions of a step forward and backward."""
@@ -131,6 +132,7 @@ class GpuRecurrence(Recurrence):
         read = [upstream, weights[0], start, states, kept]
         written = [deltas, operands, dstart]
         self._launch(_backward, states, read + written)
+        # The rows of `projected` are positions.
         gradients: list[Tensor | None] = [deltas.flatten(1, 2), dstart]
         gradients += self.weight_gradients(start, states, kept, deltas, operands)
         return gradients
@@ -185,6 +187,7 @@ class GpuRecurrence(Recurrence):
         launch(kernel, grid, arguments + [rows, steps, width], **options)
 
 
+# Asked at every scan, and always the same.
 @functools.cache
 def memory_of_program(device: torch.device) -> int:
     """Return the shared memory in bytes that one program may use on this GPU."""

@@ -25,6 +25,7 @@ def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Te
     rows = 1
     stride = 0
     if x.dim() > 1:
+        # Behind the vectors of a member, those of the next one may be somewhere else.
         rows = x[0].numel() // x.shape[-1]
         stride = member.stride(0)
     grid, sizes = _program(y)

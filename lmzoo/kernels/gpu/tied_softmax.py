@@ -29,6 +29,7 @@ def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, T
     members, count, width = y.shape
     log_p = y.new_empty(y.shape[:2])
     log_z = y.new_empty(y.shape[:2])
+    # Kept, so that the gradient of y needs no logits.
     slope = y.new_empty(y.shape)
     chosen = constants(width, has_tokens=tokens.shape[1] > 0)
     grid = (-(-count // chosen["ROWS"]), members)
@@ -96,6 +97,7 @@ def constants(width: int, *, has_tokens: bool) -> dict[str, Any]:
     }
 
 
+# One pass over the words: the sums are scaled anew whenever a larger logit comes.
 @triton.jit
 def _forward(
     y,
