@@ -219,6 +219,7 @@ def _define_backward(cls: type[CustomFunction]) -> None:
                 ctx.constants.append(argument)
         stored = output[cls.results :]
         ctx.mark_non_differentiable(*stored)
+        # An output that nothing reads then has None, not zeros.
         ctx.set_materialize_grads(False)
         tensors.extend(stored)
         ctx.save_for_backward(*tensors)

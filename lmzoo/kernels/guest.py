@@ -93,6 +93,7 @@ def guest(
             after.enter_context(CPU)
         # The caller may be in inference mode, whose tensors have no gradients.
         after.enter_context(torch.inference_mode(mode=False))
+        # The caller may compute without gradients.
         after.enter_context(torch.enable_grad())
         yield
 

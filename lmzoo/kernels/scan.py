@@ -178,6 +178,7 @@ class _Scan(CustomFunction):
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         projected, tokens, start, ctx.recurrence, ctx.kept = inputs[:5]
         weights = inputs[5:]
+        # Backward needs the size of `projected`, not its numbers.
         ctx.rows = tuple(projected.shape[-2:])
         # What a kernel saves is no result of the recurrence.
         ctx.mark_non_differentiable(*output[1:])
