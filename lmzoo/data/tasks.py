@@ -65,8 +65,8 @@ class GeneratedTask(CorpusSource):
 
     def load(self) -> Corpus:
         parts: dict[str, tuple[Symbols, Scored]] = {}
+        # Training comes first: it alone has the short sequences.
         for split in SPLITS:
-            # Training comes first: it alone has the short sequences.
             others = [tokens for tokens, _ in parts.values()]
             parts[split] = self._draw_distinct(split, others)
         longest = max(tokens.shape[1] for tokens, _ in parts.values())
