@@ -276,6 +276,7 @@ def _widened(ends: Fields, value: float) -> FieldsDict:
     is_log = ends.get("log", False)
     at_low = value - low < high - value
     if is_log:
+        # On a logarithmic range, distances are ratios.
         at_low = value / low < high / value
     if not at_low:
         beyond = high + span

@@ -84,6 +84,7 @@ def study_ranking(
 def ranking_report(folder: StudyFolder, frame: DataFrame) -> Report:
     """Return all that a ranking says, made once, from a table of its points."""
     tables = []
+    # Other kinds of scores, and losses of other data, are ranked apart.
     for part in frame.partition_by(TABLE_KEYS, maintain_order=True):
         tables += [_results(part), provenance_table(part)]
     found = caveats(folder, frame)

@@ -246,6 +246,7 @@ def _rich_table(table: TextTable, width: int = 0) -> Table:
             least = min(word, LONGEST_WORD)
             result.add_column(name, min_width=least, max_width=most, overflow="fold")
         else:
+            # A number that is broken in two lines would be misread.
             result.add_column(name, justify="right", min_width=widths[name], no_wrap=True)
     for row in table.rows:
         result.add_row(*map(Text, row))

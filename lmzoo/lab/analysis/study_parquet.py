@@ -132,7 +132,7 @@ def read_files(path: Path) -> pl.DataFrame:
 @contextlib.contextmanager
 def polars_errors() -> Iterator[None]:
     """Keep what polars prints of a damaged file from the terminal; its panic is a ValueError."""
-    # polars is no Python: it prints past `sys.stderr`.
+    # polars prints from Rust, past `sys.stderr`.
     stderr = os.dup(2)
     try:
         with Path(os.devnull).open("wb") as nothing:

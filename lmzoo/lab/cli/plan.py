@@ -48,6 +48,7 @@ def plan(
     """
     from lmzoo.lab.judging.plan import plan_report
 
+    # A line of `lmzoo judge` with the other command in it should work, too.
     wanted = effect or margin
     if wanted is None:
         raise UserError("give the difference that the study should show, as --effect 0.02")

@@ -31,6 +31,7 @@ def find_run(text: str, runs: Path = files.RUNS) -> Path:
     path = Path(text)
     if (path / files.STUDY).exists():
         raise UserError(f"{text} is the folder of a study; name a point of it, as in {text}:POINT")
+    # A run in the archive gets its folder when it is named.
     path = restore_run(path.parent, path.name)
     if path.is_dir():
         return path
@@ -61,6 +62,7 @@ def _best_seed(study: Path, text: str) -> Path:
     chosen: Fields = content["chosen"]
     models = {}
     for point, choice in chosen.items():
+        # A study of somebody else may name any path as a run.
         for run in checked(choice["runs"]):
             config = read_config(study, run)
             if config:

@@ -136,6 +136,7 @@ class Handler(BaseHTTPRequestHandler):
         hosts = self.headers.get_all("Host")
         if hosts not in ([f"127.0.0.1:{port}"], [f"localhost:{port}"]):
             self._send(HTTPStatus.FORBIDDEN, "another host name")
+        # In constant time, which does not tell how much of a token is right.
         elif not secrets.compare_digest(given.encode(), self.token.encode()):
             self._send(HTTPStatus.FORBIDDEN, "open the link that lmzoo serve printed")
         elif not name:
@@ -159,6 +160,7 @@ class Handler(BaseHTTPRequestHandler):
             "Content-Type": "text/html; charset=utf-8",
             "Content-Length": str(len(body)),
             "Cache-Control": "no-store",
+            # The address of the page has the token.
             "Referrer-Policy": "no-referrer",
             "X-Content-Type-Options": "nosniff",
             "X-Frame-Options": "DENY",
@@ -182,6 +184,7 @@ class Server(ThreadingHTTPServer):
         self._free = BoundedSemaphore(MOST)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        # Clients that send nothing take no more than their share.
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:

@@ -670,7 +670,7 @@ def _direction(source: Source, question: Question, notes: list[str]) -> bool:
     word = f"{OPTIONS[chosen]} is given"
     if asked is None:
         word = f"{OPTIONS[not chosen]} is not given"
-    # The option wins over the name, but one of both may be a slip.
+    # The option or the study counts before the name, but one of them may be a slip.
     if better(question.metric) is (not chosen):
         notes.append(f"{word} for {question.metric}; is that right?")
     return chosen

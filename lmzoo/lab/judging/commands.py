@@ -387,7 +387,7 @@ def judge_commands(
     out_of_time = False
     for look in schedule:
         for seed, arm in itertools.product(range(1, 1 + look.seeds), arms):
-            # An earlier judge has run it.
+            # An earlier look, or an earlier judge, has run it.
             if (arm.identity, seed) in results.values:
                 continue
             begun = time.monotonic()

@@ -126,7 +126,7 @@ def _pilot(pilot: Any, *, by: Any = None, metric: str | None = None, **columns: 
     if isinstance(pilot, str | Path):
         name = pilot
         study = Path(pilot)
-    # With `by`, a path is a table.
+    # With `by`, a name is that of a table, not of a study in `runs`.
     if by is None and (study or hasattr(pilot, "points")):
         study = find_study(pilot)
     if study and is_study(study):
@@ -201,7 +201,7 @@ def plan_report(
     found = planned(known.tuning_sd)
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
-    # Equal results of all seeds would plan two seeds for any effect.
+    # From equal results of all seeds, a plan would invent the noise.
     if not any(len(np.unique(own[np.isfinite(own)])) > 1 for own in known.losses):
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
     # How many seeds the reference has for one of a point; 1000 hides the rounding.

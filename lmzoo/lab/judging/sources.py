@@ -143,6 +143,7 @@ def _of_pandas(frame: Any) -> Source:
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")
+    # pandas has one NaN for a missing value and for a diverged run.
     nans = frame.isna()
     columns = frame.astype(object).where(~nans, None).to_dict("list")
     source = Source(DataFrame(columns, strict=False))
@@ -162,16 +163,19 @@ def _content(content: bytes, file: Path) -> Source:
                 content = unpacked(opened(io.BytesIO(content)), len(content))
                 name = name.with_suffix("")
     if content.startswith(b"SQLite format 3"):
+        # SQLite reads a path, not bytes.
         if name != file or str(file) == "-":
             raise UserError("a database is read from a file of its own; unpack it first")
         return read_database(file)
     for mark, read in FRAMES.items():
         if content.startswith(mark):
+            # A damaged file may make polars panic.
             with polars_errors():
                 frame = read(content)
             return _of_frame(frame)
     if content.startswith(b"PK\x03\x04"):
         raise UserError("a workbook or an archive is not read; save the table as CSV")
+    # Each line of a journal of Optuna begins so.
     if content.startswith(b'{"op_code"'):
         return read_journal(content)
     text = decoded(content)
@@ -405,10 +409,12 @@ def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
     """Return how a run ended, as Ray Tune or Sacred has written it; empty if neither has."""
     trial = row.get("trial_id", "")
     for name in states:
+        # The name of its folder has the id of a trial whose rows lack it.
         if trial not in states and f"_{name}_" in run:
             trial = name
     if trial in states:
         return {"status": states[trial]}
+    # Without the states of its experiment, the error of a trial tells.
     if file.with_name("error.txt").exists():
         return {STATE: "not finished (error.txt)"}
     status = read_settings(file.with_name("run.json")).get("config.status")
@@ -481,6 +487,7 @@ def _tune_states(root: Path) -> dict[str, str]:
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
             for trial, *_ in content.get("trial_data", []):
+                # Ray writes each trial as a text of JSON inside the JSON.
                 if isinstance(trial, str):
                     trial = json.loads(trial)
                 states[trial["trial_id"]] = trial["status"]

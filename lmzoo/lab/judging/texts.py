@@ -155,6 +155,7 @@ def flat_row(row: Fields, prefix: str = "") -> Row:
         raise UserError("the results are no objects; give one for each run")
     flat: Row = {}
     for name, value in row.items():
+        # W&B exports dictionaries as texts.
         if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
             value = _dictionary(value)
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:

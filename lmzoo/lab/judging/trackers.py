@@ -46,6 +46,7 @@ WANDB_BLOCK = 2**15
 
 def read_database(file: Path) -> Source:
     """Return the trials of Optuna or the runs of MLflow in a database."""
+    # Read-only: a database of somebody else stays as it is.
     address = f"{file.resolve().as_uri()}?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True)) as db:
         try:
@@ -77,6 +78,7 @@ def _storage(optuna: Any, path: str) -> Any:
 
 def read_journal(content: bytes) -> Source:
     """Return the trials of a journal of Optuna."""
+    # Optuna reads a journal from a file only.
     with tempfile.NamedTemporaryFile() as file:
         file.write(content)
         file.flush()
@@ -159,10 +161,12 @@ def read_mlflow_run(folder: Path) -> tuple[str, RunParts]:
     run["status"] = MLFLOW["states"].get(status, status)
     run["experiment"] = above.get("name") or folder.parent.name
     stages = meta.get("lifecycle_stage"), above.get("lifecycle_stage")
+    # MLflow moves deleted runs there.
     if ".trash" in folder.parts or "deleted" in stages:
         run["lifecycle_stage"] = "deleted"
     metrics: Row = {}
     for key, text in _texts_of(folder / "metrics").items():
+        # Of equal steps and times, the larger number counts, as in MLflow.
         last = max(map(_logged, text.splitlines()))
         run[f"{key}{LAST_STEP}"], _, metrics[key] = last
     row: RunParts = {"": run, "metric": metrics}
@@ -271,6 +275,7 @@ def read_boards(folders: Sequence[Path], root: Path, settings: Sequence[str]) ->
     rows = {}
     for folder in folders:
         run = folder
+        # `add_hparams` names its sub-run by the time.
         if folder.parent in rows and re.fullmatch(r"\d+\.\d+", folder.name):
             run = folder.parent
         parts: RunParts = {"": {}, "metric": {}, "config": {}}

@@ -175,6 +175,7 @@ def _table(losses: "Losses", question: Question) -> DataFrame:
         "without_pair": losses.alone, "diverged": np.isposinf(values).sum(1),
     }  # fmt: skip
     columns = means | verdict_columns(found) | counts
+    # With a single variant, no cell would tell the type of `against`.
     table = DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
     table = table.with_columns(
         pl.col("seeds_needed", "sign", *counts).cast(pl.Int64),
@@ -314,6 +315,7 @@ def _report(found: Judged) -> Report:
     halves = positive_halves(table, "mean")
     digits = "3f"
     if halves:
+        # A metric may have any size.
         digits = digits_of(min(halves), table["mean"].drop_nulls(), 0)
     text = text_table("ranking", table.to_dicts(), shown, digits)
     return Report(

@@ -49,6 +49,7 @@ def render_report(study: Path | str, *, unit: str = "token") -> str:
     has_charts = is_complete("figures")
     sections = [Section("Ranking", _ranking(folder, ranking))]
     lead = paragraphs([" ".join(ranking.lead)], "lead")
+    # The gravest ones stand in `ranking.lead`.
     lead += paragraphs(ranking.warnings[ranking.grave :])
     if has_charts:
         sections += _curves(folder, ranked)

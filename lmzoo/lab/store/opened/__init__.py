@@ -45,6 +45,7 @@ def variables(log: Path) -> dict[str, str]:
     """Return variables with which processes of Python note in a log what they read."""
     # Python imports the first `sitecustomize` on its path.
     paths = filter(None, [hook.HERE, os.environ.get("PYTHONPATH")])
+    # The time tells files that the run writes from those that it finds.
     return {hook.VARIABLE: f"{time.time()}:{log}", "PYTHONPATH": os.pathsep.join(paths)}
 
 
@@ -65,6 +66,7 @@ def read_log(log: Path, folder: Path | None = None) -> Files:
 
 def inputs(read: Files) -> dict[str, str]:
     """Return those of the files that decide a result, without what the run may have written."""
+    # A mark with a sign is of a file that the run has written, or may have.
     return {name: mark for name, mark in read.items() if mark.isalnum()}
 
 
