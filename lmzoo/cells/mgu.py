@@ -26,7 +26,7 @@ class Minimal(Cell):
     """What the two cells share: their kernels."""
 
     pair: ClassVar[bool]
-    """Whether `project` gives columns of gate and candidate; otherwise those of an activated c."""
+    """True if `project` gives the terms of gate and candidate; False if the activated candidate."""
     cuts: frozenset[Any]
     w: Weights
 
@@ -128,6 +128,7 @@ class MGU(Minimal):
             "hh": (h, h),
             "bh": (h,),
         }
+        # The first six cuts are those of the weights, in this order.
         cut = {name for name, path in zip(shapes, Cut, strict=False) if path in self.cuts}
         if Cut.WRITE in self.cuts:
             cut |= {"xh", "hh", "bh"}
@@ -197,27 +198,27 @@ Switch = StrEnum(
 def from_numbers(mutations: object) -> FieldsDict:
     """Return the config fields for a set of switches; see the table of `MGRU`."""
     chosen = parse_cuts(Switch, mutations)
-    on = {number for number, switch in enumerate(Switch) if switch in chosen}
     squash = Squash.TANH
-    if 4 in on:
+    if Switch.SIGMOID in chosen:
         squash = Squash.SIGMOID
     output = Output.RAW
-    if 6 in on and 8 not in on:
-        output = Output.CENTRED
     gate = Gate.RAW
-    if 6 in on and 7 not in on:
-        gate = Gate.CENTRED
-        if 9 in on:
-            gate = Gate.LOGIT
+    if Switch.CENTRED in chosen:
+        if Switch.OUTPUT_RAW not in chosen:
+            output = Output.CENTRED
+        if Switch.GATE_RAW not in chosen:
+            gate = Gate.CENTRED
+            if Switch.LOGIT in chosen:
+                gate = Gate.LOGIT
     carry = Carry.STATE
-    if 11 in on:
+    if Switch.BILINEAR in chosen:
         carry = Carry.BILINEAR
-    if 10 in on:  # both: the prior counts
+    if Switch.PRIOR in chosen:  # both: the prior counts
         carry = Carry.PRIOR
     return {
-        "cuts": frozenset(cut for i, cut in enumerate(MGRUCut) if i in on),
+        "cuts": frozenset(cut for cut in MGRUCut if cut in chosen),
         "squash": squash,
-        "keep": 5 in on,
+        "keep": Switch.KEEP in chosen,
         "gate": gate,
         "output": output,
         "carry": carry,

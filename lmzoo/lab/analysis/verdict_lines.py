@@ -57,9 +57,10 @@ def verdict_text(row: Fields) -> str:
 
 def shown_verdict(verdict: str | None, *, confirmed: bool = True) -> str:
     """Return the words of a verdict for people; "" for None."""
-    text = SHOWN.get(verdict or "", verdict or "")
-    if confirmed or verdict in (None, NEGLIGIBLE, UNDECIDED):
-        return text
+    if verdict is None:
+        return ""
+    if confirmed or verdict in (NEGLIGIBLE, UNDECIDED):
+        return SHOWN.get(verdict, verdict)
     return f"{verdict.removesuffix('-open')}, {NOT_CONFIRMED}"
 
 
@@ -116,7 +117,7 @@ def answer(frame: DataFrame) -> str:
 
 
 def _groups(frame: DataFrame) -> list[tuple[str, str, list[str]]]:
-    """Return words, head and points of each group: what is free, then what costs most."""
+    """Return the words, the head and the points of each group, in the order of `_PHRASES`."""
     reference = frame.filter("reference")["label"]
     if reference.is_empty():
         return []
@@ -149,7 +150,7 @@ def _phrase(row: Fields) -> str:
     """Return the head of a row's group: its verdict, and what would decide an undecided one."""
     if row["verdict"] != UNDECIDED:
         shown = shown_verdict(row["verdict"], confirmed=row["confirmed"])
-        return next(phrase for own, phrase, _ in _PHRASES if own == shown)
+        return next(phrase for words, phrase, _ in _PHRASES if words == shown)
     # A point with one seed needs a second one, not a thousand.
     if row["difference_low"] is None and row.get("solved") is None:
         return UNMEASURED
@@ -257,3 +258,4 @@ _PHRASES = (
     (UNDECIDED, NOTHING, _undecided),
     (UNDECIDED, UNMEASURED, _undecided),
 )
+"""Words of a verdict, the head of their line, and how a point is written there."""

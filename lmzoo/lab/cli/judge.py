@@ -19,12 +19,12 @@ By = Annotated[list[str] | None, typer.Option(metavar="COLUMN", help="Column tha
 MetricName = Annotated[str | None, typer.Option("--metric", metavar="NAME", help="Column to judge.")]  # fmt: skip
 Seed = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of the seed. Default: seed, if there is one.")]  # fmt: skip
 Variant = Annotated[str | None, typer.Option(metavar="VARIANT", help="Variant to compare with. Default: the first one.")]  # fmt: skip
-Paired = Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether runs of one seed are compared with each other. Default: as the results show.")]  # fmt: skip
+Paired = Annotated[bool | None, typer.Option("--paired/--unpaired", help="Whether to compare runs of the same seed with each other. Default: as the results show.")]  # fmt: skip
 Step = Annotated[str | None, typer.Option(metavar="COLUMN", help="Column of steps; the last row of each run counts.")]  # fmt: skip
-Parse = Annotated[str | None, typer.Option(metavar="REGEX", help="Make columns of the run's name: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")]  # fmt: skip
-Higher = Annotated[bool | None, typer.Option("--higher-is-better/--lower-is-better", help="Which values are better. Default: as the results state, or the metric's name says.")]  # fmt: skip
-Best = Annotated[str | None, typer.Option(metavar="[COLUMN]", help="The row of each run counts at which this column is best, or the metric; not its last row.")]  # fmt: skip
-Finished = Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state of finished runs; repeatable.")]  # fmt: skip
+Parse = Annotated[str | None, typer.Option(metavar="REGEX", help="Read columns from the name of a run: '(?P<variant>.+)-s(?P<seed>[0-9]+)'.")]  # fmt: skip
+Higher = Annotated[bool | None, typer.Option("--higher-is-better/--lower-is-better", help="Whether higher or lower values are better. Default: what the results, or the name of the metric, say.")]  # fmt: skip
+Best = Annotated[str | None, typer.Option(metavar="[COLUMN]", help="Count the row of each run at which this column (default: the metric) is best, not the last row.")]  # fmt: skip
+Finished = Annotated[list[str] | None, typer.Option(metavar="STATE", help="Another state that means finished; repeatable.")]  # fmt: skip
 
 
 def judge(
@@ -43,9 +43,9 @@ def judge(
     base: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the baseline, with {seed}: 'python train.py --seed {seed}'.")] = None,
     candidate: Annotated[str | None, typer.Option(metavar="COMMAND", help="Command of the candidate.")] = None,
     pattern: Annotated[str | None, typer.Option(metavar="REGEX", help="Find the metric in what the commands print: 'val_bpb: ([0-9.]+)'. Default: --metric in JSON lines, or the last line.")] = None,
-    max_seeds: Annotated[int, typer.Option(help="Most seeds of each command.")] = 24,
+    max_seeds: Annotated[int, typer.Option(help="Largest number of seeds of each command.")] = 24,
     budget: Annotated[float, typer.Option(metavar="MINUTES", help="Start no run after this time.")] = math.inf,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of commands; a killed judge goes on from it.")] = Path("judge-runs"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the runs of the commands; a stopped judge continues from it.")] = Path("judge-runs"),
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the differences: .pdf, .svg or .png, 7.1in wide.")] = None,
     format: Format = "table",
     as_json: AsJson = False,
@@ -54,8 +54,8 @@ def judge(
 
     Example: lmzoo judge results.csv --by variant --seed seed --metric loss --margin 0.01
 
-    With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided); for a
-    table it is 0 whatever the verdicts are.
+    With --base and --candidate, the exit code is 0 (keep), 1 (discard) or 3 (undecided). For a
+    table it is always 0.
     """
     if as_json:
         format = "json"

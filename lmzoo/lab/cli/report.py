@@ -18,7 +18,7 @@ from lmzoo.lab.store.records import find_study
 
 
 def report(
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")],
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name in runs/, or the beginning of the name.")],
     out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
     unit: Unit = "token",
 ) -> None:  # fmt: skip

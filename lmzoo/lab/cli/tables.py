@@ -44,7 +44,7 @@ def print_report(report: "Report", format: str) -> None:
             echo(note, err=True)
 
 
-Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name (or the beginning) in runs/.")]  # fmt: skip
+Study = Annotated[Path, typer.Argument(callback=lambda path: find_study(str(path)), metavar="STUDY", help="A study: its folder, a file of records, or its name in runs/, or the beginning of the name.")]  # fmt: skip
 Unit = Annotated[str, typer.Option(help="token or sentence: nats per token, averaged over tokens or sentences; bpc, bpb: bits per character or byte.")]  # fmt: skip
 
 Reference = Annotated[str | None, typer.Option(metavar="POINT", help="Compare with this point: a label, or a cut by name or number. Default: the study's reference.")]  # fmt: skip

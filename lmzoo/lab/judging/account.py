@@ -128,6 +128,7 @@ class Question:
         return needed
 
 
+# Its arguments are those of `judge`, so an error of the user names `judge`.
 Question.__init__ = arguments.called(Question.__init__, "judge")  # type: ignore[method-assign]
 
 
@@ -192,7 +193,8 @@ def account(results: Any, question: Question) -> Account:
             notes.append(f"{repeated} rows repeat another one in each cell; each counts as a run")
     rows, ends = _with_steps(frame, rows, question, facts, notes)
     free = _free_columns(question, source)
-    picked = picked_rows(rows, frame.select(free), question, (key or "row", ends), notes)
+    words = (key or "row", ends)
+    picked = picked_rows(rows, frame.select(free), question, words, notes)
     # A run without a value is there with its last row.
     others = rows.drop_nulls("run").group_by("run").last()
     runs = pl.concat([picked.select(others.columns), others]).unique("run", keep="first")
@@ -262,7 +264,10 @@ def _free_columns(question: Question, source: Source) -> list[str]:
 
 
 def _completed(question: Question, source: Source) -> tuple[Question, str | None, list[str]]:
-    """Return a question with its seed and steps, what tells runs apart, and columns of facts."""
+    """Return a question with its seed and steps, the column that tells runs apart, and facts.
+
+    Facts are the columns that are neither named nor settings.
+    """
     frame = source.frame
     named = _named_columns(frame, question, source)
     if question.step is None and source.step not in named:
@@ -331,9 +336,9 @@ def _rows(
     if named:
         names = frame[named].cast(pl.String)
     lacking = []
-    for name, own in cells.items():
+    for name, labels in cells.items():
         reason = pl.lit(f"without a value of {name}")
-        lacking.append(pl.when(own.is_null()).then(reason))
+        lacking.append(pl.when(labels.is_null()).then(reason))
     lacking.append(pl.lit(""))
     rows = DataFrame({"row": row, "variant": variant, "key": keys})
     state = states(frame, question.seed, facts, question.finished, notes)
@@ -442,11 +447,11 @@ def _said_of_runs(
 
 def _environments(frame: DataFrame, picked: DataFrame) -> Iterator[str]:
     """Yield in which environments the runs that count were trained, if there are several."""
-    own = frame[picked["row"]].with_columns(variant=picked["variant"])
+    counted = frame[picked["row"]].with_columns(variant=picked["variant"])
     for name in frame.columns:
         if not name.startswith(ENVIRONMENT):
             continue
-        groups = own.drop_nulls(name).group_by(name, maintain_order=True)
+        groups = counted.drop_nulls(name).group_by(name, maintain_order=True)
         found = groups.agg(runs=pl.len(), variants=pl.col("variant").unique(maintain_order=True))
         said = []
         for value, runs, variants in found.rows():
@@ -480,8 +485,8 @@ def parse_column(frame: DataFrame, pattern: str) -> DataFrame:
             raise UserError(
                 f"--parse makes a column {name!r}, which is there; name its group otherwise"
             )
-    for own in groups:
-        matched = own.struct.unnest().select(names)
+    for extracted in groups:
+        matched = extracted.struct.unnest().select(names)
         if min(matched.null_count().row(0)) < len(frame):
             return frame.with_columns(matched)
     first = frame[columns[0]][0]
@@ -508,10 +513,10 @@ def numbers(values: Series, usable: Series, notes: list[str]) -> Series:
             found.append(number(given[place]))
         except ValueError:
             text = str(given[place])
-            advice = [own for form, own in FORMS.items() if re.search(form, text)]
+            fitting = [advice for form, advice in FORMS.items() if re.search(form, text)]
             raise UserError(
                 f"row {place + 1}: {values.name} is {text[:60]!r}, not a number up to "
-                f"{LARGEST:g}; {advice[0]}"
+                f"{LARGEST:g}; {fitting[0]}"
             ) from None
     # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)
@@ -547,7 +552,7 @@ def _labels(values: Series, notes: list[str]) -> Series:
 
 def _seeds(values: Series, notes: list[str]) -> Series:
     """Return seeds as texts; 1, 1.0 and 01 are one seed."""
-    labels = mapped(values, lambda own: list(map(_seed, plain(own))))
+    labels = mapped(values, lambda cells: list(map(_seed, plain(cells))))
     _say_merged(values, labels, "seeds written in several ways are one", notes)
     return labels
 
@@ -570,7 +575,7 @@ def _say_merged(values: Series, labels: Series, text: str, notes: list[str]) -> 
     several = ways.group_by("label", maintain_order=True).agg("cell")
     several = several.filter(pl.col("cell").list.len() > 1)["cell"]
     if len(several):
-        texts = [" and ".join(map(repr, own)) for own in several]
+        texts = [" and ".join(map(repr, cells)) for cells in several]
         notes.append(f"{text}: {some(texts)}")
 
 
@@ -578,13 +583,13 @@ def _seed_column(
     frame: DataFrame, free: Sequence[str], source: Source, *, paired: bool | None
 ) -> str | None:
     """Return the only column that may be the seed; one of a file comes before one of a path."""
-    found = [c for c in free if SEED_NAME.fullmatch(c) and not _has_fractions(frame[c])]
+    candidates = [c for c in free if SEED_NAME.fullmatch(c) and not _has_fractions(frame[c])]
     # What stands in a file comes before what its path says.
-    of_files = [c for c in found if c not in source.paths]
+    of_files = [c for c in candidates if c not in source.paths]
     if of_files:
-        found = of_files
-    varied = [c for c in found if frame[c].drop_nulls().n_unique() > 1]
-    if "seed" in found:
+        candidates = of_files
+    varied = [c for c in candidates if frame[c].drop_nulls().n_unique() > 1]
+    if "seed" in candidates:
         seeds = mapped(frame["seed"], plain)
         others = [c for c in varied if not mapped(frame[c], plain).equals(seeds)]
         varied = ["seed"] + others

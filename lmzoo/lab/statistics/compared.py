@@ -24,14 +24,15 @@ study: missing runs of a look that are trained later, or added points, can take 
     interval              95 % of the last look, cut at 0 or ±Δ to what word and mean say
 
 **A sign is confirmed** when fresh seeds repeat it: Holm's test shows it with the first half of the
-seeds of its point, and the other half shows it alone, at 5 %. At the last look, a point with a sign
-that is not confirmed gets as many seeds again, and the reference what so many contrasts deserve.
-This spends no error, because such a look adds no sign. Where points share their noise, a sign needs
-no fresh seeds if it outlives a shift by `SURE` times the worst residual of the study.
+seeds, and the other half shows it alone, at 5 %. After the last look, each point whose sign is not
+confirmed doubles its seeds, and the reference gets those that so many contrasts need. This look
+adds no sign, so it spends no error. Where points share their noise, a sign needs no fresh seeds if
+Holm's test still shows a difference that is smaller by `SURE` times the residual e.
 
-**One more seed as bad as the worst.** Few seeds may all lie on the near side of a long tail. So a
-residual of more than `FAR` usual standard deviations, whichever point has it, moves each contrast
-that it speaks against by what one more such seed of the point would: by e/(n + 1).
+**One more seed as bad as the worst.** Few seeds may all miss a long tail. e is the largest residual
+of the study, of any point, that makes the difference smaller. If e exceeds `FAR` usual standard
+deviations, the difference is moved towards 0 by e/(n + 1), as one more such seed of its point would
+move it.
 
 **Looking.** `spend` gives the α_k. The first plan of looks, a number of seeds or the schedule of
 `--until-decided`, has α = 5 %, in proportion to the seeds of each look. A further plan, such as
@@ -40,11 +41,12 @@ nothing, and all together are below 6 %.
 
 **Allocation.** The reference is in all k contrasts. For a number of runs, their variance is least
 if it has √k times the seeds of a point (Dunnett 1955); and only its own seeds show whether it is
-noisy, skewed or fails with some seeds. Twelve seeds miss that one in five fails with 7 %: so many
-it has where this is at most 3/8 of the runs of the points.
+noisy, skewed or fails with some seeds. If one seed in five fails, twelve seeds miss it with a
+probability of 7 %. So the reference has at least twelve, or 3/8 of the runs of the points if these
+are fewer.
 
 **Divergence** is a count, and so is a run that has not solved its task (`counts.py`). Fisher's
-exact test compares the shares of these runs. If it could reject α_k/k, the chain of its contrast
+exact test compares the shares of these runs. If its p can reach α_k/k, the chain of its contrast
 starts with twice the smaller p of the two tests: of the shares, and of the means of the other runs.
 Means of less than half of the runs are not compared. A share says worse or better. A point with a
 greater share than the reference is not called better or negligible: this alone takes a verdict
@@ -99,7 +101,7 @@ MOST_SEEDS = 1000
 SURE = 2.0
 """A sign is sure if it outlives a shift by so many of the worst residuals of the study."""
 SHOWING = 12
-"""Seeds of a reference of which one in five fails that show a failure with 93 %."""
+"""Seeds of a reference: if one in five fails, they show it with a probability of 93 %."""
 
 
 class Look(NamedTuple):
@@ -182,7 +184,7 @@ def spend(
         return tuple(made)
     spent = sum(look.error for look in made)
     left = ERROR - spent
-    if left <= 1e-9:  # the rounding of a sum
+    if left <= 1e-9:  # nothing but the rounding of the sum: the first plan is done
         left = (ERROR + RESERVE - spent) / 2
     span = later[-1] - last
     of_reference = max((look.of_reference for look in made), default=0)
@@ -245,9 +247,9 @@ def compared(
     state = looked.state
     contrast = looked.contrasts
     verdict = state.words()
-    # Further seeds are for the next look, or for one beyond the plan.
-    beyond = spend([plan[-1].seeds + 1], plan)
-    next_look = beyond[looked.number + 1]
+    # After the last look of the plan, the next one is that of a further plan.
+    extended = spend([plan[-1].seeds + 1], plan)
+    next_look = extended[looked.number + 1]
     needed, needs_tuning = _needs(contrast, state, margin, next_look.error, verdict)
     least = max(margin, 0.0)
     worse = contrast.tail(least - contrast.mean)
@@ -394,20 +396,21 @@ def _all_looks(
         if not adds_signs:
             deserved = reference_seeds(look.seeds, int(active.sum()))
             of_reference = max(of_reference, deserved)
-        # References alone do not make a look.
-        grown = (done > previous) & ~table.references
-        needing = grown  # nothing is left to decide: added seeds make the estimates better
+        has_new_seeds = (done > previous) & ~table.references
         if active.any() or not previous or ended is None:
             seeds[active] = look.seeds
             # The reference needs as many seeds as a point at least.
             least = max(of_reference, look.seeds)
             seeds[table.references] = np.maximum(seeds[table.references], least)
             needing = active | table.references
+        else:
+            # Nothing is left to decide: added seeds make the estimates better.
+            needing = has_new_seeds
         missing = done < np.where(table.references, seeds, look.seeds)
         if ended is not None and missing[needing].any():
             break  # the look waits for these runs
-        if previous and not grown.any():
-            break
+        if previous and not has_new_seeds.any():
+            break  # further seeds of the reference alone make no look
         # As if the sweep had ended here, so that no order of execution matters.
         known = table.until(look.seeds, of_reference)
         contrast = known.contrasts()
@@ -516,9 +519,9 @@ class _State:
         """Read the diverged runs of a look."""
         has_diverged = np.isposinf(known.losses).any(1)
         self.counts = counts(known.losses, known.reference)
-        is_tested = has_diverged | (self.counts.more != 0)
-        self.p_diverged = np.where(is_tested, self.counts.p, np.nan)
-        has_numbers = ~np.isnan(contrast.error) | is_tested
+        has_counts = has_diverged | (self.counts.more != 0)
+        self.p_diverged = np.where(has_counts, self.counts.p, np.nan)
+        has_numbers = ~np.isnan(contrast.error) | has_counts
         self._known |= self._tested & has_numbers
 
     def look(self, contrast: Contrasts, error: float, margin: float) -> None:
@@ -531,11 +534,11 @@ class _State:
         p_margin = np.fmax(2 * contrast.tail(beyond_margin), p_mean)
         family = max(self._known.sum(), 1)
         # A count that could not reject among all contrasts is no test.
-        is_counted = self._known & (self.counts.least <= error / family)
-        p_count = np.where(is_counted, self.counts.p, np.nan)
-        # Also where the means were not compared (NaN).
-        by_count = is_counted & ~(p_mean <= p_count)
-        has_both = is_counted & ~self.counts.few & ~np.isnan(p_mean)
+        can_reject = self._known & (self.counts.least <= error / family)
+        p_count = np.where(can_reject, self.counts.p, np.nan)
+        # True also where the means were not compared: p_mean is NaN.
+        by_count = can_reject & ~(p_mean <= p_count)
+        has_both = can_reject & ~self.counts.few & ~np.isnan(p_mean)
         # Two tests of one contrast: twice the smaller p.
         tests = np.where(has_both, 2, 1)
         p_zero = tests * np.fmin(p_mean, p_count)
@@ -639,30 +642,30 @@ def _needs(
 ) -> tuple[Array, Mask]:
     """Return the further seeds that undecided points need, and which need more tuning."""
     # Normal quantiles: the number of seeds is rounded anyway.
-    of_power = float(special.ndtri(POWER))
+    z_power = float(special.ndtri(POWER))
     of_chain = error / 2 / max(state.left, 1)
-    apart = of_power - float(special.ndtri(of_chain))
-    within = of_power - float(special.ndtri(error))
+    z_apart = z_power - float(special.ndtri(of_chain))
+    z_within = z_power - float(special.ndtri(error))
     further = np.arange(1, MOST_SEEDS + 1)
 
-    def least(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
+    def least_seeds(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
         size = size[:, None]
         with undefined_is_nan():
             # Where the reference grows alike, the variance falls as 1/n.
             seeds = contrast.seeds[:, None] + further
             of_tuning = np.reshape(tuning, (-1, 1))
             sd = np.sqrt(noise[:, None] / seeds + of_tuning)
-            enough = (size > 0) & (size >= apart * sd)
-            enough |= (margin > 0) & (size + within * sd <= margin)
+            enough = (size > 0) & (size >= z_apart * sd)
+            enough |= (margin > 0) & (size + z_within * sd <= margin)
         known = (verdict == UNDECIDED) & enough.any(1)
         first = further[enough.argmax(1)]
         return np.where(known, first, np.nan)
 
     size = np.abs(contrast.mean)
     more = np.abs(state.counts.more)
-    of_counts = least(more, state.counts.noise, 0.0, 0.0)
-    of_means = least(size, contrast.noise, contrast.tuning, margin)
+    of_counts = least_seeds(more, state.counts.noise, 0.0, 0.0)
+    of_means = least_seeds(size, contrast.noise, contrast.tuning, margin)
     needed = np.fmin(of_means, of_counts)
     # If this is enough, seeds are not what is missing.
-    if_tuned = least(size, contrast.noise, 0.0, margin)
+    if_tuned = least_seeds(size, contrast.noise, 0.0, margin)
     return needed, np.isnan(needed) & ~np.isnan(if_tuned)

@@ -111,7 +111,8 @@ class PointPlanner:
         self.samples = study.samples
         # A count model has one epoch, before which nothing can stop.
         if study.pruner == "halving" and not point.closed_form:
-            self.rung = self.first_rung = next(iter(rungs(study)), 0)
+            self.first_rung = next(iter(rungs(study)), 0)
+            self.rung = self.first_rung
         self._rules = StartRules(study, len(self.design))
         sampler = make_sampler(study, self.space, derive_seed(study.seed, point.id))
         self._search = Search(self.space, sampler, self._rules.lag, len(self.design))
@@ -148,7 +149,7 @@ class PointPlanner:
             if self.rung and epoch >= self.rung:
                 return Answer.WAIT
             return Answer.CONTINUE
-        # Settings that are known whatever the order of execution was.
+        # Those that are known in every order of execution.
         known = self.tune_runs[: self._rules.compared(run.index, epoch)]
         earlier = (until(epoch, other.curve) for other in known)
         if self._pruner.prunes(epoch, until(epoch, run.curve), earlier):
@@ -166,9 +167,9 @@ class PointPlanner:
         if not self.rung:
             return True
         for run in self._design_runs:
-            # It is trained again by the next sweep, and is waited for.
             if run.ended or run.last_epoch > self.rung:
                 continue
+            # The next sweep trains a failed run again, and the rung waits for it.
             if run.status or run.id in self.open:
                 return False
         return True
@@ -384,7 +385,8 @@ class PointPlanner:
             if index not in settings:
                 # In order, because the sampler reads the earlier settings.
                 earlier = [settings[other] for other in range(index)]
-                settings[index] = suggested[index] = self._suggest(earlier)
+                suggested[index] = self._suggest(earlier)
+                settings[index] = suggested[index]
         for index in indices:
             self.settings.append(settings[index])
             # Neighbouring settings share the luck of a seed, so each further one has its own.
@@ -451,7 +453,7 @@ class PointPlanner:
             return self._plan(stage, index, setting, other)
         model = config["model"]
         if "command" in model and "files" not in model["read"]:
-            # A new run will say what it reads.
+            # True for a new run, too: it will say what it reads.
             noted = not run.curve
             if run.read:
                 noted = True
@@ -461,7 +463,7 @@ class PointPlanner:
         return run
 
     def _with_other_files(self, run: PlannedRun) -> dict[str, Any]:
-        """Return the config of a new run if this one has read other files than those of now."""
+        """Return the config of a new run if files have changed since this one read them; or {}."""
         where = Path(run.config.get("working_folder", ""))
         gone = [name for name in run.read if name[0] != "/" and not digest(where / name)]
         if gone:  # other machines may have it
@@ -490,8 +492,9 @@ class PointPlanner:
             return
         records = self.store.records(run.id, lambda: self.point.with_facts(run.config))
         notes = [record[FILES] for record in records if FILES in record]
-        for note in reversed(notes):  # the first digest of a file counts
-            run.read = {**run.read, **note}
+        for note in notes:
+            # The first digest of a file counts.
+            run.read = {**note, **run.read}
         known = epoch_records(records)
         for record in known:
             # The first record always counts: the only epoch of a count model has the number of
@@ -557,5 +560,5 @@ class PointPlanner:
 
 
 def two_digits(sd: float) -> float:
-    """Return a standard deviation as `study.json` has it: less varies with the losses' rounding."""
+    """Return a standard deviation as in `study.json`: rounding of losses moves further digits."""
     return round(float(f"{sd:.2g}"), 6)
