@@ -62,7 +62,7 @@ def rank(
 ) -> None:  # fmt: skip
     """Rank the points of a study: means, intervals, differences, verdicts, caveats, next command.
 
-    The exit code is 0 whatever the verdicts are, and 2 for bad input.
+    The exit code is 0 for every verdict, and 2 for bad input.
     """
     from lmzoo.lab.analysis.frames import rank as ranked
     from lmzoo.lab.analysis.render import check_format
