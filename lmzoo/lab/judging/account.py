@@ -113,9 +113,9 @@ class Question:
         columns = head.columns
         named = set(_named(self))
         has_seed = self.seed or any(map(SEED_NAME.fullmatch, columns))
-        is_stated = any(map(GOALS.fullmatch, columns))
+        states_direction = any(map(GOALS.fullmatch, columns))
         # Where the seed, the steps or the direction must still be found, any column may tell it.
-        if self.step is None or not has_seed or is_stated or not named.issubset(columns):
+        if self.step is None or not has_seed or states_direction or not named.issubset(columns):
             return columns
         kinds = [SEED_NAME.pattern, f"{ENVIRONMENT}.*"]
         kinds += NAMES + PARENT_COLUMNS
@@ -541,12 +541,12 @@ def _labels(values: Series, notes: list[str]) -> Series:
         if "." in label:  # 0.1 and 0.10000000149011612, which is 0.1 in single precision
             digits = 7
         try:
-            same = float(f"{float(label):.{digits}g}")
+            form = float(f"{float(label):.{digits}g}")
         except ValueError:
-            same = re.sub(r" \(\w+\)$", "", label.casefold())  # True, and 'True' as a text
-        if same in known:
-            notes.append(f"{values.name}: {known[same]!r} and {label!r} are two; are they one?")
-        known[same] = label
+            form = re.sub(r" \(\w+\)$", "", label.casefold())  # True, and 'True' as a text
+        if form in known:
+            notes.append(f"{values.name}: {known[form]!r} and {label!r} are two; are they one?")
+        known[form] = label
     return labels
 
 

@@ -255,7 +255,7 @@ def compared(
     worse = contrast.tail(least - contrast.mean)
     better = contrast.tail(least + contrast.mean)
     low, high = _interval(contrast, state.sign, verdict, margin)
-    error = plan[looked.number].error / max(state.left, 1)
+    level = plan[looked.number].error / max(state.left, 1)
     return Compared(
         verdict=verdict,
         sign=state.sign,
@@ -273,7 +273,7 @@ def compared(
         confirmed=state.confirmed,
         noisy=contrast.noisy,
         seeds=looked.seeds,
-        half_corrected=contrast.half(1 - error),
+        half_corrected=contrast.half(1 - level),
     )
 
 
