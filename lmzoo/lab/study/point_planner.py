@@ -376,22 +376,21 @@ class PointPlanner:
     def _plan_settings(self, indices: range) -> None:
         """Plan and store these settings; one that the model refuses has no run."""
         stored = self.store.settings(self.point.id)
-        settings = {
-            index: setting for index, setting in stored.items() if self._is_setting(setting)
-        }
-        suggested = dict[int, Setting]()
+        new: list[Setting] = []
+        suggested: dict[int, Setting] = {}
         # All are suggested before one is planned: what a run of them has reached changes nothing.
         for index in indices:
-            if index not in settings:
+            setting = stored.get(index, {})
+            if not self._is_setting(setting):
                 # In order, because the sampler reads the earlier settings.
-                earlier = [settings[other] for other in range(index)]
-                suggested[index] = self._suggest(earlier)
-                settings[index] = suggested[index]
-        for index in indices:
-            self.settings.append(settings[index])
+                setting = self._suggest(self.settings + new)
+                suggested[index] = setting
+            new.append(setting)
+        for index, setting in zip(indices, new, strict=True):
+            self.settings.append(setting)
             # Neighbouring settings share the luck of a seed, so each further one has its own.
             repeat = max(0, index - len(self.design))
-            self._plan_tune_run(index, settings[index], repeat)
+            self._plan_tune_run(index, setting, repeat)
             self._repeat_answer(self.tune_runs[-1])
         refusals = [run.reason for run in self.tune_runs if run.status == "refused"]
         if len(refusals) == len(self.tune_runs) >= len(self.design):
