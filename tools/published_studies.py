@@ -50,7 +50,7 @@ MODERN = (
 )
 """The cells of the pages on modern cells."""
 UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
-LONGER = {"gla": UNTIL_DECIDED, "rg_lru": UNTIL_DECIDED}
+LONGER = {"gla": UNTIL_DECIDED, "hgrn2": UNTIL_DECIDED, "rg_lru": UNTIL_DECIDED}
 """Cell -> options of a study that was recorded again, until its contrasts were decided."""
 
 OTHERS = {

@@ -159,6 +159,9 @@ class Capacity:
         nodes = self._possible()
         if self._growth.nodes is None or _fits(self.resources, nodes):
             return
+        # The Ray of this machine has been ended: the end of the sweep says so.
+        if not nodes and not connection.ADDRESS:
+            return
         # A machine that has not joined yet may be large enough.
         if self._has_unknown_nodes() and self._coming():
             return

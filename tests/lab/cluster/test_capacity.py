@@ -156,6 +156,14 @@ def test_a_worker_that_may_run_is_accepted(join, growth, nodes, needs):
     join(growth, *nodes, **needs).check()
 
 
+def test_a_ray_that_has_ended_is_no_machine_without_a_processor(join, fake, monkeypatch):
+    monkeypatch.setattr(connection, "ADDRESS", "")
+    capacity = join("one node", CPU_NODE)
+    monkeypatch.setattr("ray.nodes", list)
+    fake.now += 10
+    capacity.check()
+
+
 def test_the_device_waits_for_the_first_machine(join, fake):
     lines = []
     pauses = itertools.count(1)
