@@ -118,23 +118,27 @@ def trainable(
                 # As in a sweep, the test is of the best epoch, not of the last one.
                 model.module.load_state_dict(training.best_weights)
                 losses["test"] = model.test().token
-            with tempfile.TemporaryDirectory() as folder:
-                torch.save(training.dump(), Path(folder, STATE))
-                # Beside the state: a trial that goes on from it checks what cannot change.
-                Path(folder, CONFIG).write_text(json.dumps(config, default=str))
-                saved = tune.Checkpoint.from_directory(folder)
-                report: FieldsDict = {"epoch": training.epoch}
-                for split, loss in losses.items():
-                    if loss is None:
-                        # Tune compares numbers; a loss that diverged is none.
-                        loss = math.nan
-                    report[split] = loss
-                report["environment"] = _recorded(NUMERIC)
-                tune.report(report, checkpoint=saved)
+            _report(training, losses, config)
 
     # Ray Tune names experiments and trials after the function.
     train.__name__ = name
     return train
+
+
+def _report(training: Any, losses: Mapping[str, float | None], config: FieldsDict) -> None:
+    """Report the losses of an epoch to Tune, with a checkpoint."""
+    report: FieldsDict = {"epoch": training.epoch}
+    for split, loss in losses.items():
+        if loss is None:
+            # Tune compares numbers; a loss that diverged is none.
+            loss = math.nan
+        report[split] = loss
+    report["environment"] = _recorded(NUMERIC)
+    with tempfile.TemporaryDirectory() as folder:
+        torch.save(training.dump(), Path(folder, STATE))
+        # Beside the state: a trial that goes on from it checks what cannot change.
+        Path(folder, CONFIG).write_text(json.dumps(config, default=str))
+        tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))
 
 
 def _fields_by_point(points: Any, fields: Fields) -> dict[Any, FieldsDict]:
