@@ -30,6 +30,7 @@ SMALL = {
     "choice": "--samples 5 --studies 1 --only flat --out OUT/choice.md",
     "cluster": "--only '8 offered' --device gpu --tiny",
     "driver": "OUT/store --points 2 --samples 2 --seeds 2",
+    "further": "--studies 1",
     "fuse": "--rounds 1 --rows DLM46 --out OUT/fuse.json",
     "gpu": "--device cpu --tiny --rounds 1 --parts scan --out OUT",
     "growth": "--runs 20 --points 3 --folder OUT/growth --only rank,Optuna,mlruns,DuckDB",

@@ -148,8 +148,9 @@ def _value(bounds: Range, share: float) -> Any:
         value = bounds.low + (bounds.high - bounds.low) * float(share)
     if isinstance(bounds, IntRange):
         return round(value)
-    # Four digits are read easily, and are as good.
-    return float(f"{value:.4g}")
+    # Four digits are read easily, and are as good. They may lie beyond a bound that has more.
+    rounded = float(f"{value:.4g}")
+    return min(max(rounded, bounds.low), bounds.high)
 
 
 def _share(bounds: Range, value: float) -> float:

@@ -287,3 +287,10 @@ def test_further_settings_follow_the_runs_that_measure_again(tuned, fake_sweep, 
         assert fake_sweep(decided, slots=2)
     counts = collections.Counter(config["point"]["label"] for config in tune_configs(tmp_path))
     assert max(counts.values()) == decided.max_seeds
+
+
+def test_a_setting_beyond_those_tried_stays_within_a_bound_of_many_digits():
+    low = 0.0021213203
+    space = {"recipe.lr": FloatRange(low, 0.0678822509, log=True)}
+    tried = [{"recipe.lr": 2 * low}, {"recipe.lr": 1.2 * low}]
+    assert beyond(space, tried, tried[1]) == {"recipe.lr": low}
