@@ -169,7 +169,7 @@ def said(what: str, state: Callable[[], str] = str) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        # A line that has begun ends before what follows; a stream that is stuck holds nobody up.
+        # The thread finishes its line first. A blocked stream delays the caller by a second.
         speaker.join(timeout=1.0)
 
 

@@ -165,7 +165,9 @@ def is_sealed(line: bytes) -> bool:
     """Return whether a line is empty or has its checksum."""
     if not line:
         return True
-    head, _, checksum = line.rpartition(f', "{CHECKSUM}": "'.encode())
+    head, mark, checksum = line.rpartition(f', "{CHECKSUM}": "'.encode())
+    if not mark:
+        return False
     return checksum == b'%08x"}' % zlib.crc32(head)
 
 

@@ -14,7 +14,7 @@ what it has spent.
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,14 @@ from lmzoo.lab.study.study_json import study_json
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.lab.study.trainable import Config, Trainable, reference_id
 from lmzoo.lab.study.tuning import SharedTuning
+
+
+class ComparedPoint(NamedTuple):
+    """A point that further runs may decide, and its row in the comparison."""
+
+    point: PointPlanner
+    found: Compared
+    row: int
 
 
 class Planner:
@@ -274,27 +282,25 @@ class Planner:
         return decided
 
     def _look(self) -> bool:
-        """Plan more seeds when all planned runs have ended; return whether there are any."""
+        """Plan further runs when all planned runs have ended; return whether there are any."""
         planned = False
         while self.done:
+            rows = comparable(self.study, self.points, self._reference, self.looks)
+            # Settings first: seeds of a setting that is given up are lost.
             # All further runs may be in the store already: then look again.
-            if not (self._tune_further() or self._add_seeds()):
+            if not self._tune_further(rows) and not plan_more_seeds(rows):
                 break
             planned = True
             for point in self.points:
                 self._add_planned(point)
         return planned
 
-    def _add_seeds(self) -> bool:
-        """Plan the confirm runs that the looks ask for; return whether there are any."""
-        return plan_more_seeds(self.study, self.points, self._reference, self.looks)
-
-    def _tune_further(self) -> bool:
+    def _tune_further(self, rows: Sequence[ComparedPoint]) -> bool:
         """With --until-decided, plan settings of uncertain choices; return if there are any."""
         most = self.study.max_seeds
         if most <= self.study.seeds:
             return False
-        uncertain = uncertain_choices(self.study, self.points, self._reference, self.looks)
+        uncertain = uncertain_choices(rows, self.reference)
         found = False
         for group in dict.fromkeys(self._tuning.values()):
             if group.tune_further(uncertain, most):
@@ -365,53 +371,55 @@ def comparison(
     return alike, found
 
 
-def plan_more_seeds(
+def comparable(
     study: Study, points: Sequence[PointPlanner], reference_id: str, study_looks: Sequence[Look]
-) -> bool:
-    """Plan the confirm runs that the losses ask for; return whether there are any.
+) -> list[ComparedPoint]:
+    """Compare the points; return those that further runs may decide.
 
     All planned runs have ended.
     """
+    reference = next((p for p in points if p.point.id == reference_id), None)
+    if reference is None or not reference.confirm_runs:
+        return []
+    facts = {point: point.point.facts() for point in points}
+    alike, found = comparison(facts, reference, study_looks, study.margin)
+    unlike = _not_comparable(alike, reference)
+    rows = []
+    for row, point in enumerate(alike):
+        # Runs do not decide a difference that may be that of the machines.
+        if point not in unlike:
+            rows.append(ComparedPoint(point, found, row))
+    return rows
+
+
+def plan_more_seeds(rows: Sequence[ComparedPoint]) -> bool:
+    """Plan the confirm runs that the losses ask for; return whether there are any."""
     planned = 0
-    for point, found, row in _comparable(study, points, reference_id, study_looks):
-        setting = point.best_setting or {}
-        planned += point.plan_confirm_runs(setting, int(found.seeds[row]))
+    for point, found, row in rows:
+        # A further setting that failed is waited for: the point may give up its setting.
+        if point.is_chosen:
+            setting = point.best_setting or {}
+            planned += point.plan_confirm_runs(setting, int(found.seeds[row]))
     return planned > 0
 
 
 def uncertain_choices(
-    study: Study, points: Sequence[PointPlanner], reference_id: str, study_looks: Sequence[Look]
+    rows: Sequence[ComparedPoint], reference: PointPlanner
 ) -> Collection[PointPlanner]:
     """Return the points whose choice of a setting keeps a contrast undecided.
 
     Seeds do not reduce the error of a choice. Of the two choices of a contrast, the one that errs
     more counts, and the other one if it errs half as much.
     """
-    reference = next((p for p in points if p.point.id == reference_id), None)
     uncertain = set[PointPlanner]()
-    for point, found, row in _comparable(study, points, reference_id, study_looks):
-        if not found.needs_tuning[row] or reference is None:
+    for point, found, row in rows:
+        if not found.needs_tuning[row]:
             continue
-        for one, other in ((point, reference), (reference, point)):
-            if one.tuning_sd >= other.tuning_sd / 2:
-                uncertain.add(one)
+        if point.tuning_sd >= reference.tuning_sd / 2:
+            uncertain.add(point)
+        if reference.tuning_sd >= point.tuning_sd / 2:
+            uncertain.add(reference)
     return uncertain
-
-
-def _comparable(
-    study: Study, points: Sequence[PointPlanner], reference_id: str, study_looks: Sequence[Look]
-) -> Iterator[tuple[PointPlanner, Compared, int]]:
-    """Yield the points that further runs may decide, the comparison, and the row of each."""
-    reference = next((p for p in points if p.point.id == reference_id), None)
-    if reference is None or not reference.confirm_runs:
-        return
-    facts = {point: point.point.facts() for point in points}
-    alike, found = comparison(facts, reference, study_looks, study.margin)
-    unlike = _not_comparable(alike, reference)
-    for row, point in enumerate(alike):
-        # Runs do not decide a difference that may be that of the machines.
-        if point not in unlike:
-            yield point, found, row
 
 
 def _not_comparable(

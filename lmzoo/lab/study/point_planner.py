@@ -87,7 +87,7 @@ class PointPlanner:
         """The settings of the tune runs."""
         self.best_setting: Setting | None = None
         self.is_chosen = False
-        """Whether the setting is chosen; a chosen point may try further settings."""
+        """Whether the setting is chosen, if there is one; False while further ones are tried."""
         self.tuning_sd = 0.0
         """Root mean square of the loss that the choice adds, in nats per token."""
         self.samples = 0
@@ -292,7 +292,6 @@ class PointPlanner:
 
     def choose(self, index: int, tuning_sd: float) -> None:
         """Plan the confirm runs of the setting of a tune run."""
-        self.is_chosen = True
         # The choice of a closed form is no matter of chance.
         if not self.point.closed_form:
             self.tuning_sd = two_digits(tuning_sd)
@@ -320,8 +319,8 @@ class PointPlanner:
     def pending(self) -> tuple[int, int]:
         """Return upper bounds on the runs and epochs left; pruning may make them fewer."""
         runs = max(0, self.samples - len(self.tune_runs))
-        if self.best_setting is None:
-            runs += self.seeds
+        if not self.is_chosen:
+            runs += max(self.seeds, len(self.confirm_runs))
             # An upper bound: few points are measured again.
             if not self.measured_again and not self.point.closed_form:
                 runs += MOST_AGAIN
@@ -551,6 +550,7 @@ class PointPlanner:
         return otherwise
 
     def _confirm(self, setting: Setting) -> None:
+        self.is_chosen = True
         seeds = max(self.seeds, len(self.confirm_runs))
         if setting != self.best_setting:
             self.confirm_runs = []

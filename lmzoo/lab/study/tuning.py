@@ -75,6 +75,8 @@ class SharedTuning:
 
     def tune_further(self, points: Collection[PointPlanner], most: int) -> bool:
         """Try further settings of these points, up to `most` each; return whether there are any."""
+        if self._steps:  # the last ones have not ended: one of them failed
+            return False
         further = [point.tune_further(most) for point in self.points if point in points]
         if not any(further):
             return False

@@ -18,6 +18,8 @@ from lmzoo.trainables.resolve import resolve
 from tests.lab.sweep.fake_runs import open_fake_run
 from tests.lab.sweep.local_sweep import report, sweep
 
+from .test_tuning import every_choice
+
 
 @pytest.fixture
 def drive(study, corpus, corpus_fields):
@@ -25,9 +27,10 @@ def drive(study, corpus, corpus_fields):
     space = {"recipe.lr": FloatRange(1e-3, 7e-2, log=True)}
     study = dataclasses.replace(study, search=space, samples=5, epochs=6)
 
-    def sweep(path, fails=lambda run: False, nodes=()) -> dict:
+    def sweep(path, fails=lambda run: False, nodes=(), **changes) -> dict:
+        changed = dataclasses.replace(study, **changes)
         with closing(StudyStore(path)) as store:
-            planner = Planner(study, resolve(study, corpus, corpus_fields), store)
+            planner = Planner(changed, resolve(study, corpus, corpus_fields), store)
             while not planner.done:
                 for planned in planner.ready():
                     planner.start(planned)
@@ -57,6 +60,25 @@ def test_failures_and_a_resume_choose_what_an_undisturbed_sweep_does(drive, tmp_
     )
     assert disturbed == {}, "all points share a search space, and wait for the failed runs"
     assert drive(tmp_path / "x") == undisturbed
+
+
+def test_a_further_setting_that_fails_is_tried_again_by_the_next_sweep(
+    drive, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("lmzoo.lab.study.planner.uncertain_choices", every_choice)
+    undisturbed = drive(tmp_path / "undisturbed", max_seeds=20)
+    started = []
+
+    def fails(run) -> bool:
+        started.append((run.stage, run.index))
+        return started[-1] == ("tune", 9)
+
+    drive(tmp_path / "x", fails, max_seeds=20)
+    assert started.count(("tune", 9)) == 3, "each point tries a further setting, which fails"
+    later = started[started.index(("tune", 9)) :]
+    assert max(index for _, index in later) < 16, "none tries more before the others have ended"
+    assert {stage for stage, _ in later} == {"tune"}, "the setting may be given up"
+    assert drive(tmp_path / "x", max_seeds=20) == undisturbed
 
 
 @pytest.mark.parametrize("nodes", [(), ("host (1a)", "host (2b)")])

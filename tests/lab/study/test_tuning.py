@@ -277,13 +277,17 @@ def test_several_ranges_are_covered():
         assert ((x > 0).sum(0) >= 2).all()
 
 
+def every_choice(rows, reference):
+    """Call the choice of every compared point uncertain."""
+    return [compared.point for compared in rows]
+
+
 def test_further_settings_follow_the_runs_that_measure_again(tuned, fake_sweep, tmp_path):
     decided = dataclasses.replace(tuned, max_seeds=20, samples=CELLS)
     with pytest.MonkeyPatch.context() as patch:
         # Every point measures again, and every choice is uncertain.
         patch.setattr("lmzoo.lab.study.tuning.AGAIN", 1.0)
-        uncertain = lambda _, points, *rest: points  # noqa: E731
-        patch.setattr("lmzoo.lab.study.planner.uncertain_choices", uncertain)
+        patch.setattr("lmzoo.lab.study.planner.uncertain_choices", every_choice)
         assert fake_sweep(decided, slots=2)
     counts = collections.Counter(config["point"]["label"] for config in tune_configs(tmp_path))
     assert max(counts.values()) == decided.max_seeds
