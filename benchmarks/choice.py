@@ -135,7 +135,7 @@ def row(name: str, spread: float, samples: int, studies: int) -> str:
     stated = list[Array]()
     runs = list[float]()
     key = (POINTS, EPOCHS, float(Trainings.rates[0]), float(Trainings.rates[-1]))
-    study, resolved = search._study(*key)
+    study, resolved = search.simulated_study(*key)
     search._STUDIES[key] = dataclasses.replace(study, samples=samples), resolved
     for number in range(studies):
         rng = np.random.default_rng([number, 7])

@@ -29,9 +29,12 @@ from lmzoo.lab.statistics.compared import UNDECIDED
 from lmzoo.lab.study.planned_run import Answer, PlannedRun
 from lmzoo.lab.study.planner import Planner, comparison
 
-POINTS, EPOCHS = 7, 10
-LOW, HIGH = 0.002, 0.06
-SEEDS, MOST = 5, 24
+POINTS = 7
+EPOCHS = 10
+LOW = 0.002
+HIGH = 0.06
+SEEDS = 5
+MOST = 24
 CONDITIONS = ((0.05, 0.02, 0.4), (0.1, 0.02, 0.7), (0.2, 0.03, 0.0))
 """Curvature; the standard deviation of a seed, and that of the logarithm of an optimum."""
 
@@ -51,7 +54,9 @@ def rules(
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the name and the cells of both rules."""
     for name in ("seeds", "settings and seeds"):
-        undecided, false, runs = 0, 0, 0.0
+        undecided = 0
+        false = 0
+        runs = 0.0
         for number in range(studies):
             if name == "seeds":
                 with patch.object(Planner, "_tune_further", lambda self: False):
@@ -72,7 +77,7 @@ def simulate(
     number: int, curvature: float, noise: float, spread: float
 ) -> tuple[list[str], list[int], float]:
     """Return the words and signs of a study's contrasts, and its runs."""
-    study, points = search._study(POINTS, EPOCHS, LOW, HIGH)
+    study, points = search.simulated_study(POINTS, EPOCHS, LOW, HIGH)
     study = dataclasses.replace(study, seed=number, seeds=SEEDS, max_seeds=MOST)
     planner = Planner(study, points, MemoryStore())  # pyright: ignore[reportArgumentType]
     middle = np.log(np.sqrt(LOW * HIGH))

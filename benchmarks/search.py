@@ -121,7 +121,7 @@ Rule = Callable[[Sequence[Trainings], int], Outcome]
 def sweep(points: Sequence[Trainings], n: int, **changes: Any) -> Outcome:
     """Let the planner of a sweep decide; study n has the seed n, and `changes` of the defaults."""
     epochs, rates = points[0].curves.shape[-1], points[0].rates
-    study, resolved = _study(len(points), epochs, float(rates[0]), float(rates[-1]))
+    study, resolved = simulated_study(len(points), epochs, float(rates[0]), float(rates[-1]))
     study = dataclasses.replace(study, seed=n, **changes)
     planner = Planner(study, resolved, MemoryStore())  # pyright: ignore[reportArgumentType]
     by_label = {p.point.label: own for p, own in zip(planner.points, points, strict=True)}
@@ -178,7 +178,7 @@ RULES: dict[str, Rule] = {
 _STUDIES: dict[Any, tuple[Study, list[RowPoint]]] = {}
 
 
-def _study(count: int, epochs: int, low: float, high: float) -> tuple[Study, list[Any]]:
+def simulated_study(count: int, epochs: int, low: float, high: float) -> tuple[Study, list[Any]]:
     """Return a study whose range has the recorded rates as the middles of its cells."""
     key = (count, epochs, low, high)
     if key not in _STUDIES:

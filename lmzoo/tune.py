@@ -136,7 +136,7 @@ def _report(training: Any, losses: Mapping[str, float | None], config: FieldsDic
     report["environment"] = _recorded(NUMERIC)
     with tempfile.TemporaryDirectory() as folder:
         torch.save(training.dump(), Path(folder, STATE))
-        # Beside the state: a trial that goes on from it checks what cannot change.
+        # With the state: a trial that goes on from it checks what cannot change.
         Path(folder, CONFIG).write_text(json.dumps(config, default=str))
         tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))
 

@@ -108,7 +108,7 @@ def _searched(trained: TrainedRun, beam: int, room: int, **options: Any) -> Draw
 
 
 def _print(found: Sequence[Fields]) -> None:
-    # Without a rule, samples that have lines of their own cannot be told apart.
+    # Without a rule, a reader cannot see where a sample of several lines ends.
     rule = ""
     if any("\n" in sentence["text"] for sentence in found):
         rule = "---\n"

@@ -74,7 +74,7 @@ def alone(corpus):
 
 @pytest.fixture
 def in_turn(corpus, tmp_path):
-    """Return a run that trains in a pack and alone in turn, from a file each time."""
+    """Return a run that alternates between a pack and training alone, from a file each time."""
     path = tmp_path / "state.pt"
     for epoch in range(1, 6):
         training = member(corpus, 1, TWO_GROUPS)

@@ -306,7 +306,7 @@ def next_command(folder: StudyFolder, frame: DataFrame, found: Sequence[Caveat])
     if is_decided or not study.get("script") or "given" not in study:
         name = folder.address.name
         address = shown_address(folder.address)
-        # Commands find a study in `runs` by its name; one beside it needs its address.
+        # Commands find a study in `runs` by its name; one elsewhere needs its address.
         if address != str(RUNS / name):
             name = address
         return "next", f"lmzoo report {shlex.quote(name)}"

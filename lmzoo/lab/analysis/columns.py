@@ -164,7 +164,7 @@ def in_unit(table: DataFrame, unit: str) -> DataFrame:
 
 def maximized(table: DataFrame, frame: str) -> DataFrame:
     """Return the statistics of losses as those of a metric of which the highest is the best."""
-    # A sign has no unit, and turns with the difference beside it.
+    # A sign has no unit, and turns with the difference.
     sources = {"sign": "sign"}
     for column in FRAMES[frame]:
         if column.unit != NATS:

@@ -206,7 +206,7 @@ def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
 def add_sizes(table: DataFrame, sizes: DataFrame) -> DataFrame:
     """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
     is_text = pl.col("score") != OBJECTIVE
-    # A join keeps no order unless it is asked to.
+    # A join keeps an order only with this option.
     table = table.join(sizes, on="fingerprint", how="left", maintain_order="left")
     table = table.with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
     return table.with_columns(

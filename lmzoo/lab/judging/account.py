@@ -420,7 +420,7 @@ def _said_of_runs(
     is_loss = better(metric) is False and not question.higher_is_better
     if is_loss and len(known) and (known["value"] < 0).all():
         yield f"{metric} is negative in each run; of a negated loss, a higher one is better"
-    # Lightning logs `loss_step` of a batch beside `loss_epoch`.
+    # Lightning logs `loss_step` of a batch and `loss_epoch`.
     of_epochs = re.sub("_step$", "_epoch", metric)
     if of_epochs != metric and of_epochs in source.frame.columns:
         yield f"{metric} is of one batch, {of_epochs} of all; which do you mean?"

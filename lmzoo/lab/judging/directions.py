@@ -58,7 +58,7 @@ def stated(frame: pl.DataFrame) -> dict[str, bool | None]:
         if goal is None:
             continue
         before = goal[1]
-        # Without a name beside it, the object that has the goal is named as the metric.
+        # If there is no name, the object that has the goal has the name of the metric.
         metrics = [before[:-1].rpartition(".")[2]] * len(frame)
         for name in NAMES:
             if before + name in frame.columns:

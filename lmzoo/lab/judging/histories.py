@@ -100,7 +100,7 @@ def picked_rows(
     if question.step is None:
         return last
     best = _best(rows, known, question)
-    # Trainers keep the best epoch, so the reader is told whether it would change a sign.
+    # Trainers keep the best epoch, so a line says whether it would change a sign.
     if question.best is None:
         notes += _beside_best(last, best, question)
         return last

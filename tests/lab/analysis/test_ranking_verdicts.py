@@ -57,7 +57,7 @@ def test_the_tuning_widens_an_interval(ranked):
 
 @pytest.fixture
 def with_outsiders(ranked):
-    """The ranking with a baseline, a model of counts that was asked for, and a leaking point."""
+    """The ranking with a baseline, a model of counts as a point, and a leaking point."""
     noise = np.random.default_rng(1).normal(0, 0.003, (2, 5))
     losses = (3.5 + noise).tolist()
     ranked.add_point("count", losses[0], model={"name": "ngram_count", "order": 1})

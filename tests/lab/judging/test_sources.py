@@ -270,7 +270,7 @@ def hidden_and_compressed(path: Path) -> None:
     for variant, seed, loss in RUNS:
         content = json.dumps({"loss": loss}).encode()
         put(path / f"{variant}-s{seed}.jsonl.gz", gzip.compress(content))
-    # As macOS writes beside a file.
+    # As macOS writes for each file.
     put(path / "._x.json", "\1")
 
 
@@ -559,7 +559,7 @@ def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
 
 
 def test_a_history_beside_a_result_is_no_run(tmp_path):
-    write_folder(tmp_path, "a history beside a result")
+    write_folder(tmp_path, "a history and a result")
     found = heading(tmp_path)
     assert "rows of one run that have one value count once: variant 'base'" in found
 

@@ -156,7 +156,7 @@ CONFIG = files.json_bytes({"seed": 1, "setting": {"lr": 0.01}})
 
 @pytest.mark.parametrize("text", [LINE, CONFIG], ids=["line", "config"])
 def test_every_changed_bit_is_noticed(text):
-    """It makes the text damaged, or changes a mark beside what the text says."""
+    """It makes the text damaged, or leaves what the text says as it was."""
     whole = files.parse_json(text)
     for place, bit in itertools.product(range(len(text.rstrip())), range(8)):
         changed = bytearray(text)

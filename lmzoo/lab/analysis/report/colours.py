@@ -38,7 +38,7 @@ MANY = 12
 
 
 LABEL_WIDTH = 26
-"""Letters in a line of a label beside a chart."""
+"""Letters in a line of a label at the side of a chart."""
 WIDE_LABEL = 46
 """And on a wide page."""
 SHORT = 30
@@ -182,7 +182,7 @@ def hues_of(ranked: pl.DataFrame) -> Hues:
     """Return the colours of a study's charts."""
     rows = ranked.drop_nulls("label").to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}
-    # So many colours could not be told apart.
+    # So many colours would look alike.
     if len(groups) > MANY:
         known = set(groups.values())
         colours = {name: group["colour"] for name, group in GROUPS.items() if name in known}

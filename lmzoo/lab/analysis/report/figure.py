@@ -181,7 +181,7 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
                 continue
             longest = max(map(len, own[channel]["scale"]["domain"]))
             legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
-            # In a grey print, lines are told apart by their dashes.
+            # In a grey print, the dashes distinguish the lines.
             if lined and channel == "color":
                 legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}
     # The first block of the page has the light colours.
