@@ -20,7 +20,7 @@ CUT = {"name": "m", "cuts": ["carry"]}
 def ablated(toy):
     """A study whose reference lost `LOST` by the cut of the point `part`, and 0.2 less repaired."""
     runs = toy.add_point("full", [2.0, 2.1, 2.3])
-    toy.add_point("part", [2.1, 2.2, 2.5], model=CUT)
+    toy.add_points("part: 2.1 2.2 2.5", model=CUT)
     lines = []
     for run, lost in zip(runs, LOST, strict=True):
         lines += [

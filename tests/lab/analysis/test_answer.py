@@ -40,8 +40,8 @@ def planted(tmp_path_factory):
     noise = [0.0, 0.004, 0.002, 0.003, 0.001]
     for name, mean, seeds, options in rows("lab/analysis/cases.toml", "planted"):
         toy.add_point(name, [mean + own for own in noise[:seeds]], **options)
-    toy.add_point("wild", [2.96, 3.005, 2.935, 2.98, 2.94])
-    toy.add_point("counts", [2.95] * 5, model=FIVE_GRAM, parameters=0)
+    toy.add_points("wild: 2.96 3.005 2.935 2.98 2.94")
+    toy.add_points("counts: 2.95 2.95 2.95 2.95 2.95", model=FIVE_GRAM, parameters=0)
     toy.records_path("gone-confirm-5").unlink()
     for name in ("later", "never"):
         toy.study_json["points"].append({"id": name, "label": f"cut {name}"})

@@ -14,7 +14,7 @@ OLD = {"torch": "2", "packages": {"tiny": "1"}, "variables": {"LEVEL": "9f"}}
 
 @pytest.fixture
 def toy(toy):
-    toy.add_points(full=[3.0, 3.01])
+    toy.add_points("full: 3.0 3.01")
     return toy
 
 
@@ -25,8 +25,8 @@ def warnings(toy) -> str:
 @pytest.fixture
 def upgraded(toy):
     """A study of which one point was trained with another torch."""
-    toy.add_point("gate", [3.5, 3.51], environment={"torch": "3"})
-    toy.add_point("carry", [3.5, 3.51])
+    toy.add_points("gate: 3.5 3.51", environment={"torch": "3"})
+    toy.add_points("carry: 3.5 3.51")
     return toy
 
 
@@ -55,21 +55,21 @@ def test_every_form_says_why_a_point_has_no_verdict(upgraded, form):
 )
 def test_what_can_change_a_number_is_said(toy, program, said):
     newer = NEW | {"commit": "f00", "cpu": "x"}
-    toy.add_point("gate", [3.5], environment=OLD, program=program)
-    toy.add_point("carry", [3.5], environment=newer, program=program)
+    toy.add_points("gate: 3.5", environment=OLD, program=program)
+    toy.add_points("carry: 3.5", environment=newer, program=program)
     text = warnings(toy)
     assert [name for name in ("torch", "tiny", "LEVEL", "commit", "cpu") if name in text] == said
 
 
 def test_what_cannot_is_not(toy):
     quiet = {"torch": "2+cu1", "commit": "f00+", "threads": 9, "device": "H200"}
-    toy.add_point("gate", [3.5], environment=quiet)
+    toy.add_points("gate: 3.5", environment=quiet)
     assert "trained with" not in warnings(toy)
 
 
 def test_points_that_share_a_value_are_compared(toy):
     """Half of the runs of each were trained after an upgrade."""
-    toy.add_point("gate", [3.5, 3.51])
+    toy.add_points("gate: 3.5 3.51")
     path = toy.config_path("gate-confirm-2")
     config = read_json(path) | {"environment": {"torch": "3"}}
     path.write_bytes(json_bytes(config))
@@ -79,10 +79,14 @@ def test_points_that_share_a_value_are_compared(toy):
 
 
 def test_a_jump_of_all_points_is_said(toy):
-    losses = [3.0, 3.001, 8.0, 8.001]
     toy.study_json["points"].clear()
     toy.study_json["chosen"].clear()
-    toy.add_points(full=losses, gate=[x + 0.1 for x in losses])
+    toy.add_points(
+        """
+        full: 3.0  3.001  8.0  8.001
+        gate: 3.1  3.101  8.1  8.101
+        """
+    )
     assert "all points change by +5 after the first 2 seeds" in warnings(toy)
 
 
@@ -106,8 +110,13 @@ def test_seeds_of_few_values_and_none_have_no_jump(losses):
 @pytest.fixture
 def with_equals(toy):
     """Seeds of `gate` and of a model of counts are equal, and so are `carry` and the reference."""
-    toy.add_points(gate=[3.5, 3.5], carry=[3.0, 3.01])
-    toy.add_point("counts", [3.9, 3.9], parameters=0)
+    toy.add_points(
+        """
+        gate:  3.5  3.5
+        carry: 3.0  3.01
+        """
+    )
+    toy.add_points("counts: 3.9 3.9", parameters=0)
     return toy
 
 

@@ -32,8 +32,15 @@ NAME = "gru_ablation-captions"
 @pytest.fixture
 def drawn(toy):
     """The rows of a forest plot by label."""
-    toy.add_points(full=[2.0, 2.01, 1.99], near=[2.1, 2.11, 2.09], blown=[2.1, 300.0, 2.1])
-    toy.add_points(gone=[None, None, None], some=[2.2, None, 2.21])
+    toy.add_points(
+        """
+        full:  2.0  2.01   1.99
+        near:  2.1  2.11   2.09
+        blown: 2.1  300.0  2.1
+        gone:  -    -      -
+        some:  2.2  -      2.21
+        """
+    )
     frame = study_ranking(toy.write()).frame
     return {row["label"]: row for row in forest_rows(frame)}
 

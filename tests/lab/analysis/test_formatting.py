@@ -24,13 +24,23 @@ def add_sizes(toy: ToyStudy, sizes: dict[str, int] = SIZES) -> ToyStudy:
 
 @pytest.fixture
 def study(toy):
-    toy.add_points(full=[2.132, 2.133, 2.135], gate=[2.632, 2.634, 2.6345])
-    toy.add_point("same", [2.1321, 2.1332, 2.135])
+    toy.add_points(
+        """
+        full: 2.132   2.133   2.135
+        gate: 2.632   2.634   2.6345
+        same: 2.1321  2.1332  2.135
+        """
+    )
     return toy
 
 
 def test_numbers_that_four_decimals_do_not_show_have_more(toy):
-    toy.add_points(full=[2.132e-6, 2.133e-6, 2.135e-6], gate=[2.632e-6, 2.634e-6, 2.6345e-6])
+    toy.add_points(
+        """
+        full: 2.132e-6  2.133e-6  2.135e-6
+        gate: 2.632e-6  2.634e-6  2.6345e-6
+        """
+    )
     text = render(study_ranking(toy.path), "md")
     assert "cut gate (4.983e−07 to 5.021e−07)" in text
     assert "+5.0017e−07 ±1.8973e−09" in text
@@ -67,7 +77,7 @@ def test_records_without_sizes_have_no_bits(study):
 
 @pytest.fixture
 def with_an_objective(study):
-    study.add_point("masked", [1.0, 1.1], score="objective")
+    study.add_points("masked: 1.0 1.1", score="objective")
     return add_sizes(study)
 
 

@@ -12,6 +12,7 @@ import lmzoo
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.ranking_table import WIDTH, study_ranking
 from tests.lab.analysis.recorded import RECORDS
+from tests.lab.analysis.toy_study import change_lines
 
 GRU = RECORDS / "gru_ablation-captions.parquet"
 
@@ -63,7 +64,12 @@ def test_only_the_runs_of_the_reference_are_marked_so(gru_runs):
 @pytest.fixture
 def runs(toy):
     """Runs of two points, of which one diverged, and one is of the search."""
-    toy.add_points(full=[3.0, 3.1], gate=[3.2, None])
+    toy.add_points(
+        """
+        full: 3.0  3.1
+        gate: 3.2  -
+        """
+    )
     toy.add_run("gate", 9, 2.0, setting={"lr": 0.1})
     return lmzoo.runs(toy.write())
 
@@ -88,7 +94,7 @@ def test_a_setting_has_a_column(runs):
 def shared_runs(toy):
     """Runs of a point that has the chosen ones of another, which has left the study."""
     shared = toy.add_point("full", [3.0, 3.1])
-    toy.add_point("gate", [3.2, 3.3])
+    toy.add_points("gate: 3.2 3.3")
     toy.study_json["chosen"]["gate"]["runs"] = shared
     toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
     del toy.study_json["points"][0]
@@ -107,16 +113,30 @@ def test_runs_of_a_point_that_went_have_no_label(shared_runs):
 
 def test_a_metric_to_maximize_has_its_own_sign(toy):
     toy.study_json["asked"] = {"direction": "maximize", "metric": "bleu"}
-    toy.add_point("full", [-30.0, -31.0])
+    toy.add_points("full: -30.0 -31.0")
     path = toy.write()
     last = lmzoo.curves(path).filter(epoch=3)
     assert lmzoo.runs(path)["test"].to_list() == [30.0, 31.0]
     assert last["valid"].to_list() == [30.0, 31.0]
 
 
+def test_a_curve_has_the_accuracies_of_validation(toy):
+    toy.add_points("full: 3.0")
+    path = toy.records_path("full-confirm-1")
+    change_lines(path, "epoch", valid_accuracy=0.75, valid_sequence_accuracy=0.25)
+    found = lmzoo.curves(toy.path)
+    assert found["accuracy"].to_list() == [0.75] * 3
+    assert found["sequence_accuracy"].to_list() == [0.25] * 3
+
+
 @pytest.fixture
 def cut_in_part(toy):
-    toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
+    toy.add_points(
+        """
+        full: 2.0  2.01  1.99
+        part: 2.5  2.51  2.49
+        """
+    )
     return toy.write()
 
 

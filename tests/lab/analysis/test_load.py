@@ -15,7 +15,7 @@ from tests.lab.analysis.toy_study import ToyStudy, read_lines, write_lines
 @pytest.fixture
 def toy(tmp_path):
     toy = ToyStudy(tmp_path / "toy")
-    toy.add_point("full", [3.0, 3.1])
+    toy.add_points("full: 3.0 3.1")
     return toy
 
 
@@ -26,7 +26,7 @@ def events(toy):
 @pytest.fixture
 def with_gate(toy):
     floor = {"token": 2.0, "sentence": 2.1}
-    toy.add_point("gate", [3.2], floor=floor, score="bound", leaks="time_std", flops=99)
+    toy.add_points("gate: 3.2", floor=floor, score="bound", leaks="time_std", flops=99)
     return load_study(toy.path)
 
 
@@ -68,7 +68,7 @@ def begin_with_files(toy, run, content):
 @pytest.fixture
 def read_of(toy):
     """What each run has read: a run of the search of `full` read another file than the others."""
-    toy.add_point("gate", [4.0])
+    toy.add_points("gate: 4.0")
     read = {"full-confirm-1": "a", "full-confirm-2": "a", "gate-confirm-1": "b"}
     read[toy.add_run("full", 1, 3.0)] = "a"
     read[toy.add_run("full", 2, 3.0)] = "b"

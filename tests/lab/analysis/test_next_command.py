@@ -12,12 +12,17 @@ from tests.lab.analysis.report.test_reproduce import PLAIN, study_of
 
 
 def falling(toy):
-    toy.add_points(full=[3.0, 3.1, 3.2], gate=[3.1, 3.2, 3.3])
+    toy.add_points(
+        """
+        full: 3.0  3.1  3.2
+        gate: 3.1  3.2  3.3
+        """
+    )
 
 
 def at_an_edge(toy):
-    toy.add_point("full", [3.0, 3.01, 3.02])
-    toy.add_point("gate", [3.0, 3.01, 3.02], edge=("lr",))
+    toy.add_points("full: 3.0 3.01 3.02")
+    toy.add_points("gate: 3.0 3.01 3.02", edge=("lr",))
 
 
 def at_a_bound(toy):
@@ -29,12 +34,22 @@ def at_a_bound(toy):
 
 
 def with_a_missing_run(toy):
-    toy.add_points(full=[3.0, 3.01, 3.02], gate=[3.0, 3.01, 3.02])
+    toy.add_points(
+        """
+        full: 3.0  3.01  3.02
+        gate: 3.0  3.01  3.02
+        """
+    )
     toy.records_path("gate-confirm-3").unlink()
 
 
 def undecided(toy):
-    toy.add_points(full=[3.0, 3.5, 3.2, 3.9], gate=[3.6, 3.0, 3.9, 3.1])
+    toy.add_points(
+        """
+        full: 3.0  3.5  3.2  3.9
+        gate: 3.6  3.0  3.9  3.1
+        """
+    )
 
 
 @pytest.fixture
@@ -81,7 +96,12 @@ def test_an_undecided_point_needs_more_seeds(toy, next_study):
 
 
 def test_without_a_script_the_page_is_next_and_the_command_writes_it(toy, no_charts):
-    toy.add_points(full=[3.0, 3.01, 3.02], gate=[3.5, 3.51, 3.52])
+    toy.add_points(
+        """
+        full: 3.0  3.01  3.02
+        gate: 3.5  3.51  3.52
+        """
+    )
     *words, study = shlex.split(study_ranking(toy.path).next_command)
     assert words == ["lmzoo", "report"]
     report(study)
@@ -90,7 +110,7 @@ def test_without_a_script_the_page_is_next_and_the_command_writes_it(toy, no_cha
 
 def test_a_value_at_a_bound_and_one_inside_are_said_apart(toy):
     at_a_bound(toy)
-    toy.add_point("carry", [3.0, 3.01, 3.02], edge=("recipe.lr",))
+    toy.add_points("carry: 3.0 3.01 3.02", edge=("recipe.lr",))
     toy.study_json["chosen"]["carry"]["setting"] = {"recipe.lr": 0.002}
     edges = [text for text in study_ranking(toy.write()).warnings if text.startswith("edge")]
     assert [text.split(": ")[1] for text in edges] == ["cut gate", "cut carry"]
@@ -101,9 +121,14 @@ def test_a_value_at_a_bound_and_one_inside_are_said_apart(toy):
 def test_one_epoch_that_loses_to_counts_asks_for_epochs_and_not_for_seeds(toy):
     toy.epochs = 1
     toy.study_json["budget"]["epochs"] = 1
-    toy.add_points(full=[3.0, 3.01, 3.02], gate=[3.0, 3.02, 3.01])
-    toy.add_point("counts", [2.5] * 3, model=FIVE_GRAM, parameters=0)
-    toy.add_point("unigram", [4.0] * 3, parameters=0)
+    toy.add_points(
+        """
+        full: 3.0  3.01  3.02
+        gate: 3.0  3.02  3.01
+        """
+    )
+    toy.add_points("counts: 2.5 2.5 2.5", model=FIVE_GRAM, parameters=0)
+    toy.add_points("unigram: 4.0 4.0 4.0", parameters=0)
     toy.study_json |= {"script": ["python", "s.py"], "given": ["--epochs", "1"]}
     report = study_ranking(toy.write())
     assert "lose to the Kneser-Ney 5-gram" in report.warnings[0], report.warnings

@@ -72,7 +72,13 @@ def test_the_reference_has_no_difference(three):
 @pytest.fixture
 def apart(toy):
     """Points whose order in the store is none of the ranking."""
-    toy.add_points(full=[3.0, 3.1, 3.2], worse=[4.0, 4.1, 4.2], better=[2.0, 2.1, 2.2])
+    toy.add_points(
+        """
+        full:   3.0  3.1  3.2
+        worse:  4.0  4.1  4.2
+        better: 2.0  2.1  2.2
+        """
+    )
     return toy
 
 
@@ -99,7 +105,7 @@ def test_the_order_of_folders_does_not_matter(apart):
 @pytest.fixture
 def by_seed(toy):
     """A point whose differences hardly vary; its runs are named in the reverse order."""
-    toy.add_point("full", [1.0, 1.013, 2.0, 3.0])
+    toy.add_points("full: 1.0 1.013 2.0 3.0")
     runs = toy.add_point("gate", [1.5, 1.513, 2.504, 3.5])
     toy.study_json["chosen"]["gate"]["runs"] = runs[::-1]
     return toy
@@ -122,7 +128,12 @@ def test_a_seed_without_a_pair_widens_the_interval_of_the_rank(by_seed):
 
 
 def test_one_seed_has_no_interval(toy):
-    toy.add_points(full=[3.0, 3.1], once=[2.9])
+    toy.add_points(
+        """
+        full: 3.0  3.1
+        once: 2.9
+        """
+    )
     found = row(rank(toy), "once")
     intervals = ("low", "high", "difference_low", "difference_high", "rank_low", "rank_high")
     for name in (*intervals, "p", "p_raw"):
@@ -135,9 +146,14 @@ def test_one_seed_has_no_interval(toy):
 @pytest.fixture
 def of_three_kinds(toy):
     """The ranking of two points, a bound, and a point of other data."""
-    toy.add_point("vae", [1.0, 1.1, 1.2], score="bound")
-    toy.add_points(full=[3.0, 3.1, 3.2], gate=[3.5, 3.6, 3.8])
-    toy.add_point("other", [0.5, 0.6, 0.7], fingerprint="beef")
+    toy.add_points("vae: 1.0 1.1 1.2", score="bound")
+    toy.add_points(
+        """
+        full: 3.0  3.1  3.2
+        gate: 3.5  3.6  3.8
+        """
+    )
+    toy.add_points("other: 0.5 0.6 0.7", fingerprint="beef")
     return rank(toy)
 
 
@@ -161,8 +177,8 @@ def test_only_the_contrasts_of_its_table_count_for_a_point(of_three_kinds):
 def of_two_metrics(toy):
     """Two points, of which each is the better one by a metric."""
     floor = {"token": 2.5, "sentence": 1.5}
-    toy.add_point("full", [3.0, 3.2], floor=floor, sentence=1.9)
-    toy.add_point("gate", [3.1, 3.3], floor=floor, sentence=1.8)
+    toy.add_points("full: 3.0 3.2", floor=floor, sentence=1.9)
+    toy.add_points("gate: 3.1 3.3", floor=floor, sentence=1.8)
     return toy
 
 
@@ -183,7 +199,7 @@ def test_the_metric_selects_the_loss_and_the_floor(of_two_metrics):
 
 
 def test_without_a_reference_there_are_no_differences(toy):
-    toy.add_point("gate", [3.0, 3.1])
+    toy.add_points("gate: 3.0 3.1")
     found = row(rank(toy), "gate")
     assert found["difference"] is None
     assert found["p"] is None
@@ -191,14 +207,21 @@ def test_without_a_reference_there_are_no_differences(toy):
 
 
 def test_an_overflow_is_no_perplexity(toy):
-    toy.add_point("gate", [800.0, 801.0])
+    toy.add_points("gate: 800.0 801.0")
     assert row(rank(toy), "gate")["perplexity"] is None
 
 
 @pytest.fixture
 def diverging(toy):
-    toy.add_points(full=[3.0, 3.1, 3.2], wild=[2.0, None, 2.2], worse=[1.9, None, None])
-    toy.add_points(worst=[9.0, 9.1, 9.2], none=[None, None, None])
+    toy.add_points(
+        """
+        full:  3.0  3.1  3.2
+        wild:  2.0  -    2.2
+        worse: 1.9  -    -
+        worst: 9.0  9.1  9.2
+        none:  -    -    -
+        """
+    )
     return toy
 
 
@@ -239,7 +262,7 @@ def test_a_run_counts_after_its_test_even_if_it_has_not_ended(toy):
 
 
 def test_tune_runs_are_counted_and_never_averaged(toy):
-    toy.add_point("full", [3.0, 3.1])
+    toy.add_points("full: 3.0 3.1")
     for seed, status in enumerate(["pruned", "pruned", "failed", "finished"]):
         toy.add_run("full", 100 + seed, 1.0, status=status, test=True)
     toy.add_run("full", 200, None)
@@ -250,7 +273,12 @@ def test_tune_runs_are_counted_and_never_averaged(toy):
 
 
 def test_a_missing_run_is_marked(toy):
-    toy.add_points(full=[3.0, 3.1], gate=[3.2, 3.3])
+    toy.add_points(
+        """
+        full: 3.0  3.1
+        gate: 3.2  3.3
+        """
+    )
     toy.study_json["chosen"]["gate"]["runs"].append("deleted")
     found = row(rank(toy), "gate")
     assert found["marks"] == ["missing"]
@@ -258,7 +286,7 @@ def test_a_missing_run_is_marked(toy):
 
 
 def test_an_unconfirmed_point_is_marked_and_has_no_rank(toy):
-    toy.add_point("full", [3.0, 3.1])
+    toy.add_points("full: 3.0 3.1")
     toy.add_run("later", 0, 3.0)
     toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
     found = row(rank(toy), "later")
@@ -273,8 +301,15 @@ EXACT = 3.10031416
 @pytest.fixture
 def fixed(toy):
     """The ranking of points whose loss is the same for all seeds, and of two others."""
-    toy.add_points(full=[EXACT] * 3, counts=[3.2] * 3, same=[EXACT] * 3)
-    toy.add_points(net=[2.9, 3.0, 3.2], once=[3.3])
+    toy.add_points(
+        f"""
+        full:   {EXACT}  {EXACT}  {EXACT}
+        counts: 3.2  3.2  3.2
+        same:   {EXACT}  {EXACT}  {EXACT}
+        net:    2.9  3.0  3.2
+        once:   3.3
+        """
+    )
     return rank(toy)
 
 
@@ -316,7 +351,12 @@ def add_test(toy, run, epoch, loss):
 def of_six_epochs(toy):
     """Points with tests at three epochs; the study has six, and one run is not that far."""
     toy.study_json["budget"]["epochs"] = 6
-    toy.add_points(full=[3.0, 3.2], gate=[3.1, 3.3])
+    toy.add_points(
+        """
+        full: 3.0  3.2
+        gate: 3.1  3.3
+        """
+    )
     add_test(toy, "full-confirm-1", 6, 2.0)
     add_test(toy, "gate-confirm-1", 6, 2.2)
     add_test(toy, "gate-confirm-2", 6, 2.4)
@@ -350,7 +390,7 @@ def test_events_after_a_smaller_budget_do_not_count(toy):
 
 
 def test_a_budget_below_every_test_is_refused(toy):
-    toy.add_point("full", [3.0, 3.2])
+    toy.add_points("full: 3.0 3.2")
     tested = toy.study_json["budget"]["epochs"]
     toy.study_json["budget"]["epochs"] = tested - 1
     said = rf"test results are at epochs {tested} only; .* --epochs {tested}$"
@@ -420,7 +460,12 @@ def test_the_tables_count_the_seeds_that_solve_a_task(solving):
 
 
 def test_a_study_names_the_loss_that_solves_its_task(toy):
-    toy.add_points(full=[2.0, 2.1, 3.5], other=[2.0, None, 2.2])
+    toy.add_points(
+        """
+        full:  2.0  2.1  3.5
+        other: 2.0  -    2.2
+        """
+    )
     toy.study_json["asked"] = {"solved": 2.1}
     frame = rank(toy)
     full = row(frame, "full")
@@ -436,8 +481,14 @@ COUNT = [3.947, 3.947, 3.947]
 
 @pytest.fixture
 def compared(toy):
-    toy.add_points(full=[3.80, 3.81, 3.82], near=[3.90, 3.94, 4.02], worse=[4.10, 4.11, 4.12])
-    toy.add_point("worst", [4.00, 4.01, 4.03])
+    toy.add_points(
+        """
+        full:  3.80  3.81  3.82
+        near:  3.90  3.94  4.02
+        worse: 4.10  4.11  4.12
+        worst: 4.00  4.01  4.03
+        """
+    )
     toy.add_point("count", COUNT, model=KN5)
     return toy
 
@@ -456,14 +507,19 @@ def test_a_point_loses_wins_or_is_undecided(compared):
 
 
 def test_a_point_that_leaks_may_lose_and_does_not_win(compared):
-    compared.add_point("reads ahead", [1.0, 1.01, 1.02], leaks="time_std")
-    compared.add_point("in vain", [5.0, 5.01, 5.03], leaks="time_std")
+    compared.add_points(
+        """
+        reads ahead: 1.0  1.01  1.02
+        in vain:     5.0  5.01  5.03
+        """,
+        leaks="time_std",
+    )
     assert outcomes(compared) == COMPARED | {"in vain": "loses"}
 
 
 def test_points_of_other_tables_are_not_compared_with_the_5_gram(compared):
-    compared.add_point("vae", [9.0, 9.1, 9.2], score="bound")
-    compared.add_point("elsewhere", [9.0, 9.1, 9.2], fingerprint="beef")
+    compared.add_points("vae: 9.0 9.1 9.2", score="bound")
+    compared.add_points("elsewhere: 9.0 9.1 9.2", fingerprint="beef")
     assert outcomes(compared) == COMPARED
 
 
@@ -483,7 +539,7 @@ def test_the_interval_covers_the_tuning(compared):
 
 
 def test_one_seed_is_not_decided(compared):
-    compared.add_point("once", [5.0])
+    compared.add_points("once: 5.0")
     found = row(rank(compared), "once")
     assert found["kn5"] == "one seed"
     assert found["kn5_difference_low"] is None
@@ -493,8 +549,8 @@ def test_one_seed_is_not_decided(compared):
 @pytest.fixture(params=[{"order": 3}, {"smoothing": "add_alpha"}], ids=["order", "smoothing"])
 def with_another_count(request, toy):
     """A point, and a model of counts that is no 5-gram."""
-    toy.add_point("full", [4.1, 4.2, 4.3])
-    toy.add_point("other", [3.0, 3.0, 3.0], model=KN5 | request.param)
+    toy.add_points("full: 4.1 4.2 4.3")
+    toy.add_points("other: 3.0 3.0 3.0", model=KN5 | request.param)
     return toy
 
 
@@ -508,9 +564,9 @@ def test_other_models_of_counts_are_not_compared_with_the_5_gram(with_another_co
 
 
 def test_the_baseline_of_a_text_is_the_n_gram_of_the_best_order(toy):
-    toy.add_point("near", [3.90, 3.94, 4.02])
+    toy.add_points("near: 3.90 3.94 4.02")
     toy.add_point("count", COUNT, model=KN5)
-    toy.add_point("Kneser-Ney n-gram", [3.5] * 3, model=KN5 | {"order": 0})
+    toy.add_points("Kneser-Ney n-gram: 3.5 3.5 3.5", model=KN5 | {"order": 0})
     text = " ".join(study_ranking(toy.path).warnings)
     assert "cut near loses to the Kneser-Ney n-gram (3.500)" in text
     assert outcomes(toy) == {"near": "loses"}

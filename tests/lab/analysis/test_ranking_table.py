@@ -29,7 +29,12 @@ def doubts(toy):
 @pytest.fixture
 def toy(toy):
     toy.study_json |= {"script": ["python", "s.py"], "given": ["--epochs", "3"]}
-    toy.add_points(full=[2.0, 2.01, 1.99], part=[2.5, 2.51, 2.49])
+    toy.add_points(
+        """
+        full: 2.0  2.01  1.99
+        part: 2.5  2.51  2.49
+        """
+    )
     return toy
 
 
@@ -51,7 +56,7 @@ def flat(toy):
 
 
 def with_open_point(toy):
-    toy.add_point("open", [2.0, 2.3, 2.2])
+    toy.add_points("open: 2.0 2.3 2.2")
     falling(toy, {3: 0.0}, 3)
     toy.write()
 
@@ -79,7 +84,7 @@ def test_a_healthy_study_has_no_diagnosis(flat):
 @pytest.fixture
 def with_counts(toy):
     """A study of which a model of counts is the best."""
-    toy.add_point("count", [1.5, 1.5, 1.5], model=COUNTS, parameters=0)
+    toy.add_points("count: 1.5 1.5 1.5", model=COUNTS, parameters=0)
     falling(toy, {3: 0.0}, 3)
     return toy
 
@@ -94,7 +99,7 @@ def test_more_seeds_do_not_help_models_above_the_unigram(with_counts):
 
 
 def test_one_point_below_the_unigram_is_enough(with_counts):
-    with_counts.add_point("good", [1.4, 1.41, 1.39])
+    with_counts.add_points("good: 1.4 1.41 1.39")
     falling(with_counts, {3: 0.0}, 3)
     assert doubts(with_counts) == []
 
@@ -162,7 +167,7 @@ def test_a_page_of_results_starts_with_what_makes_its_numbers_doubtful():
 
 @pytest.fixture
 def at_an_edge(toy):
-    toy.add_point("low", [2.03, 2.04, 2.02], edge=("lr",))
+    toy.add_points("low: 2.03 2.04 2.02", edge=("lr",))
     falling(toy, {3: 0.0}, 3)
     return toy
 
@@ -184,7 +189,7 @@ def test_an_edge_at_a_bound_names_a_wider_range(at_an_edge):
 
 def test_a_command_is_not_wrapped_where_a_person_copies_it(toy):
     toy.study_json["given"] = ["--set", "corpus.path=" + "long name/" * 12]
-    toy.add_point("open", [2.0, 2.3, 2.2])
+    toy.add_points("open: 2.0 2.3 2.2")
     falling(toy, {3: 0.0}, 3)
     (line,) = [line for line in brief(toy.write()) if "to decide more" in line]
     assert line.endswith("--until-decided")
@@ -194,7 +199,7 @@ def test_a_validation_metric_that_chose_the_setting_is_said_to_have(toy):
     """A program without a test metric."""
     toy = ToyStudy(toy.path.parent / "program")
     toy.study_json |= {"asked": {"metric": "valid", "test_metric": "", "direction": "minimize"}}
-    toy.add_point("full", [2.0, 2.01, 1.99], score="metric", program="command")
+    toy.add_points("full: 2.0 2.01 1.99", score="metric", program="command")
     for path in toy.path.glob("*/records.ndjson"):
         change_lines(path, "test", metric="valid")
     text = " ".join(brief(toy.write()))

@@ -83,8 +83,12 @@ def test_a_model_of_counts_that_was_asked_for_is_in_the_family(with_outsiders):
 @pytest.fixture
 def diverging(ranked):
     """Points of which one run, all runs, and most runs diverge."""
-    ranked.add_point("wild", [2.0, None, 2.0013, 2.01, 2.0027])
-    ranked.add_point("none", [None] * 6)
+    ranked.add_points(
+        """
+        wild: 2.0  -  2.0013  2.01  2.0027
+        none: -    -  -       -     -       -
+        """
+    )
     ranked.add_point("few", [2.0, 2.02, *[None] * 12])
     return ranked
 
@@ -114,7 +118,7 @@ def test_divergence_has_a_column(diverging, name, count):
 
 
 def test_an_old_study_names_its_baselines_by_their_labels(ranked):
-    ranked.add_point("count", [3.5] * 5, model={"name": "ngram_count", "order": 1})
+    ranked.add_points("count: 3.5 3.5 3.5 3.5 3.5", model={"name": "ngram_count", "order": 1})
     assert row(rank(ranked), "count")["verdict"] == "worse"
     ranked.study_json["points"][-1]["label"] = "unigram count"
     assert row(rank(ranked), "count")["verdict"] is None
@@ -147,6 +151,11 @@ def test_a_margin_and_an_end_that_are_close_have_enough_digits(ranked):
 
 
 def test_a_point_with_one_seed_needs_a_second_one_and_not_a_thousand(toy):
-    toy.add_points(full=[2.0, 2.1, 2.3], part=[2.5, None, None])
+    toy.add_points(
+        """
+        full: 2.0  2.1  2.3
+        part: 2.5  -    -
+        """
+    )
     said = "undecided, needs two seeds with a loss: cut part (1 of 3 seeds)"
     assert verdict_lines(rank(toy)) == (said,)

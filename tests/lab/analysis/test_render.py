@@ -22,11 +22,11 @@ LABELS = {"full": "cut full", "pipe|d [bold] & 100%_$": "cut pipe|d [bold] & 100
 def toy(tmp_path):
     toy = ToyStudy(tmp_path / "toy")
     floor = {"token": 2.5, "sentence": 1.0}
-    toy.add_point("full", [3.01, 3.02, 3.03], floor=floor, aliases=("cut nothing", "no cut"))
-    toy.add_point("pipe|d [bold] & 100%_$", [3.5, 3.4, 3.7], floor=floor, edge=("lr",))
-    toy.add_point("once", [3.9], floor=floor)
-    toy.add_point("wild", [4.0, None, 4.1], floor=floor, leaks="reads ahead")
-    toy.add_point("vae", [2.0, 2.1, 2.2], score="bound")
+    toy.add_points("full: 3.01 3.02 3.03", floor=floor, aliases=("cut nothing", "no cut"))
+    toy.add_points("pipe|d [bold] & 100%_$: 3.5 3.4 3.7", floor=floor, edge=("lr",))
+    toy.add_points("once: 3.9", floor=floor)
+    toy.add_points("wild: 4.0 - 4.1", floor=floor, leaks="reads ahead")
+    toy.add_points("vae: 2.0 2.1 2.2", score="bound")
     toy.add_run("full", 100, 3.3, status="pruned")
     return toy
 

@@ -30,7 +30,13 @@ def study_of(folder: Path, text: str) -> Path:
     toy = ToyStudy(folder)
     toy.study_json |= {"name": text, "question": text, "script": ["python", text], "note": text}
     toy.study_json["search"][text] = {"values": [text, "other"]}
-    toy.add_points(full=[3.0, 3.01, 3.02], carry=[3.5, 3.51, 3.52], write=[3.2, 3.0, None])
+    toy.add_points(
+        """
+        full:  3.0  3.01  3.02
+        carry: 3.5  3.51  3.52
+        write: 3.2  3.0   -
+        """
+    )
     for point in toy.study_json["points"]:
         point |= {"label": f"{text} {point['id']}", "aliases": [f"{text} too"]}
     toy.study_json["chosen"]["carry"]["setting"][text] = text

@@ -26,7 +26,13 @@ HOST = "a-machine.of.mine"
 def toy(tmp_path) -> ToyStudy:
     """Points with finished, pruned, diverged and failed runs, one that has not ended."""
     toy = ToyStudy(tmp_path / "toy")
-    toy.add_points(**{"full": [1.0, 1 / 3, 1.2], "0": [1.4, 1.1, None], "1": [2, 2, 2]})
+    toy.add_points(
+        """
+        full: 1.0  0.3333333333333333  1.2
+        0:    1.4  1.1                 -
+        1:    2    2                   2
+        """
+    )
     for point in ("full", "0", "1"):
         toy.add_run(point, 0, 1.0)
         for seed, status in ((10, "pruned"), (11, "failed"), (12, None)):

@@ -65,9 +65,17 @@ class ToyStudy:
         self.write()
         return runs
 
-    def add_points(self, **losses: Sequence[float | None]) -> None:
-        for name, own in losses.items():
-            self.add_point(name, own)
+    def add_points(self, table: str, **config: Any) -> None:
+        """Add a point for each line of a table, as `full: 3.0 3.1 -`; "-" is a diverged run."""
+        for line in table.strip().splitlines():
+            name, cells = line.strip().split(": ")
+            losses = []
+            for cell in cells.split():
+                loss = None
+                if cell != "-":
+                    loss = float(cell)
+                losses.append(loss)
+            self.add_point(name, losses, **config)
 
     def add_run(
         self,

@@ -26,7 +26,12 @@ from tests.lab.analysis.toy_study import ToyStudy
 def runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     toy = ToyStudy(folder / "toy-captions")
-    toy.add_points(full=[3.0, 3.01, 3.02], carry=[3.5, 3.51, 3.52])
+    toy.add_points(
+        """
+        full:  3.0  3.01  3.02
+        carry: 3.5  3.51  3.52
+        """
+    )
     archive_runs(toy.path, [next(toy.path.glob("*/config.json")).parent.name])
     (toy.path / "user_code").mkdir()
     (folder / "secret").mkdir()

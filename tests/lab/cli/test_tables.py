@@ -16,7 +16,12 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def toy(toy):
-    toy.add_points(full=[3.0, 3.1], gate=[3.2, 3.4])
+    toy.add_points(
+        """
+        full: 3.0  3.1
+        gate: 3.2  3.4
+        """
+    )
     return toy
 
 

@@ -234,8 +234,8 @@ def test_a_run_of_the_search_stands_at_its_rate_and_its_loss(charts):
 )
 def test_an_axis_of_one_value_has_its_number(toy, name, log, channel, places):
     """Vega rounds the only label of an axis: 1.5 stood at "2"."""
-    toy.add_point("full", [1.5, 1.5], parameters=10)
-    toy.add_point("same", [1.5, 1.5], parameters=20)
+    toy.add_points("full: 1.5 1.5", parameters=10)
+    toy.add_points("same: 1.5 1.5", parameters=20)
     toy.add_run("full", 10, 1.5)
     charts = figures(load_study(toy.write()), study_ranking(toy.path).frame)
     expected = {label: [[1.5]] * count for label, count in places.items()}

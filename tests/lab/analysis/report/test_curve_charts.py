@@ -17,8 +17,8 @@ from tests.lab.analysis.toy_study import cut_after_an_epoch
 @pytest.fixture
 def folder(toy):
     """Two points with three seeds, one diverged; four settings, one pruned and one diverged."""
-    toy.add_point("full", [2.0, 2.1, 2.3], parameters=100)
-    toy.add_point("part", [2.5, None, 2.7], parameters=50)
+    toy.add_points("full: 2.0 2.1 2.3", parameters=100)
+    toy.add_points("part: 2.5 - 2.7", parameters=50)
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
     toy.add_run("full", 11, 2.2, setting={"lr": 0.01})
     pruned = toy.add_run("full", 12, 4.0, setting={"lr": 0.1})
@@ -56,7 +56,7 @@ def test_learning_curves_have_the_unit(folder, curves):
 
 
 def test_a_single_seed_has_no_interval(toy):
-    toy.add_point("full", [2.0])
+    toy.add_points("full: 2.0")
     frame = learning_curves(load_study(toy.path))
     assert frame["low"].null_count() == frame.height == 3
 

@@ -24,8 +24,8 @@ SECTIONS = ("Ranking", "Learning curves", "The search")
 def study(toy):
     toy.study_json["question"] = "Is a < b & 'c' <script>alert(1)</script>?"
     toy.study_json["data"] = {"warnings": ["9 of 10 lines are cut"]}
-    toy.add_point("full", [2.0, 2.1, 2.3], parameters=100)
-    toy.add_point("part", [2.5, None, 2.7], leaks="sees <itself>")
+    toy.add_points("full: 2.0 2.1 2.3", parameters=100)
+    toy.add_points("part: 2.5 - 2.7", leaks="sees <itself>")
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
     return toy.write()
 

@@ -55,7 +55,7 @@ def test_the_front_has_the_points_that_none_beats_for_less(higher, labels):
 
 
 def test_a_model_of_counts_is_named_below_a_chart_of_costs(study):
-    study.add_point("counts", [9.0, 9.0], parameters=0)
+    study.add_points("counts: 9.0 9.0", parameters=0)
     study.study_json["points"][-1]["baseline"] = True
     chart = charts_of(study)["cost-parameters"]
     labels = {row["label"] for row in values_of(chart)}

@@ -134,8 +134,12 @@ def test_the_stored_words_give_the_same_study(fields, search, numbers):
 
 
 def test_points_without_a_chosen_setting_are_left_out(toy):
-    toy.add_point("full", [2.0])
-    toy.add_point("a,b", [2.0])
+    toy.add_points(
+        """
+        full: 2.0
+        a,b:  2.0
+        """
+    )
     toy.study_json["points"].append({"id": "late", "label": "late", "aliases": []})
     toy.write()
     command, *_ = reproduce_commands(toy.path, load_study(toy.path)).splitlines()

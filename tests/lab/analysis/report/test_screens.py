@@ -76,7 +76,7 @@ def test_nothing_overflows_is_clipped_or_hard_to_read(browse, page, width, schem
 
 
 def test_a_long_name_leaves_room_for_the_verdict_on_a_phone(browse, toy):
-    toy.add_point("full", [2.0, 2.01, 2.02])
+    toy.add_points("full: 2.0 2.01 2.02")
     toy.add_point("x" * 80, [3.0, 3.01, 3.02])
     path = toy.path / "report.html"
     path.write_text(render_report(toy.path), encoding="utf-8")
