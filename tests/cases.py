@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
+parametrize = pytest.mark.parametrize
 
 
 def rows(file: str, table: str) -> list[Any]:
@@ -17,4 +18,4 @@ def rows(file: str, table: str) -> list[Any]:
 def cases(file: str, table: str, columns: str = "case") -> pytest.MarkDecorator:
     """Return the mark that runs a test with each row of a table; a row may have columns."""
     found = rows(file, table)
-    return pytest.mark.parametrize(columns, found, ids=range(len(found)))
+    return parametrize(columns, found, ids=range(len(found)))

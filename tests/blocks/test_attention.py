@@ -2,44 +2,49 @@
 
 import functools
 
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lmzoo.blocks.attention import Attention
 from lmzoo.functional.softmax_attention import causal_mask
+from tests.cases import parametrize
 from tests.tiny import CLOSE, assert_equal_single
 
 T = 5
 E = 8
 
 
-def attention(width: int = E, **fields: object) -> Attention:
+def attention(width=E, **fields):
     """Build an attention in evaluation mode, with weights drawn from a fixed seed."""
     torch.manual_seed(0)
-    return Attention(Attention.Config(**fields), width).eval()
+    config = Attention.Config(**fields)
+    return Attention(config, width).eval()
 
 
-def inputs(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+def inputs(*shape, seed=1):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator)
 
 
 @torch.no_grad()
-def as_torch(ours: Attention) -> nn.MultiheadAttention:
+def as_torch(ours):
     """Return torch's module with our weights; its key bias is arbitrary."""
-    theirs = nn.MultiheadAttention(ours.query.in_features, ours.config.heads, batch_first=True)
-    weights = [ours.query.weight, ours.key.weight, ours.value.weight]
+    width = ours.query.in_features
+    theirs = nn.MultiheadAttention(width, ours.config.heads, batch_first=True)
+    parts = (ours.query, ours.key, ours.value)
+    weights = [part.weight for part in parts]
     # It adds the same number to all logits of a query.
     key_bias = torch.full_like(ours.query.bias, 3.0)
     biases = [ours.query.bias, key_bias, ours.value.bias]
     theirs.in_proj_weight.copy_(torch.cat(weights))
     theirs.in_proj_bias.copy_(torch.cat(biases))
-    theirs.out_proj.load_state_dict(ours.output.state_dict())
+    output = ours.output.state_dict()
+    theirs.out_proj.load_state_dict(output)
     return theirs.eval()
 
 
-@pytest.mark.parametrize("heads", [1, 2, 4])
-@pytest.mark.parametrize("masked", [False, True])
+@parametrize("heads", [1, 2, 4])
+@parametrize("masked", [False, True])
 def test_it_equals_torchs_module_with_the_same_weights(heads, masked):
     ours = attention(heads=heads)
     x = inputs(3, T, E)
@@ -51,37 +56,43 @@ def test_it_equals_torchs_module_with_the_same_weights(heads, masked):
     else:
         mask = None
         expected, weights = theirs(x, memory, memory)
-    assert_equal_single(ours(x, memory, mask), expected)
-    assert_equal_single(ours.logits(x, memory, mask).softmax(-1), weights)
+    actual = ours(x, memory, mask)
+    assert_equal_single(actual, expected)
+    logits = ours.logits(x, memory, mask)
+    assert_equal_single(logits.softmax(-1), weights)
 
 
 @torch.no_grad()
-def rescale(ours: Attention, part: str, factor: float) -> Attention:
+def rescale(ours, part, factor):
     """Multiply the parameters of a part by `factor`, in place."""
-    for parameter in getattr(ours, part).parameters():
+    module = getattr(ours, part)
+    for parameter in module.parameters():
         parameter.mul_(factor)
     return ours
 
 
 READ_NORMS = [("none", "query"), ("none", "key"), ("key", "query")]
 DIVIDED_NORMS = [("key", "key"), ("both", "query"), ("both", "key")]
+"""What is normalised, and which vectors are longer."""
 
 
-def change(normed: str, part: str) -> Tensor:
+def change(normed, part):
     """Return how outputs change when queries or keys are seven times as long."""
     x = inputs(3, T, E)
     memory = inputs(3, T, E, seed=2)
     before = attention(normed=normed)(x, memory)
-    after = rescale(attention(normed=normed), part, 7.0)(x, memory)
-    return (after - before).abs().max()
+    longer = rescale(attention(normed=normed), part, 7.0)
+    after = longer(x, memory)
+    difference = (after - before).abs()
+    return difference.max()
 
 
-@pytest.mark.parametrize(("normed", "part"), DIVIDED_NORMS)
+@parametrize(("normed", "part"), DIVIDED_NORMS)
 def test_the_norm_of_a_normalised_vector_has_no_effect(normed, part):
     assert change(normed, part) <= CLOSE
 
 
-@pytest.mark.parametrize(("normed", "part"), READ_NORMS)
+@parametrize(("normed", "part"), READ_NORMS)
 def test_the_norm_of_another_vector_has_an_effect(normed, part):
     assert change(normed, part) > 1e-3
 
@@ -90,48 +101,62 @@ def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
     ours = attention(pick="argmax")
     x = inputs(2, T, E)
     mask = causal_mask(T)
-    ours.output.load_state_dict({"weight": torch.eye(E), "bias": torch.zeros(E)})
+    identity = {"weight": torch.eye(E), "bias": torch.zeros(E)}
+    ours.output.load_state_dict(identity)
     logits = ours.logits(x, x, mask)
-    values = ours.value(x).unflatten(-1, (4, -1)).transpose(1, 2)
+    by_head = ours.value(x).unflatten(-1, (4, -1))
+    values = by_head.transpose(1, 2)
     place = logits.argmax(-1, keepdim=True)
     best = values.gather(2, place.expand_as(values))
     output = ours(x, x, mask)
-    assert_equal_single(output, best.transpose(1, 2).flatten(2))
+    expected = best.transpose(1, 2).flatten(2)
+    assert_equal_single(output, expected)
     weight = ours.query.weight
-    mean = (logits.softmax(-1) @ values).sum()
-    (expected,) = torch.autograd.grad(mean, weight, retain_graph=True)
+    mean = logits.softmax(-1) @ values
+    # Both depend on the logits.
+    (expected,) = torch.autograd.grad(mean.sum(), weight, retain_graph=True)
     (gradient,) = torch.autograd.grad(output.sum(), weight)
     assert_equal_single(gradient, expected)
 
 
-@pytest.mark.parametrize("pick", ["mean", "argmax"])
+@parametrize("pick", ["mean", "argmax"])
 def test_dropout_acts_on_the_weights_in_training_only(pick):
     """With a memory of one vector, a query takes twice its value or nothing."""
-    torch.manual_seed(0)
     config = Attention.Config(heads=1, pick=pick)
     ours = Attention(config, E, dropout=0.5)
     x = inputs(200, 1, E)
     memory = inputs(200, 1, E, seed=2)
     value = ours.value(memory)
     output = ours.train()(x, memory)
+
+    def is_output_of(value):
+        difference = output - ours.output(value)
+        return difference.abs().amax(-1) < CLOSE
+
     # The dropout rate is ½, so a kept weight is doubled.
-    is_kept = (output - ours.output(2 * value)).abs().amax(-1) < CLOSE
-    is_nothing = (output - ours.output(0 * value)).abs().amax(-1) < CLOSE
+    is_kept = is_output_of(2 * value)
+    is_nothing = is_output_of(0 * value)
     assert (is_kept ^ is_nothing).all()
     assert 60 < is_kept.sum() < 140
-    assert_equal_single(ours.eval()(x, memory), ours.output(value))
+    actual = ours.eval()(x, memory)
+    expected = ours.output(value)
+    assert_equal_single(actual, expected)
 
 
 def test_the_width_need_not_be_divisible_by_the_heads():
     ours = attention(5, heads=2)
     x = inputs(3, T, 5)
-    assert ours.logits(x, x).shape == (3, 2, T, T)
+    logits = ours.logits(x, x)
+    assert logits.shape == (3, 2, T, T)
     assert ours.query.out_features == 6
     assert ours(x, x).shape == x.shape
 
 
 def test_the_temperature_is_the_root_of_the_width_of_a_head():
     x = inputs(3, T, 5)
-    ours = attention(5, heads=2, normed="both")
-    stated = attention(5, heads=2, normed="both", temperature=3**0.5)
-    assert ours.logits(x, x).equal(stated.logits(x, x))
+    options = {"heads": 2, "normed": "both"}
+    ours = attention(5, **options)
+    # Two heads of a width of five have three numbers each.
+    stated = attention(5, temperature=3**0.5, **options)
+    expected = stated.logits(x, x)
+    assert ours.logits(x, x).equal(expected)

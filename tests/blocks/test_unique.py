@@ -1,39 +1,44 @@
 """Computing once per distinct token equals computing per position, gradients included."""
 
-import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lmzoo.blocks import unique
 from lmzoo.blocks.unique import embed_unique, unique_rows
-from lmzoo.contract import LanguageModel
 from lmzoo.laws.tiny import assert_close, log_prob, loss
 from lmzoo.train.pack_recorder import _is_integer_index
+from tests.cases import parametrize, rows
 from tests.tiny import CLOSE, assert_equal_single, batch, tiny
 
 VOCAB = 30
 WAITS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-MODELS = [
-    "aggregate_markov", "bigram_latent_crf", "factorial_aggregate_markov", "interpolated_bigram",
-    "latent_parent_positional", "latent_parent_typed", "latent_parent_uniform",
-    "log_bilinear_mixture", "multi_transition_bigram", "permutation_log_bilinear",
-    "prototype_rotation_mixture_sphere", "trigram_latent_crf_sphere",
-]  # fmt: skip
+MODELS = rows("blocks/cases.toml", "models")
+"""Models that compute once per distinct token."""
 
 
-def gradients(model: LanguageModel, copies: int) -> dict[str, torch.Tensor]:
-    """Return the gradients of the mean loss of a batch that is repeated `copies` times."""
+def repeated_batch(model, copies):
     tokens, lengths = batch(model.task)
+    return tokens.repeat(copies, 1), lengths.repeat(copies)
+
+
+def gradients(model, copies):
+    """Return the gradients of the mean loss of a batch that is repeated `copies` times."""
+    tokens, lengths = repeated_batch(model, copies)
     model.zero_grad()
-    loss(model, tokens.repeat(copies, 1), lengths.repeat(copies)).backward()
-    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    loss(model, tokens, lengths).backward()
+    found = {}
+    for name, weight in model.named_parameters():
+        if weight.grad is not None:
+            found[name] = weight.grad.clone()
+    return found
 
 
 def test_unique_rows_returns_first_indices_and_values():
     windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
     first, index = unique_rows(windows)
     assert sorted(first.tolist()) == [0, 1, 3]
-    assert windows[first][index].equal(windows)
+    values = windows[first]
+    assert values[index].equal(windows)
 
 
 def test_under_vmap_no_shape_depends_on_the_tokens():
@@ -41,16 +46,22 @@ def test_under_vmap_no_shape_depends_on_the_tokens():
     table = torch.randn(VOCAB, 3)
     tokens = torch.randint(VOCAB, (2, 4, 20))
 
-    def squares(tokens: torch.Tensor) -> torch.Tensor:
+    def squares(tokens):
         x, at = embed_unique(table, tokens)
         first, index = unique_rows(tokens)
-        return at(x.square()) + 0 * first[index][:, None, None]
+        nothing = 0 * first[index]
+        return at(x.square()) + nothing[:, None, None]
 
     for batches in (tokens, tokens[:, :, :5]):
-        assert torch.vmap(squares)(batches).equal(table[batches].square())
+        actual = torch.vmap(squares)(batches)
+        expected = table[batches].square()
+        assert actual.equal(expected)
 
 
-@pytest.mark.parametrize("name", [*MODELS, "nce", "word2vec_cbow"])
+OBJECTIVES = [*MODELS, "nce", "word2vec_cbow"]
+
+
+@parametrize("name", OBJECTIVES)
 def test_on_a_gpu_no_objective_waits_for_values(name, monkeypatch):
     """A step that waits for the host cannot be recorded."""
     monkeypatch.setattr(unique, "needs_fixed_shapes", lambda _: True)
@@ -59,7 +70,8 @@ def test_on_a_gpu_no_objective_waits_for_values(name, monkeypatch):
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            if WAITS & set(func.tags) and not _is_integer_index(func, args):
+            waits = WAITS & set(func.tags)
+            if waits and not _is_integer_index(func, args):
                 found.append(str(func))
             return func(*args, **(kwargs or {}))
 
@@ -69,13 +81,14 @@ def test_on_a_gpu_no_objective_waits_for_values(name, monkeypatch):
     assert not found
 
 
-@pytest.mark.parametrize("name", MODELS)
+@parametrize("name", MODELS)
 def test_a_repeated_batch_has_the_same_scores_and_gradients(name):
     """Ten copies of a batch have the same distinct tokens, but more positions than V."""
     model = tiny(name, vocab=VOCAB, length=5)
     tokens, lengths = batch(model.task)
     expected = log_prob(model, tokens, lengths).repeat(10, 1)
-    scores = log_prob(model, tokens.repeat(10, 1), lengths.repeat(10))
+    tokens, lengths = repeated_batch(model, 10)
+    scores = log_prob(model, tokens, lengths)
     assert_equal_single(scores, expected)
     single = gradients(model, 1)
     repeated = gradients(model, 10)

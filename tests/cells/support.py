@@ -25,17 +25,21 @@ def torch_layers(*cells: Cell, endings: tuple[str, ...] = ("l0",), **options) ->
     """Return torch's module with the weights of these cells."""
     first = cells[0]
     width = first.width
-    theirs = LIBRARY[first.name](width, width, batch_first=True, **options)
+    kind = LIBRARY[first.name]
+    theirs = kind(width, width, batch_first=True, **options)
     for cell, ending in zip(cells, endings, strict=True):
         for name, weight in cell.w.named_parameters():
-            theirs.get_parameter(f"{name}_{ending}").copy_(weight)
-    return theirs.to(next(first.parameters()).dtype)
+            parameter = theirs.get_parameter(f"{name}_{ending}")
+            parameter.copy_(weight)
+    weight = next(first.parameters())
+    return theirs.to(weight.dtype)
 
 
 def outputs(cell: Cell, seed: int = 1) -> Tensor:
     """Return the outputs of the cell for these inputs, (B, T, H)."""
+    x, start = inputs(cell, seed=seed)
     with torch.no_grad():
-        return cell.scan(*inputs(cell, seed=seed))
+        return cell.scan(x, start)
 
 
 def own_weights(cell: nn.Module) -> set[str]:
@@ -55,12 +59,17 @@ def trace(cell: Cell, x: Tensor, start: Tensor) -> list[Tensor]:
     for projected in cell.project(x).unbind(1):
         _, state = cell.step(projected, state)
         states.append(state)
-    return [torch.stack(part, dim=1) for part in zip(*states, strict=True)]
+    parts = zip(*states, strict=True)
+    return [torch.stack(part, dim=1) for part in parts]
 
 
 def subsets(numbers: int) -> list[tuple[int, ...]]:
     """Return all subsets of the switches 0..numbers-1, in the order of `bits`."""
-    return [tuple(row.nonzero().flatten().tolist()) for row in bits(numbers)]
+    found = []
+    for row in bits(numbers):
+        numbers_on = row.nonzero().flatten()
+        found.append(tuple(numbers_on.tolist()))
+    return found
 
 
 def bits(numbers: int) -> Tensor:
@@ -72,5 +81,7 @@ def bits(numbers: int) -> Tensor:
 def groups(values: Tensor, tolerance: float = 1e-9) -> list[int]:
     """Return for each row the index of the first row that equals it, up to the tolerance."""
     flat = values.flatten(1)
-    equal = torch.cdist(flat, flat, p=torch.inf) < tolerance
-    return equal.int().argmax(1).tolist()
+    distances = torch.cdist(flat, flat, p=torch.inf)
+    equal = distances < tolerance
+    first = equal.int().argmax(1)
+    return first.tolist()

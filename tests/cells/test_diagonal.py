@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.functional import softplus
 
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS
 from lmzoo.laws.tiny import assert_close
 from tests.cells.support import inputs, make, trace
 from tests.tiny import assert_equal_double, quick
@@ -13,18 +13,26 @@ from tests.tiny import assert_equal_double, quick
 SEEDS = st.integers(0, 10_000)
 
 
-def copy(target: Cell, source: Cell, **names: str):
+TIED = {"xf": "-xz", "bf": "-bz", "xh": "xh", "bh": "bh"}
+"""The forget gate of the LSTM is one minus the write gate of the GRU."""
+MGU_WEIGHTS = {"xz": "xf", "bz": "bf", "xh": "xh", "bh": "bh"}
+"""Weights of the minimal GRU, and what the MGU calls them."""
+EYE = torch.eye(3)
+
+
+def copy(target, source, names):
     """Copy weights; a name with a leading minus is copied with the other sign."""
     with torch.no_grad():
         for name, other in names.items():
-            value = source.w.get_parameter(other.lstrip("-"))
+            path = other.lstrip("-")
+            value = source.w.get_parameter(path)
             if other[0] == "-":
                 value = -value
             weight = target.w.get_parameter(name)
             weight.copy_(value.reshape(weight.shape))
 
 
-def same(left: Cell, right: Cell, seed: int):
+def same(left, right, seed):
     """Assert equal outputs for equal random inputs and states of width H."""
     x, state = inputs(left, seed=seed)
     expected = left.scan(x, state + left.zero_start)
@@ -35,9 +43,9 @@ def same(left: Cell, right: Cell, seed: int):
 @given(seed=SEEDS)
 @quick
 def test_min_gru_with_tanh_is_the_mgu_whose_states_are_read_by_nothing(seed):
-    mgu = make("mgu", cuts=["state_to_gate", "state_to_candidate"], seed=seed)
+    mgu = make("mgu", cuts="state_to_gate, state_to_candidate", seed=seed)
     cell = make("min_gru", candidate="tanh")
-    copy(cell, mgu, xz="xf", bz="bf", xh="xh", bh="bh")
+    copy(cell, mgu, MGU_WEIGHTS)
     same(cell, mgu, seed)
 
 
@@ -46,14 +54,15 @@ def test_min_gru_with_tanh_is_the_mgu_whose_states_are_read_by_nothing(seed):
 def test_min_gru_with_its_path_h_to_z_is_the_mgu_without_state_to_candidate(seed):
     mgu = make("mgu", cuts=["state_to_candidate"], seed=seed)
     cell = make("min_gru", candidate="tanh", state_to_gate=True)
-    copy(cell, mgu, xz="xf", bz="bf", xh="xh", bh="bh", hz="hf")
+    copy(cell, mgu, MGU_WEIGHTS | {"hz": "hf"})
     same(cell, mgu, seed)
 
 
 def test_the_write_gate_of_a_candidate_of_zeros_changes_nothing():
-    zero = {"name": "min_gru", "candidate": "tanh", "cuts": [2, 3]}
-    cut = zero | {"cuts": [2, 3, 5]}
-    assert CELLS.parse(cut) == CELLS.parse(zero), "z_t ⊙ 0 = 0"
+    whole = {"name": "min_gru", "candidate": "tanh", "cuts": [2, 3]}
+    cut = whole | {"cuts": [2, 3, 5]}
+    config = CELLS.parse(cut)
+    assert config == CELLS.parse(whole), "z_t ⊙ 0 = 0"
 
 
 @given(seed=SEEDS)
@@ -62,19 +71,23 @@ def test_min_lstm_with_tied_gates_is_the_min_gru(seed):
     """i = 1 − f by the cut write_gate, or by opposite weights under the normaliser."""
     gru = make("min_gru", seed=seed)
     tied = make("min_lstm", cuts=["write_gate"])
-    copy(tied, gru, xf="-xz", bf="-bz", xh="xh", bh="bh")
+    copy(tied, gru, TIED)
     same(tied, gru, seed)
     for cuts in ([], ["normaliser"]):
         full = make("min_lstm", cuts=cuts)
-        copy(full, gru, xf="-xz", bf="-bz", xi="xz", bi="bz", xh="xh", bh="bh")
+        copy(full, gru, TIED | {"xi": "xz", "bi": "bz"})
         same(full, gru, seed)
 
 
-@given(seed=SEEDS, low=st.floats(0, 0.8))
+LOW = st.floats(0, 0.8)
+
+
+@given(seed=SEEDS, low=LOW)
 @quick
 def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(seed, low):
     for cuts in ([], ["exponential"]):
-        cell = make("lru", width=50, r_min=low, r_max=0.95, max_phase=0.3, cuts=cuts, seed=seed)
+        ring = {"r_min": low, "r_max": 0.95, "max_phase": 0.3}
+        cell = make("lru", width=50, cuts=cuts, seed=seed, **ring)
         eigenvalues = cell.eigenvalues()
         radius = eigenvalues.abs()
         phase = eigenvalues.angle()
@@ -83,65 +96,75 @@ def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(seed,
         assert phase.min() >= 0
         assert phase.max() <= 0.3 + 1e-5
         gamma = torch.exp(cell.w.gamma)
-        assert_close(gamma, (1 - radius**2).sqrt(), 1e-5, "gamma")
+        expected = (1 - radius**2).sqrt()
+        assert_close(gamma, expected, 1e-5, "gamma")
 
 
 @given(seed=SEEDS)
 @quick
 def test_rg_lru_without_gates_is_the_real_lru(seed):
     """Without skip, with B = C = 1 in the real part and γ = √(1 − λ²)."""
-    griffin = make("rg_lru", cuts=["recurrence_gate", "input_gate"], seed=seed)
-    lru = make("lru", cuts=["phase", "skip"], seed=seed)
+    griffin = make("rg_lru", cuts="recurrence_gate, input_gate", seed=seed)
+    lru = make("lru", cuts="phase, skip", seed=seed)
     rate = 8 * softplus(griffin.w.decay)
     with torch.no_grad():
         squares = torch.exp(-2 * rate)
         lru.w.nu.copy_(rate.log())
-        lru.w.gamma.copy_(torch.log1p(-squares) / 2)
-        lru.w.b_im.zero_()
-        lru.w.c_im.zero_()
-        lru.w.b_re.copy_(torch.eye(3))
-        lru.w.c_re.copy_(torch.eye(3))
+        log_squares = torch.log1p(-squares)
+        lru.w.gamma.copy_(log_squares / 2)
+        for weight in (lru.w.b_im, lru.w.c_im):
+            weight.zero_()
+        for weight in (lru.w.b_re, lru.w.c_re):
+            weight.copy_(EYE)
     x, start = inputs(griffin, seed=seed)
     x[:, 0] = 0  # the first input of the RG-LRU has no root
-    real = torch.cat([start, torch.ones_like(start)], dim=-1)
-    assert_equal_double(lru.scan(x, real), griffin.scan(x, start))
+    ones = torch.ones_like(start)
+    real = torch.cat([start, ones], dim=-1)
+    actual = lru.scan(x, real)
+    expected = griffin.scan(x, start)
+    assert_equal_double(actual, expected)
 
 
 @given(seed=SEEDS)
 @quick
 def test_slstm_without_exponential_and_normaliser_is_the_lstm(seed):
     lstm = make("lstm", seed=seed)
-    cell = make("slstm", cuts=["exponential", "normaliser", "convolution", "norm"], heads=1)
-    input_weights = lstm.w.weight_ih.chunk(4)
-    state_weights = lstm.w.weight_hh.chunk(4)
-    biases = (lstm.w.bias_ih + lstm.w.bias_hh).chunk(4)
+    cell = make("slstm", cuts="exponential, normaliser, convolution, norm", heads=1)
+    biases = lstm.w.bias_ih + lstm.w.bias_hh
+    parts = {"x": lstm.w.weight_ih, "h": lstm.w.weight_hh, "b": biases}
     with torch.no_grad():
-        for k, gate in enumerate("ifzo"):
-            cell.w.get_parameter(f"x{gate}").copy_(input_weights[k].T)
-            cell.w.get_parameter(f"h{gate}").copy_(state_weights[k].T)
-            cell.w.get_parameter(f"b{gate}").copy_(biases[k])
+        for kind, weight in parts.items():
+            for gate, part in zip("ifzo", weight.chunk(4), strict=True):
+                cell.w.get_parameter(f"{kind}{gate}").copy_(part.t())
     x, start = inputs(cell, seed=seed)
-    both = torch.cat([start - 1, torch.zeros_like(start)], dim=-1)
-    assert_equal_double(cell.scan(x, start), lstm.scan(x, both))
+    zeros = torch.zeros_like(start)
+    both = torch.cat([start - 1, zeros], dim=-1)
+    actual = cell.scan(x, start)
+    expected = lstm.scan(x, both)
+    assert_equal_double(actual, expected)
 
 
 def test_slstm_does_not_overflow_on_long_sequences_of_large_inputs():
-    for cuts in ([], ["normaliser"], ["forget_gate"], ["forget_gate", "normaliser"]):
+    for cuts in ("", "normaliser", "forget_gate", "forget_gate, normaliser"):
         cell = make("slstm", cuts=cuts, length=128).float()
         x, start = inputs(cell)
-        for part in trace(cell, 100 * x.float(), start.float()):
+        large = 100 * x.float()
+        for part in trace(cell, large, start.float()):
             assert part.isfinite().all()
 
 
 @given(seed=SEEDS)
 @quick
 def test_hgrn2_with_one_unit_per_head_and_no_query_is_the_min_gru(seed):
-    gru = make("min_gru", candidate="linear", cuts=["gate_bias", "candidate_bias"], seed=seed)
-    cell = make("hgrn2", heads=3, cuts=["lower_bound", "query", "norm"])
+    gru = make("min_gru", candidate="linear", cuts="gate_bias, candidate_bias", seed=seed)
+    cell = make("hgrn2", heads=3, cuts="lower_bound, query, norm")
     with torch.no_grad():
-        cell.w.out.copy_(torch.eye(3))
+        cell.w.out.copy_(EYE)
         cell.w.xf.copy_(-gru.w.xz)
         cell.w.xv.copy_(gru.w.xh)
     x, start = inputs(gru, seed=seed)
-    both = torch.cat([start, 2 * torch.ones_like(start)], dim=-1)
-    assert_equal_double(cell.scan(x, both), gru.scan(x, start))
+    twos = 2 * torch.ones_like(start)
+    both = torch.cat([start, twos], dim=-1)
+    actual = cell.scan(x, both)
+    expected = gru.scan(x, start)
+    assert_equal_double(actual, expected)

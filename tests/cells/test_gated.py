@@ -1,21 +1,19 @@
 """Gated cells: torch's layers, the cuts of the GRU and of the MGU, variants of the LSTM."""
 
 import functools
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell, Weights
+from lmzoo.cells.base import CELLS
 from lmzoo.cells.gru import Cut
 from lmzoo.cells.lstm import Cut as PeepholeCut
 from lmzoo.cells.lstm import Peephole
 from lmzoo.cells.mgu import MGU
 from lmzoo.cells.rnn import spectral_radius
 from lmzoo.laws.tiny import assert_close
-from tests.cases import rows
+from tests.cases import parametrize, rows
 from tests.cells.support import (
     LIBRARY,
     bits,
@@ -30,18 +28,19 @@ from tests.cells.support import (
 from tests.tiny import FINE, assert_equal_double
 
 
-@pytest.mark.parametrize("name", LIBRARY)
+@parametrize("name", LIBRARY)
 def test_outputs_equal_those_of_torch(name):
     assert_computes_as(torch_layers, make(name, 5, 6))
 
 
 def test_outputs_with_relu_equal_those_of_torch():
+    # torch's default is tanh.
     cell = make("rnn", 5, 6, activation="relu")
     with_relu = functools.partial(torch_layers, nonlinearity="relu")
     assert_computes_as(with_relu, cell)
 
 
-def assert_computes_as(library, cell: Cell):
+def assert_computes_as(library, cell):
     """Assert equal outputs; torch's LSTM has a tuple of states, the others have one."""
     x, start = inputs(cell, count=3)
     parts = start.split(5, dim=-1)
@@ -49,32 +48,35 @@ def assert_computes_as(library, cell: Cell):
     if len(states) == 1:
         (states,) = states
     expected, _ = library(cell)(x, states)
-    assert_equal_double(cell.scan(x, start), expected)
+    actual = cell.scan(x, start)
+    assert_equal_double(actual, expected)
 
 
-@pytest.mark.parametrize("width", [2, 7, 40])
+@parametrize("width", [2, 7, 40])
 def test_spectral_scales_w_hh_to_radius_one(width):
-    cell = make("rnn", width=width, spectral=True)
-    plain = make("rnn", width=width)
-    radius = spectral_radius(cell.w.weight_hh.detach())
-    drawn_radius = spectral_radius(plain.w.weight_hh.detach())
+    scaled = make("rnn", width=width, spectral=True).w
+    drawn = make("rnn", width=width).w
+    radius = spectral_radius(scaled.weight_hh.detach())
+    drawn_radius = spectral_radius(drawn.weight_hh.detach())
     assert abs(radius - 1) < 1e-5
     assert abs(drawn_radius - 1) > 1e-2
-    ratio = cell.w.weight_hh / plain.w.weight_hh
+    # One factor for the whole matrix.
+    ratio = scaled.weight_hh / drawn.weight_hh
     first = ratio[:1, :1]
-    assert_close(ratio, first.expand_as(ratio), 1e-5, "scale")
+    expected = first.expand_as(ratio)
+    assert_close(ratio, expected, 1e-5, "scale")
     for name in ("weight_ih", "bias_ih", "bias_hh"):
-        drawn = plain.w.get_parameter(name)
-        assert cell.w.get_parameter(name).equal(drawn)
+        weight = scaled.get_parameter(name)
+        assert weight.equal(drawn.get_parameter(name))
 
 
-SETS = [[], [0, 4, 7], [0, 3, 6], [2, 5, 8], [9, 10], [1, 9]]
-SETS += [[cut] for cut in Cut]
+SETS = rows("cells/paths.toml", "sets")
+SETS += [[number] for number in range(len(Cut))]
 PATHS = rows("cells/paths.toml", "gru")
 """What each path of the GRU reads: the weight or the two biases, and its gate."""
 
 
-def weights_by_gate(w: Weights) -> dict[str, dict[str, Tensor]]:
+def weights_by_gate(w):
     """Return the rows of each gate in every weight."""
     found = {}
     for name, weight in w.named_parameters():
@@ -83,14 +85,17 @@ def weights_by_gate(w: Weights) -> dict[str, dict[str, Tensor]]:
     return found
 
 
-def gru(w: dict[str, dict[str, Tensor]], u: Tensor, h: Tensor, reset: str, cut: set[Cut]) -> Tensor:
+def gru(w, u, h, reset, cut):
     """Return the next state from the input u and the state h."""
 
-    def read(v: Tensor, kind: str, gate: str) -> Tensor:
-        return v @ w[f"weight_{kind}"][gate].T + w[f"bias_{kind}"][gate]
+    def read(v, kind, gate):
+        product = v @ w[f"weight_{kind}"][gate].T
+        return product + w[f"bias_{kind}"][gate]
 
-    r = torch.sigmoid(read(u, "ih", "reset") + read(h, "hh", "reset"))
-    z = torch.sigmoid(read(u, "ih", "update") + read(h, "hh", "update"))
+    r = read(u, "ih", "reset") + read(h, "hh", "reset")
+    z = read(u, "ih", "update") + read(h, "hh", "update")
+    r = torch.sigmoid(r)
+    z = torch.sigmoid(z)
     if Cut.RESET in cut:
         r = torch.ones_like(r)
     if reset == "input":
@@ -105,61 +110,68 @@ def gru(w: dict[str, dict[str, Tensor]], u: Tensor, h: Tensor, reset: str, cut: 
     n = torch.tanh(new + kept)
     if Cut.UPDATE in cut:
         return n
-    return (1 - z) * n + z * h
+    written = (1 - z) * n
+    return written + z * h
 
 
-@pytest.mark.parametrize("reset", ["after", "before", "input"])
-@pytest.mark.parametrize("cuts", SETS, ids=str)
+@parametrize("reset", ["after", "before", "input"])
+@parametrize("cuts", SETS, ids=str)
 def test_cuts_compute_their_equations(cuts, reset):
     """The full cell's weights, with zeros where a path is cut."""
     cell = make("gru", reset=reset, cuts=cuts)
     names = list(Cut)
-    cut = {names[number] if isinstance(number, int) else number for number in cuts}
+    cut = {names[number] for number in cuts}
     w = weights_by_gate(make("gru").w)
     for path in cut & set(PATHS):
+        gate = PATHS[path]["gate"]
         for kind in PATHS[path]["weights"]:
-            w[kind][PATHS[path]["gate"]].zero_()
+            w[kind][gate].zero_()
     x, h = inputs(cell)
     states = []
     for u in x.unbind(1):
         h = gru(w, u, h, reset, cut)
         states.append(h)
-    assert_equal_double(outputs(cell), torch.stack(states, 1))
+    expected = torch.stack(states, 1)
+    assert_equal_double(outputs(cell), expected)
 
 
 def test_which_gate_writes_is_no_choice():
-    config = CELLS.parse({"name": "gru", "update": "z_writes"})
+    fields = {"name": "gru", "update": "z_writes"}
+    config = CELLS.parse(fields)
     assert config == CELLS.parse("gru")
 
 
 SUBSETS = subsets(8)
 
 
-def mgu(w: dict[str, Tensor], cut: Tensor, x: Tensor, start: Tensor) -> Tensor:
+def mgu(w, cut, x, start):
     """Return the states (P, B, T, H) of P sets of cuts, rows of `cut`.
 
     u_i is 0 where the path i is cut: h ← u_6 (1 − f) h + u_7 f c.
     """
-    u = (~cut).to(x.dtype).T[:, :, None, None]  # 8 P 1 1
+    kept = (~cut).to(x.dtype)
+    u = kept.T[:, :, None, None]  # 8 P 1 1
     h = start.expand(len(cut), *start.shape)
     states = []
     for x_t in x.unbind(1):
-        input_to_gate = u[0] * (x_t @ w["xf"])
-        state_to_gate = u[1] * (h @ w["hf"])
-        f = torch.sigmoid(input_to_gate + state_to_gate + u[2] * w["bf"])
-        input_to_candidate = u[3] * (x_t @ w["xh"])
-        state_to_candidate = u[4] * ((h * f) @ w["hh"])
-        c = torch.tanh(input_to_candidate + state_to_candidate + u[5] * w["bh"])
-        h = u[6] * (1 - f) * h + u[7] * f * c
+        from_input = u[0] * (x_t @ w["xf"])
+        from_state = u[1] * (h @ w["hf"])
+        f = torch.sigmoid(from_input + from_state + u[2] * w["bf"])
+        from_input = u[3] * (x_t @ w["xh"])
+        # The gate acts before the matrix.
+        from_state = u[4] * ((h * f) @ w["hh"])
+        c = torch.tanh(from_input + from_state + u[5] * w["bh"])
+        h = u[6] * (1 - f) * h
+        h = h + u[7] * f * c
         states.append(h)
     return torch.stack(states, dim=2)
 
 
 @pytest.fixture(scope="module")
-def cells() -> list[Cell | None]:
+def cells():
     """Return the cell of each set of cuts, or None if the set is an error."""
 
-    def cell_of(cuts: tuple[int, ...]) -> Cell | None:
+    def cell_of(cuts):
         try:
             return make("mgu", cuts=cuts)
         except UserError:
@@ -169,21 +181,24 @@ def cells() -> list[Cell | None]:
 
 
 @pytest.fixture(scope="module")
-def expected() -> Tensor:
+def expected():
     wild = make("mgu")
     w = dict(wild.w.named_parameters())
     with torch.no_grad():
-        return mgu(w, bits(8), *inputs(wild))
+        x, start = inputs(wild)
+        return mgu(w, bits(8), x, start)
 
 
 def test_every_set_of_cuts_computes_its_equation(cells, expected):
-    for cell, states, cuts in zip(cells, expected, SUBSETS, strict=True):
+    rows_of_states = zip(cells, expected, SUBSETS, strict=True)
+    for cell, states, cuts in rows_of_states:
         if cell is not None:
             assert_close(outputs(cell), states, FINE, f"outputs of {cuts}")
 
 
 def test_exactly_the_72_sets_with_zero_state_are_errors(cells, expected):
-    zero = (expected.abs().amax((1, 2, 3)) == 0).tolist()
+    largest = expected.abs().amax((1, 2, 3))
+    zero = (largest == 0).tolist()
     assert [cell is None for cell in cells] == zero
     assert sum(zero) == 72
 
@@ -194,13 +209,14 @@ def test_configs_are_equal_exactly_if_functions_are_equal(cells, expected):
         if cell is not None and not cell.input_blind:
             reading.append(i)
     configs = [cells[i].config for i in reading]
-    assert groups(expected[reading]) == [configs.index(config) for config in configs]
+    first = [configs.index(config) for config in configs]
+    assert groups(expected[reading]) == first
     assert len(reading) == 124
     assert len(set(configs)) == 92
 
 
 def test_cuts_are_given_by_name_number_or_text():
-    named = MGU.Config(cuts=["input_to_gate", "gate_bias"])
+    named = MGU.Config(cuts="input_to_gate, gate_bias")
     for same in ([0, 2], "0,2", "2;0"):
         assert MGU.Config(cuts=same) == named
 
@@ -208,9 +224,10 @@ def test_cuts_are_given_by_name_number_or_text():
 GATES = ("i", "f", "g", "o")
 
 
-def by_gate(weight: Tensor) -> dict[str, Tensor]:
+def by_gate(weight):
     """Return the rows of each gate."""
-    return dict(zip(GATES, weight.chunk(4), strict=True))
+    rows_of_gates = weight.chunk(4)
+    return dict(zip(GATES, rows_of_gates, strict=True))
 
 
 def test_forget_bias_sets_the_sum_of_both_biases():
@@ -224,16 +241,17 @@ def test_forget_bias_changes_no_other_weight():
     full = make("lstm")
     for name, weight in cell.w.named_parameters():
         actual = by_gate(weight)
-        expected = by_gate(full.w.get_parameter(name))
+        drawn = full.w.get_parameter(name)
+        expected = by_gate(drawn)
         if name.startswith("bias"):
             del actual["f"]
         for gate in actual:
             assert actual[gate].equal(expected[gate])
 
 
-VARIANTS: list[list[Any]] = [[], [5, 2, 4, 6], [0, 1, 2], [1, 3, 4]]
+VARIANTS = rows("cells/paths.toml", "variants")
 VARIANTS += [[cut] for cut in PeepholeCut]
-GATE_CUTS: dict[str, set[str]] = {
+GATE_CUTS = {
     "i": {"input_gate"},
     "f": {"forget_gate", "coupled"},
     "o": {"output_gate"},
@@ -247,31 +265,35 @@ KINDS = [
 ]
 
 
-def peepholes(w: Weights, gates: list[str], *, full: bool) -> dict[str, Tensor]:
+def peepholes(w, gates, *, full):
     """Return the matrix from c to each gate; what is cut has zeros."""
-    found = dict.fromkeys("ifo", torch.zeros(3, 3).double())
+    zeros = torch.zeros(3, 3).double()
+    found = dict.fromkeys("ifo", zeros)
     if w.weight_ch is None:
         return found
     if full:
         matrices = w.weight_ch.chunk(len(gates))
     else:
         matrices = map(torch.diag, w.weight_ch)
-    return found | dict(zip(gates, matrices, strict=True))
+    read = dict(zip(gates, matrices, strict=True))
+    return found | read
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("fields", KINDS, ids=str)
-@pytest.mark.parametrize("cuts", VARIANTS, ids=str)
+@parametrize("fields", KINDS, ids=str)
+@parametrize("cuts", VARIANTS, ids=str)
 def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, fields):
     cell = make("lstm_peephole", cuts=cuts, **fields)
     cut = cell.config.cuts
     w = cell.w
     x, start = inputs(cell)
     read = [gate for gate in "ifo" if not GATE_CUTS[gate] & cut]
-    columns = [gate for gate in GATES if gate == "g" or gate in read]
+    # The weights are stacked in this order; a gate that is cut has none.
+    columns = [gate for gate in GATES if gate in [*read, "g"]]
 
-    def parts(weight: Tensor) -> dict[str, Tensor]:
-        return dict(zip(columns, weight.chunk(len(columns)), strict=True))
+    def parts(weight):
+        chunks = weight.chunk(len(columns))
+        return dict(zip(columns, chunks, strict=True))
 
     ih = parts(w.weight_ih)
     hh = parts(w.weight_hh)
@@ -279,42 +301,52 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, field
     full = cell.config.peephole is Peephole.FULL
     peep = peepholes(w, read, full=full)
     h, c = start.chunk(2, dim=-1)
-    gates = dict.fromkeys("ifo", torch.zeros_like(c))
+    closed = torch.zeros_like(c)
+    gates = dict.fromkeys("ifo", closed)
     states = []
     for u in x.unbind(1):
-        a = {gate: u @ ih[gate].T + h @ hh[gate].T + bias[gate] for gate in ih}
+        a = {}
+        for gate in ih:
+            seen = u @ ih[gate].T + h @ hh[gate].T
+            a[gate] = seen + bias[gate]
         if cell.config.gate_recurrence:
-            earlier = torch.cat([gates[gate] for gate in read], dim=-1)
+            parts_before = [gates[gate] for gate in read]
+            earlier = torch.cat(parts_before, dim=-1)
             blocks = w.weight_gates.chunk(len(read))
             for gate, block in zip(read, blocks, strict=True):
-                a[gate] = a[gate] + earlier @ block.T
+                a[gate] += earlier @ block.T
         # A gate that is cut is open.
-        gates = dict.fromkeys("ifo", torch.ones_like(c))
+        opened = torch.ones_like(c)
+        gates = dict.fromkeys("ifo", opened)
         for gate in "if":
             if gate in read:
-                gates[gate] = torch.sigmoid(a[gate] + c @ peep[gate].T)
+                a[gate] += c @ peep[gate].T
+                gates[gate] = torch.sigmoid(a[gate])
         if "coupled" in cut:
             gates["f"] = 1 - gates["i"]
         new = a["g"]
         if "input_activation" not in cut:
             new = new.tanh()
         before = c
-        c = gates["f"] * c + gates["i"] * new
+        kept = gates["f"] * c
+        c = kept + gates["i"] * new
         if "o" in read:
             seen = c
             if full:
                 seen = before
-            gates["o"] = torch.sigmoid(a["o"] + seen @ peep["o"].T)
+            a["o"] += seen @ peep["o"].T
+            gates["o"] = torch.sigmoid(a["o"])
         activated = c
         if "output_activation" not in cut:
             activated = c.tanh()
         h = gates["o"] * activated
         states.append(h)
     actual = trace(cell, x, start)[0]
-    assert_equal_double(actual, torch.stack(states, 1))
+    expected = torch.stack(states, 1)
+    assert_equal_double(actual, expected)
 
 
-@pytest.mark.parametrize("beta", [0.0, 1.5])
+@parametrize("beta", [0.0, 1.5])
 def test_janet_computes_its_equation(beta):
     cell = make("janet", beta=beta)
     w = cell.w
@@ -322,20 +354,25 @@ def test_janet_computes_its_equation(beta):
     c = start - 1
     states = []
     for u in x.unbind(1):
-        logits = u @ w.weight_ih.T + c @ w.weight_hh.T + w.bias
-        s, g = logits.chunk(2, dim=-1)
+        logits = u @ w.weight_ih.T + c @ w.weight_hh.T
+        s, g = (logits + w.bias).chunk(2, dim=-1)
         kept = torch.sigmoid(s) * c
-        c = kept + torch.sigmoid(beta - s) * torch.tanh(g)
+        # With β = 0, both gates sum to one.
+        write = torch.sigmoid(beta - s)
+        c = kept + write * torch.tanh(g)
         states.append(c)
-    assert_equal_double(outputs(cell), torch.stack(states, 1))
+    expected = torch.stack(states, 1)
+    assert_equal_double(outputs(cell), expected)
 
 
 def test_janet_starts_with_the_chrono_initialisation():
     largest_lag = 59
-    f, g = make("janet", width=400, length=60).w.bias.exp().chunk(2)
+    bias = make("janet", width=400, length=60).w.bias
+    f, g = bias.exp().chunk(2)
     assert (g == 1).all()
     assert f.min() >= 1
     assert f.max() <= largest_lag
     # Uniform from 1 to 59, within four standard errors.
     deviation = 58 / 12**0.5
-    assert abs(f.mean() - 30) < 4 * deviation / 400**0.5
+    error = deviation / 400**0.5
+    assert abs(f.mean() - 30) < 4 * error

@@ -1,18 +1,17 @@
 """Cells with several layers: hierarchical multiscale LSTM, gated feedback, grid LSTM (S2)."""
 
-import pytest
 import torch
-from torch import Tensor
 
-from lmzoo.cells.stacked import GATES, Along, GridLSTM, HierarchicalMultiscaleLSTM, Squash
+from lmzoo.cells.stacked import GATES, Along, Squash
 from lmzoo.train.pack_compatibility import reason_not_packable
+from tests.cases import parametrize
 from tests.cells.support import inputs, make, trace
 from tests.tiny import assert_equal_double, tiny
 
 H = 3
 
 
-def states(cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor) -> tuple[Tensor, ...]:
+def states(cell, x, start):
     """Return h and c of every layer, (B, T, D, H), and z, (B, T, D-1)."""
     depth = cell.config.depth
     parts = trace(cell, x, start)
@@ -24,60 +23,62 @@ def states(cell: HierarchicalMultiscaleLSTM, x: Tensor, start: Tensor) -> tuple[
 class Layers:
     """The layers of a hierarchical multiscale LSTM for one sequence, and the cases that occur."""
 
-    def __init__(self, cell: HierarchicalMultiscaleLSTM, start: Tensor):
+    def __init__(self, cell, start):
         h, c = start.chunk(2)
         self.weights = cell.layers
         self.h = list(h.split(H))
         self.c = list(c.split(H))
         self.z = [0.0, 0.0, 0.0]
-        self.cases: set[tuple[int, str]] = set()
+        self.cases = set()
 
-    def read(self, token: Tensor):
+    def read(self, token):
         """Update every layer; a layer moves if the one below found a boundary."""
         old = list(self.h)
         below = token
-        moved = 1.0
+        moved = True
         for j, w in enumerate(self.weights):
             s = w.own @ old[j] + w.bias
             if moved:
                 s = s + w.below @ below
             if self.z[j]:
-                s = s + w.above @ old[j + 1]
-            self.update(j, s, moved=bool(moved))
+                above = old[j + 1]
+                s = s + w.above @ above
+            self.update(j, s, moved=moved)
             below = self.h[j]
-            moved = float(j < 2 and s[-1] > 0)
+            # The last layer has no boundary.
+            moved = j < 2
+            if moved:
+                moved = bool(s[-1] > 0)
             self.z[j] = moved
 
-    def update(self, j: int, s: Tensor, *, moved: bool):
-        i, f, g, o = s[: 4 * H].split(H)
+    def update(self, j, s, *, moved):
+        gates = s[: 4 * H]
+        i, f, g, o = gates.split(H)
         new = torch.sigmoid(i) * torch.tanh(g)
         if self.z[j]:
             case = "flush"
             self.c[j] = new
         elif moved:
             case = "update"
-            self.c[j] = torch.sigmoid(f) * self.c[j] + new
+            kept = torch.sigmoid(f) * self.c[j]
+            self.c[j] = kept + new
         else:
             case = "copy"
         if case != "copy":
-            self.h[j] = torch.sigmoid(o) * torch.tanh(self.c[j])
+            squashed = torch.tanh(self.c[j])
+            self.h[j] = torch.sigmoid(o) * squashed
         self.cases.add((j, case))
 
 
-ALL_CASES = {
-    (0, "flush"),
-    (0, "update"),
-    (1, "flush"),
-    (1, "update"),
-    (1, "copy"),
-    (2, "update"),
-    (2, "copy"),
-}
+ALL_CASES = {(0, "flush"), (0, "update")}
+ALL_CASES |= {(1, case) for case in ("flush", "update", "copy")}
+ALL_CASES |= {(2, "update"), (2, "copy")}
 """The first layer reads every token, so it copies nothing; the last one has no boundary."""
 
 
-@pytest.mark.parametrize("slope", [1.0, 4.0])
+@parametrize("slope", [1.0, 4.0])
 def test_hm_lstm_computes_its_equation_in_every_case(slope):
+    # Long enough that every case occurs.
     cell = make("hm_lstm", depth=3, length=12, slope=slope)
     with torch.no_grad():
         for w in cell.layers[:-1]:
@@ -89,17 +90,24 @@ def test_hm_lstm_computes_its_equation_in_every_case(slope):
         layers = Layers(cell, start[b])
         for t in range(12):
             layers.read(x[b, t])
-            assert_equal_double(h[b, t], torch.stack(layers.h))
-            assert_equal_double(c[b, t], torch.stack(layers.c))
-            assert z[b, t].tolist() == layers.z[:2]
+            actual = h[b, t]
+            expected = torch.stack(layers.h)
+            assert_equal_double(actual, expected)
+            actual = c[b, t]
+            expected = torch.stack(layers.c)
+            assert_equal_double(actual, expected)
+            found = z[b, t].tolist()
+            assert found == layers.z[:2]
         cases |= layers.cases
     assert cases == ALL_CASES
 
 
-@pytest.mark.parametrize("slope", [1.0, 5.0])
+@parametrize("slope", [1.0, 5.0])
 def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid(slope):
-    s = torch.tensor([-3.0, -0.6, -0.1, 0.1, 0.6, 3.0], dtype=torch.float64, requires_grad=True)
-    z = make("hm_lstm", slope=slope)._boundary(s)
+    inputs = [-3.0, -0.6, -0.1, 0.1, 0.6, 3.0]
+    s = torch.tensor(inputs).double().requires_grad_()
+    cell = make("hm_lstm", slope=slope)
+    z = cell._boundary(s)
     assert z.tolist() == [0, 0, 0, 1, 1, 1]
     (gradient,) = torch.autograd.grad(z.sum(), s)
     inside = (slope * s).abs() < 1
@@ -107,11 +115,13 @@ def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid(slope):
     assert_equal_double(gradient, expected.double())
 
 
-ANNEALED = {"name": "hm_lstm", "anneal": 4}
+def annealed(**fields):
+    """Return a cell whose slope grows in four scans."""
+    return make("hm_lstm", anneal=4, **fields)
 
 
 def test_the_slope_grows_linearly_to_five():
-    cell = make("hm_lstm", anneal=4).train()
+    cell = annealed().train()
     x, start = inputs(cell)
     slopes = []
     for _ in range(6):
@@ -121,14 +131,14 @@ def test_the_slope_grows_linearly_to_five():
 
 
 def test_the_slope_grows_from_its_first_value():
-    cell = make("hm_lstm", anneal=4, slope=3.0)
+    cell = annealed(slope=3.0)
     x, start = inputs(cell)
     cell.scan(x, start)
     assert float(cell.slope) == 3.5
 
 
 def test_only_training_scans_change_the_slope():
-    cell = make("hm_lstm", anneal=4)
+    cell = annealed()
     x, start = inputs(cell)
     cell.eval().scan(x, start)
     with torch.no_grad():
@@ -138,17 +148,18 @@ def test_only_training_scans_change_the_slope():
 
 def test_a_checkpoint_has_the_scans_of_an_annealed_slope():
     """So that a resumed training goes on."""
-    assert "scans" in make("hm_lstm", anneal=4).state_dict()
+    assert "scans" in annealed().state_dict()
     assert "scans" not in make("hm_lstm").state_dict()
 
 
 def test_runs_with_an_annealed_slope_are_not_packed():
-    annealed = tiny("hm_lstm", cell={"name": "hm_lstm", "anneal": 4})
-    assert "running statistics" in reason_not_packable(annealed)
+    cell = {"name": "hm_lstm", "anneal": 4}
+    reason = reason_not_packable(tiny("hm_lstm", cell=cell))
+    assert "running statistics" in reason
     assert reason_not_packable(tiny("hm_lstm")) == ""
 
 
-@pytest.mark.parametrize("unit", GATES)
+@parametrize("unit", GATES)
 def test_gated_feedback_computes_its_equation(unit):
     cell = make("gated_feedback", unit=unit, depth=2)
     w = cell.w
@@ -163,52 +174,66 @@ def test_gated_feedback_computes_its_equation(unit):
         old = list(h)
         before = torch.cat(old, dim=-1)
         for j in range(2):
-            reset_logits = below @ w.global_below[j].T + before @ w.global_before[j].T
-            reset = torch.sigmoid(reset_logits)
-            from_first = reset[:, :1] * (old[0] @ w.u[j, 0].T)
-            from_second = reset[:, 1:] * (old[1] @ w.u[j, 1].T)
-            feedback = from_first + from_second
+            from_below = below @ w.global_below[j].T
+            from_before = before @ w.global_before[j].T
+            reset = torch.sigmoid(from_below + from_before)
+            # Every layer has a gate of its own to every other one.
+            first, second = (old[i] @ w.u[j, i].T for i in range(2))
+            feedback = reset[:, :1] * first + reset[:, 1:] * second
             gates = {}
             if names:
-                logits = below @ w.gates_below[j].T + old[j] @ w.gates_before[j].T
-                values = torch.sigmoid(logits + w.gates_bias[j])
-                gates = dict(zip(names, values.split(H, dim=-1), strict=True))
+                from_below = below @ w.gates_below[j].T
+                from_before = old[j] @ w.gates_before[j].T
+                logits = from_below + from_before + w.gates_bias[j]
+                values = torch.sigmoid(logits).split(H, dim=-1)
+                gates = dict(zip(names, values, strict=True))
             if "r" in gates:
                 feedback = gates["r"] * feedback
-            n = torch.tanh(below @ w.w[j].T + w.b[j] + feedback)
+            read = below @ w.w[j].T + w.b[j]
+            n = torch.tanh(read + feedback)
             h[j] = n
             if "z" in gates:
                 h[j] = torch.lerp(n, old[j], gates["z"])
             if "f" in gates:
-                c[j] = gates["f"] * c[j] + gates["i"] * n
+                kept = gates["f"] * c[j]
+                c[j] = kept + gates["i"] * n
                 h[j] = gates["o"] * torch.tanh(c[j])
             below = h[j]
         outputs.append(below)
-    assert_equal_double(cell.scan(x, start), torch.stack(outputs, dim=1))
+    actual = cell.scan(x, start)
+    expected = torch.stack(outputs, dim=1)
+    assert_equal_double(actual, expected)
 
 
-def lstm_side(cell: GridLSTM, logits: Tensor, m: Tensor) -> tuple[Tensor, Tensor]:
+def lstm_side(cell, logits, m):
     """Return the next h and m of one side of a block."""
     u, f, c, o = logits.split(H)
-    m = f.sigmoid() * m + u.sigmoid() * c.tanh()
+    m = f.sigmoid() * m
+    m = m + u.sigmoid() * c.tanh()
+    opened = o.sigmoid()
     if cell.config.squash is Squash.INSIDE:
-        return (o.sigmoid() * m).tanh(), m
-    return o.sigmoid() * m.tanh(), m
+        return (opened * m).tanh(), m
+    return opened * m.tanh(), m
 
 
-def grid_outputs(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
+def grid_outputs(cell, x, start):
     """Compute the outputs of one sequence, block by block and gate by gate."""
     depth = cell.config.depth
     along = cell.config.along
-    h, m = (list(part) for part in start.unflatten(0, (2, depth, H)))
+    parts = start.unflatten(0, (2, depth, H))
+    h, m = (list(part) for part in parts)
     tops = []
     for token in x:
-        up, *memory_up = (cell.enter.weight @ token).split(H)
+        # An LSTM along the depth has a memory of its own.
+        entered = cell.enter.weight @ token
+        up, *memory_up = entered.split(H)
         for k in range(depth):
             # Tied layers are one block.
-            w = cell.blocks[k % len(cell.blocks)]
+            number = k % len(cell.blocks)
+            w = cell.blocks[number]
             read = torch.cat([h[k], up])
-            h[k], m[k] = lstm_side(cell, w.time @ read + w.time_bias, m[k])
+            logits = w.time @ read + w.time_bias
+            h[k], m[k] = lstm_side(cell, logits, m[k])
             if cell.config.priority:
                 read = torch.cat([h[k], up])
             if along is Along.LSTM:
@@ -222,13 +247,15 @@ def grid_outputs(cell: GridLSTM, x: Tensor, start: Tensor) -> Tensor:
     return torch.stack(tops)
 
 
-@pytest.mark.parametrize("along", Along)
-@pytest.mark.parametrize("squash", Squash)
-@pytest.mark.parametrize("option", ["none", "tied", "priority"])
+@parametrize("along", Along)
+@parametrize("squash", Squash)
+@parametrize("option", ["none", "tied", "priority"])
 def test_a_grid_computes_its_equation(along, squash, option):
     fields = {"tied": option == "tied", "priority": option == "priority"}
-    cell = make("grid_lstm", depth=3, along=along, squash=squash, **fields)
+    fields |= {"along": along, "squash": squash}
+    cell = make("grid_lstm", depth=3, **fields)
     x, start = inputs(cell)
     outputs = cell.scan(x, start)
     for b in range(len(x)):
-        assert_equal_double(outputs[b], grid_outputs(cell, x[b], start[b]))
+        expected = grid_outputs(cell, x[b], start[b])
+        assert_equal_double(outputs[b], expected)

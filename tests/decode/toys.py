@@ -8,6 +8,9 @@ from tests.tiny import every_sequence, tiny
 from tests.toy_model import Bigram
 
 SIGNS = ["<pad>", "<start>", "<end>", "<unk>", *"苹大果象人妈便军米姐"]
+PLACES = {sign: place for place, sign in enumerate(SIGNS)}
+AFTER_LARGE = {"象": 10, "人": 8, "妈": 12, "便": 5, "军": 5, "米": 8, "姐": 7}
+"""Percent of all sequences."""
 
 
 class Apple(Bigram):
@@ -17,28 +20,34 @@ class Apple(Bigram):
     """
 
     def __init__(self):
-        super().__init__(Bigram.Config(), Task(vocab=len(SIGNS), length=4))
-        probabilities = torch.zeros(len(SIGNS), len(SIGNS))
-        first = probabilities[SIGNS.index("<start>")]
-        second = probabilities[SIGNS.index("大")]
-        first[SIGNS.index("苹")] = 0.45
-        first[SIGNS.index("大")] = 0.55
-        probabilities[SIGNS.index("苹"), SIGNS.index("果")] = 1.0
-        for sign, percent in zip("象人妈便军米姐", (10, 8, 12, 5, 5, 8, 7), strict=True):
-            second[SIGNS.index(sign)] = percent / 55
-        probabilities[probabilities.sum(1) == 0, END] = 1.0
-        with torch.no_grad():
-            self.table.weight.copy_(probabilities.log())
+        count = len(SIGNS)
+        super().__init__(Bigram.Config(), Task(vocab=count, length=4))
+        probabilities = torch.zeros(count, count)
+        first = probabilities[PLACES["<start>"]]
+        first[PLACES["苹"]] = 0.45
+        first[PLACES["大"]] = 0.55
+        fruit = probabilities[PLACES["苹"]]
+        fruit[PLACES["果"]] = 1.0
+        large = probabilities[PLACES["大"]]
+        for sign, percent in AFTER_LARGE.items():
+            large[PLACES[sign]] = percent / 55
+        # Every other sign is the last one.
+        is_last = probabilities.sum(1) == 0
+        probabilities[is_last, END] = 1.0
+        self.table.load_state_dict({"weight": probabilities.log()})
 
 
 def to_text(tokens: tuple[int, ...] | list[int]) -> str:
     """Return the signs without special tokens."""
-    return "".join(SIGNS[token] for token in tokens if token > 3)
+    words = [SIGNS[token] for token in tokens if token > 3]
+    return "".join(words)
 
 
-def sharp_model(name: str, *, factor: float = 4, **fields) -> LanguageModel:
+def sharp_model(
+    name: str, *, factor: float = 4, vocab: int = 4, length: int = 4, **fields
+) -> LanguageModel:
     """Build a row and multiply its weights, so that token probabilities differ clearly."""
-    model = tiny(name, **{"vocab": 4, "length": 4, **fields}).eval()
+    model = tiny(name, vocab=vocab, length=length, **fields).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(factor)
@@ -49,9 +58,13 @@ def sharp_model(name: str, *, factor: float = 4, **fields) -> LanguageModel:
 def all_sequences(model: LanguageModel) -> dict[tuple[int, ...], float]:
     """Return every sequence that a decoder may return, with its log-probability (float64)."""
     tokens, _ = every_sequence(model.task)
-    ended = is_end(tokens) & (torch.arange(tokens.shape[1]) > 0)
+    ended = is_end(tokens)
+    ended[:, 0] = False
     ended[:, -1] = True
     lengths = ended.int().argmax(1) + 1
-    scores = model.log_prob(tokens, lengths).double().sum(1).tolist()
-    keys = [tuple(row[:n]) for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
-    return dict(zip(keys, scores, strict=True))
+    scores = model.log_prob(tokens, lengths).double().sum(1)
+    found = {}
+    for row, size, score in zip(tokens, lengths, scores, strict=True):
+        sequence = tuple(row[:size].tolist())
+        found[sequence] = score.item()
+    return found

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.emissions.base import EMISSIONS
-from lmzoo.emissions.distances import Aggregate, Codes, HammingEmission
+from lmzoo.emissions.distances import Aggregate, Codes
 from lmzoo.functional.normalise import Norm
+from tests.cases import parametrize
 from tests.emissions.support import contexts, make
 from tests.tiny import assert_equal_double
 
@@ -15,7 +15,7 @@ M = 3
 D = 2
 
 
-def build(aggregate: str, **fields: object) -> HammingEmission:
+def build(aggregate, **fields):
     # The codes of CODE_L1 have one number a group.
     size = D
     if aggregate == Aggregate.CODE_L1:
@@ -24,15 +24,17 @@ def build(aggregate: str, **fields: object) -> HammingEmission:
     return make("hamming", aggregate=aggregate, **options)
 
 
-def reference_logit(emission: HammingEmission, y: Tensor, code: Tensor) -> Tensor:
+def reference_logit(emission, y, code):
     """Return the logit of one token in one context."""
     aggregate = emission.config.aggregate
     scale = emission.log_scale.exp()
     q = emission.context(y)
     if aggregate == Aggregate.CODE_L1:
-        distance = (q.sigmoid() - code.sigmoid()).abs().sum()
-        return -scale * distance
-    a = (q.view(M, D) * code.view(M, D)).sum(1)
+        # Sigmoids of codes are soft bits.
+        difference = q.sigmoid() - code.sigmoid()
+        return -scale * difference.abs().sum()
+    by_group = q.view(M, D) * code.view(M, D)
+    a = by_group.sum(1)
     if emission.bias is not None:
         a = a + emission.bias
     if aggregate == Aggregate.SIGMOID_L1:
@@ -42,62 +44,76 @@ def reference_logit(emission: HammingEmission, y: Tensor, code: Tensor) -> Tenso
     return scale * a.sum()
 
 
+EACH_CODES = parametrize("codes", Codes)
 UNBIASED = (Aggregate.SUM, Aggregate.CODE_L1)
-EACH_AGGREGATE = pytest.mark.parametrize("aggregate", Aggregate)
+BIASED = [each for each in Aggregate if each not in UNBIASED]
 
 
-def assert_computes_its_definition(emission: HammingEmission):
+def assert_computes_its_definition(emission):
     y, _, table = contexts(batch=1, steps=2)
     codes = emission.free
     if emission.config.codes is not Codes.FREE:
         codes = table @ emission.codes.weight.T
     logits = []
     for context in y[0]:
-        logits.append(torch.stack([reference_logit(emission, context, code) for code in codes]))
-    expected = torch.stack(logits).log_softmax(-1)
-    assert_equal_double(emission.dense(y[0], table), expected)
+        for code in codes:
+            logits.append(reference_logit(emission, context, code))
+    by_context = torch.stack(logits).view(2, -1)
+    expected = by_context.log_softmax(-1)
+    actual = emission.dense(y[0], table)
+    assert_equal_double(actual, expected)
 
 
-@pytest.mark.parametrize("codes", Codes)
-@EACH_AGGREGATE
+@EACH_CODES
+@parametrize("aggregate", Aggregate)
 def test_the_hamming_emission_computes_its_definition(aggregate, codes):
     assert_computes_its_definition(build(aggregate, codes=codes))
 
 
-@pytest.mark.parametrize("codes", Codes)
-@pytest.mark.parametrize("aggregate", [each for each in Aggregate if each not in UNBIASED])
+@EACH_CODES
+@parametrize("aggregate", BIASED)
 def test_the_hamming_emission_with_biases_computes_its_definition(aggregate, codes):
     emission = build(aggregate, biased=True, codes=codes)
+    biases = torch.tensor([0.5, -1.0, 2.0])
     with torch.no_grad():
-        emission.bias.copy_(torch.tensor([0.5, -1.0, 2.0]))
+        emission.bias.copy_(biases)
     assert_computes_its_definition(emission)
 
 
-@pytest.mark.parametrize("aggregate", UNBIASED)
+@parametrize("aggregate", UNBIASED)
 def test_a_bias_that_has_no_effect_is_refused(aggregate):
     with pytest.raises(UserError, match="biased=True"):
         build(aggregate, biased=True)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [({"groups": 0}, "groups"), ({"aggregate": "code_l1", "size": 2}, "size=2: aggregate=code_l1")],
-)
+INVALID = [
+    ({"groups": 0}, "groups"),
+    ({"aggregate": "code_l1", "size": 2}, "size=2: aggregate=code_l1"),
+]
+
+
+@parametrize(("fields", "message"), INVALID)
 def test_invalid_options_are_errors(fields, message):
     with pytest.raises(UserError, match=message):
-        EMISSIONS.parse({"name": "hamming", **fields})
+        EMISSIONS.parse({"name": "hamming"} | fields)
 
 
-@pytest.mark.parametrize(("codes", "rank"), [("linear", 4), ("free", 6)])
+RANKS = {"linear": 4, "free": 6}
+
+
+@parametrize(("codes", "rank"), RANKS.items())
 def test_free_codes_are_not_in_the_span_of_the_embeddings(codes, rank):
     """With E = 4 and M d = 6."""
     _, _, table = contexts()
-    drawn = build("sum", codes=codes).token_codes(table)
-    assert int(torch.linalg.matrix_rank(drawn)) == rank
+    emission = build("sum", codes=codes)
+    drawn = emission.token_codes(table)
+    assert torch.linalg.matrix_rank(drawn) == rank
 
 
 def test_free_codes_need_a_model_that_names_its_tokens():
     config = EMISSIONS.parse({"name": "hamming", "codes": "free"})
     emission = EMISSIONS.build(config, 4, Norm.RMS)
+    y = torch.ones(1, 4)
+    table = torch.ones(7, 4)
     with pytest.raises(UserError, match="codes=free"):
-        emission.dense(torch.ones(1, 4), torch.ones(7, 4))
+        emission.dense(y, table)

@@ -1,6 +1,6 @@
 """Functions with a fast form, their plain formulas and inputs, and how results are compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -29,17 +29,19 @@ class Form(NamedTuple):
     """Whether it has a second derivative; all others must raise."""
 
 
-def normal(seed: int, *shapes: tuple[int, ...], dtype: torch.dtype = torch.float64) -> list[Tensor]:
+def normal(seed, *shapes, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
+    options = {"generator": generator, "dtype": dtype}
+    return [torch.randn(shape, **options) for shape in shapes]
 
 
-def with_tokens(inputs: list[Tensor], count: int, vocab: int, seed: int) -> list[Tensor]:
+def with_tokens(inputs, count, vocab, seed):
     generator = torch.Generator().manual_seed(seed)
-    return inputs + [torch.randint(vocab, (count,), generator=generator)]
+    tokens = torch.randint(vocab, (count,), generator=generator)
+    return inputs + [tokens]
 
 
-def softmax_inputs(count: int, seed: int) -> list[Tensor]:
+def softmax_inputs(count, seed):
     words = 1 + seed % 11
     # Logits from flat to peaked.
     scale = 10.0 ** (seed % 3)
@@ -47,75 +49,83 @@ def softmax_inputs(count: int, seed: int) -> list[Tensor]:
     return [y * scale, table]
 
 
-def tied_inputs(count: int, seed: int) -> list[Tensor]:
+def tied_inputs(count, seed):
     y, table = softmax_inputs(count, seed)
-    return with_tokens([y, table], count, len(table), seed)
+    words = len(table)
+    return with_tokens([y, table], count, words, seed)
 
 
-def recurrence_inputs(dtype: torch.dtype, steps: int, seed: int) -> list[Tensor]:
+def recurrence_inputs(dtype, steps, seed):
     width = 1 + seed % 5
     each = (2, steps, width)
     a, b, start = normal(seed, each, each, (2, width), dtype=dtype)
     # A decay above 1 would grow without bound.
-    return [a / a.abs().clamp_min(1), b, start]
+    sizes = a.abs().clamp_min(1)
+    return [a / sizes, b, start]
 
 
-def loop(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
+def loop(a, b, start):
     h = start
     states = []
-    for at, bt in zip(a.unbind(-2), b.unbind(-2), strict=True):
+    steps = zip(a.unbind(-2), b.unbind(-2), strict=True)
+    for at, bt in steps:
         h = at * h + bt
         states.append(h)
     return torch.stack(states, dim=-2)
 
 
-def selective_inputs(steps: int, seed: int) -> list[Tensor]:
+def selective_inputs(steps, seed):
     batch = 2
     n = 3
     width = 1 + seed % 5
     each = (batch, steps, width)
     inner = (batch, steps, n)
     states = (batch, n, width)
-    x, delta, rate, b, c, state = normal(seed, each, each, (n, width), inner, inner, states)
+    shapes = [each, each, (n, width), inner, inner, states]
+    x, delta, rate, b, c, state = normal(seed, *shapes)
     return [x, delta.abs(), rate.exp(), b, c, state]
 
 
-def selective_loop(
-    x: Tensor, delta: Tensor, rate: Tensor, b: Tensor, c: Tensor, state: Tensor, *, signed: bool
-) -> tuple[Tensor, Tensor]:
+def selective_loop(x, delta, rate, b, c, state, *, signed):
     inputs = delta * x
     outputs = []
     for t in range(x.shape[1]):
         write = b[:, t, :, None] * inputs[:, t, None]
-        decay = torch.exp(-rate * delta[:, t, None])
+        exponent = -rate * delta[:, t, None]
+        decay = exponent.exp()
         if signed:
             decay = 2 * decay - 1
         state = decay * state + write
-        outputs.append(torch.einsum("bn,bnw->bw", c[:, t], state))
+        output = torch.einsum("bn,bnw->bw", c[:, t], state)
+        outputs.append(output)
     return torch.stack(outputs, 1), state
 
 
-def convolution_inputs(steps: int, seed: int) -> list[Tensor]:
+def convolution_inputs(steps, seed):
     width = 1 + seed % 5
-    return normal(seed, (2, steps, width), (2, 3, width), (width, 4), (width,))
+    past = (2, 3, width)
+    return normal(seed, (2, steps, width), past, (width, 4), (width,))
 
 
-def shifted_sum(x: Tensor, past: Tensor, taps: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+def shifted_sum(x, past, taps, bias):
     z = torch.cat([past, x], 1)
     outputs = []
     for t in range(x.shape[1]):
+        # The width of the taps is four.
         window = z[:, t : t + 4]
-        outputs.append((window * taps.mT).sum(1) + bias)
-    return torch.stack(outputs, 1), z[:, -3:]
+        terms = window * taps.mT
+        outputs.append(terms.sum(1) + bias)
+    past = z[:, -3:]
+    return torch.stack(outputs, 1), past
 
 
-def stored(function: Callable[..., Any], *inputs: Tensor):
+def stored(function, *inputs):
     """Call a function as on a device without its kernels."""
     with without_kernels("cpu"):
         return function(*inputs)
 
 
-def matrix_inputs(steps: int, seed: int, *, vector: bool, delta: bool) -> list[Tensor]:
+def matrix_inputs(steps, seed, *, vector, delta):
     batch = 2
     heads = 2
     keys = 3
@@ -126,24 +136,25 @@ def matrix_inputs(steps: int, seed: int, *, vector: bool, delta: bool) -> list[T
     sizes = [keys, keys, values, decays]
     if delta:
         sizes += [keys, keys]
-    shapes = [(batch, steps, heads, size) for size in sizes]
-    start, query, key, value, log_decay, *erase = normal(
-        seed, (batch, heads, keys, values), *shapes
-    )
+    shapes = [(batch, heads, keys, values)]
+    shapes += [(batch, steps, heads, size) for size in sizes]
+    start, query, key, value, log_decay, *erase = normal(seed, *shapes)
     # Small, so that the states do not grow.
     small = [0.3 * part for part in erase]
     return [start, query, key, value, -log_decay.abs()] + small
 
 
-def scan_matrices(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
+def scan_matrices(start, *update):
     return matrix_scan(Update(*update), start)
 
 
-def matrix_loop(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
+def matrix_loop(start, *update):
     state = start
     outputs = []
-    for t in range(update[0].shape[1]):
-        step = Update(*(part[:, t] for part in update))
+    steps = update[0].shape[1]
+    for t in range(steps):
+        parts = [part[:, t] for part in update]
+        step = Update(*parts)
         output, state = matrix_step(step, state)
         outputs.append(output)
     return torch.stack(outputs, 1), state
@@ -151,22 +162,23 @@ def matrix_loop(start: Tensor, *update: Tensor) -> tuple[Tensor, Tensor]:
 
 REAL = partial(recurrence_inputs, torch.float64)
 COMPLEX = partial(recurrence_inputs, torch.complex128)
+TILED = partial(log_normalisers, naive_limit=0)
+WHOLE = partial(log_normalisers, naive_limit=1 << 60)
 FORMS = {
     "tied softmax": Form(tied_log_prob, naive_tied_log_prob, tied_inputs),
-    "log normaliser": Form(
-        partial(log_normalisers, naive_limit=0),
-        partial(log_normalisers, naive_limit=1 << 60),
-        softmax_inputs,
-    ),
+    "log normaliser": Form(TILED, WHOLE, softmax_inputs),
     "recurrence": Form(linear_recurrence, loop, REAL),
     "complex recurrence": Form(linear_recurrence, loop, COMPLEX),
-    "doubling": Form(doubling_recurrence, loop, REAL, has_second=True),
-    "complex doubling": Form(doubling_recurrence, loop, COMPLEX, has_second=True),
-    "convolution": Form(convolve, shifted_sum, convolution_inputs, has_second=True),
+    "doubling": Form(doubling_recurrence, loop, REAL),
+    "complex doubling": Form(doubling_recurrence, loop, COMPLEX),
+    "convolution": Form(convolve, shifted_sum, convolution_inputs),
 }
+# These are plain operations of torch, so they have a second derivative.
+for name in ("doubling", "complex doubling", "convolution"):
+    FORMS[name] = FORMS[name]._replace(has_second=True)
 
 
-def selective_form(*, signed: bool, kernels: bool) -> Form:
+def selective_form(*, signed, kernels):
     scan = partial(selective_scan, signed=signed)
     plain = partial(selective_loop, signed=signed)
     if not kernels:
@@ -175,25 +187,32 @@ def selective_form(*, signed: bool, kernels: bool) -> Form:
 
 
 # The kernel has no signed decays.
-for signed, kernels in ((False, True), (False, False), (True, False)):
+SELECTIVE = [(False, True), (False, False), (True, False)]
+for signed, kernels in SELECTIVE:
     name = f"selective scan, {signed=}, {kernels=}"
     FORMS[name] = selective_form(signed=signed, kernels=kernels)
 for vector, delta in product((False, True), repeat=2):
+    name = f"matrix states, {vector=}, {delta=}"
     draw = partial(matrix_inputs, vector=vector, delta=delta)
-    FORMS[f"matrix states, {vector=}, {delta=}"] = Form(scan_matrices, matrix_loop, draw)
+    FORMS[name] = Form(scan_matrices, matrix_loop, draw)
 
 
-def floats(inputs: list[Tensor]) -> tuple[int, ...]:
-    return tuple(i for i, x in enumerate(inputs) if x.is_floating_point() or x.is_complex())
+def floats(inputs):
+    """Return the places of the inputs that have gradients."""
+    places = []
+    for i, x in enumerate(inputs):
+        if x.is_floating_point() or x.is_complex():
+            places.append(i)
+    return tuple(places)
 
 
-def flat(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def flat(outputs):
     if isinstance(outputs, tuple):
         return outputs
     return (outputs,)
 
 
-def total(function: Callable[..., Any], *inputs: Tensor) -> Tensor:
+def total(function, *inputs):
     """Return a weighted sum of all numbers of all results."""
     parts = []
     for result in flat(function(*inputs)):
@@ -202,22 +221,26 @@ def total(function: Callable[..., Any], *inputs: Tensor) -> Tensor:
         parts.append(result.flatten())
     # Different weights, so that no two numbers can be exchanged.
     numbers = torch.cat(parts)
-    return numbers @ torch.linspace(-1, 2, numbers.numel(), dtype=numbers.dtype)
+    count = numbers.numel()
+    weights = torch.linspace(-1, 2, count, dtype=numbers.dtype)
+    return numbers @ weights
 
 
-def results(function: Callable[..., Any], inputs: list[Tensor]) -> list[Tensor]:
+def results(function, inputs):
     """Return the outputs and all gradients."""
     inputs = [x.clone() for x in inputs]
     leaves = [inputs[i].requires_grad_() for i in floats(inputs)]
     gradients = torch.autograd.grad(total(function, *inputs), leaves)
-    outputs = [x.detach() for x in flat(function(*inputs))]
-    return outputs + list(gradients)
+    outputs = flat(function(*inputs))
+    return [x.detach() for x in outputs] + list(gradients)
 
 
-def agree(found: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float = FINE):
+def agree(found, expected, tolerance=FINE):
     """Assert equal results, in relation to the largest number of each."""
-    for i, (actual, reference) in enumerate(zip(found, expected, strict=True)):
+    pairs = zip(found, expected, strict=True)
+    for i, (actual, reference) in enumerate(pairs):
         scale = 1.0
         if reference.numel():
             scale = 1 + reference.abs().max()
-        assert_close(actual.to(reference) / scale, reference / scale, tolerance, f"result {i}")
+        actual = actual.to(reference) / scale
+        assert_close(actual, reference / scale, tolerance, f"result {i}")

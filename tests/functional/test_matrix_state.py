@@ -1,28 +1,31 @@
 """Matrix states equal products of explicit transition matrices."""
 
-import pytest
 import torch
-from torch import Tensor
 
 from lmzoo.functional.matrix_state import Update, matrix_scan
 from lmzoo.kernels.dispatch import without_kernels
+from tests.cases import parametrize
 from tests.functional.forms import agree, matrix_inputs, matrix_loop, results, scan_matrices
 from tests.tiny import assert_equal_double
 
 
-def brute_force(update: Update, state: Tensor) -> Tensor:
+def brute_force(update, state):
     """Return o_t = Σ_{s≤t} v_s (M_t .. M_{s+1} k_s · q_t), M_t = diag(w_t) − p_t r_tᵀ explicit."""
-    decay = update.log_decay.exp().expand_as(update.query)
+    query = update.query
+    decay = update.log_decay.exp().expand_as(query)
     matrices = torch.diag_embed(decay)
     if update.erase is not None and update.probe is not None:
-        matrices = matrices - update.erase[..., None] * update.probe[..., None, :]
+        column = update.erase[..., None]
+        row = update.probe[..., None, :]
+        matrices = matrices - column * row
     outputs = []
-    for t in range(update.query.shape[1]):
-        reader = update.query[:, t]
+    for t in range(query.shape[1]):
+        reader = query[:, t]
         output = torch.zeros_like(update.value[:, t])
         # The reader goes back through the transitions.
         for s in range(t, -1, -1):
-            match = (reader * update.key[:, s]).sum(-1, keepdim=True)
+            products = reader * update.key[:, s]
+            match = products.sum(-1, keepdim=True)
             output += match * update.value[:, s]
             reader = torch.einsum("bhij,bhi->bhj", matrices[:, s], reader)
         from_start = torch.einsum("bhk,bhkv->bhv", reader, state)
@@ -30,9 +33,13 @@ def brute_force(update: Update, state: Tensor) -> Tensor:
     return torch.stack(outputs, 1)
 
 
-@pytest.mark.parametrize("length", [1, 7])
-@pytest.mark.parametrize("vector", [False, True])
-@pytest.mark.parametrize("delta", [False, True])
+EACH_DECAY = parametrize("vector", [False, True])
+EACH_RULE = parametrize("delta", [False, True])
+
+
+@parametrize("length", [1, 7])
+@EACH_DECAY
+@EACH_RULE
 def test_scans_equal_products_of_matrices(vector, delta, length):
     state, *parts = matrix_inputs(length, 0, vector=vector, delta=delta)
     update = Update(*parts)
@@ -44,11 +51,13 @@ def test_scans_equal_products_of_matrices(vector, delta, length):
     assert_equal_double(plain, expected)
 
 
-@pytest.mark.parametrize("vector", [False, True])
-@pytest.mark.parametrize("delta", [False, True])
+@EACH_DECAY
+@EACH_RULE
 def test_a_fast_decay_neither_overflows_nor_loses_gradients(vector, delta):
     inputs = matrix_inputs(256, 0, vector=vector, delta=delta)
     # The log decays.
     inputs[4] *= 50
     single = [part.float() for part in inputs]
-    agree(results(scan_matrices, single), results(matrix_loop, inputs), 1e-4)
+    actual = results(scan_matrices, single)
+    expected = results(matrix_loop, inputs)
+    agree(actual, expected, 1e-4)

@@ -9,12 +9,11 @@ LAST = torch.nn.Linear(4, 2)
 NET = torch.nn.Sequential(FIRST, LAST)
 PART = Part(module="0")
 
-
 X = torch.randn(2, 5, 3)
 
 
 @torch.no_grad()
-def output_with(see) -> torch.Tensor:
+def output_with(see):
     """Return the output on another input while the first layer is seen."""
     with seen(NET, see, "0"):
         return NET(X.flip(0))
@@ -29,16 +28,22 @@ def after_one_input(observer):
 
 
 def test_an_output_is_replaced_by_its_mean():
-    mean = FIRST(X).flatten(0, 1).mean(0)
-    found = output_with(at_mean(PART, after_one_input(Means())))
-    torch.testing.assert_close(found, LAST(mean).expand(2, 5, 2))
+    mean = FIRST(X).mean((0, 1))
+    means = after_one_input(Means())
+    found = output_with(at_mean(PART, means))
+    expected = LAST(mean).expand(2, 5, 2)
+    torch.testing.assert_close(found, expected)
 
 
 def test_an_output_is_replaced_by_that_on_another_input():
-    found = output_with(at_other(PART, after_one_input(Recorded())))
-    torch.testing.assert_close(found, LAST(FIRST(X)))
+    recorded = after_one_input(Recorded())
+    found = output_with(at_other(PART, recorded))
+    expected = LAST(FIRST(X))
+    torch.testing.assert_close(found, expected)
 
 
 def test_an_output_is_replaced_by_zero():
     found = output_with(at_zero(PART))
-    torch.testing.assert_close(found, LAST.bias.expand(2, 5, 2))
+    bias = LAST.bias
+    expected = bias.expand(2, 5, 2)
+    torch.testing.assert_close(found, expected)

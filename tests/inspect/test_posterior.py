@@ -1,15 +1,12 @@
 """Posteriors, priors, names of latents, attention maps and boundaries, against enumeration."""
 
-from typing import Any
-
 import pytest
 import torch
-from torch import Tensor
 
 from lmzoo.base.errors import UserError
 from lmzoo.blocks.attention import Attention, masked_logits
 from lmzoo.blocks.latent import ComponentModel
-from lmzoo.contract import START, LanguageModel
+from lmzoo.contract import START
 from lmzoo.functional.normalise import normalise_sequence
 from lmzoo.inspect.posterior import (
     HasAttentionMaps,
@@ -19,50 +16,59 @@ from lmzoo.inspect.posterior import (
     prior,
     value_names,
 )
-from lmzoo.laws.tiny import assert_close, log_prob, next_log_prob
-from tests.cases import cases, rows
+from lmzoo.laws.tiny import assert_close, full_lengths, log_prob, next_log_prob
+from tests.cases import cases, parametrize, rows
 from tests.tiny import CLOSE, assert_equal_single, batch, row_names, tiny
 
-Case = tuple[str, dict[str, Any]]
-
-MODELS = {name: tiny(name) for name in row_names()}
-LATENT: list[Case] = rows("inspect/cases.toml", "latent")
-LATENT += [(name, {}) for name, model in MODELS.items() if model.latent]
-CONTEXT_FREE: list[str] = rows("inspect/cases.toml", "context_free")
+LATENT = rows("inspect/cases.toml", "latent")
+GATED = []
+for name in row_names():
+    model = tiny(name)
+    if model.latent:
+        LATENT.append((name, {}))
+    if isinstance(model, ComponentModel):
+        GATED.append(name)
+CONTEXT_FREE = rows("inspect/cases.toml", "context_free")
 IDS = [START, 0, 2, 1]
 TOKENS = ["<start>", "a", "c", "b"]
-GATED = [name for name, model in MODELS.items() if isinstance(model, ComponentModel)]
-GATED = [name for name, model in MODELS.items() if isinstance(model, ComponentModel)]
 
 
-def full_posterior(model: LanguageModel, tokens: Tensor) -> Tensor:
+def full_posterior(model, tokens):
+    lengths = full_lengths(tokens)
     with torch.no_grad():
-        lengths = torch.full((len(tokens),), tokens.shape[1])
         return model.eval().posterior(tokens, lengths)
 
 
-def expected_posterior(model: LanguageModel, prefix: Tensor) -> Tensor:
+def expected_posterior(model, prefix):
     """Return Σ_v P(v | prefix) P(z | v, prefix) = P(z | prefix), (B, K)."""
     vocab = model.task.vocab
     count = len(prefix)
-    words = torch.arange(vocab).repeat(count)[:, None]
-    longer = torch.cat([prefix.repeat_interleave(vocab, 0), words], dim=1)
+    words = torch.arange(vocab).repeat(count)
+    repeated = prefix.repeat_interleave(vocab, 0)
+    longer = torch.cat([repeated, words[:, None]], dim=1)
     last = full_posterior(model, longer)[..., -1]
     by_word = last.unflatten(0, (count, vocab))
-    return torch.einsum("bv,bvk->bk", next_log_prob(model, prefix).exp(), by_word)
+    following = next_log_prob(model, prefix).exp()
+    return torch.einsum("bv,bvk->bk", following, by_word)
 
 
-@pytest.mark.parametrize(("name", "fields"), LATENT, ids=str)
+EVERY_LATENT = parametrize(("name", "fields"), LATENT, ids=str)
+
+
+@EVERY_LATENT
 def test_a_posterior_is_normalised_and_has_the_documented_shape(name, fields):
-    found = posterior(tiny(name, **fields), [START, 0, 2], ["<start>", "a", "b"])
+    model = tiny(name, **fields)
+    found = posterior(model, [START, 0, 2], ["<start>", "a", "b"])
+    probability = found.probability
+    count = len(found.values)
     assert found.tokens == ("1 a", "2 b")
-    assert found.probability.shape == (len(found.values), 2)
-    assert len(set(found.values)) == len(found.values)
-    assert (found.probability >= 0).all()
-    assert_equal_single(found.probability.sum(0), torch.ones(2))
+    assert probability.shape == (count, 2)
+    assert len(set(found.values)) == count
+    assert (probability >= 0).all()
+    assert_equal_single(probability.sum(0), torch.ones(2))
 
 
-@pytest.mark.parametrize(("name", "fields"), LATENT, ids=str)
+@EVERY_LATENT
 def test_a_prior_is_normalised_and_has_the_documented_shape(name, fields):
     model = tiny(name, **fields)
     found = prior(model)
@@ -70,13 +76,18 @@ def test_a_prior_is_normalised_and_has_the_documented_shape(name, fields):
         assert found is None
         return
     table = found.probability
-    assert table.shape[1] == len(found.values) == len(set(found.values))
+    count = len(found.values)
+    assert table.shape[1] == count
+    assert len(set(found.values)) == count
+    # A column for each position, or one for all.
     assert table.shape[2] in (1, model.task.length - 1)
-    assert_equal_single(table.sum(1), torch.ones_like(table[:, 0]))
-    assert len(posterior(model, IDS, TOKENS).values) == len(found.values)
+    mass = table.sum(1)
+    assert_equal_single(mass, torch.ones_like(mass))
+    latent = posterior(model, IDS, TOKENS)
+    assert len(latent.values) == count
 
 
-@pytest.mark.parametrize("name", CONTEXT_FREE)
+@parametrize("name", CONTEXT_FREE)
 def test_the_prior_is_the_expected_posterior(name):
     model = tiny(name)
     table = prior(model).probability[0]
@@ -85,42 +96,48 @@ def test_the_prior_is_the_expected_posterior(name):
     for t in range(1, model.task.length):
         found = expected_posterior(model, prefix[:, :t])
         # A prior that is the same at every position has one column.
-        column = table[:, min(t, steps) - 1]
+        place = min(t, steps) - 1
+        column = table[:, place]
         known = found.shape[1]
-        assert_close(found, column[:known].expand_as(found), CLOSE, f"prior at {t}")
+        expected = column[:known].expand_as(found)
+        assert_close(found, expected, CLOSE, f"prior at {t}")
         assert not column[known:].any()
 
 
-@pytest.mark.parametrize("name", GATED)
+@parametrize("name", GATED)
 def test_the_gate_is_the_expected_posterior(name):
     model = tiny(name)
     prefix, _ = batch(model.task)
     for t in range(1, model.task.length):
         seen = prefix[:, :t]
-        gate = model.log_weights(seen)[:, -1].exp()
-        assert_close(expected_posterior(model, seen), gate, CLOSE, f"P(z | s_<{t})")
+        gate = model.log_weights(seen)[:, -1]
+        actual = expected_posterior(model, seen)
+        assert_close(actual, gate.exp(), CLOSE, f"P(z | s_<{t})")
 
 
-@pytest.mark.parametrize("starts", [0, 1, 3])
+@parametrize("starts", [0, 1, 3])
 def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(starts):
     """P(z_t, s_<=t) = Σ_i ω_i Π_{u<t} P(s_u | s_<u, i) P(z_t, s_t | s_<t, i), initial states i."""
     model = tiny("recurrent_lm", starts=starts).eval()
     tokens, _ = batch(model.task)
-    lengths = torch.full((len(tokens),), model.task.length)
-    joint = torch.zeros_like(full_posterior(model, tokens))
+    lengths = full_lengths(tokens)
+    found = full_posterior(model, tokens)
+    joint = torch.zeros_like(found)
     for i in range(max(1, starts)):
         single = tiny("recurrent_lm", starts=min(1, starts)).eval()
         state = dict(model.state_dict())
         weight = 1.0
         if starts:
-            state["starts.vectors"] = model.starts.vectors[i : i + 1].detach()
+            vectors = model.starts.vectors.detach()
+            state["starts.vectors"] = vectors[i : i + 1]
             weight = model.starts.log_weights()[i].exp().item()
             state.pop("starts.logits", None)
         single.load_state_dict(state)
-        likelihood = log_prob(single, tokens, lengths).cumsum(1).exp()[:, 1:]
-        joint += weight * likelihood[:, None] * full_posterior(single, tokens)
+        scores = log_prob(single, tokens, lengths).cumsum(1)
+        likelihood = scores.exp()[:, None, 1:]
+        joint += weight * likelihood * full_posterior(single, tokens)
     expected = joint / joint.sum(1, keepdim=True)
-    assert_equal_single(full_posterior(model, tokens), expected)
+    assert_equal_single(found, expected)
 
 
 def test_a_vector_emission_has_no_latent():
@@ -130,27 +147,29 @@ def test_a_vector_emission_has_no_latent():
 
 def test_the_posterior_of_a_model_without_a_latent_is_refused():
     model = tiny("gru_lm_sphere")
+    tokens, lengths = batch(model.task)
     with pytest.raises(UserError, match=r"^recurrent_lm has no discrete latent.*\w$"):
         posterior(model, [START, 0], ["<start>", "a"])
     with pytest.raises(NotImplementedError):
-        model.posterior(*batch(model.task))
+        model.posterior(tokens, lengths)
 
 
-@pytest.mark.parametrize("count", [1, 5])
+@parametrize("count", [1, 5])
 def test_a_sentence_of_invalid_length_is_refused(count):
-    with pytest.raises(UserError, match=f"1 to 3 tokens, got {count - 1}$"):
-        posterior(tiny("aggregate_markov"), [START] * count, ["a"] * count)
+    model = tiny("aggregate_markov")
+    words = f"1 to 3 tokens, got {count - 1}$"
+    with pytest.raises(UserError, match=words):
+        posterior(model, [START] * count, ["a"] * count)
 
 
 @cases("inspect/cases.toml", "value_names", "name, count, expected")
 def test_value_names(name, count, expected):
-    found = value_names(tiny(name), count, ("<start>", "a", "a"))
+    vocabulary = ("<start>", "a", "a")
+    found = value_names(tiny(name), count, vocabulary)
     assert list(found) == expected
 
 
-DECODERS = pytest.mark.parametrize(
-    "name", ["gpt", "gpt_mixture", "transformer_decoder", "hard_attention"]
-)
+DECODERS = parametrize("name", ["gpt", "gpt_mixture", "transformer_decoder", "hard_attention"])
 
 
 @DECODERS
@@ -159,10 +178,12 @@ def test_a_decoder_attends_to_its_prefix(name):
     maps = attention_maps(model, IDS, TOKENS)
     assert isinstance(model, HasAttentionMaps)
     assert model.training
-    assert maps.weight.shape == (2, 2, 3, 3)
-    assert maps.looking == maps.looked_at == ("0 <start>", "1 a", "2 c")
-    assert_equal_single(maps.weight.sum(-1), torch.ones(2, 2, 3))
-    assert not maps.weight.triu(1).any()
+    weight = maps.weight
+    assert weight.shape == (2, 2, 3, 3)
+    assert maps.looking == ("0 <start>", "1 a", "2 c")
+    assert maps.looked_at == maps.looking
+    assert_equal_single(weight.sum(-1), torch.ones(2, 2, 3))
+    assert not weight.triu(1).any()
 
 
 @DECODERS
@@ -171,19 +192,22 @@ def test_attention_maps_are_the_weights_of_the_forward_pass(name, monkeypatch):
     calls = []
     forward = Attention.forward
 
-    def recorded(self: Attention, x: Tensor, memory, mask=None) -> Tensor:
+    def recorded(self, x, memory, mask=None):
         if isinstance(memory, tuple):
             keys, _ = memory
         else:
             keys, _ = self.keys_and_values(memory)
-        logits = masked_logits(self.scaled_queries(x), keys, mask)
-        calls.append(self.attention_weights(logits)[0])
+        queries = self.scaled_queries(x)
+        logits = masked_logits(queries, keys, mask)
+        (weights,) = self.attention_weights(logits)
+        calls.append(weights)
         return forward(self, x, memory, mask)
 
     monkeypatch.setattr(Attention, "forward", recorded)
-    log_prob(model.eval(), torch.tensor([IDS]), torch.tensor([4]))
-    weights = torch.stack(calls)
-    assert_equal_single(attention_maps(model, IDS, TOKENS).weight, weights)
+    tokens = torch.tensor([IDS])
+    log_prob(model.eval(), tokens, full_lengths(tokens))
+    actual = attention_maps(model, IDS, TOKENS).weight
+    assert_equal_single(actual, torch.stack(calls))
 
 
 @torch.no_grad()
@@ -191,14 +215,17 @@ def test_a_predicted_token_attends_to_the_source():
     model = tiny("seq2seq_dot_attention").eval()
     source = torch.tensor([[2, 0]])
     length = torch.tensor([2])
-    maps = attention_maps(model, IDS, TOKENS, (source, length), ["x", "y"])
+    given = (source, length)
+    maps = attention_maps(model, IDS, TOKENS, given, ["x", "y"])
     assert maps.weight.shape == (1, 1, 3, 2)
     assert maps.looking == ("1 a", "2 c", "3 b")
     assert maps.looked_at == ("1 x", "2 y")
-    state = model.begin(1, source, length)
-    for i, token in enumerate(IDS[:-1]):
+    state = model.begin(1, *given)
+    weights = maps.weight[0, 0]
+    for actual, token in zip(weights, IDS, strict=False):
         logits = state.source[0] @ state.h[0]
-        assert_equal_single(maps.weight[0, 0, i], torch.softmax(logits, dim=0))
+        expected = torch.softmax(logits, dim=0)
+        assert_equal_single(actual, expected)
         _, state = model.advance(state, torch.tensor([token]))
 
 
@@ -206,10 +233,12 @@ def test_a_predicted_token_attends_to_the_source():
 def segments():
     """A model that ends a segment at some tokens; untrained layers end one at every token."""
     model = tiny("hm_lstm", cell={"depth": 3}, length=12)
+    # Large weights of both signs: a token decides.
+    signs = torch.tensor([30.0, -30.0, 30.0, -30.0])
     with torch.no_grad():
         for layer in model.cell.layers[:-1]:
             layer.bias[-1] = 0
-            layer.own[-1] *= torch.tensor([30.0, -30.0, 30.0, -30.0])
+            layer.own[-1] *= signs
     return model
 
 
@@ -218,15 +247,19 @@ def test_boundaries_equal_those_in_the_state_after_each_token(segments):
     ids = IDS * 3
     result = boundaries(segments, ids, TOKENS * 3)
     cell = segments.cell
-    embedded = segments.embedding(torch.tensor([ids[:-1]]))
+    read = torch.tensor([ids[:-1]])
+    embedded = segments.embedding(read)
     inputs = normalise_sequence(embedded, segments.config.norm)
-    state = cell.initial_state(torch.ones(1, cell.num_state_vectors * 4))
+    start = torch.ones(1, cell.num_state_vectors * 4)
+    state = cell.initial_state(start)
     expected = []
     for projected in cell.project(inputs).unbind(1):
         _, state = cell.step(projected, state)
-        expected.append(state[-1][0])
-    assert result.ended.equal(torch.stack(expected).T)
-    assert set(result.ended.flatten().tolist()) == {0.0, 1.0}
+        *_, boundary = state
+        expected.append(boundary[0])
+    by_layer = torch.stack(expected, 1)
+    assert result.ended.equal(by_layer)
+    assert set(by_layer.flatten().tolist()) == {0.0, 1.0}
 
 
 def test_boundaries_have_the_names_of_layers_and_tokens(segments):

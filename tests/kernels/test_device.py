@@ -15,10 +15,12 @@ META = torch.device("meta")
 
 
 def test_moving_a_corpus_to_its_own_device_copies_nothing():
-    corpus = open_corpus({"name": "copy", "train": 3, "valid": 2, "test": 2})
+    fields = {"name": "copy", "train": 3, "valid": 2, "test": 2}
+    corpus = open_corpus(fields)
     moved = corpus.to(META)
     for part in (moved.train, moved.valid, moved.test):
-        assert {column.device for column in (part.tokens, part.lengths, *part.sources)} == {META}
+        columns = [part.tokens, part.lengths, *part.sources]
+        assert {column.device for column in columns} == {META}
     assert corpus.train.to(CPU) is corpus.train
     assert moved.task == corpus.task
 
@@ -30,15 +32,21 @@ def test_a_cpu_is_named_by_its_model():
     lines = ""
     if Path("/proc/cpuinfo").exists():
         lines = Path("/proc/cpuinfo").read_text()
+    # Some processors state no name there.
     assert f": {name}\n" in lines or "model name" not in lines
 
 
 def test_a_module_without_parameters_is_on_the_cpu():
-    assert device_of(torch.nn.Identity()) == CPU
-    assert device_of(torch.nn.Linear(2, 2, device="meta")) == META
+    nothing = torch.nn.Identity()
+    linear = torch.nn.Linear(2, 2, device="meta")
+    assert device_of(nothing) == CPU
+    assert device_of(linear) == META
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="torch can use a GPU here")
+CAN_USE_A_GPU = torch.cuda.is_available()
+
+
+@pytest.mark.skipif(CAN_USE_A_GPU, reason="torch can use a GPU here")
 def test_a_granted_gpu_that_torch_cannot_use_is_an_error_that_names_the_node(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
     with pytest.raises(UserError) as error:
@@ -64,9 +72,12 @@ def test_a_granted_gpu_without_a_compiler_is_an_error_that_says_what_is_missing(
 
 def test_a_share_of_a_gpu_is_a_share_of_its_memory(monkeypatch):
     limits = []
+
+    def record(share, gpu):
+        limits.append((share, gpu))
+
     monkeypatch.setattr(device, "GPU", META)  # a device on which every operation works
-    monkeypatch.setattr(
-        torch.cuda, "set_per_process_memory_fraction", lambda *args: limits.append(args)
-    )
-    assert granted_gpu("gpu-3") == META == granted_gpu("gpu-3", 0.25)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", record)
+    assert granted_gpu("gpu-3") == META
+    assert granted_gpu("gpu-3", 0.25) == META
     assert limits == [(0.25, META)]

@@ -1,42 +1,44 @@
 """All distinct variants of the cells with a fast scan, and results of both scans."""
 
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError
-from lmzoo.cells.base import CELLS, Cell
+from lmzoo.cells.base import CELLS
 from lmzoo.kernels.tokens import TokenInputs
 from lmzoo.laws.tiny import assert_close
 from tests.cases import rows
 from tests.cells.support import subsets
 
+SWITCHES = {"mgu": 8, "mgru": 12}
 ATTENTION = {10, 11}
 """Switches of the MGRU with attention, which has only a naive scan."""
 
-OTHER_CONFIGS: list[dict[str, Any]] = rows("kernels/cases.toml", "variants")
-EXAMPLES: list[dict[str, Any]] = rows("kernels/cases.toml", "examples")
+OTHER_CONFIGS = rows("kernels/cases.toml", "variants")
+EXAMPLES = rows("kernels/cases.toml", "examples")
 
 
 @cache
-def mutants(name: str) -> tuple[Any, ...]:
+def mutants(name):
     """Return the config of every set of switch numbers; equal functions appear once."""
     configs = {}
-    for numbers in subsets({"mgu": 8, "mgru": 12}[name]):
+    for numbers in subsets(SWITCHES[name]):
         if name == "mgru" and ATTENTION & set(numbers):
             continue
+        fields = {"name": name, "mutations": numbers}
         try:
-            configs[CELLS.parse({"name": name, "mutations": numbers})] = None
+            config = CELLS.parse(fields)
         except UserError:
             continue  # the state would always be zero
+        configs[config] = None
     return tuple(configs)
 
 
-def variants(name: str) -> list[Any]:
+def variants(name):
     """Return the configs of all variants of a cell."""
-    if name in ("mgu", "mgru"):
+    if name in SWITCHES:
         return list(mutants(name))
     found = []
     for config in OTHER_CONFIGS:
@@ -45,13 +47,14 @@ def variants(name: str) -> list[Any]:
     return found
 
 
-def build(config, dtype: torch.dtype, width: int = 5, length: int = 4, seed: int = 0) -> Cell:
+def build(config, dtype, width=5, length=4, seed=0):
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return CELLS.build(config, width, length).to(dtype)
+        cell = CELLS.build(config, width, length)
+    return cell.to(dtype)
 
 
-def results(cell: Cell, x: Tensor | TokenInputs, start: Tensor, *, fast: bool) -> list[Tensor]:
+def results(cell, x, start, *, fast):
     """Return outputs, and gradients of x (or its table), start and every weight of a sum."""
     start = start.clone().requires_grad_()
     if isinstance(x, Tensor):
@@ -67,32 +70,38 @@ def results(cell: Cell, x: Tensor | TokenInputs, start: Tensor, *, fast: bool) -
     y = scan(x, start)
     assert y is not None
     # Different weights, so that no two outputs can be exchanged.
-    weighting = torch.randn(y.shape, generator=torch.Generator().manual_seed(7), dtype=y.dtype)
+    generator = torch.Generator().manual_seed(7)
+    weighting = torch.randn(y.shape, generator=generator, dtype=y.dtype)
     # The added zero keeps a control differentiable that depends on none of its inputs.
     zero = 0 * sum(tensor.sum() for tensor in inputs)
     loss = (y * weighting).sum() + zero
-    return [y.detach(), *torch.autograd.grad(loss, inputs)]
+    gradients = torch.autograd.grad(loss, inputs)
+    return [y.detach(), *gradients]
 
 
-def agree(cell: Cell, tolerance: float, x: Tensor | TokenInputs, start: Tensor):
+def agree(cell, tolerance, x, start):
     """Assert that both scans have the same outputs and gradients, in relation to the largest."""
     fast = results(cell, x, start, fast=True)
     naive = results(cell, x, start, fast=False)
     names = ["outputs", "inputs", "start"]
     names += [name for name, _ in cell.named_parameters()]
     for name, actual, expected in zip(names, fast, naive, strict=True):
-        assert expected.isfinite().all(), f"{name} of {cell.config}"
+        label = f"{name} of {cell.config}"
+        assert expected.isfinite().all(), label
         scale = 1.0
         if expected.numel():
             scale = 1 + expected.abs().max()
-        assert_close(actual / scale, expected / scale, tolerance, f"{name} of {cell.config}")
+        actual = actual / scale
+        assert_close(actual, expected / scale, tolerance, label)
 
 
-def data(cell: Cell, count: int = 3, length: int = 4) -> tuple[Tensor, Tensor]:
+def data(cell, count=3, length=4):
     """Return random inputs and a start in [0, 1], in the cell's dtype or float64."""
     generator = torch.Generator().manual_seed(1)
     # A cell without parameters has no dtype.
-    first = next(cell.parameters(), torch.zeros(0, dtype=torch.float64))
+    usual = torch.zeros(0).double()
+    first = next(cell.parameters(), usual)
     options = {"generator": generator, "dtype": first.dtype}
     x = torch.randn(count, length, cell.width, **options)
-    return x, torch.rand(count, cell.num_state_vectors * cell.width, **options)
+    size = cell.num_state_vectors * cell.width
+    return x, torch.rand(count, size, **options)

@@ -1,9 +1,5 @@
 """`audit --gradients` finds planted faults of backward passes, and no fault in right modules."""
 
-from collections.abc import Callable
-from typing import Any
-
-import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -18,34 +14,33 @@ from lmzoo.functional import (
 )
 from lmzoo.kernels import scan
 from lmzoo.laws.audit import audit
-from tests.cases import cases
+from tests.cases import cases, parametrize
 
 V = 11
 D = 8
 T = 33
-Fault = Callable[[Tensor], Tensor]
 
 
-def by_the_batch(gradient: Tensor) -> Tensor:
+def by_the_batch(gradient):
     if gradient.dim() > 2:
         return gradient / len(gradient)
     return gradient * 1.01
 
 
-def only_of_long_ones(gradient: Tensor) -> Tensor:
+def only_of_long_ones(gradient):
     if gradient.shape[-2] > 16:
         return gradient * 1.5
     return gradient
 
 
-def without_entry(gradient: Tensor, place: int) -> Tensor:
+def without_entry(gradient, place):
     """Return the gradient with zeros at one place of the last axis."""
     changed = gradient.clone()
     changed[..., place] = 0
     return changed
 
 
-FAULTS: dict[str, Fault] = {
+FAULTS = {
     "16 times": lambda g: g * 16,
     "a hundredth": lambda g: g * 1.01,
     "sign": lambda g: -g,
@@ -62,61 +57,91 @@ class Spoil(torch.autograd.Function):
     """The identity, with a fault in its backward pass."""
 
     @staticmethod
-    def forward(ctx, x: Tensor, fault: Fault) -> Tensor:
+    def forward(ctx, x, fault):
         ctx.fault = fault
         return x.clone()
 
     @staticmethod
-    def backward(ctx, *upstream: Tensor):
+    def backward(ctx, *upstream):
         return ctx.fault(upstream[0]), None
 
 
-def causal(x: Tensor) -> Tensor:
-    return nn.Transformer.generate_square_subsequent_mask(x.shape[1]).to(x)
+def causal(x):
+    size = x.shape[1]
+    mask = nn.Transformer.generate_square_subsequent_mask(size)
+    return mask.to(x)
 
 
-def checkpoint(module, x: Tensor) -> Tensor:
-    def scaled(y: Tensor) -> Tensor:
+def checkpoint(module, x):
+    def scaled(y):
         return F.gelu(y * module.scale)
 
     return torch.utils.checkpoint.checkpoint(scaled, x, use_reentrant=False)
 
 
+def linear_attention(module, x):
+    products = x[..., None] * x[:, :, None]
+    return products.cumsum(1) @ module.scale
+
+
+def single(module, x):
+    """Compute in single precision."""
+    scores = x.float() * module.scale.float()
+    return scores.softmax(-1).to(x)
+
+
+def turned(module, x):
+    numbers = x.to(module.phase) * module.phase
+    return numbers.imag
+
+
+def first(module, x):
+    """Return the first result of the inner module."""
+    return module.inner(x)[0]
+
+
+def attended(module, x):
+    mask = causal(x)
+    return module.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+def convolved(module, x):
+    padded = F.pad(x.mT, (3, 0))
+    return module.inner(padded).mT
+
+
 NORMS = nn.utils.parametrizations
-Call = Callable[[Any, Tensor], Tensor]
-FUNCTIONS: dict[str, Call] = {
-    "complex": lambda m, x: (x.to(m.phase) * m.phase).imag,
-    "plain": lambda m, x: x,
+INNER = {
+    "gru": lambda: nn.GRU(D, D, batch_first=True),
+    "lstm": lambda: nn.LSTM(D, D, batch_first=True, num_layers=2, dropout=0.3),
+    "attention": lambda: nn.MultiheadAttention(D, 2, batch_first=True),
+    "transformer": lambda: nn.TransformerEncoderLayer(D, 2, 16, batch_first=True),
+    "conv": lambda: nn.Conv1d(D, D, 4),
+    "layer norm": lambda: nn.LayerNorm(D),
+    "batch norm": lambda: nn.BatchNorm1d(D),
+    "spectral norm": lambda: NORMS.spectral_norm(nn.Linear(D, D)),
+    "orthogonal": lambda: NORMS.orthogonal(nn.Linear(D, D)),
+}
+"""Modules inside a layer; others have the identity."""
+CALLS = {
+    "gru": first,
+    "lstm": first,
+    "attention": attended,
+    "transformer": lambda m, x: m.inner(x, src_mask=causal(x)),
+    "conv": convolved,
+    "batch norm": lambda m, x: m.inner(x.mT).mT,
+    "complex": turned,
     "swiglu": lambda m, x: F.silu(x * m.scale) * x,
-    "linear attention": lambda m, x: (x[..., None] * x[:, :, None]).cumsum(1) @ m.scale,
+    "linear attention": linear_attention,
     "cumulative maximum": lambda m, x: x.cummax(1).values * m.scale,
     "relu": lambda m, x: F.relu(x) * m.scale,
     "dropout": lambda m, x: F.dropout(x, 0.4, m.training) * m.scale,
-    "single": lambda m, x: (x.float() * m.scale.float()).softmax(-1).to(x),
+    "single": single,
     "checkpoint": checkpoint,
 }
-LAYERS: dict[str, tuple[Callable[[], nn.Module], Call]] = {
-    "gru": (lambda: nn.GRU(D, D, batch_first=True), lambda m, x: m.inner(x)[0]),
-    "lstm": (
-        lambda: nn.LSTM(D, D, batch_first=True, num_layers=2, dropout=0.3),
-        lambda m, x: m.inner(x)[0],
-    ),
-    "attention": (
-        lambda: nn.MultiheadAttention(D, 2, batch_first=True),
-        lambda m, x: m.inner(x, x, x, attn_mask=causal(x), need_weights=False)[0],
-    ),
-    "transformer": (
-        lambda: nn.TransformerEncoderLayer(D, 2, 16, batch_first=True),
-        lambda m, x: m.inner(x, src_mask=causal(x)),
-    ),
-    "conv": (lambda: nn.Conv1d(D, D, 4), lambda m, x: m.inner(F.pad(x.mT, (3, 0))).mT),
-    "layer norm": (lambda: nn.LayerNorm(D), lambda m, x: m.inner(x)),
-    "batch norm": (lambda: nn.BatchNorm1d(D), lambda m, x: m.inner(x.mT).mT),
-    "spectral norm": (lambda: NORMS.spectral_norm(nn.Linear(D, D)), lambda m, x: m.inner(x)),
-    "orthogonal": (lambda: NORMS.orthogonal(nn.Linear(D, D)), lambda m, x: m.inner(x)),
-}
-LAYERS |= {name: (nn.Identity, function) for name, function in FUNCTIONS.items()}
-EMBEDDINGS: dict[str, dict[str, Any]] = {
+"""How a layer is computed; others call their module."""
+LAYERS = INNER.keys() | CALLS.keys() | {"plain"}
+EMBEDDINGS = {
     "padding": {"padding_idx": 0},
     "max norm": {"max_norm": 1.0},
     "frequency": {"scale_grad_by_freq": True},
@@ -127,43 +152,49 @@ EMBEDDINGS: dict[str, dict[str, Any]] = {
 class Layer(nn.Module):
     """A layer of another library between an embedding and logits; `fault` spoils a gradient."""
 
-    def __init__(self, kind: str, fault: Fault | None = None, at: str = "x"):
+    def __init__(self, kind, fault=None, at="x"):
         super().__init__()
         torch.manual_seed(0)
         self.fault = fault
         self.at = at
-        self.embed = nn.Embedding(V, D, **EMBEDDINGS.get(kind, {}))
+        options = EMBEDDINGS.get(kind, {})
+        self.embed = nn.Embedding(V, D, **options)
         self.out = nn.Linear(D, V)
         self.mix = nn.Linear(D, D)
         self.scale = nn.Parameter(torch.rand(D))
-        inner, self.layer = LAYERS.get(kind, LAYERS["plain"])
-        self.inner = inner()
+        self.inner = INNER.get(kind, nn.Identity)()
+        self.layer = CALLS.get(kind, lambda m, x: m.inner(x))
         if kind == "tied":
             self.out.weight = self.embed.weight
         if kind == "complex":
-            self.phase = nn.Parameter(torch.polar(torch.ones(D), torch.linspace(0.1, 1.5, D)))
+            angles = torch.linspace(0.1, 1.5, D)
+            phase = torch.polar(torch.ones(D), angles)
+            self.phase = nn.Parameter(phase)
 
-    def spoil(self, x: Tensor, at: str) -> Tensor:
+    def spoil(self, x, at):
         if self.fault is None or at != self.at:
             return x
         return Spoil.apply(x, self.fault)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens):
         x = self.spoil(self.embed(tokens), "x")
-        x = F.linear(x, self.spoil(self.mix.weight, "w"), self.mix.bias)
-        return self.out(self.spoil(self.layer(self, x), "y"))
+        weight = self.spoil(self.mix.weight, "w")
+        x = F.linear(x, weight, self.mix.bias)
+        y = self.layer(self, x)
+        return self.out(self.spoil(y, "y"))
 
 
-def faults_of(model: nn.Module) -> tuple[str, ...]:
-    return audit(model, V, T, logits=True, gradients=True).wrong_gradients
+def faults_of(model):
+    found = audit(model, V, T, logits=True, gradients=True)
+    return found.wrong_gradients
 
 
-@pytest.mark.parametrize("kind", [*LAYERS, *EMBEDDINGS])
+@parametrize("kind", sorted(LAYERS | EMBEDDINGS.keys()))
 def test_a_right_module_has_no_fault(kind):
     assert faults_of(Layer(kind)) == ()
 
 
-def assert_right_gradients(config, length: int):
+def assert_right_gradients(config, length):
     found = audit(config, length=length, gradients=True)
     assert found.faults == ()
     assert found.notes == ()
@@ -173,25 +204,32 @@ def assert_right_gradients(config, length: int):
 ROWS = ["gru", "DLM46", "gated_deltanet", "mamba", "lru", "word2vec_cbow"]
 
 
-@pytest.mark.parametrize("row", ROWS)
+@parametrize("row", ROWS)
 def test_our_kernels_have_no_fault(row):
-    assert_right_gradients(zoo.config(row, width=8), T)
+    config = zoo.config(row, width=8)
+    assert_right_gradients(config, T)
 
 
 def test_a_kink_is_no_fault():
     """This model has one within 1e-7."""
-    assert_right_gradients(zoo.config("set_transformer_causal"), 9)
+    config = zoo.config("set_transformer_causal")
+    assert_right_gradients(config, 9)
 
 
-@pytest.mark.parametrize("row", ["hard_attention", "hm_lstm", "gru_ternary_vae"])
+ESTIMATES = ["hard_attention", "hm_lstm", "gru_ternary_vae"]
+
+
+@parametrize("row", ESTIMATES)
 def test_a_gradient_that_is_an_estimate_is_named(row):
-    found = audit(zoo.config(row, width=8), length=9, gradients=True)
+    config = zoo.config(row, width=8)
+    found = audit(config, length=9, gradients=True)
     assert found.faults == ()
     assert max(found.gradients.values()) > 1
-    assert found.notes[0].startswith("the gradient is an estimate on purpose: ")
+    [note, *_] = found.notes
+    assert note.startswith("the gradient is an estimate on purpose: ")
 
 
-KERNELS: list[tuple[str, Any, str]] = [
+KERNELS = [
     ("gru", scan._Scan, "16 times"),
     ("gru", tied_softmax._TiedSoftmax, "by the batch"),
     ("gated_deltanet", matrix_state._Scan, "sign"),
@@ -202,73 +240,84 @@ KERNELS: list[tuple[str, Any, str]] = [
 
 @cases("laws/cases.toml", "planted", "kind, fault, at")
 def test_a_planted_fault_of_a_foreign_layer_is_found(kind, fault, at):
-    found = faults_of(Layer(kind, FAULTS[fault], at))
-    assert found
-    assert found[0].startswith("gradient: the backward pass of ")
+    layer = Layer(kind, FAULTS[fault], at)
+    [first, *_] = faults_of(layer)
+    assert first.startswith("gradient: the backward pass of ")
 
 
-def planted(function, fault: Fault) -> Callable[..., Any]:
+def planted(function, fault):
     """Return the backward pass of a kernel with a fault in its first gradient."""
     right = function.backward
 
-    def backward(ctx, *upstream: Tensor):
+    def backward(ctx, *upstream):
         given = right(ctx, *upstream)
         if isinstance(given, Tensor):
             return fault(given)
         gradients = list(given)
         # Arguments that are no tensors have no gradient.
-        first = [isinstance(gradient, Tensor) for gradient in gradients].index(True)
-        gradients[first] = fault(gradients[first])
+        is_tensor = [isinstance(gradient, Tensor) for gradient in gradients]
+        place = is_tensor.index(True)
+        gradients[place] = fault(gradients[place])
         return tuple(gradients)
 
     return backward
 
 
-@pytest.mark.parametrize(("row", "function", "fault"), KERNELS)
+@parametrize(("row", "function", "fault"), KERNELS)
 def test_a_planted_fault_of_a_kernel_is_found(row, function, fault, monkeypatch):
-    monkeypatch.setattr(function, "backward", staticmethod(planted(function, FAULTS[fault])))
-    assert audit(zoo.config(row, width=8), length=18, gradients=True).wrong_gradients
+    wrong = planted(function, FAULTS[fault])
+    monkeypatch.setattr(function, "backward", staticmethod(wrong))
+    config = zoo.config(row, width=8)
+    found = audit(config, length=18, gradients=True)
+    assert found.wrong_gradients
 
 
 class Packed(Layer):
     """Sums over each sequence; with a fault, over the whole row in the backward pass."""
 
-    def forward(self, tokens: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+    def forward(self, tokens, cu_seqlens=None):
         x = self.embed(tokens)
         total = x.cumsum(1)
         if cu_seqlens is None:
             return self.out(total * self.scale)
         starts = cu_seqlens[:-1].long()
-        before = F.pad(total, (0, 0, 1, 0))[:, starts]
+        padded = F.pad(total, (0, 0, 1, 0))
+        before = padded[:, starts]
         if self.fault is not None:
             before = before.detach()
         positions = torch.arange(x.shape[1])
         sequence = torch.bucketize(positions, starts, right=True) - 1
-        return self.out((total - before[:, sequence]) * self.scale)
+        of_sequence = total - before[:, sequence]
+        return self.out(of_sequence * self.scale)
 
 
 def test_sequences_in_one_row_are_compared():
-    assert faults_of(Packed("x")) == ()
-    [fault, *_] = faults_of(Packed("x", FAULTS["sign"]))
+    right = Packed("x")
+    wrong = Packed("x", FAULTS["sign"])
+    assert faults_of(right) == ()
+    [fault, *_] = faults_of(wrong)
     assert "packed in one row" in fault
 
 
 class Ragged(Layer):
     """Reads the lengths; a fault is in the short sequences."""
 
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+    def forward(self, tokens, lengths):
         x = self.embed(tokens)
         size = x.shape[1]
         packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         outputs, _ = self.inner(packed)
         h, _ = rnn.pad_packed_sequence(outputs, batch_first=True, total_length=size)
         short = (lengths < size)[:, None, None]
-        return self.out(torch.where(short, self.spoil(h, "y"), h))
+        spoiled = self.spoil(h, "y")
+        return self.out(torch.where(short, spoiled, h))
 
 
 def test_lengths_are_compared():
-    assert faults_of(Ragged("gru")) == ()
-    [fault, *_] = faults_of(Ragged("gru", FAULTS["a hundredth"], "y"))
+    right = Ragged("gru")
+    wrong = Ragged("gru", FAULTS["a hundredth"], "y")
+    assert faults_of(right) == ()
+    [fault, *_] = faults_of(wrong)
     assert "different lengths" in fault
 
 

@@ -32,7 +32,8 @@ def set_weights(model: LanguageModel, values: Mapping[str, Tensor | float]):
     """Set parameters by name."""
     with torch.no_grad():
         for name, value in values.items():
-            model.get_parameter(name).copy_(torch.as_tensor(value))
+            given = torch.as_tensor(value)
+            model.get_parameter(name).copy_(given)
 
 
 def copy_weights(into: LanguageModel, source: LanguageModel, *names: str):
@@ -40,7 +41,9 @@ def copy_weights(into: LanguageModel, source: LanguageModel, *names: str):
     values = {}
     for name in names:
         theirs, _, ours = name.partition(":")
-        values[ours or theirs] = source.get_parameter(theirs)
+        if not ours:
+            ours = theirs
+        values[ours] = source.get_parameter(theirs)
     set_weights(into, values)
 
 
@@ -48,11 +51,20 @@ def assert_same_model(first: LanguageModel, second: LanguageModel):
     """Assert that both models give all sequences and all next tokens the same probability."""
     tokens, lengths = every_sequence(first.task)
     expected = log_prob(second, tokens, lengths)
-    assert_equal_single(log_prob(first, tokens, lengths), expected)
+    found = log_prob(first, tokens, lengths)
+    assert_equal_single(found, expected)
     for t in range(1, LENGTH):
-        actual = next_log_prob(first, tokens[:, :t])
-        expected = next_log_prob(second, tokens[:, :t])
+        prefix = tokens[:, :t]
+        actual = next_log_prob(first, prefix)
+        expected = next_log_prob(second, prefix)
         assert_close(actual, expected, CLOSE, f"distribution after {t} tokens")
+
+
+def token_scores(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Return log P of each token, from logits at its position."""
+    log_p = logits.log_softmax(-1)
+    chosen = log_p.gather(-1, tokens[..., None])
+    return chosen[..., 0]
 
 
 def assert_equation(model, equation: Callable[[Any, Tensor], Tensor]):
@@ -60,9 +72,10 @@ def assert_equation(model, equation: Callable[[Any, Tensor], Tensor]):
     tokens, _ = every_sequence(model.task)
     for length in (1, 2, 4):
         prefixes = tokens[:, :length].unique(dim=0)
-        expected = torch.stack([equation(model, prefix) for prefix in prefixes])
+        computed = [equation(model, prefix) for prefix in prefixes]
+        expected = torch.stack(computed).detach()
         actual = next_log_prob(model, prefixes).exp()
-        assert_close(actual, expected.detach(), CLOSE, f"{length} tokens")
+        assert_close(actual, expected, CLOSE, f"{length} tokens")
 
 
 def lag_dependence(model: LanguageModel) -> list[bool]:
@@ -70,10 +83,12 @@ def lag_dependence(model: LanguageModel) -> list[bool]:
     tokens, _ = every_sequence(model.task)
     # Every sequence is there once, in the order of a product.
     each_token = (VOCAB,) * (LENGTH - 1)
-    dense = next_log_prob(model, tokens[:, :-1]).unflatten(0, each_token)[..., 0, :]
+    dense = next_log_prob(model, tokens[:, :-1])
+    dense = dense.unflatten(0, each_token)[..., 0, :]
     depends = []
     for axis in reversed(range(LENGTH - 2)):
         # Against the distribution after the first token of the vocabulary.
-        change = dense - dense.select(axis, 0).unsqueeze(axis)
-        depends.append(bool(change.abs().max() > 1e-4))
+        first = dense.select(axis, 0).unsqueeze(axis)
+        change = (dense - first).abs().max()
+        depends.append(bool(change > 1e-4))
     return depends

@@ -4,36 +4,41 @@ n-grams are tuples of tokens, counts are dictionaries.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 
 from lmzoo.contract import START
 
-Gram = tuple[int, ...]
 USUAL = (0.5, 1.0, 1.5)
 """Discounts where the counts give none."""
 
 
 class ReferenceKneserNey:
-    def __init__(self, sentences: Sequence[Gram], order: int, vocab: int):
+    def __init__(self, sentences, order, vocab):
         self.order = order
         self.vocab = vocab
-        self.counts: Counter[Gram] = Counter()
-        predecessors: dict[Gram, set[int]] = defaultdict(set)
+        self.counts = Counter()
+        predecessors = defaultdict(set)
         for sentence in sentences:
-            for end in range(2, len(sentence) + 1):
-                for n in range(1, min(order, end) + 1):
-                    first = end - n
-                    gram = sentence[first:end]
-                    self.counts[gram] += 1
-                    if first:
-                        predecessors[gram].add(sentence[first - 1])
+            self._count(sentence, predecessors)
         # Shorter n-grams count the different tokens before them; none is before `<start>`.
         for gram in self.counts:
             if len(gram) < order and gram[0] != START:
                 self.counts[gram] = len(predecessors[gram])
-        self.discounts = {n: self._discounts(n) for n in range(1, order + 1)}
+        self.discounts = {}
+        for n in range(1, order + 1):
+            self.discounts[n] = self._discounts(n)
 
-    def _discounts(self, n: int) -> tuple[float, ...]:
+    def _count(self, sentence, predecessors):
+        """Count every n-gram of a sentence, and what is before it."""
+        for end in range(2, len(sentence) + 1):
+            longest = min(self.order, end)
+            for first in range(end - longest, end):
+                gram = sentence[first:end]
+                self.counts[gram] += 1
+                if first:
+                    before = sentence[first - 1]
+                    predecessors[gram].add(before)
+
+    def _discounts(self, n):
         """Return the discounts of counts 1, 2 and 3 or more, from the counts of counts."""
         n1, n2, n3, n4 = (self._grams_with_count(n, count) for count in range(1, 5))
         if 0 in (n1, n2, n3):
@@ -46,18 +51,24 @@ class ReferenceKneserNey:
             return one, two, more
         return USUAL
 
-    def _grams_with_count(self, n: int, count: int) -> int:
-        return sum(len(gram) == n and seen == count for gram, seen in self.counts.items())
+    def _grams_with_count(self, n, count):
+        found = 0
+        for gram, seen in self.counts.items():
+            if len(gram) == n and seen == count:
+                found += 1
+        return found
 
-    def probability(self, word: int, history: Gram) -> float:
+    def probability(self, word, history):
         """P(word | history), the whole sentence so far."""
-        first = max(0, len(history) - self.order + 1)
+        length = len(history)
+        first = max(0, length - self.order + 1)
         return self._probability(word, history[first:])
 
-    def _probability(self, word: int, context: Gram) -> float:
+    def _probability(self, word, context):
         below = 1 / self.vocab
         if context:
-            below = self._probability(word, context[1:])
+            shorter = context[1:]
+            below = self._probability(word, shorter)
         after = {}
         for gram, count in self.counts.items():
             if gram[:-1] == context:
@@ -67,7 +78,10 @@ class ReferenceKneserNey:
         discounts = self.discounts[len(context) + 1]
         discounted = {}
         for token, count in after.items():
-            discounted[token] = count - discounts[min(count, 3) - 1]
+            kind = min(count, 3) - 1
+            discounted[token] = count - discounts[kind]
         total = sum(after.values())
+        # What the discounts take is given to the shorter context.
         left = total - sum(discounted.values())
-        return discounted.get(word, 0.0) / total + left / total * below
+        seen = discounted.get(word, 0.0)
+        return seen / total + left / total * below

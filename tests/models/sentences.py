@@ -9,10 +9,11 @@ Sentence = tuple[int, ...]
 
 
 def pad_sentences(sentences: list[Sentence], length: int) -> tuple[Tensor, Tensor]:
+    lengths = [len(sentence) for sentence in sentences]
     tokens = torch.full((len(sentences), length), PAD)
     for row, sentence in zip(tokens, sentences, strict=True):
         row[: len(sentence)] = torch.tensor(sentence)
-    return tokens, torch.tensor([len(s) for s in sentences])
+    return tokens, torch.tensor(lengths)
 
 
 def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sentence]:
@@ -23,9 +24,11 @@ def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sen
     for _ in range(count):
         sentence = [START]
         last = 0
-        size = int(torch.randint(1, length - 1, (1,), generator=generator))
-        for _ in range(size):
-            weights = 1.0 / (1 + (words - 3 * last) % len(words)) ** 1.5
+        size = torch.randint(1, length - 1, (1,), generator=generator)
+        for _ in range(int(size)):
+            # The last word decides which words are frequent next.
+            ranks = 1 + (words - 3 * last) % len(words)
+            weights = 1.0 / ranks**1.5
             last = int(torch.multinomial(weights, 1, generator=generator))
             sentence.append(4 + last)
         sentences.append((*sentence, END))

@@ -5,47 +5,55 @@ import torch
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
-from lmzoo.contract import LanguageModel, Task
+from lmzoo.contract import Task
+from tests.cases import parametrize
 from tests.cells.support import own_weights
 
 TASK = Task(vocab=50, length=6)
 FINE = 0.001
 
 
-def build_model(name: str, init: str, **fields) -> LanguageModel:
-    return zoo.build(zoo.config(name, **{"width": 16, **fields}), TASK, seed=1, init=init)
+def build_model(name, init, width=16, **fields):
+    config = zoo.config(name, width=width, **fields)
+    return zoo.build(config, TASK, seed=1, init=init)
 
 
 SET_BIASES = {"hm_lstm": 0.5, "mamba3": 1.0}
 """The boundary bias of HM-LSTM; the biases of B and C in Mamba-3."""
 
 
-@pytest.mark.parametrize("cell", list(CELLS))
+@parametrize("cell", list(CELLS))
 def test_initial_values_of_a_cell_are_within_the_range_of_the_initialiser(cell):
     """Exceptions: biases that a cell sets; vectors may have draws of their own."""
-    built = build_model("recurrent_lm", f"uniform_{FINE}", cell=cell).get_submodule("cell")
+    model = build_model("recurrent_lm", f"uniform_{FINE}", cell=cell)
+    built = model.get_submodule("cell")
     own = own_weights(built)
+    set_to = SET_BIASES.get(cell, torch.nan)
     for path, weight in built.named_parameters():
         if path in own and weight.dim() < 2:
             continue
         beyond = weight[weight.abs() > FINE]
-        assert not beyond.numel() or beyond.eq(SET_BIASES.get(cell, torch.nan)).all(), path
+        assert beyond.eq(set_to).all(), path
 
 
-@pytest.mark.parametrize("init", ["kaiming_normal", "xavier_normal"])
+# √(2 / fan in), and √(2 / (fan in + fan out)).
+DEVIATIONS = {"kaiming_normal": (2 / 64) ** 0.5, "xavier_normal": (2 / 128) ** 0.5}
+
+
+@parametrize("init", DEVIATIONS)
 def test_stacked_matrices_are_initialised_by_their_own_fans(init):
     """U of gated feedback is a stack of D x D matrices (H, H), not a convolution kernel."""
-    weight = build_model("gated_feedback_gru", init, width=64).get_parameter("cell.w.u")
+    model = build_model("gated_feedback_gru", init, width=64)
+    weight = model.get_parameter("cell.w.u")
     assert weight.shape == (2, 2, 64, 64)
-    if init == "kaiming_normal":
-        expected = (2 / 64) ** 0.5
-    else:
-        expected = (2 / 128) ** 0.5
     for matrix in weight.flatten(0, 1):
-        assert matrix.std().item() == pytest.approx(expected, rel=0.05)
+        deviation = matrix.std().item()
+        assert deviation == pytest.approx(DEVIATIONS[init], rel=0.05)
 
 
 def test_transposed_matrix_is_initialised_by_its_own_fan_in():
-    weight = build_model("gru_ternary_vae", "kaiming_normal", width=64).get_parameter("z.to_logits")
+    model = build_model("gru_ternary_vae", "kaiming_normal", width=64)
+    weight = model.get_parameter("z.to_logits")
+    expected = DEVIATIONS["kaiming_normal"]
     assert weight.shape == (64, 3 * 64)
-    assert weight.std().item() == pytest.approx((2 / 64) ** 0.5, rel=0.05)
+    assert weight.std().item() == pytest.approx(expected, rel=0.05)

@@ -1,14 +1,12 @@
 """Aggregate Markov models, chains of one or two tokens, and latent parents, against sums."""
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.laws.tiny import assert_close, log_prob
-from tests.cases import cases
+from tests.cases import cases, parametrize
 from tests.largest_tensor import LargestTensorMode
 from tests.models.equivalence import (
     ALWAYS,
@@ -33,7 +31,7 @@ from tests.tiny import (
 FACTORIAL = "factorial_aggregate_markov"
 
 
-def words(model) -> Tensor:
+def words(model):
     """Return P(v | z), (K, V)."""
     if hasattr(model, "words"):
         part = model.words
@@ -44,138 +42,164 @@ def words(model) -> Tensor:
     scale = 1
     if part.log_scale is not None:
         scale = part.log_scale.exp()
-    return torch.softmax(scale * normalise_vectors(part.means, part.norm) @ table(model).T, dim=1)
+    means = normalise_vectors(part.means, part.norm)
+    logits = scale * means @ table(model).T
+    return torch.softmax(logits, dim=1)
 
 
-def table(model) -> Tensor:
+def table(model):
     return model.embedding.weight
 
 
-def read(model, prefix: Tensor) -> Tensor:
+def read(model, prefix):
     """Return N(e(s)) of each token."""
-    return normalise_vectors(table(model)[prefix], getattr(model.config, "norm", Norm.NONE))
+    vectors = table(model)[prefix]
+    norm = getattr(model.config, "norm", Norm.NONE)
+    return normalise_vectors(vectors, norm)
 
 
-def gate_of(model, prefix: Tensor) -> Tensor:
+def gate_of(model, prefix):
     """Return the logits of the latent that reads the last token."""
-    return model.gate(table(model)[prefix[-1]])
+    last = table(model)[prefix[-1]]
+    return model.gate(last)
 
 
-def aggregate_markov(model, prefix: Tensor) -> Tensor:
-    return torch.softmax(gate_of(model, prefix), 0) @ words(model)
+def aggregate_markov(model, prefix):
+    weights = torch.softmax(gate_of(model, prefix), 0)
+    return weights @ words(model)
 
 
-def lagged_aggregate_markov(model, prefix: Tensor) -> Tensor:
+def lagged_aggregate_markov(model, prefix):
     """The vectors before the start are not normalised."""
     fill = 0.5
     if model.config.pad == "ones":
         fill = 1.0
     before = torch.full((model.config.window, 4), fill)
-    context = torch.cat([read(model, prefix).flip(0), before])
+    nearest_first = read(model, prefix).flip(0)
+    context = torch.cat([nearest_first, before])
     logits = torch.zeros(len(words(model)))
     for j, lag in enumerate(model.lags):
+        # Each lag counts half as much as the nearer one.
         logits = logits + lag(context[j]) / 2 ** (j + 1)
     return torch.softmax(logits, 0) @ words(model)
 
 
-def factorial_aggregate_markov(model, prefix: Tensor) -> Tensor:
-    gates = torch.softmax(gate_of(model, prefix).view(2, 3), 1)
+def factorial_aggregate_markov(model, prefix):
+    logits = gate_of(model, prefix).view(2, 3)
+    gates = torch.softmax(logits, 1)
     by_group = words(model).view(2, 3, -1)
     factors = torch.einsum("gk,gkv->gv", gates, by_group)
     product = factors[0] * factors[1]
     return product / product.sum()
 
 
-def prototype_rotation_mixture(model, prefix: Tensor) -> Tensor:
-    x = read(model, prefix)[-1]
+def prototype_rotation_mixture(model, prefix):
+    *_, x = read(model, prefix)
     weights = torch.softmax(model.gate(x), 0)
     # The mapped vector is not normalised.
-    mapped = torch.softmax(table(model) @ model.map(x), 0)
-    return weights[0] * mapped + weights[1:] @ words(model)
+    logits = table(model) @ model.map(x)
+    mapped = torch.softmax(logits, 0)
+    rest = weights[1:] @ words(model)
+    return weights[0] * mapped + rest
 
 
-def local_hmm(model, prefix: Tensor) -> Tensor:
-    joint = model.start().exp() * words(model)[:, prefix[-1]]
+def local_hmm(model, prefix):
+    seen = words(model)[:, prefix[-1]]
+    joint = model.start().exp() * seen
     filtered = joint / joint.sum()
-    return filtered @ torch.softmax(model.transition, 1) @ words(model)
+    transition = torch.softmax(model.transition, 1)
+    return filtered @ transition @ words(model)
 
 
-def latent_crf(model, prefix: Tensor) -> Tensor:
+def latent_crf(model, prefix):
     """A chain of one or two transitions from a uniform state, normalised as a whole."""
-    vectors = torch.cat([torch.ones(1, 4), read(model, prefix)])
+    ones = torch.ones(1, 4)
+    vectors = torch.cat([ones, read(model, prefix)])
     weights = torch.ones(3)
     for x in vectors[-model.context_length :]:
-        potentials = model.potentials(x).view(3, 3).exp()
-        weights = weights @ potentials
+        potentials = model.potentials(x).view(3, 3)
+        weights = weights @ potentials.exp()
         weights = weights / weights.sum()
     return weights @ words(model)
 
 
-def parents(model, prefix: Tensor) -> Tensor:
+def parents(model, prefix):
     """P(v | s_a) is a bigram for each type of arc, or an aggregate Markov model."""
     t = len(prefix)
     prior = torch.ones(t)
     if model.context_length is not None:
-        prior[: max(0, t - model.context_length)] = 0
+        first = max(0, t - model.context_length)
+        prior[:first] = 0
     if hasattr(model, "alignment"):
-        prior = torch.softmax(model.alignment.logits[:t, t], 0)
+        logits = model.alignment.logits[:t, t]
+        prior = torch.softmax(logits, 0)
+    prior = prior / prior.sum()
     total = torch.zeros(VOCAB)
     for a, x in enumerate(table(model)[prefix]):
         if hasattr(model, "words"):
-            of_parent = torch.softmax(model.gate(x), 0) @ words(model)
+            gate = torch.softmax(model.gate(x), 0)
+            of_parent = gate @ words(model)
         else:
             of_parent = type_weights(model, a, t) @ bigrams(model, x)
-        total = total + prior[a] / prior.sum() * of_parent
+        total = total + prior[a] * of_parent
     return total
 
 
-def bigrams(model, x: Tensor) -> Tensor:
+def bigrams(model, x):
     """Return P(v | s_a, type) of each type of arc, (R, V)."""
     mapped = model.transition(x).view(-1, 4)
-    return torch.softmax(mapped @ table(model).T, 1)
+    logits = mapped @ table(model).T
+    return torch.softmax(logits, 1)
 
 
-def type_weights(model, a: int, t: int) -> Tensor:
+def type_weights(model, a, t):
     """Return the probabilities of the types of the arc from a to t."""
     logits = getattr(model, "types", torch.zeros(1, 1, 1))
-    return torch.softmax(logits, 0).expand(-1, LENGTH, LENGTH)[:, a, t]
+    weights = torch.softmax(logits, 0)
+    # Types may be the same for every arc.
+    return weights.expand(-1, LENGTH, LENGTH)[:, a, t]
 
 
-def two_parents(model, prefix: Tensor) -> Tensor:
+def two_parents(model, prefix):
     """Return P(i, j, v) of parents i and j, (t, t, V)."""
     t = len(prefix)
     x = table(model)[prefix]
-    prior = torch.softmax(model.pairs[:t, :t, t].flatten(), 0)
+    pairs = model.pairs[:t, :t, t].flatten()
+    prior = torch.softmax(pairs, 0).view(t, t, 1)
     logits = model.first(x)[:, None] + model.second(x)
     states = torch.softmax(logits, 2)
-    return prior.view(t, t, 1) * (states @ words(model))
+    return prior * (states @ words(model))
 
 
-def two_parent_aggregate_markov(model, prefix: Tensor) -> Tensor:
-    return two_parents(model, prefix).sum((0, 1))
+def two_parent_aggregate_markov(model, prefix):
+    joint = two_parents(model, prefix)
+    return joint.sum((0, 1))
 
 
-EQUATIONS = {
-    "aggregate_markov": aggregate_markov,
-    "lagged_aggregate_markov": lagged_aggregate_markov,
-    "factorial_aggregate_markov": factorial_aggregate_markov,
-    "prototype_rotation_mixture": prototype_rotation_mixture,
-    "local_hmm": local_hmm,
-    "latent_crf": latent_crf,
-    "parents": parents,
-    "two_parent_aggregate_markov": two_parent_aggregate_markov,
-}
+EQUATIONS = (
+    aggregate_markov,
+    lagged_aggregate_markov,
+    factorial_aggregate_markov,
+    prototype_rotation_mixture,
+    local_hmm,
+    latent_crf,
+    parents,
+    two_parent_aggregate_markov,
+)
+BY_NAME = {equation.__name__: equation for equation in EQUATIONS}
 
 
 @torch.no_grad()
 @cases("models/cases.toml", "latent", "name, equation, fields")
 def test_distributions_equal_the_equation(name, equation, fields):
-    assert_equation(small(name, **fields), EQUATIONS[equation])
+    model = small(name, **fields)
+    assert_equation(model, BY_NAME[equation])
 
 
 @torch.no_grad()
 def test_parents_without_a_window_are_all_earlier_tokens():
-    assert_equation(small("latent_parent_uniform", window=None), parents)
+    model = small("latent_parent_uniform", window=None)
+    assert_equation(model, parents)
 
 
 NORMED = {
@@ -186,14 +210,19 @@ NORMED = {
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("norm", Norm)
-@pytest.mark.parametrize("name", NORMED)
+@parametrize("norm", Norm)
+@parametrize("name", NORMED)
 def test_distributions_equal_the_equation_with_every_norm(name, norm):
-    assert_equation(small(name, norm=norm), NORMED[name])
+    model = small(name, norm=norm)
+    assert_equation(model, NORMED[name])
+
+
+GROUPS = st.integers(1, 4)
+SPREADS = st.floats(0.0, 4.0)
 
 
 @quick
-@given(st.integers(1, 4), st.floats(0.0, 4.0), st.integers(0, 99))
+@given(GROUPS, SPREADS, st.integers(0, 99))
 def test_bound_is_at_most_the_exact_score(groups, spread, seed):
     model = small(FACTORIAL, groups=groups)
     torch.manual_seed(seed)
@@ -202,21 +231,23 @@ def test_bound_is_at_most_the_exact_score(groups, spread, seed):
             parameter.normal_(std=spread)
     tokens, lengths = every_sequence(model.task)
     exact = log_prob(model, tokens, lengths)[:, 1:]
-    assert (model.bound(tokens) <= exact + CLOSE).all()
+    bound = model.bound(tokens)
+    assert (bound <= exact + CLOSE).all()
 
 
-@pytest.mark.parametrize("groups", [1, 2, 3])
+@parametrize("groups", [1, 2, 3])
 def test_both_ways_to_compute_the_normaliser_agree(groups):
     """Compare the sum over tokens with the sum over joint states."""
     model = small(FACTORIAL, groups=groups, states=3).double()
-    torch.manual_seed(0)
     with torch.no_grad():
         model.words.means.normal_(std=3.0)
     # As many tokens as joint states, which are summed over then.
-    x = model.embedding.weight[torch.arange(3**groups) % VOCAB]
+    tokens = torch.arange(3**groups) % VOCAB
+    x = model.embedding.weight[tokens]
     by_states = model.log_normaliser(x)
     # Fewer sequences than joint states are summed over tokens.
-    by_tokens = torch.cat([model.log_normaliser(x[:1]), model.log_normaliser(x[1:])])
+    parts = [model.log_normaliser(part) for part in (x[:1], x[1:])]
+    by_tokens = torch.cat(parts)
     assert_equal_double(by_states, by_tokens)
 
 
@@ -224,76 +255,96 @@ def test_training_uses_the_bound():
     model = small(FACTORIAL, objective="bound")
     tokens, lengths = every_sequence(model.task)
     scores = log_prob(model, tokens, lengths, training=True)
-    assert_close(scores[:, 1:], model.bound(tokens), SAME, "bound")
+    actual = scores[:, 1:]
+    expected = model.bound(tokens)
+    assert_close(actual, expected, SAME, "bound")
 
 
 def test_evaluation_uses_the_exact_score():
-    tokens, lengths = every_sequence(small(FACTORIAL).task)
-    exact = log_prob(small(FACTORIAL), tokens, lengths)
-    evaluated = log_prob(small(FACTORIAL, objective="bound"), tokens, lengths)
+    plain = small(FACTORIAL)
+    bounded = small(FACTORIAL, objective="bound")
+    tokens, lengths = every_sequence(plain.task)
+    exact = log_prob(plain, tokens, lengths)
+    evaluated = log_prob(bounded, tokens, lengths)
     assert_close(evaluated, exact, SAME, "score")
 
 
 def test_posterior_mass_of_each_group_is_one_over_g():
     model = small(FACTORIAL, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
-    by_group = model.posterior(tokens, lengths).unflatten(1, (2, 3)).sum(2)
-    assert_equal_single(by_group, torch.full_like(by_group, 1 / 2))
+    posterior = model.posterior(tokens, lengths)
+    by_group = posterior.unflatten(1, (2, 3)).sum(2)
+    expected = torch.full_like(by_group, 1 / 2)
+    assert_equal_single(by_group, expected)
 
 
 def test_latent_value_zero_is_the_map():
     model = small("prototype_rotation_mixture")
-    set_weights(model, {"gate.bias": torch.tensor([-NEVER, 0, 0, 0])})
-    posterior = model.posterior(*every_sequence(model.task))
+    bias = torch.tensor([-NEVER, 0, 0, 0])
+    set_weights(model, {"gate.bias": bias})
+    tokens, lengths = every_sequence(model.task)
+    posterior = model.posterior(tokens, lengths)
     assert posterior.shape[1] == 4
-    assert (posterior[:, 0] > 0.99).all()
+    of_map = posterior[:, 0]
+    assert (of_map > 0.99).all()
 
 
-@pytest.mark.parametrize("name", ["aggregate_markov", "local_hmm", "trigram_latent_crf"])
+@parametrize("name", ["aggregate_markov", "local_hmm", "trigram_latent_crf"])
 def test_posterior_follows_bayes_rule(name):
     """P(z | s_t, s_<t) ∝ P(z | s_<t) P(s_t | z)."""
     model = small(name)
     tokens, lengths = batch(model.task)
     prior = model.log_weights(tokens[:, :-1]).exp()
-    joint = prior * words(model).T[tokens[:, 1:]]
+    by_token = words(model).T
+    joint = prior * by_token[tokens[:, 1:]]
     expected = joint / joint.sum(-1, keepdim=True)
-    assert_equal_single(model.posterior(tokens, lengths), expected.transpose(1, 2))
+    actual = model.posterior(tokens, lengths)
+    assert_equal_single(actual, expected.transpose(1, 2))
 
 
-PREVIOUS = NEVER * (1 - torch.eye(LENGTH).roll(1, 1))
+PREVIOUS_ONLY = torch.eye(LENGTH).roll(1, 1)
+PREVIOUS = NEVER * (1 - PREVIOUS_ONLY)
 """Alignment logits Λ with all mass on a = t-1."""
 
 
 def test_latent_index_of_typed_arcs_is_parent_times_types_plus_type():
     """With all mass on type 1 of the previous token, the posterior is at its index."""
     model = small("latent_parent_typed", types=2, arcs="positional")
-    set_weights(model, {"alignment.logits": PREVIOUS})
     chosen = torch.full((2, LENGTH, LENGTH), NEVER)
     chosen[1] = ALWAYS
-    set_weights(model, {"types": chosen})
-    posterior = model.posterior(*batch(model.task))  # B, a R + r, t
+    set_weights(model, {"alignment.logits": PREVIOUS, "types": chosen})
+    tokens, lengths = batch(model.task)
+    posterior = model.posterior(tokens, lengths)  # B, a R + r, t
     expected = [2 * a + 1 for a in range(LENGTH - 1)]
-    assert posterior.argmax(1)[0].tolist() == expected
+    most_probable = posterior[0].argmax(0)
+    assert most_probable.tolist() == expected
 
 
 @torch.no_grad()
 def test_the_posterior_of_two_parents_is_that_of_the_second():
     model = small("two_parent_aggregate_markov")
     tokens, _ = batch(model.task)
-    posterior = model.posterior(tokens, torch.full((len(tokens),), LENGTH))
+    lengths = torch.full((len(tokens),), LENGTH)
+    posterior = model.posterior(tokens, lengths)[0]
+    sentence = tokens[0]
     for t in range(1, LENGTH):
-        joint = two_parents(model, tokens[0, :t])[..., tokens[0, t]]
+        every_token = two_parents(model, sentence[:t])
+        joint = every_token[..., sentence[t]]
         expected = joint.sum(0) / joint.sum()
-        assert_close(posterior[0, :t, t - 1], expected, CLOSE, f"P(j | s_{t})")
-        assert not posterior[0, t:, t - 1].any()
+        actual = posterior[:t, t - 1]
+        assert_close(actual, expected, CLOSE, f"P(j | s_{t})")
+        assert not posterior[t:, t - 1].any()
 
 
 def test_largest_tensor_has_at_most_b_t2_k_elements():
     count = 5
     length = 13
     components = 7
-    model = tiny("two_parent_aggregate_markov", length=length, components=components)
+    sizes = {"length": length, "components": components}
+    model = tiny("two_parent_aggregate_markov", **sizes)
     tokens, lengths = batch(model.task, count=count)
     with LargestTensorMode() as largest:
-        model.log_prob(tokens, lengths).sum().backward()
-    assert largest.max_numel <= count * (length - 1) ** 2 * components
+        total = model.log_prob(tokens, lengths).sum()
+        total.backward()
+    pairs = (length - 1) ** 2
+    assert largest.max_numel <= count * pairs * components

@@ -1,79 +1,90 @@
 """Neural n-gram models: the equations, one term at a time; sequences longer than the task's."""
 
-from collections.abc import Sequence
 from itertools import permutations
 
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lmzoo.base.errors import UserError
 from lmzoo.contract import Task
 from lmzoo.laws.tiny import log_prob, next_log_prob
-from tests.cases import cases
-from tests.models.equivalence import assert_equation, small
+from tests.cases import cases, parametrize
+from tests.models.equivalence import assert_equation, small, token_scores
 from tests.test_contract import CASES
 from tests.tiny import assert_equal_single, batch, every_sequence, tiny
 
 
-def blocks(layer, count: int, dim: int) -> list[Tensor]:
-    return list(layer.weight.chunk(count, dim=dim))
+def blocks(layer, count, dim):
+    return layer.weight.chunk(count, dim=dim)
 
 
-def context(model, prefix: Tensor, window: int) -> list[Tensor]:
+def context(model, prefix, window):
     """Return c_1 .. c_W of one prefix: its last token's vector first, then ones before it."""
-    # The nearest token is the first.
-    vectors = list(model.embedding.weight[prefix.flip(0)])
-    vectors += [torch.ones(model.config.width)] * window
+    nearest_first = prefix.flip(0)
+    vectors = list(model.embedding.weight[nearest_first])
+    ones = torch.ones(model.config.width)
+    vectors += [ones] * window
     return vectors[:window]
 
 
-def softmax(model, y: Tensor) -> Tensor:
-    return torch.softmax(model.embedding.weight @ y, 0)
+def window_of(model, prefix):
+    return context(model, prefix, model.config.window)
 
 
-def of_context(model, vectors: Sequence[Tensor]) -> Tensor:
+def softmax(model, y):
+    logits = model.embedding.weight @ y
+    return torch.softmax(logits, 0)
+
+
+def of_context(model, vectors):
     """Return P(v) from one vector for each lag, by the sum of their maps."""
     y = model.transition.bias
-    for block, vector in zip(blocks(model.transition, len(vectors), 1), vectors, strict=True):
+    maps = blocks(model.transition, len(vectors), 1)
+    for block, vector in zip(maps, vectors, strict=True):
         y = y + block @ vector
     return softmax(model, y)
 
 
-def mixture(model, weights: Tensor, c: Tensor) -> Tensor:
+def mixture(model, weights, c):
     """Return Σ_k weight_k P_k(v), each by a map of one vector."""
     count = len(weights)
     maps = blocks(model.transition, count, 0)
     biases = model.transition.bias.chunk(count)
     total = torch.zeros(())
     for weight, block, bias in zip(weights, maps, biases, strict=True):
-        total = total + weight * softmax(model, block @ c + bias)
+        y = block @ c + bias
+        total = total + weight * softmax(model, y)
     return total
 
 
-def ngram_log_bilinear(model, prefix: Tensor) -> Tensor:
-    return of_context(model, context(model, prefix, model.config.window))
+def ngram_log_bilinear(model, prefix):
+    return of_context(model, window_of(model, prefix))
 
 
-def permutation_log_bilinear(model, prefix: Tensor) -> Tensor:
-    orders = permutations(context(model, prefix, model.config.window))
+def permutation_log_bilinear(model, prefix):
+    orders = permutations(window_of(model, prefix))
+    weights = model.weights().exp()
     total = torch.zeros(model.task.vocab)
-    for weight, vectors in zip(model.weights().exp(), orders, strict=True):
+    for weight, vectors in zip(weights, orders, strict=True):
         total += weight * of_context(model, vectors)
     return total
 
 
-def log_bilinear_mixture(model, prefix: Tensor) -> Tensor:
-    c = torch.cat(context(model, prefix, model.config.window))
-    return mixture(model, model.weights().exp(), c)
+def log_bilinear_mixture(model, prefix):
+    c = torch.cat(window_of(model, prefix))
+    weights = model.weights().exp()
+    return mixture(model, weights, c)
 
 
-def markov_mlp(model, prefix: Tensor) -> Tensor:
-    y = torch.cat(context(model, prefix, model.config.window))
-    activations = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gelu}
+ACTIVATIONS = {"tanh": torch.tanh, "relu": torch.relu, "gelu": nn.functional.gelu}
+
+
+def markov_mlp(model, prefix):
+    y = torch.cat(window_of(model, prefix))
+    activation = ACTIVATIONS[model.config.activation]
     *inner, last = model.layers
     for layer in inner:
-        y = activations[model.config.activation](layer(y))
+        y = activation(layer(y))
     y = last(y)
     table = model.output
     if model.output is None:
@@ -81,22 +92,25 @@ def markov_mlp(model, prefix: Tensor) -> Tensor:
     return torch.softmax(table.weight @ y, 0)
 
 
-def multi_transition_bigram(model, prefix: Tensor) -> Tensor:
+def multi_transition_bigram(model, prefix):
     count = model.config.components
     if getattr(model, "free", None) is not None:
         unigram = torch.softmax(model.free, 0)
     else:
-        first_map = blocks(model.transition, count, 0)[0]
-        first_bias = model.transition.bias.chunk(count)[0]
-        unigram = softmax(model, first_map.sum(1) + first_bias)  # of a vector of ones
+        first, *_ = blocks(model.transition, count, 0)
+        bias, *_ = model.transition.bias.chunk(count)
+        # The map of a vector of ones.
+        unigram = softmax(model, first.sum(1) + bias)
     weights = model.weights().exp()
     (c,) = context(model, prefix, 1)
-    return weights[0] * unigram + mixture(model, weights[1:], c)
+    rest = mixture(model, weights[1:], c)
+    return weights[0] * unigram + rest
 
 
-def unigram_mixture(model, prefix: Tensor) -> Tensor:
-    words = torch.softmax(model.words.means @ model.embedding.weight.T, 1)
-    return model.weights().exp() @ words
+def unigram_mixture(model, prefix):
+    logits = model.words.means @ model.embedding.weight.T
+    weights = model.weights().exp()
+    return weights @ torch.softmax(logits, 1)
 
 
 EQUATIONS = (
@@ -120,40 +134,54 @@ def test_distributions_equal_the_equation(name, equation, fields):
 
 
 def test_permutations_have_names():
-    names = small("permutation_log_bilinear", window=3).latent_value_names()
-    assert names == ("1 2 3", "1 3 2", "2 1 3", "2 3 1", "3 1 2", "3 2 1")
+    model = small("permutation_log_bilinear", window=3)
+    names = ", ".join(model.latent_value_names())
+    assert names == "1 2 3, 1 3 2, 2 1 3, 2 3 1, 3 1 2, 3 2 1"
 
 
 def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
     model = small("onehot_embedding").eval()
+    vocab = model.task.vocab
+    width = model.config.width
     tokens, lengths = every_sequence(model.task)
-    library = nn.RNN(model.task.vocab, model.config.width, batch_first=True)
+    library = nn.RNN(vocab, width, batch_first=True)
     with torch.no_grad():
         library.weight_ih_l0.copy_(model.read.weight)
         library.weight_hh_l0.copy_(model.carry.weight)
         library.bias_ih_l0.copy_(model.read.bias)
         # torch's module has two biases where ours has one.
         library.bias_hh_l0.zero_()
-        words = nn.functional.one_hot(tokens, model.task.vocab).float()
-        ones = torch.ones(1, len(tokens), model.config.width)
+        words = nn.functional.one_hot(tokens, vocab).float()
+        ones = torch.ones(1, len(tokens), width)
         h, _ = library(words[:, :-1], ones)
-        dense = model.write(h).log_softmax(-1)
-    expected = (dense * words[:, 1:]).sum(-1)
-    assert_equal_single(log_prob(model, tokens, lengths)[:, 1:], expected)
+        expected = token_scores(model.write(h), tokens[:, 1:])
+    actual = log_prob(model, tokens, lengths)[:, 1:]
+    assert_equal_single(actual, expected)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@parametrize("case", CASES, ids=str)
 def test_a_longer_sequence_is_scored_or_refused(case):
     name, fields = case
     model = tiny(name, **fields)
-    tokens, lengths = batch(Task(vocab=model.task.vocab, length=model.task.length + 3))
+    task = model.task
+    longer = Task(vocab=task.vocab, length=task.length + 3)
+    tokens, lengths = batch(longer)
+
+    def score():
+        return log_prob(model, tokens, lengths)
+
+    def decode():
+        return next_log_prob(model, tokens)
+
     refusals = []
-    for score in (lambda: log_prob(model, tokens, lengths), lambda: next_log_prob(model, tokens)):
+    for function in (score, decode):
         try:
-            assert model.leaks or not score().isnan().any()
+            is_nan = function().isnan().any()
+            assert model.leaks or not is_nan
         except UserError as error:
             refusals.append(str(error))
     for refusal in refusals:
         assert "; use " in refusal
         assert "\n" not in refusal
+    # Both are refused, or none is.
     assert len(refusals) in (0, 2) or not model.causal

@@ -1,14 +1,13 @@
 """Recurrent encoders and decoders: sequence to sequence, and autoencoders."""
 
-import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lmzoo import zoo
 from lmzoo.cells.base import CELLS
-from lmzoo.contract import LanguageModel, Task
+from lmzoo.contract import Task
 from lmzoo.functional.noise import normal, shared_uniforms
 from lmzoo.laws.conditional import law_source_is_read, law_source_padding_is_ignored
 from lmzoo.laws.density import (
@@ -16,11 +15,12 @@ from lmzoo.laws.density import (
     law_next_is_a_distribution,
     law_sums_to_one,
 )
-from lmzoo.laws.tiny import assert_close, log_prob
+from lmzoo.laws.tiny import assert_close, full_lengths, log_prob
 from lmzoo.models.encoder_decoder import last_output
 from lmzoo.models.seq2seq_recurrent import encode, encode_backward
+from tests.cases import parametrize
 from tests.cells.support import torch_layers
-from tests.models.equivalence import small
+from tests.models.equivalence import small, token_scores
 from tests.tiny import (
     FINE,
     SAME,
@@ -40,15 +40,15 @@ LENGTHS = torch.tensor([5, 1, 3])
 BOTH = ["seq2seq", "seq2seq_dot_attention"]
 
 
-@pytest.mark.parametrize("name", ["gru", "lstm"])
+@parametrize("name", ["gru", "lstm"])
 @torch.no_grad()
 def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     """Compare outputs and final states on sources of different lengths."""
-    torch.manual_seed(0)
     config = CELLS.parse(name)
     forward = CELLS.build(config, E, S)
     backward = CELLS.build(config, E, S)
-    library = torch_layers(forward, backward, endings=("l0", "l0_reverse"), bidirectional=True)
+    endings = ("l0", "l0_reverse")
+    library = torch_layers(forward, backward, endings=endings, bidirectional=True)
     x = torch.randn(3, S, E)
     packed = pack_padded_sequence(x, LENGTHS, batch_first=True, enforce_sorted=False)
     ones = torch.ones(2, 3, E)
@@ -59,24 +59,34 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
         outputs, final = library(packed, (ones, ones))
     outputs, _ = pad_packed_sequence(outputs, batch_first=True)
     # torch's outputs are zero beyond the lengths.
-    real = (torch.arange(S) < LENGTHS[:, None])[..., None]
-    both = [encode(forward, x, LENGTHS), encode_backward(backward, x, LENGTHS)]
-    for direction, (h, state) in enumerate(both):
-        assert_equal_single(h * real, outputs.chunk(2, dim=-1)[direction])
+    real = torch.arange(S) < LENGTHS[:, None]
+    read_forward = encode(forward, x, LENGTHS)
+    read_backward = encode_backward(backward, x, LENGTHS)
+    theirs = outputs.chunk(2, dim=-1)
+    for direction, (h, state) in enumerate([read_forward, read_backward]):
+        actual = h * real[..., None]
+        assert_equal_single(actual, theirs[direction])
         for part, expected in zip(state, final, strict=True):
             assert_equal_single(part, expected[direction])
 
 
 def test_the_last_output_is_the_final_state():
-    cell = CELLS.build(CELLS.parse("gru"), E, S)
-    h, (final,) = encode(cell, torch.randn(3, S, E), LENGTHS)
-    assert_equal_single(last_output(h, LENGTHS), final)
+    config = CELLS.parse("gru")
+    cell = CELLS.build(config, E, S)
+    x = torch.randn(3, S, E)
+    h, (final,) = encode(cell, x, LENGTHS)
+    last = last_output(h, LENGTHS)
+    assert_equal_single(last, final)
 
 
-@pytest.mark.parametrize(
-    ("name", "cell"),
-    [("seq2seq", "mlstm"), ("seq2seq_dot_attention", "hm_lstm"), ("seq2seq", "lru")],
-)
+OTHER_CELLS = [
+    ("seq2seq", "mlstm"),
+    ("seq2seq_dot_attention", "hm_lstm"),
+    ("seq2seq", "lru"),
+]
+
+
+@parametrize(("name", "cell"), OTHER_CELLS)
 def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name, cell):
     model = tiny(name, cell=cell)
     law_sums_to_one(model)
@@ -85,45 +95,52 @@ def test_any_cell_with_a_fixed_state_size_obeys_the_laws(name, cell):
     law_source_padding_is_ignored(model)
 
 
-@pytest.mark.parametrize("name", BOTH)
+@parametrize("name", BOTH)
 def test_a_growing_state_is_refused(name):
+    cell = {"name": "mgru", "mutations": [4, 11]}
     with raises_user_error("'mgru'", "grows", "use a cell with a fixed state size"):
-        tiny(name, cell={"name": "mgru", "mutations": [4, 11]})
+        tiny(name, cell=cell)
 
 
-@pytest.mark.parametrize("name", BOTH)
+@parametrize("name", BOTH)
 def test_an_annealed_slope_is_refused(name):
+    cell = {"name": "hm_lstm", "anneal": 5}
     with raises_user_error("cell.anneal=5", "does not scan", "drop cell.anneal"):
-        tiny(name, cell={"name": "hm_lstm", "anneal": 5})
+        tiny(name, cell=cell)
 
 
-@pytest.mark.parametrize("name", BOTH + ["transformer_encdec"])
+@parametrize("name", BOTH + ["transformer_encdec"])
 def test_a_task_without_sources_is_refused(name):
+    config = zoo.config(name)
+    task = Task(vocab=5, length=4)
     with raises_user_error(name, "no source is given", "copy, reverse"):
-        zoo.build(zoo.config(name), Task(vocab=5, length=4))
+        zoo.build(config, task)
 
 
-@pytest.mark.parametrize("name", BOTH + ["transformer_encdec"])
+@parametrize("name", BOTH + ["transformer_encdec"])
 def test_a_prediction_without_a_source_is_refused(name):
+    prefix = torch.ones(1, 1).long()
     with raises_user_error(name, "no source is given"):
-        tiny(name).next_log_prob(torch.ones(1, 1, dtype=torch.int64))
+        tiny(name).next_log_prob(prefix)
 
 
-def library_cell(weights: dict[str, Tensor]) -> nn.GRUCell:
-    cell = nn.GRUCell(weights["weight_ih"].shape[1], 4).double()
+def library_cell(weights):
+    width = weights["weight_ih"].shape[1]
+    cell = nn.GRUCell(width, 4).double()
     cell.load_state_dict(weights)
     return cell
 
 
-def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Tensor:
+def outputs_by_hand(model, tokens, source):
     """Compute one target of the attention model with PyTorch's GRU cells and attention."""
     weights = model.decoder.w.state_dict()
     if model.join is None:
         # One matrix reads the token and what was attended to.
-        weights["weight_ih"] = torch.cat([weights["weight_ih"], model.read.weight], dim=1)
+        maps = [weights["weight_ih"], model.read.weight]
+        weights["weight_ih"] = torch.cat(maps, dim=1)
     encoder = library_cell(model.encoder.w.state_dict())
     decoder = library_cell(weights)
-    h = torch.ones(1, 4, dtype=torch.float64)
+    h = torch.ones(1, 4).double()
     memory = []
     for x in model.source_embedding(source):
         h = encoder(x[None], h)
@@ -131,7 +148,8 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
     keys = torch.cat(memory)
     outputs = []
     for x in model.embedding(tokens):
-        attended = torch.softmax(h @ keys.T, -1) @ keys
+        shares = torch.softmax(h @ keys.T, -1)
+        attended = shares @ keys
         read = torch.cat([x[None], attended], dim=-1)
         if model.join is not None:
             read = model.join(read)
@@ -140,28 +158,31 @@ def outputs_by_hand(model: LanguageModel, tokens: Tensor, source: Tensor) -> Ten
     return torch.cat(outputs)
 
 
-@pytest.mark.parametrize("folded", [True, False])
+@parametrize("folded", [True, False])
 @torch.no_grad()
 def test_attention_model_equals_a_manual_computation(*, folded):
     model = small("seq2seq_dot_attention", folded=folded).double().eval()
     tokens, lengths = every_sequence(model.task)
+    tokens = tokens[:4]
     source, n = sources(model.task, 4)
-    actual = log_prob(model, tokens[:4], lengths[:4], source, n)
+    actual = log_prob(model, tokens, lengths[:4], source, n)
     for i, size in enumerate(n.tolist()):
-        y = outputs_by_hand(model, tokens[i, :-1], source[i, :size])
-        dense = torch.log_softmax(y @ model.embedding.weight.T, dim=-1)
-        expected = dense.gather(1, tokens[i, 1:, None])[:, 0]
-        assert_close(actual[i, 1:], expected, FINE, f"scores given {size} source tokens")
+        sentence = tokens[i]
+        y = outputs_by_hand(model, sentence[:-1], source[i, :size])
+        logits = y @ model.embedding.weight.T
+        expected = token_scores(logits, sentence[1:])
+        found = actual[i, 1:]
+        assert_close(found, expected, FINE, f"scores given {size} source tokens")
 
 
-@pytest.mark.parametrize("folded", [True, False])
+@parametrize("folded", [True, False])
 def test_attention_models_obey_the_laws(*, folded):
     model = tiny("seq2seq_dot_attention", folded=folded)
     law_sums_to_one(model)
     law_log_prob_equals_next_log_prob(model)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@parametrize("bidirectional", [False, True])
 @torch.no_grad()
 def test_bidirectional_encoder_reads_later_source_tokens(*, bidirectional):
     """With a forward encoder only, h^enc_i depends on the source tokens up to i."""
@@ -169,15 +190,19 @@ def test_bidirectional_encoder_reads_later_source_tokens(*, bidirectional):
     source, n = sources(model.task, 1)
     changed = source.clone()
     # Only the last token of the source is another one.
-    changed[:, -1] = (source[:, -1] + 1) % 3
+    last = source[:, -1]
+    changed[:, -1] = (last + 1) % 3
     before = model.start(source, n).source
     after = model.start(changed, n).source
-    moved = (after - before).abs().amax((0, 2))
-    assert (moved[:-1] > 1e-4).all() == bidirectional
-    assert moved[-1] > 1e-4
+    moved = (after - before).abs().amax((0, 2)) > 1e-4
+    assert moved[:-1].all() == bidirectional
+    assert moved[-1]
 
 
-@pytest.mark.parametrize("cell", ["mgu", {"name": "gru", "reset": "input"}])
+OTHER_MAPS = ["mgu", {"name": "gru", "reset": "input"}]
+
+
+@parametrize("cell", OTHER_MAPS)
 def test_a_cell_without_one_linear_map_of_its_inputs_needs_folded_ones(cell):
     with raises_user_error("folded=False", "choose rnn, lstm or gru"):
         tiny("seq2seq_dot_attention", cell=cell, folded=False)
@@ -190,19 +215,23 @@ class Decoded:
     """The outputs of an autoencoder for each of six shared draws of noise."""
 
     def __init__(self, **fields):
-        self.model = small("linear_autoencoder", samples=6, **fields).eval()
-        self.table = self.model.embedding.weight
+        model = small("linear_autoencoder", samples=6, **fields).eval()
+        self.model = model
+        self.table = model.embedding.weight
         self.spread = fields.get("noise_std")
         if self.spread is None:
-            self.spread = self.model.code.log_beta.neg().exp()
+            self.spread = torch.exp(-model.code.log_beta)
 
-    def outputs(self, tokens: Tensor, lengths: Tensor) -> list[Tensor]:
+    def outputs(self, tokens, lengths):
         z = self.model.encode(tokens, lengths)
-        eps = normal(shared_uniforms((6, 1, z.shape[1]), z))
-        return [self.model.decode((z + self.spread * e)[None])[0] for e in eps]
+        width = z.shape[1]
+        eps = normal(shared_uniforms((6, 1, width), z))
+        moved = z + self.spread * eps
+        return self.model.decode(moved)
 
 
-NOISE = pytest.mark.parametrize("fields", [{"noise_std": 0.8}, {"gaussian": True}], ids=str)
+NOISES = [{"noise_std": 0.8}, {"gaussian": True}]
+NOISE = parametrize("fields", NOISES, ids=str)
 
 
 @torch.no_grad()
@@ -213,9 +242,11 @@ def test_evaluation_averages_scores_over_shared_noise(fields):
     tokens, lengths = batch(model.task)
     scores = []
     for y in decoded.outputs(tokens, lengths):
-        scores.append(model.emission.log_prob(y, tokens[:, 1:], decoded.table))
+        of_draw = model.emission.log_prob(y, tokens[:, 1:], decoded.table)
+        scores.append(of_draw)
     mean = torch.stack(scores).mean(0)
-    assert_equal_single(model.score_tokens(tokens, lengths), mean)
+    actual = model.score_tokens(tokens, lengths)
+    assert_equal_single(actual, mean)
 
 
 @torch.no_grad()
@@ -224,58 +255,72 @@ def test_next_token_probabilities_are_averaged_over_shared_noise(fields):
     """The mean of distributions is one; the mean of scores is not."""
     decoded = Decoded(**fields)
     model = decoded.model
-    prefix = batch(model.task)[0][:, :3]
-    lengths = torch.full((len(prefix),), 3)
+    tokens, _ = batch(model.task)
+    prefix = tokens[:, :3]
+    lengths = full_lengths(prefix)
     log_p = []
     for y in decoded.outputs(prefix, lengths):
-        log_p.append(model.emission.dense(y[:, 2], decoded.table))
+        of_draw = model.emission.dense(y[:, 2], decoded.table)
+        log_p.append(of_draw)
     actual = model.next_log_prob(prefix)
-    assert_equal_single(actual.exp(), torch.stack(log_p).exp().mean(0))
-    assert (actual - log_p[0]).abs().max() > 1e-3
+    expected = torch.stack(log_p).exp().mean(0)
+    assert_equal_single(actual.exp(), expected)
+    one_draw = (actual - log_p[0]).abs()
+    assert one_draw.max() > 1e-3
     law_next_is_a_distribution(model)
 
 
-def training_objective(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
+def training_objective(model, tokens, lengths):
     """Return the training objective with noise from a fixed seed."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(0)
+    torch.manual_seed(0)
+    with torch.no_grad():
         return model.train().objective(tokens, lengths)
 
 
 @torch.no_grad()
 def test_kl_equals_the_kl_of_two_gaussians_with_equal_variance():
     code = small("linear_autoencoder", gaussian=True).code
-    mean = torch.randn(5, len(code.log_beta), generator=torch.Generator().manual_seed(0))
+    width = len(code.log_beta)
+    mean = torch.randn(5, width)
     spread = 1 / code.log_beta.exp()
     q = Normal(mean, spread)
     p = Normal(code.prior_mean, spread)
-    assert_equal_single(code.kl(mean), kl_divergence(q, p).sum(-1))
-    assert_close(code.kl(code.prior_mean[None]), torch.zeros(1), SAME, "KL at the prior's mean")
+    actual = code.kl(mean)
+    expected = kl_divergence(q, p).sum(-1)
+    assert_equal_single(actual, expected)
+    at_prior = code.prior_mean[None]
+    nothing = torch.zeros(1)
+    assert_close(code.kl(at_prior), nothing, SAME, "KL at the prior's mean")
 
 
-@pytest.mark.parametrize("name", FLAT)
+@parametrize("name", FLAT)
 def test_objective_is_the_score_minus_the_kl(name):
     model = small(name, gaussian=True)
     tokens, lengths = batch(model.task)
     score = log_prob(model, tokens, lengths, training=True)
     paid = score - training_objective(model, tokens, lengths)
-    kl = model.code.kl(model.encode(tokens, lengths))
+    means = model.encode(tokens, lengths)
+    kl = model.code.kl(means)
     assert (kl > 1e-3).all(), "a KL of zero shows nothing"
     assert_equal_single(paid.sum(1), kl)
 
 
-@pytest.mark.parametrize("name", FLAT)
+@parametrize("name", FLAT)
 def test_objective_is_the_score_without_a_prior(name):
     model = small(name)
     tokens, lengths = batch(model.task)
     actual = training_objective(model, tokens, lengths)
-    assert_close(actual, log_prob(model, tokens, lengths), SAME, "objective")
+    expected = log_prob(model, tokens, lengths)
+    assert_close(actual, expected, SAME, "objective")
 
 
-@pytest.mark.parametrize("training", [False, True])
+@parametrize("training", [False, True])
 def test_only_training_is_random(*, training):
     model = small("linear_autoencoder", gaussian=True)
     tokens, lengths = batch(model.task)
-    first = log_prob(model, tokens, lengths, training=training, noise=0)
-    second = log_prob(model, tokens, lengths, training=training, noise=1)
-    assert first.equal(second) != training
+
+    def score(seed):
+        return log_prob(model, tokens, lengths, training=training, noise=seed)
+
+    same = score(0).equal(score(1))
+    assert same != training

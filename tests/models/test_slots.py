@@ -1,130 +1,171 @@
 """Slot models equal their equations; a pointer selects earlier tokens, a chain sums over paths."""
 
-import pytest
 import torch
-from torch import Tensor
 
 from lmzoo import zoo
 from lmzoo.functional.normalise import normalise_vectors
 from lmzoo.functional.softmax_attention import causal_mask
 from lmzoo.models.slots import chained_pointers, lag_pointer
+from tests.cases import parametrize
 from tests.cells.support import torch_layers
 from tests.tiny import assert_equal_double, batch, tiny
 
-ROWS = [name for name in zoo.names() if zoo.row(name).family == "slot"]
+FAMILIES = {name: zoo.row(name).family for name in zoo.names()}
+ROWS = [name for name, family in FAMILIES.items() if family == "slot"]
+CHAINS = parametrize("name", ["chain_slot_ngram", "chain_slot_ngram_emission"])
 
 
 def draw(*shape, seed=0, spread=1.0):
     generator = torch.Generator().manual_seed(seed)
-    return spread * torch.randn(shape, generator=generator, dtype=torch.float64)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return spread * drawn
+
+
+def component_logits(model):
+    return model.components.vectors() @ model.embedding.weight.T
 
 
 def expected_log_prob(model, b):
     """Return log P(v | ..) from the slot values b (B, N·E or E) of one target."""
-    logits = model.components.vectors() @ model.embedding.weight.T
-    words = torch.log_softmax(logits, -1)
+    words = torch.log_softmax(component_logits(model), -1)
     gate = torch.log_softmax(model.gate(b), -1)
-    return torch.logsumexp(gate[:, :, None] + words, dim=1)
+    joint = gate[:, :, None] + words
+    return torch.logsumexp(joint, dim=1)
+
+
+def normed(model, vectors):
+    return normalise_vectors(vectors, model.config.norm)
 
 
 def normed_embedding(model, tokens):
-    return normalise_vectors(model.embedding(tokens), model.config.norm)
+    return normed(model, model.embedding(tokens))
+
+
+def last_pointers(model, sources):
+    """Return the pointers of the last target, which is at position 4, (B, N, S)."""
+    pointers = model.source_pointers(sources)
+    return pointers[:, :, 4]
+
+
+def read_tokens(model):
+    """Return tokens before the last one."""
+    tokens, _ = batch(model.task)
+    return tokens[:, :-1]
 
 
 def affinities(model, sources):
     """Return how much each source likes each other one, (B, S, S)."""
     e = normed_embedding(model, sources)
-    keys = normalise_vectors(model.moves(e), model.config.norm)
+    keys = normed(model, model.moves(e))
     if model.affinity is None:
         return keys @ e.mT
     component = torch.softmax(model.affinity(keys), -1)
-    logits = model.components.vectors() @ model.embedding.weight.T
-    by_word = torch.log(component @ torch.softmax(logits, -1))  # B S V
-    return torch.stack([by_word[b][:, words] for b, words in enumerate(sources)])
+    words = torch.softmax(component_logits(model), -1)
+    by_word = torch.log(component @ words)  # B S V
+    # The words at the sources.
+    index = sources[:, None].expand(*by_word.shape[:2], -1)
+    return by_word.gather(2, index)
 
 
-@pytest.mark.parametrize("name", ["chain_slot_ngram", "chain_slot_ngram_emission"])
+@CHAINS
 def test_chained_pointers_follow_the_formula(name):
     """Compute p_2 of the last target with affinity(i, j) + Λ_2[i, j]."""
     model = tiny(name, vocab=6, length=6)
-    # The last target is at position 4 of the sources.
-    sources = batch(model.task)[0][:, :-1]
+    sources = read_tokens(model)
     e = normed_embedding(model, sources)
     appeal = model.appeal(e)[..., 0]
     first = torch.softmax(model.lags[0, 4] + appeal, -1)
-    moves = torch.softmax(affinities(model, sources) + model.lags[1], -1)
-    second = (first[:, None] @ moves)[:, 0]
-    actual = model.source_pointers(sources)[:, :, 4]
-    torch.testing.assert_close(actual, torch.stack([first, second], dim=1))
+    scores = affinities(model, sources) + model.lags[1]
+    moves = torch.softmax(scores, -1)
+    second = torch.einsum("bi,bij->bj", first, moves)
+    actual = last_pointers(model, sources)
+    expected = torch.stack([first, second], dim=1)
+    torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("name", ["chain_slot_ngram", "chain_slot_ngram_emission"])
+@CHAINS
 def test_the_next_token_reads_what_the_pointers_select(name):
     model = tiny(name, vocab=6, length=6)
-    sources = batch(model.task)[0][:, :-1]
-    pointers = model.source_pointers(sources)[:, :, 4]
-    b = (pointers @ normed_embedding(model, sources)).flatten(1)
-    torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, b))
+    sources = read_tokens(model)
+    pointers = last_pointers(model, sources)
+    b = pointers @ normed_embedding(model, sources)
+    b = b.flatten(1)
+    actual = model.next_log_prob(sources)
+    expected = expected_log_prob(model, b)
+    torch.testing.assert_close(actual, expected)
 
 
 def test_an_lstm_reads_slots_in_order_from_a_state_of_ones():
     model = tiny("chain_slot_lstm", vocab=6, length=6, slots=3)
     library = torch_layers(model.reader)
-    sources = batch(model.task)[0][:, :-1]
-    pointers = model.source_pointers(sources)[:, :, 4]
+    sources = read_tokens(model)
+    pointers = last_pointers(model, sources)
     b = pointers @ normed_embedding(model, sources)
     ones = torch.ones(1, len(b), 4)
     outputs, _ = library(b, (ones, ones))
-    y = normalise_vectors(outputs[:, -1], model.config.norm)
-    torch.testing.assert_close(model.next_log_prob(sources), expected_log_prob(model, y))
+    y = normed(model, outputs[:, -1])
+    actual = model.next_log_prob(sources)
+    expected = expected_log_prob(model, y)
+    torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@parametrize("name", ROWS)
 def test_the_posterior_is_the_first_pointer(name):
     model = tiny(name, vocab=5, length=6, slots=3)
     tokens, lengths = batch(model.task)
-    first = model.source_pointers(tokens[:, :-1])[:, 0]
-    assert not first.masked_select(~causal_mask(5)).any()
+    pointers = model.source_pointers(tokens[:, :-1])
+    first = pointers[:, 0]
+    later = ~causal_mask(5)
+    assert not first.masked_select(later).any()
     posterior = model.posterior(tokens, lengths)
-    torch.testing.assert_close(posterior[:, 2, 4], first[:, 4, 2])
+    actual = posterior[:, 2, 4]
+    expected = first[:, 4, 2]
+    torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("name", ROWS)
+@parametrize("name", ROWS)
 def test_the_prior_is_the_first_pointer_without_token_scores(name):
     model = tiny(name, vocab=5, length=6, slots=3)
-    tokens, _ = batch(model.task)
     with torch.no_grad():
         model.appeal.weight.zero_()
-    first = model.source_pointers(tokens[:, :-1])[0, 0]
+    pointers = model.source_pointers(read_tokens(model))
+    first = pointers[0, 0]
     prior = model.prior()
     if name == "slot_ngram":
         prior = prior[0]
-    torch.testing.assert_close(prior.exp(), first.mT)
+    actual = prior.exp()
+    torch.testing.assert_close(actual, first.mT)
 
 
-def one_matrix_per_target(first: Tensor, scores: Tensor) -> Tensor:
-    hidden = ~causal_mask(first.shape[-1])
+def one_matrix_per_target(first, scores):
+    steps = first.shape[-1]
+    hidden = ~causal_mask(steps)[:, None]
     pointers = [first]
     for score in scores:
-        by_target = score[:, None].masked_fill(hidden[:, None], -torch.inf)
-        moved = pointers[-1][..., None, :] @ by_target.softmax(-1)
+        # The rows of a target have no mass after it.
+        by_target = score[:, None].masked_fill(hidden, -torch.inf)
+        moves = by_target.softmax(-1)
+        moved = pointers[-1][..., None, :] @ moves
         pointers.append(moved[..., 0, :])
     return torch.stack(pointers, dim=1)
 
 
-@pytest.mark.parametrize("sources", [1, 7, 8, 9, 20])
-@pytest.mark.parametrize("spread", [1.0, 300.0])
+@parametrize("sources", [1, 7, 8, 9, 20])
+@parametrize("spread", [1.0, 300.0])
 def test_blocks_of_targets_equal_one_matrix_per_target(sources, spread):
     """A spread of 300 nats would overflow exponentials of score differences."""
     visible = causal_mask(sources)
-    first = lag_pointer(draw(sources, sources), draw(2, sources, seed=1)).requires_grad_()
-    scores = draw(2, 2, sources, sources, seed=2, spread=spread).requires_grad_()
+    appeal = draw(2, sources, seed=1)
+    first = lag_pointer(draw(sources, sources), appeal).requires_grad_()
+    scores = draw(2, 2, sources, sources, seed=2, spread=spread)
+    scores.requires_grad_()
     weights = draw(2, 3, sources, sources, seed=3) * visible
 
     def with_gradients(function):
         pointers = function(first, scores)
         total = (pointers * weights).sum()
-        of_first, of_scores = torch.autograd.grad(total, (first, scores))
+        inputs = (first, scores)
+        of_first, of_scores = torch.autograd.grad(total, inputs)
         # Masked entries of `first` are always zero, so their gradients do not matter.
         return pointers, of_first * visible, of_scores
 

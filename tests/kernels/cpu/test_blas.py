@@ -1,25 +1,27 @@
 """Matrix products inside kernels equal NumPy's."""
 
 import numpy as np
-import pytest
 
 from lmzoo.kernels.cpu.blas import HAS_PRODUCTS, add_outer, product, product_transposed
+from tests.cases import parametrize
 
 B = 5
 H = 3
 G = 4
-DTYPES = pytest.mark.parametrize("dtype", [np.float32, np.float64])
+DTYPES = parametrize("dtype", [np.float32, np.float64])
 
 
-def random(dtype: type, *shape: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+def random(dtype, *shape, seed=0):
+    generator = np.random.default_rng(seed)
+    return generator.standard_normal(shape).astype(dtype)
 
 
-def with_gaps(a: np.ndarray) -> np.ndarray:
+def with_gaps(a):
     """Return a copy with gaps between the rows."""
     width = a.shape[1]
     # NaN in the gaps would show in a product that reads them.
-    buffer = np.full((len(a), 2 * width + 1), np.nan, a.dtype)
+    shape = (len(a), 2 * width + 1)
+    buffer = np.full(shape, np.nan, a.dtype)
     inside = buffer[:, 1 : 1 + width]
     inside[:] = a
     return inside
@@ -29,11 +31,12 @@ def test_torch_has_blas_routines():
     assert HAS_PRODUCTS
 
 
-LAYOUTS = pytest.mark.parametrize("layout", [np.ascontiguousarray, with_gaps])
-ROWS = pytest.mark.parametrize("rows", [B, 1])
+LAYOUTS = parametrize("layout", [np.ascontiguousarray, with_gaps])
+ROWS = parametrize("rows", [B, 1])
+BETAS = parametrize("beta", [0, 1, True, False])
 
 
-def assert_close(actual: np.ndarray, expected: np.ndarray):
+def assert_close(actual, expected):
     tolerance = 1e-12
     if actual.dtype == np.float32:
         tolerance = 1e-5
@@ -43,27 +46,29 @@ def assert_close(actual: np.ndarray, expected: np.ndarray):
 @DTYPES
 @LAYOUTS
 @ROWS
-@pytest.mark.parametrize("beta", [0, 1, True, False])
+@BETAS
 def test_products_equal_numpy(dtype, layout, rows, beta):
     a = random(dtype, rows, H, seed=1)
     w = random(dtype, H, G)
     old = random(dtype, rows, G, seed=3)
     out = layout(old.copy())
     product(layout(a), layout(w), out, beta)
-    assert_close(out, a @ w + beta * old)
+    expected = a @ w + beta * old
+    assert_close(out, expected)
 
 
 @DTYPES
 @LAYOUTS
 @ROWS
-@pytest.mark.parametrize("beta", [0, 1, True, False])
+@BETAS
 def test_transposed_products_equal_numpy(dtype, layout, rows, beta):
     d = random(dtype, rows, G, seed=2)
     w = random(dtype, H, G)
     old = random(dtype, rows, H, seed=3)
     out = layout(old.copy())
     product_transposed(layout(d), layout(w), out, beta)
-    assert_close(out, d @ w.T + beta * old)
+    expected = d @ w.T + beta * old
+    assert_close(out, expected)
 
 
 @DTYPES
@@ -75,11 +80,14 @@ def test_added_outer_products_equal_numpy(dtype, layout, rows):
     old = random(dtype, H, G, seed=4)
     out = layout(old.copy())
     add_outer(layout(a), layout(d), out)
-    assert_close(out, old + a.T @ d)
+    expected = old + a.T @ d
+    assert_close(out, expected)
 
 
 @DTYPES
 def test_output_is_not_read_when_beta_is_zero(dtype):
     out = np.full((B, G), np.nan, dtype)
-    product(random(dtype, B, H), random(dtype, H, G), out, 0)
+    a = random(dtype, B, H)
+    w = random(dtype, H, G)
+    product(a, w, out, 0)
     assert np.isfinite(out).all()

@@ -53,7 +53,8 @@ def test_one_of_several_processes_compiles_a_kernel(tmp_path):
     script.write_text(KERNEL)
     pipe = subprocess.PIPE
     command = [sys.executable, str(script)]
-    processes = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(3)]
+    options = {"stdin": pipe, "stdout": pipe, "text": True}
+    processes = [subprocess.Popen(command, **options) for _ in range(3)]
     for process in processes:
         assert process.stdout
         assert process.stdout.readline() == "ready\n"
@@ -61,8 +62,9 @@ def test_one_of_several_processes_compiles_a_kernel(tmp_path):
         assert process.stdin
         process.stdin.write("go\n")
         process.stdin.flush()
-    compilations = [int(process.communicate()[0]) for process in processes]
-    assert sorted(compilations) == [0, 0, 1]
+    outputs = [process.communicate()[0] for process in processes]
+    compilations = sorted(int(output) for output in outputs)
+    assert compilations == [0, 0, 1]
 
 
 def test_a_kernel_is_compiled_if_another_process_does_not_end(monkeypatch):
@@ -73,21 +75,23 @@ def test_a_kernel_is_compiled_if_another_process_does_not_end(monkeypatch):
     other = compiled(twice)
     with other._cache._lock:
         assert kernel(3) == 6
-    assert sum(kernel.stats.cache_misses.values()) == 1
+    misses = kernel.stats.cache_misses
+    assert sum(misses.values()) == 1
 
 
 def test_importing_the_zoo_does_not_import_numba():
     """Importing numba would add half a second to every command."""
     code = "import lmzoo.zoo, sys; print('numba' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    command = [sys.executable, "-c", code]
+    output = subprocess.check_output(command, text=True)
+    assert output.strip() == "False"
     assert tied_softmax.forward.stats.cache_path
 
 
 def test_a_changed_source_invalidates_the_cache(monkeypatch):
     """A kernel calls kernels of other files, which numba itself does not check."""
 
-    def cache_hits() -> int:
+    def cache_hits():
         kernel = compiled(twice)
         assert kernel(3) == 6
         return sum(kernel.stats.cache_hits.values())

@@ -6,25 +6,24 @@ import os
 import pytest
 import torch
 
-FACTORIES = [
-    (owner, name)
-    for owner in (torch, torch.Tensor)
-    for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
-    if hasattr(owner, name)
-]
+NAMES = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 """Every function that returns memory as it is."""
 
 
 def pytest_addoption(parser):
     """`pytest tests/kernels/gpu/interpreted.py --device cuda` runs the kernels on a GPU."""
-    parser.addoption("--device", default="cpu", help="cpu (Triton's interpreter) or cuda")
+    words = "cpu (Triton's interpreter) or cuda"
+    parser.addoption("--device", default="cpu", help=words)
 
 
 @pytest.fixture(autouse=True)
 def on_device(request):
     """All tensors of a test are on the device."""
     name = request.config.getoption("--device", default="cpu")
-    with contextlib.nullcontext() if name == "cpu" else torch.device(name):
+    scope = contextlib.nullcontext()
+    if name != "cpu":
+        scope = torch.device(name)
+    with scope:
         torch.empty(0)  # torch lists its factories at the first call: before `poisoned` wraps them
         yield
 
@@ -32,8 +31,11 @@ def on_device(request):
 @pytest.fixture(autouse=True)
 def poisoned(monkeypatch):
     """Outputs are NaN until a kernel writes them."""
-    for owner, name in FACTORIES:
-        monkeypatch.setattr(owner, name, _filled(getattr(owner, name)))
+    for name in NAMES:
+        for owner in (torch, torch.Tensor):
+            function = getattr(owner, name, None)
+            if function is not None:
+                monkeypatch.setattr(owner, name, _filled(function))
 
 
 @pytest.fixture(autouse=True)

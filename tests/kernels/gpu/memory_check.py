@@ -7,21 +7,25 @@ from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
 
 def install(monkeypatch):
     """Let a launch fail that reads or writes outside its tensors."""
-    ranges: list[tuple[int, int]] = []
+    ranges = []
     call = GridExecutor.__call__
     load = InterpreterBuilder.create_masked_load
     store = InterpreterBuilder.create_masked_store
 
     def launch(self, *args, **kwargs):
-        tensors = [arg for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
-        ranges[:] = map(extent, tensors)
+        ranges.clear()
+        for arg in [*args, *kwargs.values()]:
+            if isinstance(arg, torch.Tensor):
+                ranges.append(extent(arg))
         return call(self, *args, **kwargs)
 
     def check(pointers, mask):
-        addresses = pointers.data[np.broadcast_to(mask.data, pointers.data.shape).astype(bool)]
+        used = np.broadcast_to(mask.data, pointers.data.shape)
+        addresses = pointers.data[used.astype(bool)]
         inside = np.zeros(addresses.shape, dtype=bool)
         for begin, end in ranges:
-            inside |= (addresses >= begin) & (addresses < end)
+            within = (addresses >= begin) & (addresses < end)
+            inside |= within
         assert inside.all(), "a kernel reads or writes outside its tensors"
 
     def create_masked_load(self, pointers, mask, *rest):
@@ -37,10 +41,12 @@ def install(monkeypatch):
     monkeypatch.setattr(InterpreterBuilder, "create_masked_store", create_masked_store)
 
 
-def extent(tensor: torch.Tensor) -> tuple[int, int]:
+def extent(tensor):
     """Return the addresses from the first to the last element of a tensor."""
     if not tensor.numel():
         return 0, 0
-    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    last = sum((size - 1) * stride for size, stride in steps)
     begin = tensor.data_ptr()
-    return begin, begin + (last + 1) * tensor.element_size()
+    count = last + 1
+    return begin, begin + count * tensor.element_size()

@@ -16,8 +16,11 @@ def install(monkeypatch):
     cast = InterpreterBuilder.cast_impl
 
     def cast_impl(self, src, dst_type):
-        if (src.dtype.scalar, dst_type.scalar) == (tl.float32, tl.bfloat16):
-            bits = torch.from_numpy(src.data).bfloat16().view(torch.uint16).numpy()
+        types = (src.dtype.scalar, dst_type.scalar)
+        if types == (tl.float32, tl.bfloat16):
+            # NumPy has no bfloat16.
+            rounded = torch.from_numpy(src.data).bfloat16()
+            bits = rounded.view(torch.uint16).numpy()
             return TensorHandle(bits, tl.bfloat16)
         return cast(self, src, dst_type)
 
@@ -30,24 +33,31 @@ def install(monkeypatch):
         else:
             assert precision == ir.INPUT_PRECISION.TF32x3
             result = three_products(a.data, b.data)
-        return TensorHandle(result + d.data, d.dtype.scalar)
+        total = result + d.data
+        return TensorHandle(total, d.dtype.scalar)
 
     monkeypatch.setattr(InterpreterBuilder, "cast_impl", cast_impl)
     monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
 
 
-def bf16(bits: np.ndarray) -> np.ndarray:
+def bf16(bits):
     """Return bfloat16 numbers, given by their bits, in float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
+    # A bfloat16 number is the first half of one of float32.
+    wide = bits.astype(np.uint32) << 16
+    return wide.view(np.float32)
 
 
-def tf32(x: np.ndarray) -> np.ndarray:
+def tf32(x):
     """Return numbers with their fraction cut to 10 bits: the largest error of the hardware."""
-    return (np.ascontiguousarray(x).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32)
+    bits = np.ascontiguousarray(x).view(np.uint32)
+    cut = bits & np.uint32(0xFFFFE000)
+    return cut.view(np.float32)
 
 
-def three_products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def three_products(a, b):
     """Return high·high + high·low + low·high, x = high + low."""
-    highs = (tf32(a), tf32(b))
-    lows = (tf32(a - tf32(a)), tf32(b - tf32(b)))
-    return highs[0] @ highs[1] + highs[0] @ lows[1] + lows[0] @ highs[1]
+    high_a = tf32(a)
+    high_b = tf32(b)
+    low_a = tf32(a - high_a)
+    low_b = tf32(b - high_b)
+    return high_a @ high_b + high_a @ low_b + low_a @ high_b

@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="Triton is installed on Linux x86-64 only")
 FOLDER = Path(__file__).parent
 
 
-def run(*names: str, marker: str):
+def run(*names, marker):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
     command += ["-m", marker, *(str(FOLDER / name) for name in names)]
