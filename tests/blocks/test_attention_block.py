@@ -98,6 +98,7 @@ def test_a_memory_is_not_normalised():
     x = inputs(3, T, E)
     memory = inputs(3, 2, E, seed=2)
     normed = ours.attention_norm(x)
+    # The memory comes as it is.
     h = x + ours.attention(normed, memory)
     normed = ours.feed_forward_norm(h)
     expected = h + ours.feed_forward(normed)
@@ -125,6 +126,7 @@ def induced():
 
 def test_causal_induced_attention_equals_the_plain_form_on_every_prefix():
     isab = induced()
+    # The same seed gives the same weights.
     causal = induced()(X)
     vectors = isab.points.vectors
     points = vectors.expand(len(X), -1, -1)

@@ -23,6 +23,7 @@ def counted(exponent):
 def test_q_is_proportional_to_a_power_of_the_counts(exponent):
     noise = counted(exponent)
     assert noise.counts.equal(COUNTS)
+    # Smoothed by one, so that each token may be drawn.
     weights = (1 + COUNTS).double() ** exponent
     like = torch.zeros(()).double()
     actual = noise.log_q(like).exp()

@@ -49,6 +49,7 @@ def test_concat_with_identity_weights_equals_add():
     expected = encoding(Positions.ADD)(X)
     difference = (concat(X) - expected).abs()
     assert difference.max() > 0.1
+    # The sum of a vector and its position.
     both = torch.eye(E).repeat(1, 2)
     identity = {"weight": both, "bias": torch.zeros(E)}
     concat.fold.load_state_dict(identity)

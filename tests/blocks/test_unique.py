@@ -49,6 +49,7 @@ def test_under_vmap_no_shape_depends_on_the_tokens():
     def squares(tokens):
         x, at = embed_unique(table, tokens)
         first, index = unique_rows(tokens)
+        # The indices are computed, and change nothing.
         nothing = 0 * first[index]
         return at(x.square()) + nothing[:, None, None]
 
@@ -58,7 +59,7 @@ def test_under_vmap_no_shape_depends_on_the_tokens():
         assert actual.equal(expected)
 
 
-OBJECTIVES = [*MODELS, "nce", "word2vec_cbow"]
+OBJECTIVES = MODELS + ["nce", "word2vec_cbow"]
 
 
 @parametrize("name", OBJECTIVES)
@@ -70,6 +71,7 @@ def test_on_a_gpu_no_objective_waits_for_values(name, monkeypatch):
 
     class Watch(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            # Operations whose result has a size or a value that the host reads.
             waits = WAITS & set(func.tags)
             if waits and not _is_integer_index(func, args):
                 found.append(str(func))

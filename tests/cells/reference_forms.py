@@ -100,6 +100,7 @@ def delta_rule(cell, w, x):
     if getattr(cell.config, "unit_feedback", False):
         feedback = x.new_ones(n)
     alpha = delta_decays(cell, w, x)
+    # Without β, each error is corrected as a whole.
     rates = x.new_ones(())
     if "beta" in w:
         shares = torch.sigmoid(x @ w.beta.T)
@@ -119,10 +120,12 @@ def delta_rule(cell, w, x):
             asked = feedback[:, None] * k[t, i]
             known = read(remembered, asked)
             if "delta" in cuts:
+                # Without the delta rule, values are added as they are.
                 known = 0
             error = v[t, i] - known
             error = beta[t, i][:, None] * error
             state = state + outer(k[t, i], error)
+        # The scale of attention.
         query = q[t] * cell.keys**-0.5
         outputs.append(read(state, query))
     o = torch.stack(outputs)
@@ -151,6 +154,7 @@ def delta_projections(cell, w, x):
 def delta_decays(cell, w, x):
     if "alpha" not in w:
         size = len(x)
+        # Nothing decays.
         return x.new_ones(size, cell.heads, 1)
     logits = x @ w.alpha.T
     if "up_alpha" in w:
@@ -177,6 +181,7 @@ def delta_output(cell, w, x, o):
 
 def unit(u):
     squares = u.square().sum(-1, keepdim=True)
+    # The ε is inside the root, as in flash-linear-attention.
     return u / torch.sqrt(squares + 1e-6)
 
 
@@ -220,6 +225,7 @@ def retention(cell, w, x):
     steps = torch.arange(len(x), dtype=dtype)
     exponents = torch.linspace(0, 1, k_dim // 2, dtype=dtype)
     rates = 10000**-exponents
+    # One frequency for each pair of channels.
     angles = steps[:, None] * rates
     sin = angles.sin()[:, None]
     cos = angles.cos()[:, None]
@@ -231,6 +237,7 @@ def retention(cell, w, x):
         imaginary = b * cos + a * sin
         return torch.cat([real, imaginary], dim=-1)
 
+    # Queries and keys turn with their positions.
     q = shifted(x @ w.q.T)
     k = shifted(x @ w.k.T)
     k = k * k_dim**-0.5
@@ -342,6 +349,7 @@ def mamba3(cell, w, u):
 
 def turned_back(state, angle):
     """Turn pairs of the first half of the states (n, K, V) by −angle."""
+    # The second half of the states has no rotation.
     turning, resting = state.chunk(2, dim=1)
     # A pair of states is one complex number.
     pairs = turning.mT.unflatten(-1, (-1, 2))
@@ -384,6 +392,7 @@ def m2rnn(cell, w, x):
 @form
 def rwkv7(cell, w, x):
     n = cell.heads
+    # Zeros are before the first token.
     before = F.pad(x, (0, 0, 1, -1))
     change = before - x
     # Each projection reads a mixture of its own of a token and the one before.
@@ -428,6 +437,7 @@ def rwkv7(cell, w, x):
 @form
 def hgrn2(cell, w, x):
     n = cell.config.heads
+    # A learned bound, below which no decay goes.
     bound = torch.sigmoid(w.bound)
     log_share = F.logsigmoid(x @ w.xf)
     above = torch.log1p(-bound) + log_share
@@ -503,6 +513,7 @@ def slstm(cell, w, x):
         inputs[gate] = headwise(source, "x", gate)
 
     def logit(gate, t, y):
+        # The memory mixes within a head only.
         total = inputs[gate][t] + headwise(y, "h", gate)
         return total + w.get(f"b{gate}", 0)
 
@@ -553,6 +564,7 @@ def in_logarithms(gate, hidden):
     log_keep = -F.softplus(gate)
     log_keep = log_keep.cumsum(0)
     terms = log_write + log_g - log_keep
+    # What was written at s has decayed by log_keep_t − log_keep_s.
     log_sum = terms.logcumsumexp(0)
     return (log_keep + log_sum).exp()
 
@@ -579,6 +591,7 @@ def lru(cell, w, x):
     # Their absolute values are below 1 for every ν.
     exponents = -w.nu.exp() + 1j * w.theta.exp()
     eigenvalues = exponents.exp()
+    # Weights are stored as real numbers.
     b = torch.complex(w.b_re, w.b_im)
     c = torch.complex(w.c_re, w.c_im)
     scales = w.gamma.exp()

@@ -27,6 +27,7 @@ def torch_layers(*cells: Cell, endings: tuple[str, ...] = ("l0",), **options) ->
     width = first.width
     kind = LIBRARY[first.name]
     theirs = kind(width, width, batch_first=True, **options)
+    # torch names a layer and a direction by the ending of its weights.
     for cell, ending in zip(cells, endings, strict=True):
         for name, weight in cell.w.named_parameters():
             parameter = theirs.get_parameter(f"{name}_{ending}")
@@ -74,6 +75,7 @@ def subsets(numbers: int) -> list[tuple[int, ...]]:
 
 def bits(numbers: int) -> Tensor:
     """Return the same subsets as rows of a boolean table (2^n, n)."""
+    # The first switch changes last.
     off_and_on = torch.tensor([False, True])
     return torch.cartesian_prod(*[off_and_on] * numbers)
 
@@ -82,6 +84,7 @@ def groups(values: Tensor, tolerance: float = 1e-9) -> list[int]:
     """Return for each row the index of the first row that equals it, up to the tolerance."""
     flat = values.flatten(1)
     distances = torch.cdist(flat, flat, p=torch.inf)
+    # argmax returns the first of equal rows.
     equal = distances < tolerance
     first = equal.int().argmax(1)
     return first.tolist()

@@ -74,6 +74,7 @@ def test_min_lstm_with_tied_gates_is_the_min_gru(seed):
     copy(tied, gru, TIED)
     same(tied, gru, seed)
     for cuts in ([], ["normaliser"]):
+        # Gates with opposite weights sum to one, with the normaliser or without.
         full = make("min_lstm", cuts=cuts)
         copy(full, gru, TIED | {"xi": "xz", "bi": "bz"})
         same(full, gru, seed)
@@ -89,6 +90,7 @@ def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(seed,
         ring = {"r_min": low, "r_max": 0.95, "max_phase": 0.3}
         cell = make("lru", width=50, cuts=cuts, seed=seed, **ring)
         eigenvalues = cell.eigenvalues()
+        # Eigenvalues are drawn in a ring, within a sector of it.
         radius = eigenvalues.abs()
         phase = eigenvalues.angle()
         assert radius.min() >= low - 1e-5
@@ -106,6 +108,7 @@ def test_rg_lru_without_gates_is_the_real_lru(seed):
     """Without skip, with B = C = 1 in the real part and γ = √(1 − λ²)."""
     griffin = make("rg_lru", cuts="recurrence_gate, input_gate", seed=seed)
     lru = make("lru", cuts="phase, skip", seed=seed)
+    # The constant 8 is that of the RG-LRU.
     rate = 8 * softplus(griffin.w.decay)
     with torch.no_grad():
         squares = torch.exp(-2 * rate)

@@ -51,6 +51,7 @@ def test_the_law_sees_positions_in_half_precision(monkeypatch):
     def rounded(x, t, last):
         if x.dtype == torch.float32:
             rounded_t = t.bfloat16()
+            # Only the position is rounded.
             t = rounded_t.to(t.dtype)
         return rotate(x, t, last)
 

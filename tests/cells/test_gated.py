@@ -44,6 +44,7 @@ def assert_computes_as(library, cell):
     """Assert equal outputs; torch's LSTM has a tuple of states, the others have one."""
     x, start = inputs(cell, count=3)
     parts = start.split(5, dim=-1)
+    # torch has the layers first.
     states = tuple(part[None].contiguous() for part in parts)
     if len(states) == 1:
         (states,) = states
@@ -80,6 +81,7 @@ def weights_by_gate(w):
     """Return the rows of each gate in every weight."""
     found = {}
     for name, weight in w.named_parameters():
+        # The order of torch's GRU.
         r, z, n = weight.detach().chunk(3)
         found[name] = {"reset": r, "update": z, "candidate": n}
     return found
@@ -98,6 +100,7 @@ def gru(w, u, h, reset, cut):
     z = torch.sigmoid(z)
     if Cut.RESET in cut:
         r = torch.ones_like(r)
+    # A variant in which r acts on the input of the candidate.
     if reset == "input":
         u = r * u
     new = read(u, "ih", "candidate")
@@ -175,6 +178,7 @@ def cells():
         try:
             return make("mgu", cuts=cuts)
         except UserError:
+            # The state would be zero at every step.
             return None
 
     return [cell_of(cuts) for cuts in SUBSETS]
@@ -206,6 +210,7 @@ def test_exactly_the_72_sets_with_zero_state_are_errors(cells, expected):
 def test_configs_are_equal_exactly_if_functions_are_equal(cells, expected):
     reading = []
     for i, cell in enumerate(cells):
+        # Functions that ignore their inputs are not compared.
         if cell is not None and not cell.input_blind:
             reading.append(i)
     configs = [cells[i].config for i in reading]
@@ -232,6 +237,7 @@ def by_gate(weight):
 
 def test_forget_bias_sets_the_sum_of_both_biases():
     w = make("lstm", forget_bias=2.5).w
+    # torch adds two biases.
     bias = by_gate(w.bias_ih + w.bias_hh)
     assert (bias["f"] == 2.5).all()
 
@@ -243,6 +249,7 @@ def test_forget_bias_changes_no_other_weight():
         actual = by_gate(weight)
         drawn = full.w.get_parameter(name)
         expected = by_gate(drawn)
+        # The option sets the forget gate's biases.
         if name.startswith("bias"):
             del actual["f"]
         for gate in actual:
@@ -289,7 +296,7 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, field
     x, start = inputs(cell)
     read = [gate for gate in "ifo" if not GATE_CUTS[gate] & cut]
     # The weights are stacked in this order; a gate that is cut has none.
-    columns = [gate for gate in GATES if gate in [*read, "g"]]
+    columns = [gate for gate in GATES if gate in read + ["g"]]
 
     def parts(weight):
         chunks = weight.chunk(len(columns))
@@ -327,6 +334,7 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, field
         new = a["g"]
         if "input_activation" not in cut:
             new = new.tanh()
+        # Full peepholes of the output gate read the memory before.
         before = c
         kept = gates["f"] * c
         c = kept + gates["i"] * new
@@ -366,6 +374,7 @@ def test_janet_computes_its_equation(beta):
 
 
 def test_janet_starts_with_the_chrono_initialisation():
+    # One less than the length.
     largest_lag = 59
     bias = make("janet", width=400, length=60).w.bias
     f, g = bias.exp().chunk(2)

@@ -96,6 +96,7 @@ def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner):
     weights = plain.inner.w
     # Gates and decays come after them in the projection.
     names = MEMORY.get(inner, "qkv")
+    # Rows of the projection that become queries, keys and values.
     size = sum(len(weights.get_parameter(name)) for name in names)
 
     def mixed(u):
@@ -136,6 +137,7 @@ def reference(cell, x, start):
         channels = z.shape[-1:]
         return F.rms_norm(z, channels, scales, 1e-5)
 
+    # The places of Canon layers are those of PhysicsLM4.
     normed = canon("a", rms(x, w.norm))
     u = F.silu(convolved(normed, w.conv))
     y = cell.inner.naive_scan(u, start)
@@ -248,7 +250,7 @@ def test_equations_tell_which_layer_differs(plain):
     other = dumped(stack_of("gla, gla, mgu"))
     [line] = equations_left(cut, whole)
     assert line.startswith("layer 3: write (7): ")
-    first, *_ = equations_left(whole, other)
+    first = equations_left(whole, other)[0]
     assert first == "layer 2: attention"
 
 
@@ -275,7 +277,7 @@ def study(tmp_path):
 
 def test_a_setting_of_a_layer_is_searched(study):
     data = open_data(study)
-    point, *_ = resolve(study, data.corpus, data.fields)
+    point = resolve(study, data.corpus, data.fields)[0]
     model, _ = point.with_setting({HEADS: 2})
     third = model.cell.layers[2]
     assert point.default_setting == {HEADS: 4}
@@ -317,6 +319,7 @@ def by_hand(a, u, i):
     heads_of_a_group = a.heads // a.groups
     outputs = []
     for head in range(a.heads):
+        # Heads of a group share keys and values.
         group = head // heads_of_a_group
 
         query = of_head(a.query.weight, a.heads, head) @ u[i]
@@ -352,6 +355,7 @@ def memory_weights(a, logits, head):
         total = logits.exp().sum()
         if Memory.SINKS in a.memory:
             sink = a.sink[head]
+            # A sink takes weight, and has no value.
             total = total + sink.exp()
         return logits.exp() / total
     # The stick is broken from the query back, and the query itself gets nothing.
@@ -384,7 +388,7 @@ def attention(length=6, **fields):
 
 
 EACH_WINDOW = parametrize("window", [0, 3])
-EACH_MEMORY = parametrize("memory", [[], *PARTS], ids=str)
+EACH_MEMORY = parametrize("memory", [[]] + PARTS, ids=str)
 
 
 @EACH_WINDOW

@@ -30,8 +30,9 @@ def built(name, **fields):
 
 
 def scan(cell):
+    x, start = pair(cell)
     with torch.no_grad():
-        return cell.scan(*pair(cell))
+        return cell.scan(x, start)
 
 
 def share(target, source):
@@ -61,6 +62,7 @@ def joined(o):
 
 
 def test_gla_and_retention_without_decay_are_linear_attention():
+    # Both have keys and values of the width.
     gla = built("gla", cuts="decay, gate, norm", expand_k=1.0)
     retention = built("retention", cuts="decay, gate, norm, rotation", expand_v=1)
     share(retention, gla)
@@ -91,6 +93,7 @@ def test_mamba3_without_its_three_ideas_is_mamba2():
     # Three sequences, two heads, 16 states.
     states = x.new_zeros(3, 2, 16, H)
     o, _ = matrix_scan(update, states)
+    # The output of Mamba-2 has the same weights.
     expected = mamba2.output(o, z, update)
     actual = mamba3.scan(x, start)
     assert_equal_double(actual, expected)
@@ -143,6 +146,7 @@ def test_mamba_without_selection_is_a_convolution():
     (x, _) = pair(cell)
     w = cell.w
     u = silu(x @ w.x.T)
+    # Nothing reads the token, so Δ is a constant.
     delta = softplus(w.bias_delta)
     rate = w.log_rate.exp().view(16, -1)
     lags = torch.arange(T).double()
@@ -188,6 +192,7 @@ def test_rwkv7_with_a_rate_of_beta_is_deltanet():
     outputs = []
     for t in range(T):
         key = unit(k[:, :, t])
+        # What was known under this key goes.
         erased = outer(key, key) @ matrix
         written = outer(k[:, :, t], v[:, :, t])
         matrix = matrix - erased + written
@@ -209,6 +214,7 @@ for name in DELTA:
 @parametrize("fields", CASES, ids=str)
 def test_cuts_and_options_compute_their_equations(fields):
     cell = make(**fields, width=12, length=11)
+    # Weights that start at zero would hide what they multiply.
     disturb(cell)
     x, start = pair(cell, count=1, length=11)
     weights = Named(cell.w.named_parameters())

@@ -68,6 +68,7 @@ def mgru(w, mutated, x, start):
         sigmoid = torch.sigmoid(candidate)
         tanh = torch.tanh(candidate)
         g = torch.where(m[4], sigmoid, tanh)
+        # There is nothing to attend to before the first output.
         j = h
         if outputs:
             j = carried(outputs, h, w, m)
@@ -111,6 +112,7 @@ def every_pattern(x, start):
 def blind(expected):
     """Return for every pattern whether its outputs ignore the inputs, by the equations."""
     cell = make("mgru")
+    # Other inputs, and the same start.
     other_x, _ = inputs(cell, seed=2)
     _, start = inputs(cell)
     other, _ = every_pattern(other_x, start)

@@ -42,6 +42,7 @@ WIDTHS = st.sampled_from([8, 16, 24])
 def test_outputs_are_those_of_the_reference_code(name, *, disturbed, seed, width):
     """From the start state of a model, with the initial weights and with others."""
     cell = make(name, width, T, seed)
+    # Initial weights are often zero or one, which hides a term.
     if disturbed:
         disturb(cell)
     generator = torch.Generator().manual_seed(seed)
@@ -89,6 +90,7 @@ def is_normal(w, std):
 
 def is_orthogonal(w, gain):
     if len(w) > w.shape[1]:
+        # A tall matrix has orthogonal columns.
         w = w.T
     product = w @ w.T
     expected = gain**2 * torch.eye(len(w))
@@ -109,6 +111,7 @@ def is_drawn(w, draw):
         identity = torch.eye(draw["identity"], dtype=w.dtype)
         return bool(w.eq(identity).all())
     low, high = draw["between"]
+    # The draw is one of a function of the weight.
     values = FUNCTIONS[draw["of"]](w)
     return low <= values.min().item() and values.max().item() <= high
 
@@ -128,6 +131,7 @@ def test_initial_weights_are_those_of_the_reference_code(name, seed):
 
 @parametrize("name", ["deltanet", "gated_deltanet"])
 def test_beta_max_without_beta_is_the_same_config(name):
+    # Without β, its largest value has no effect.
     without = {"name": name, "cuts": ["beta"]}
     one = CELLS.parse(without | {"beta_max": 1})
     two = CELLS.parse(without | {"beta_max": 2})

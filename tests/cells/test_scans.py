@@ -41,6 +41,7 @@ def variants(name):
         with contextlib.suppress(UserError):
             given = sorted(cuts)
             cell = make(name, width=6, length=6, cuts=given)
+            # Sets of cuts of one function are tested once.
             cells[cell.config] = cell
     return list(cells.values())
 
@@ -73,7 +74,7 @@ def test_odd_sizes(name, count, length):
     agree(cell, count, length)
 
 
-LONG = [*DIAGONAL, "deltaproduct", "gla", "mamba", "rwkv7"]
+LONG = DIAGONAL + ["deltaproduct", "gla", "mamba", "rwkv7"]
 
 
 @parametrize("name", LONG)
@@ -96,4 +97,5 @@ def test_a_cell_that_reads_its_state_has_no_parallel_scan(name):
         cuts = sorted(SERIAL[name] - {left})
         cell = make(name, cuts=cuts)
         x, start = data(cell)
+        # The gates of a step need the state before.
         assert cell.fast_scan(x, start) is None

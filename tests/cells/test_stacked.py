@@ -34,12 +34,14 @@ class Layers:
     def read(self, token):
         """Update every layer; a layer moves if the one below found a boundary."""
         old = list(self.h)
+        # The first layer reads the token.
         below = token
         moved = True
         for j, w in enumerate(self.weights):
             s = w.own @ old[j] + w.bias
             if moved:
                 s = s + w.below @ below
+            # After a boundary, a layer reads the one above.
             if self.z[j]:
                 above = old[j + 1]
                 s = s + w.above @ above
@@ -111,6 +113,7 @@ def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid(slope):
     assert z.tolist() == [0, 0, 0, 1, 1, 1]
     (gradient,) = torch.autograd.grad(z.sum(), s)
     inside = (slope * s).abs() < 1
+    # The hard sigmoid has the slope a/2.
     expected = torch.where(inside, slope / 2, 0.0)
     assert_equal_double(gradient, expected.double())
 
@@ -124,6 +127,7 @@ def test_the_slope_grows_linearly_to_five():
     cell = annealed().train()
     x, start = inputs(cell)
     slopes = []
+    # Two scans after the end of the growth.
     for _ in range(6):
         slopes.append(float(cell.slope))
         cell.scan(x, start)
@@ -134,6 +138,7 @@ def test_the_slope_grows_from_its_first_value():
     cell = annealed(slope=3.0)
     x, start = inputs(cell)
     cell.scan(x, start)
+    # A quarter of the way from 3 to 5.
     assert float(cell.slope) == 3.5
 
 
@@ -231,9 +236,11 @@ def grid_outputs(cell, x, start):
             # Tied layers are one block.
             number = k % len(cell.blocks)
             w = cell.blocks[number]
+            # Both sides of a block read the same two vectors.
             read = torch.cat([h[k], up])
             logits = w.time @ read + w.time_bias
             h[k], m[k] = lstm_side(cell, logits, m[k])
+            # The depth reads the new state of time.
             if cell.config.priority:
                 read = torch.cat([h[k], up])
             if along is Along.LSTM:

@@ -54,6 +54,7 @@ def test_width_one_is_greedy_decoding(name, alpha, length, seed):
     size = len(only.tokens)
     tokens = greedy(model, length)
     assert list(only.tokens) == tokens[:size]
+    # Pads follow the end.
     assert not any(tokens[size:])
 
 
@@ -76,7 +77,7 @@ def test_a_wide_beam_finds_every_sequence_in_order(name, alpha):
         assert found.log_prob == near(score)
         assert found.rank == near(rank)
         ranks.append(rank)
-    best, *_ = hypotheses
+    best = hypotheses[0]
     assert best.rank == near(max(ranks))
 
 
@@ -104,6 +105,7 @@ def test_what_a_narrow_beam_finds_is_complete_and_has_its_score(gru):
         scores = gru.log_prob(tokens, torch.tensor([size]))
         assert found.log_prob == near(scores.sum().item())
         assert first == START
+        # Complete: as long as possible, or ended.
         assert size == 6 or last in (0, END)
         assert {0, END}.isdisjoint(words)
 
@@ -136,7 +138,7 @@ def test_decoding_continues_a_prefix(name):
             scores[tokens] = score - prefix_score
     hypotheses = beam_search(model, 5, 5**2, prefix=begun[1:])
     assert {found.tokens for found in hypotheses} == set(scores)
-    best, *_ = hypotheses
+    best = hypotheses[0]
     assert best.log_prob == near(max(scores.values()))
     for found in hypotheses:
         score = scores[found.tokens]

@@ -51,6 +51,7 @@ BIASED = [each for each in Aggregate if each not in UNBIASED]
 
 def assert_computes_its_definition(emission):
     y, _, table = contexts(batch=1, steps=2)
+    # Free codes are weights, others are maps of the embeddings.
     codes = emission.free
     if emission.config.codes is not Codes.FREE:
         codes = table @ emission.codes.weight.T
@@ -107,6 +108,7 @@ def test_free_codes_are_not_in_the_span_of_the_embeddings(codes, rank):
     _, _, table = contexts()
     emission = build("sum", codes=codes)
     drawn = emission.token_codes(table)
+    # A map of E numbers has a rank of E at most.
     assert torch.linalg.matrix_rank(drawn) == rank
 
 

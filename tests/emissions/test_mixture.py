@@ -43,7 +43,7 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(kind, monkeypatch):
     components = copy.deepcopy(KINDS[kind]).double()
     targets = torch.randint(V, (2, 5))
     table = torch.randn(V, E).double().requires_grad_()
-    leaves = [table, *components.parameters()]
+    leaves = [table] + list(components.parameters())
 
     def results(*, by_target):
         """Return the scores and the gradients of one form."""
@@ -51,9 +51,10 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(kind, monkeypatch):
             scores = components.token_log_probs(targets, table)
         assert normalise.called == by_target
         gradients = torch.autograd.grad(scores.square().sum(), leaves)
-        return [scores, *gradients]
+        return [scores] + list(gradients)
 
     expected = results(by_target=False)
+    # Then no table of all words is computed.
     monkeypatch.setattr(mixture, "NAIVE_LIMIT", 0)
     actual = results(by_target=True)
     for found, reference in zip(actual, expected, strict=True):
@@ -84,7 +85,7 @@ def test_it_computes_its_definition_in_scores_and_gradients(emission):
     y, targets, table = contexts()
     y.requires_grad_()
     table.requires_grad_()
-    inputs = [y, table, *emission.parameters()]
+    inputs = [y, table] + list(emission.parameters())
     ours = emission.log_prob(y, targets, table)
     dense = joint(emission, y, table).logsumexp(-2)
     theirs = token_scores(dense, targets)
@@ -103,6 +104,7 @@ def test_the_posterior_follows_bayes_rule(emission):
     log_joint = joint(emission, y, table)
     log_p = log_joint.logsumexp(-2, keepdim=True)
     bayes = (log_joint - log_p).exp()  # B T K V
+    # The same word for each of three components.
     index = targets[..., None, None].expand(-1, -1, 3, 1)
     expected = bayes.gather(-1, index)[..., 0]
     scores = emission.joint(y, targets, table)

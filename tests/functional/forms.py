@@ -138,6 +138,7 @@ def matrix_inputs(steps, seed, *, vector, delta):
         sizes += [keys, keys]
     shapes = [(batch, heads, keys, values)]
     shapes += [(batch, steps, heads, size) for size in sizes]
+    # With the delta rule, there are two more parts.
     start, query, key, value, log_decay, *erase = normal(seed, *shapes)
     # Small, so that the states do not grow.
     small = [0.3 * part for part in erase]

@@ -59,6 +59,7 @@ def members_of(inputs, shared):
             return x
         if i in floats(inputs):
             return x * (1 - 0.1 * member)
+        # Tokens of another member are in another order.
         return x.roll(member)
 
     found = []
@@ -101,6 +102,7 @@ class Pack:
             part = inputs[i]
             if i != shared:
                 part = torch.stack(parts).unflatten(0, (2, 3))
+                # The inner axis is last, the outer one first.
                 part = part.movedim(1, -1)
             self.packed.append(part)
         self.outer = [0] * len(inputs)
@@ -199,7 +201,7 @@ def test_a_second_derivative_is_there_or_raises(name):
     inputs = form.draw(3, 9)
     leaves = [inputs[i].requires_grad_() for i in floats(inputs)]
     value = total(form.fast, *inputs)
-    first, *_ = torch.autograd.grad(value, leaves, create_graph=True)
+    first = torch.autograd.grad(value, leaves, create_graph=True)[0]
     if form.has_second:
         first.abs().sum().backward()
     else:

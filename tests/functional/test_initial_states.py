@@ -48,6 +48,7 @@ def test_the_posterior_starts_at_the_prior(count, seed):
 def test_the_posterior_depends_on_the_past(count, seed):
     weights, scores = mixture(count, seed)
     before = start_posterior(weights, scores)
+    # Each state finds the fourth token less probable by another amount.
     scores[..., 3] -= torch.rand(count, 1)
     after = start_posterior(weights, scores)
     same = after[..., :4]
@@ -73,6 +74,7 @@ def test_starts_of_ones_equal_the_model_without_learned_starts(count):
 def test_the_sequence_log_prob_is_the_mixture_over_single_starts():
     model = tiny("recurrent_lm", cell="gru", starts=3)
     tokens, lengths = every_sequence(model.task)
+    # The same model with one start at a time.
     single = tiny("recurrent_lm", cell="gru", starts=1)
     totals = []
     shared = model.state_dict()

@@ -139,6 +139,7 @@ LARGE = [(1e3, 1e3 + log(2)), (-1e3, 1e3)]
 @parametrize(("scale", "expected"), LARGE)
 def test_logits_whose_exponential_overflows(scale, expected):
     y = torch.full((1, 1), scale)
+    # Two words share the largest logit, or one has it.
     table = torch.tensor([[1.0], [-1.0], [1.0]])
     found = log_normalisers(y, table, naive_limit=TILED)
     assert found.item() == pytest.approx(expected)

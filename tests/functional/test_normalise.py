@@ -50,6 +50,7 @@ def centred():
 
 @parametrize("norm", LENGTHS)
 def test_vectors_have_the_stated_length(norm):
+    # Long vectors, for which an ε in a divisor does not matter.
     found = normalise_vectors(centred(), norm).norm(dim=-1)
     expected = torch.full_like(found, LENGTHS[norm])
     assert_close(found, expected, 1e-6, "length")

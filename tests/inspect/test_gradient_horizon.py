@@ -60,6 +60,7 @@ def test_a_larger_forget_bias_gives_a_longer_horizon():
         norms = gradient_horizon(model, full_sequences(12))
         return norms[-1] / norms[0]
 
+    # A forget gate near one, and one near zero.
     remembers = remaining_share(5.0)
     forgets = remaining_share(-5.0)
     assert remembers > 0.3

@@ -28,6 +28,7 @@ def after_one_input(observer):
 
 
 def test_an_output_is_replaced_by_its_mean():
+    # Over all positions of all sequences.
     mean = FIRST(X).mean((0, 1))
     means = after_one_input(Means())
     found = output_with(at_mean(PART, means))

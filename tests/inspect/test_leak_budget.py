@@ -21,6 +21,7 @@ def test_gain_is_the_entropy_bag_entropy(p, n):
     bags = defaultdict(float)
     tokens = range(len(p))
     for sequence in itertools.product(tokens, repeat=n):
+        # A bag has no order.
         bag = tuple(sorted(sequence))
         bags[bag] += math.prod(p[v] for v in sequence)
     masses = torch.tensor(list(bags.values())).double()

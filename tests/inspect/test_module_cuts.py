@@ -138,6 +138,7 @@ def test_every_cut_of_a_weight_that_the_zoo_names_is_found(row, cell, seen):
     for number, name in enumerate(cut_names(cell)):
         cut = Scored(row, cell={"cuts": [number]}).eval()
         expected = cut(TOKENS)
+        # Some cut of the module computes what the row's cut does.
         found = any(expected.allclose(output, atol=1e-6) for output in outputs)
         assert found == name.startswith(seen), name
 
@@ -198,11 +199,13 @@ def test_what_is_the_same_function_is_listed_once(own):
 
 
 def test_a_weight_with_two_names_is_held_under_both():
+    # The embedding is the same parameter.
     module = cut_copy(tied(), "hold readout.weight")
     assert not module.embedding.weight.any()
 
 
 def refuses_zeros(module, x):
+    # So a cut that leaves zeros fails.
     assert bool(x.any()), "no inputs"
     return x
 
@@ -340,6 +343,7 @@ def test_modules_of_others_have_right_cuts(made, name):
     assert name in found
     for own in found:
         assert not re.search(r"(weight_hr_l0|weight_[gv]|weight.original\d)\[", own)
+    # The global generator is as it was.
     after = torch.get_rng_state()
     assert after.equal(before)
 

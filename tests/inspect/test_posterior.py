@@ -98,6 +98,7 @@ def test_the_prior_is_the_expected_posterior(name):
         # A prior that is the same at every position has one column.
         place = min(t, steps) - 1
         column = table[:, place]
+        # Latent values that this prefix cannot have are at the end.
         known = found.shape[1]
         expected = column[:known].expand_as(found)
         assert_close(found, expected, CLOSE, f"prior at {t}")
@@ -206,8 +207,9 @@ def test_attention_maps_are_the_weights_of_the_forward_pass(name, monkeypatch):
     monkeypatch.setattr(Attention, "forward", recorded)
     tokens = torch.tensor([IDS])
     log_prob(model.eval(), tokens, full_lengths(tokens))
+    weights = torch.stack(calls)
     actual = attention_maps(model, IDS, TOKENS).weight
-    assert_equal_single(actual, torch.stack(calls))
+    assert_equal_single(actual, weights)
 
 
 @torch.no_grad()
@@ -217,11 +219,13 @@ def test_a_predicted_token_attends_to_the_source():
     length = torch.tensor([2])
     given = (source, length)
     maps = attention_maps(model, IDS, TOKENS, given, ["x", "y"])
+    # One layer, one head, three predictions, two tokens of the source.
     assert maps.weight.shape == (1, 1, 3, 2)
     assert maps.looking == ("1 a", "2 c", "3 b")
     assert maps.looked_at == ("1 x", "2 y")
     state = model.begin(1, *given)
     weights = maps.weight[0, 0]
+    # Nothing is predicted after the last token.
     for actual, token in zip(weights, IDS, strict=False):
         logits = state.source[0] @ state.h[0]
         expected = torch.softmax(logits, dim=0)
@@ -255,7 +259,7 @@ def test_boundaries_equal_those_in_the_state_after_each_token(segments):
     expected = []
     for projected in cell.project(inputs).unbind(1):
         _, state = cell.step(projected, state)
-        *_, boundary = state
+        boundary = state[-1]
         expected.append(boundary[0])
     by_layer = torch.stack(expected, 1)
     assert result.ended.equal(by_layer)

@@ -21,6 +21,7 @@ def test_moving_a_corpus_to_its_own_device_copies_nothing():
     for part in (moved.train, moved.valid, moved.test):
         columns = [part.tokens, part.lengths, *part.sources]
         assert {column.device for column in columns} == {META}
+    # It is there already.
     assert corpus.train.to(CPU) is corpus.train
     assert moved.task == corpus.task
 

@@ -23,10 +23,10 @@ def problem(cell, *members):
     start = start.expand(*members, -1, -1)
     # Every call has the same tokens.
     generator = torch.Generator().manual_seed(0)
-    shape = (*members, VOCAB, WIDTH)
+    shape = members + (VOCAB, WIDTH)
     table = torch.randn(shape, generator=generator, dtype=start.dtype)
     # The last row of the table is not used.
-    shape = (*members, 3, 4)
+    shape = members + (3, 4)
     tokens = torch.randint(VOCAB - 1, shape, generator=generator)
     return tokens, table, start
 
@@ -70,7 +70,9 @@ def loss(cell, form):
     def compute(weights, table, start, tokens):
         named = {f"cell.{name}": weight for name, weight in weights.items()}
         inputs = (tokens, table, start)
+        # `functional_call` names a weight by its path in the module.
         outputs = functional_call(module, named, inputs)
+        # Cubes, so that a gradient depends on its output.
         return outputs.pow(3).sum()
 
     return compute
@@ -105,6 +107,7 @@ class Pack:
         self.dims = [0, 0, 0, 0]
         if shared != "nothing":
             place = ARGUMENTS.index(shared)
+            # What is shared has no axis of members.
             of_all = self.arguments[place]
             self.arguments[place] = pytree.tree_map(lambda x: x[0], of_all)
             self.dims[place] = None
@@ -161,6 +164,7 @@ def test_nested_maps_equal_the_naive_scan(form):
     cell = double("mgu")
     weights = detached(cell.named_parameters())
     tokens, table, start = problem(cell, 2, 3)
+    # Members share the weights.
     dims = (None, 0, 0, 0)
 
     def nested(form):
@@ -187,6 +191,7 @@ def test_a_token_outside_the_table_raises(token):
     tokens, table, start = problem(cell)
     tokens[1, 2] = token
     inputs = TokenInputs(tokens, table)
+    # The message names the smallest token.
     least = min(token, 0)
     message = rf"must be in 0\.\.{VOCAB - 1}; found {least}\.\."
     with pytest.raises(IndexError, match=message):

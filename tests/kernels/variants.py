@@ -38,6 +38,7 @@ def mutants(name):
 
 def variants(name):
     """Return the configs of all variants of a cell."""
+    # All sets of switches of these two are tried.
     if name in SWITCHES:
         return list(mutants(name))
     found = []
@@ -76,7 +77,7 @@ def results(cell, x, start, *, fast):
     zero = 0 * sum(tensor.sum() for tensor in inputs)
     loss = (y * weighting).sum() + zero
     gradients = torch.autograd.grad(loss, inputs)
-    return [y.detach(), *gradients]
+    return [y.detach()] + list(gradients)
 
 
 def agree(cell, tolerance, x, start):
@@ -90,6 +91,7 @@ def agree(cell, tolerance, x, start):
         assert expected.isfinite().all(), label
         scale = 1.0
         if expected.numel():
+            # Relative to the largest number, absolute if all are small.
             scale = 1 + expected.abs().max()
         actual = actual / scale
         assert_close(actual, expected / scale, tolerance, label)

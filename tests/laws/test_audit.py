@@ -58,6 +58,7 @@ FAULTS = [
 def test_each_fault_is_detected_by_its_probe(cls, probe):
     found = audit_toy(cls)
     deviation = found.deviations[probe]
+    # The probe applies to this model.
     assert deviation is not None
     assert deviation > 1e-3
     assert f"{deviation:.2g}" in " ".join(found.faults)
@@ -187,5 +188,6 @@ def test_every_published_leak_is_detected_and_declared(name):
 
 def test_a_model_that_ignores_its_inputs_cannot_leak():
     cell = {"cuts": [0, 3]}
+    # This norm reads later inputs, which nothing reads here.
     blind = zoo.config("DLM46", norm="time_std", cell=cell)
     assert audit(blind).faults == ()

@@ -160,6 +160,7 @@ class Layer(nn.Module):
         options = EMBEDDINGS.get(kind, {})
         self.embed = nn.Embedding(V, D, **options)
         self.out = nn.Linear(D, V)
+        # A weight whose gradient a fault can spoil.
         self.mix = nn.Linear(D, D)
         self.scale = nn.Parameter(torch.rand(D))
         self.inner = INNER.get(kind, nn.Identity)()
@@ -225,7 +226,7 @@ def test_a_gradient_that_is_an_estimate_is_named(row):
     found = audit(config, length=9, gradients=True)
     assert found.faults == ()
     assert max(found.gradients.values()) > 1
-    [note, *_] = found.notes
+    note = found.notes[0]
     assert note.startswith("the gradient is an estimate on purpose: ")
 
 
@@ -241,7 +242,7 @@ KERNELS = [
 @cases("laws/cases.toml", "planted", "kind, fault, at")
 def test_a_planted_fault_of_a_foreign_layer_is_found(kind, fault, at):
     layer = Layer(kind, FAULTS[fault], at)
-    [first, *_] = faults_of(layer)
+    first = faults_of(layer)[0]
     assert first.startswith("gradient: the backward pass of ")
 
 
@@ -284,6 +285,7 @@ class Packed(Layer):
         padded = F.pad(total, (0, 0, 1, 0))
         before = padded[:, starts]
         if self.fault is not None:
+            # The gradient no longer stops at the start of a sequence.
             before = before.detach()
         positions = torch.arange(x.shape[1])
         sequence = torch.bucketize(positions, starts, right=True) - 1
@@ -295,7 +297,7 @@ def test_sequences_in_one_row_are_compared():
     right = Packed("x")
     wrong = Packed("x", FAULTS["sign"])
     assert faults_of(right) == ()
-    [fault, *_] = faults_of(wrong)
+    fault = faults_of(wrong)[0]
     assert "packed in one row" in fault
 
 
@@ -308,6 +310,7 @@ class Ragged(Layer):
         packed = rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         outputs, _ = self.inner(packed)
         h, _ = rnn.pad_packed_sequence(outputs, batch_first=True, total_length=size)
+        # Full sequences are right.
         short = (lengths < size)[:, None, None]
         spoiled = self.spoil(h, "y")
         return self.out(torch.where(short, spoiled, h))
@@ -317,7 +320,7 @@ def test_lengths_are_compared():
     right = Ragged("gru")
     wrong = Ragged("gru", FAULTS["a hundredth"], "y")
     assert faults_of(right) == ()
-    [fault, *_] = faults_of(wrong)
+    fault = faults_of(wrong)[0]
     assert "different lengths" in fault
 
 

@@ -125,12 +125,14 @@ def named(tokens):
 
 def rounded(tokens):
     """Return scores that depend on the number of positions, as rounding does."""
+    # About the rounding of single precision.
     error = 2e-7 * tokens.shape[1] * TOKENS
     scores = uniform(tokens) + error
     return scores.log_softmax(-1)
 
 
 def overwrites(tokens):
+    # In place: the tokens of the caller change.
     following = tokens.add_(1) % V
     one_hot = F.one_hot(following, V).double()
     return one_hot.log_softmax(-1)
@@ -321,6 +323,7 @@ def test_the_command_audits_objects_of_a_file(file, lmzoo):
     objects = (f"{file}:uniform", f"{file}:Net")
     code, out, _ = lmzoo("audit", *objects, *SIZES, "--json")
     passes, fails = json.loads(out)
+    # One of both has a fault.
     assert code == 1
     assert passes["faults"] == []
     assert len(fails["faults"]) == 1

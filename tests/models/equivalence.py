@@ -84,6 +84,7 @@ def lag_dependence(model: LanguageModel) -> list[bool]:
     # Every sequence is there once, in the order of a product.
     each_token = (VOCAB,) * (LENGTH - 1)
     dense = next_log_prob(model, tokens[:, :-1])
+    # The last token is the same in all, so that only earlier ones differ.
     dense = dense.unflatten(0, each_token)[..., 0, :]
     depends = []
     for axis in reversed(range(LENGTH - 2)):

@@ -31,6 +31,7 @@ class ReferenceKneserNey:
         """Count every n-gram of a sentence, and what is before it."""
         for end in range(2, len(sentence) + 1):
             longest = min(self.order, end)
+            # Longer n-grams first; the order of counts does not matter.
             for first in range(end - longest, end):
                 gram = sentence[first:end]
                 self.counts[gram] += 1
@@ -43,6 +44,7 @@ class ReferenceKneserNey:
         n1, n2, n3, n4 = (self._grams_with_count(n, count) for count in range(1, 5))
         if 0 in (n1, n2, n3):
             return USUAL
+        # The names are those of the paper.
         y = n1 / (n1 + 2 * n2)
         one = 1 - 2 * y * n2 / n1
         two = 2 - 3 * y * n3 / n2
@@ -69,6 +71,7 @@ class ReferenceKneserNey:
         if context:
             shorter = context[1:]
             below = self._probability(word, shorter)
+        # All words that were seen after this context.
         after = {}
         for gram, count in self.counts.items():
             if gram[:-1] == context:

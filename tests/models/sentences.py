@@ -19,6 +19,7 @@ def pad_sentences(sentences: list[Sentence], length: int) -> tuple[Tensor, Tenso
 def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sentence]:
     """Return sentences of a bigram source with skewed frequencies, with `<start>` and `<end>`."""
     generator = torch.Generator().manual_seed(seed)
+    # The first four ids are special tokens.
     words = torch.arange(vocab - 4)
     sentences = []
     for _ in range(count):
@@ -31,5 +32,5 @@ def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sen
             weights = 1.0 / ranks**1.5
             last = int(torch.multinomial(weights, 1, generator=generator))
             sentence.append(4 + last)
-        sentences.append((*sentence, END))
+        sentences.append(tuple(sentence + [END]))
     return sentences

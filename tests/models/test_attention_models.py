@@ -57,6 +57,7 @@ def test_scores_equal_the_pytorch_encoder_with_a_causal_mask(name):
     tokens, lengths = every_sequence(model.task)
     read = model.embedding(tokens[:, :-1])
     y = model.place(read)
+    # torch hides what is −∞ there.
     hidden = nn.Transformer.generate_square_subsequent_mask(LENGTH - 1)
     for block in model.blocks:
         layer = as_layer(block, model.config.activation)
@@ -111,6 +112,7 @@ def test_a_window_that_covers_everything_changes_nothing():
 def test_a_state_with_a_window_has_the_stated_size():
     model = local_attention(3).eval()
     state = model.begin(1)
+    # More tokens than the window has.
     for token in (1, 0, 2, 0, 1, 2):
         _, state = model.advance(state, torch.tensor([token]))
     _, layers = state
@@ -210,6 +212,7 @@ def position(layer, x, t):
     if Cut.FEED_FORWARD in cuts:
         return h
     n = normed(layer.forward_norm, h)
+    # Without its gate, the layer is a plain one with SiLU.
     gate = layer.gate(n)
     y = nn.functional.silu(gate)
     if Cut.GATE not in cuts:
@@ -276,6 +279,7 @@ def test_scores_equal_the_pytorch_transformer(place):
     tokens, lengths = every_sequence(model.task)
     source, n = sources(model.task, len(tokens))
     places = torch.arange(source.shape[1])
+    # torch's masks are true where nothing is read.
     beyond = places >= n[:, None]
     read = tokens[:, :-1]
     y = theirs(

@@ -25,6 +25,7 @@ def convolved(convolution, x, width, window):
         past = convolution.past.weight
         earlier = list(past.split(width, dim=1))
     now = convolution.now
+    # Ours has the present token first, torch the oldest.
     taps = torch.stack([now.weight] + earlier, dim=2)
     padded = pad(x, (window - 1, 0))
     return conv1d(padded, taps.flip(2), now.bias)
@@ -33,13 +34,13 @@ def convolved(convolution, x, width, window):
 def reference(model, tokens):
     """Return the features, computed with `conv1d` on channels first."""
     c = model.config
+    # Channels first, as torch has them.
     x = model.embedding(tokens).mT
     for layer in model.layers:
-        sizes = (c.width, c.window)
-        value = convolved(layer.value, x, *sizes)
+        value = convolved(layer.value, x, c.width, c.window)
         y = FUNCTIONS[c.activation](value)
         if Cut.GATE not in c.cuts:
-            gate = convolved(layer.gate, x, *sizes)
+            gate = convolved(layer.gate, x, c.width, c.window)
             if Cut.SQUASH not in c.cuts:
                 gate = gate.sigmoid()
             y = y * gate
@@ -121,6 +122,7 @@ def test_h3_reads_a_matrix_per_head():
     heads = []
     for head in range(3):
         matrices = torch.einsum("bti,btj->btij", keys[head], values[head])
+        # A convolution over time of each entry of the matrices.
         rows = layer.skip[head] * matrices
         for lag in range(9):
             earlier = matrices[:, : 9 - lag]
@@ -167,6 +169,7 @@ def test_base_conv_gates_long_convolutions(base_conv, u):
     long = base_conv.mixers[1]
     length = base_conv.task.length
     j = torch.arange(length - 1).double()
+    # A positional encoding of one frequency, far below one turn.
     angle = 1e-4 * 2 * math.pi * j / length
     share = j / (length - 1)
     place = torch.stack([share, angle.cos(), -angle.sin()], -1)

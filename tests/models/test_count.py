@@ -82,10 +82,10 @@ def distribution(model, history):
 @given(CORPORA, PREFIXES, ORDERS)
 def test_kneser_ney_of_random_small_corpora_equals_the_reference(sentences, prefix, order):
     """Corpora too small for discounts, with `<start>` and `<end>` at any position."""
-    train = [(START, *sentence) for sentence in sentences]
+    train = [tuple([START] + sentence) for sentence in sentences]
     model = fitted(train, SMALL_VOCAB, 6, order=order)
     reference = ReferenceKneserNey(train, order, SMALL_VOCAB)
-    history = (START, *prefix)
+    history = tuple([START] + prefix)
     actual = distribution(model, history)
     expected = [reference.probability(word, history) for word in range(SMALL_VOCAB)]
     assert sum(actual) == pytest.approx(1, abs=1e-6)
@@ -195,6 +195,7 @@ def test_jelinek_mercer_weights_maximise_the_held_out_likelihood():
 
     low, high = estimate_weights(frequency, known, 20, rounds=500)
     best = likelihood(low, high)
+    # With a weight of one, a token that was not seen has no probability.
     grid = [i / 40 for i in range(1, 40)]
     for a, b in itertools.product(grid, grid):
         assert best >= likelihood(a, b) - 1e-6

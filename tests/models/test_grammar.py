@@ -34,6 +34,7 @@ def tiny_pcfg(vocab=5, length=6, labels=2, classes=2):
 
 
 def all_bracketings(first, stop):
+    # A single word has one bracketing: itself.
     if stop - first == 1:
         yield first
     for k in range(first + 1, stop):
@@ -56,7 +57,7 @@ def labelled_trees(bracketing, labels, classes):
             leaves = left_leaves + right_leaves
             for a in range(labels):
                 rule = (a, b, c)
-                yield a, (rule, *rules), leaves
+                yield a, (rule,) + rules, leaves
 
 
 def all_trees(words, labels, classes):
@@ -69,6 +70,7 @@ def all_trees(words, labels, classes):
 def tree_log_prob(tree, words, grammar):
     """Return log P(words, tree)."""
     root, rules, leaves = tree
+    # The first entry of the root is the empty sentence.
     total = grammar.root[1 + root]
     for rule in rules:
         total = total + grammar.rules[rule]
@@ -91,7 +93,7 @@ def all_sentences(model, words):
     return product.reshape(-1, words)
 
 
-# Five words have too many trees with two classes.
+# With two classes, five words would have 7,168 trees.
 SIZES = [(1, 2), (2, 2), (3, 2), (4, 2), (5, 1)]
 
 
@@ -134,6 +136,7 @@ def test_rule_gradient_is_the_expected_count_minus_the_normalised_count():
         for rule in rules:
             counts[rule] += weight
     of_label = counts.sum((1, 2), keepdim=True)
+    # A softmax takes from each rule what all rules of its label get.
     normalised = of_label * grammar.rules.detach().exp()
     total = model.sentence_log_prob(sentence[None]).sum()
     total.backward()
@@ -154,6 +157,7 @@ def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
     scores = model.log_prob(tokens, torch.tensor([3]))
     prefix = scores.sum().exp()
     mass = torch.zeros(())
+    # Sentences of two to eight words.
     for n in range(2, 9):
         words = all_sentences(model, n)
         begun = (words[:, :2] == begin).all(1)
@@ -173,6 +177,7 @@ class Charts:
         grammar = model.grammar()
         log_leaves = leaf_scores(grammar, words)
         self.kept = {}
+        # Called for each tensor that is saved.
         hooks = torch.autograd.graph.saved_tensors_hooks(self.keep, lambda x: x)
         with LargestTensorMode() as largest, hooks:
             chart = inside(log_leaves, grammar.rules, limit)

@@ -19,6 +19,7 @@ def paths(model, tokens):
     states = torch.arange(count)
     every = torch.cartesian_prod(*[states] * steps).reshape(-1, steps)
     first = every[:, 0]
+    # A path has one probability for each sequence of tokens.
     total = start[first][:, None]
     for t in range(steps):
         state = every[:, t]

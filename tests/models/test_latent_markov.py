@@ -71,6 +71,7 @@ def aggregate_markov(model, prefix):
 
 def lagged_aggregate_markov(model, prefix):
     """The vectors before the start are not normalised."""
+    # The config names what stands for tokens before the start.
     fill = 0.5
     if model.config.pad == "ones":
         fill = 1.0
@@ -94,7 +95,7 @@ def factorial_aggregate_markov(model, prefix):
 
 
 def prototype_rotation_mixture(model, prefix):
-    *_, x = read(model, prefix)
+    x = read(model, prefix)[-1]
     weights = torch.softmax(model.gate(x), 0)
     # The mapped vector is not normalised.
     logits = table(model) @ model.map(x)
@@ -106,6 +107,7 @@ def prototype_rotation_mixture(model, prefix):
 def local_hmm(model, prefix):
     seen = words(model)[:, prefix[-1]]
     joint = model.start().exp() * seen
+    # The state is filtered by the last token only.
     filtered = joint / joint.sum()
     transition = torch.softmax(model.transition, 1)
     return filtered @ transition @ words(model)
@@ -115,6 +117,7 @@ def latent_crf(model, prefix):
     """A chain of one or two transitions from a uniform state, normalised as a whole."""
     ones = torch.ones(1, 4)
     vectors = torch.cat([ones, read(model, prefix)])
+    # Three states, all alike.
     weights = torch.ones(3)
     for x in vectors[-model.context_length :]:
         potentials = model.potentials(x).view(3, 3)
@@ -126,6 +129,7 @@ def latent_crf(model, prefix):
 def parents(model, prefix):
     """P(v | s_a) is a bigram for each type of arc, or an aggregate Markov model."""
     t = len(prefix)
+    # Without alignment, every parent is as probable.
     prior = torch.ones(t)
     if model.context_length is not None:
         first = max(0, t - model.context_length)

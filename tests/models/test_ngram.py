@@ -83,6 +83,7 @@ def markov_mlp(model, prefix):
     y = torch.cat(window_of(model, prefix))
     activation = ACTIVATIONS[model.config.activation]
     *inner, last = model.layers
+    # The last layer is linear.
     for layer in inner:
         y = activation(layer(y))
     y = last(y)
@@ -95,10 +96,11 @@ def markov_mlp(model, prefix):
 def multi_transition_bigram(model, prefix):
     count = model.config.components
     if getattr(model, "free", None) is not None:
+        # Free logits take the place of a map.
         unigram = torch.softmax(model.free, 0)
     else:
-        first, *_ = blocks(model.transition, count, 0)
-        bias, *_ = model.transition.bias.chunk(count)
+        first = blocks(model.transition, count, 0)[0]
+        bias = model.transition.bias.chunk(count)[0]
         # The map of a vector of ones.
         unigram = softmax(model, first.sum(1) + bias)
     weights = model.weights().exp()

@@ -92,6 +92,7 @@ def test_objective_is_the_score_of_the_corrupted_sentence(hide, swap):
         torch.manual_seed(3)
         actual = model.objective(tokens, lengths)
         torch.manual_seed(3)
+        # The same seed corrupts the same tokens.
         how = mask_tokens(tokens, mask, model.task.vocab, **shares)
         y = model.encode(how.tokens, lengths, how.hidden)
         dense = model.emission.dense(y, table)
@@ -138,6 +139,7 @@ def test_score_hides_one_token_at_a_time(emission):
     table = model.embedding.weight
     t = torch.arange(model.task.length)
     for u in range(1, model.task.length):
+        # One place at a time.
         hidden = (t == u).expand_as(tokens)
         with torch.no_grad():
             y = model.encode(tokens, lengths, hidden)
@@ -183,6 +185,7 @@ class Draws:
 @parametrize("k", [1, 2])
 def test_the_mean_over_all_draws_is_the_published_sum(k):
     draws = Draws(k)
+    # The model takes a word as data with probability u / (kq + u).
     total = draws.kq + draws.u
     of_data = draws.data * torch.log(draws.u / total)
     of_noise = draws.kq * torch.log(draws.kq / total)
@@ -208,6 +211,7 @@ def test_sampled_objective_has_the_exact_expectation(name):
     k = 3
     model = tiny(name, vocab=VOCAB, negatives=k).eval()
     tokens, lengths = batch(model.task, count=2)
+    # Noise that is not uniform.
     seen = torch.tensor([0, 1, 1, 2, 2, 2])
     model.noise.update(seen, seen >= 0)
     words = tokens[:, 1:]
@@ -260,6 +264,7 @@ def vectors(name, length=6, **fields):
 
 def contexts(t, length, window):
     """Return the positions of the contexts of the word at t."""
+    # A window ends at both ends of the sentence.
     first = max(0, t - window)
     last = min(length - 1, t + window)
     positions = set(range(first, last + 1))
@@ -380,9 +385,11 @@ def test_spans_have_the_documented_frequencies(density, mean):
     masked = drawn(density, mean)
     for hidden in masked.unbind(1):
         assert_share(hidden, density)
+    # The states of a Markov chain, hidden and visible.
     before = masked[:, :-1]
     now = masked[:, 1:]
     going_on = 1 - 1 / mean
+    # As many spans begin as end.
     beginning = density / (mean * (1 - density))
     assert_share(now[before], going_on)
     assert_share(now[~before], beginning)
@@ -423,6 +430,7 @@ def test_a_target_has_the_tokens_of_each_span_after_its_mark():
 
 
 def test_positions_find_hidden_tokens_in_the_target():
+    # Before the first span, the position is −1.
     target, position = span_targets(TOKENS, HIDDEN, vocab=9)
     found = target.gather(1, position.clamp_min(0))
     assert found[HIDDEN].equal(TOKENS[HIDDEN])

@@ -73,7 +73,7 @@ def test_inputs_are_computed_per_entry_for_more_tokens_than_entries(norm):
 def test_three_layers_equal_the_pytorch_module(cell):
     layers = {"cell": cell, "num_layers": 3}
     model = small("recurrent_lm", emission="vector", norm="none", **layers)
-    cells = [model.cell, *model.upper]
+    cells = [model.cell] + list(model.upper)
     endings = ("l0", "l1", "l2")
     theirs = torch_layers(*cells, endings=endings, num_layers=3)
     tokens, _ = every_sequence(model.task)
@@ -89,7 +89,7 @@ def test_three_layers_equal_the_pytorch_module(cell):
     assert_equal_single(actual, expected)
 
 
-EVERY_CELL = [*CELLS, {"name": "block", "inner": "gla"}]
+EVERY_CELL = list(CELLS) + [{"name": "block", "inner": "gla"}]
 
 
 @parametrize("start", ["zeros", "ones"])
@@ -208,6 +208,7 @@ def test_a_training_with_dropout_resumes_bit_by_bit(row):
     expected = losses(whole, 4)
     losses(first, 2)
     second.load(first.dump())
+    # It goes on at the third epoch.
     assert losses(second, 4) == expected[2:]
     resumed = second.model
     for name, weight in whole.model.named_parameters():
@@ -254,6 +255,7 @@ def elmo(**fields):
 
 def weights_of(model, direction):
     """Return the weights of one direction with the names of the recurrent language model."""
+    # The same layers have other names there.
     names = {"cells.0.": "cell.", "cells.1.": "upper.0."}
     actual = {}
     weights = getattr(model, direction).state_dict()

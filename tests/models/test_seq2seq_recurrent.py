@@ -63,6 +63,7 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     read_forward = encode(forward, x, LENGTHS)
     read_backward = encode_backward(backward, x, LENGTHS)
     theirs = outputs.chunk(2, dim=-1)
+    # torch joins both directions.
     for direction, (h, state) in enumerate([read_forward, read_backward]):
         actual = h * real[..., None]
         assert_equal_single(actual, theirs[direction])
@@ -194,6 +195,7 @@ def test_bidirectional_encoder_reads_later_source_tokens(*, bidirectional):
     changed[:, -1] = (last + 1) % 3
     before = model.start(source, n).source
     after = model.start(changed, n).source
+    # One answer for each token of the source.
     moved = (after - before).abs().amax((0, 2)) > 1e-4
     assert moved[:-1].all() == bidirectional
     assert moved[-1]
@@ -298,6 +300,7 @@ def test_objective_is_the_score_minus_the_kl(name):
     model = small(name, gaussian=True)
     tokens, lengths = batch(model.task)
     score = log_prob(model, tokens, lengths, training=True)
+    # Both have the same noise.
     paid = score - training_objective(model, tokens, lengths)
     means = model.encode(tokens, lengths)
     kl = model.code.kl(means)

@@ -155,6 +155,7 @@ def one_matrix_per_target(first, scores):
 def test_blocks_of_targets_equal_one_matrix_per_target(sources, spread):
     """A spread of 300 nats would overflow exponentials of score differences."""
     visible = causal_mask(sources)
+    # Each part has a seed of its own.
     appeal = draw(2, sources, seed=1)
     first = lag_pointer(draw(sources, sources), appeal).requires_grad_()
     scores = draw(2, 2, sources, sources, seed=2, spread=spread)

@@ -36,6 +36,7 @@ def quadrature():
     points, weights = hermegauss(POINTS)
     nodes = torch.tensor(points).float()
     shares = torch.tensor(weights / weights.sum()).float()
+    # Every pair of nodes.
     eps = torch.cartesian_prod(nodes, nodes)
     products = torch.outer(shares, shares).flatten()
     return eps, products.log()
@@ -100,6 +101,7 @@ def test_encoder_reads_every_token_and_no_pads(name):
     first = int(name == "gru_vae")
     for t in range(task.length):
         changed = tokens.clone()
+        # Another word at one place.
         changed[:, t] = (tokens[:, t] + 1) % task.vocab
         change = encode(changed, lengths) - before
         moved = change.abs().amax(1) > 1e-4
@@ -126,6 +128,7 @@ def test_bernoulli_states_are_probabilities_for_any_latent(name, mutations):
     model = tiny(name, norm="none", cell=cell).eval()
     for z in (-3.0, 0.0, 1.0, 3.0):
         h = outputs_from(model, z)
+        # Mutation 6 centres the states.
         if 6 in mutations:
             h = h + 0.5
         assert h.min() >= 0
@@ -186,12 +189,12 @@ def test_exact_likelihood_sums_to_one_and_exceeds_the_elbo(name):
 def test_total_score_is_the_elbo_in_training_and_evaluation(name):
     model = small(name, samples=4096, **TWO)
     tokens, lengths = copies(model)
-    one = copies(model, 1)
-    elbo, _ = exact(model, *one)
+    sentence, length = copies(model, 1)
+    elbo, _ = exact(model, sentence, length)
     scores = log_prob(model, tokens, lengths, training=True)
     actual, error = mean_and_error(scores.sum(1))
     assert abs(actual - elbo) <= 5 * error
-    evaluated = log_prob(model, *one).sum()
+    evaluated = log_prob(model, sentence, length).sum()
     assert abs(evaluated - elbo) <= 5 * error
 
 
@@ -199,12 +202,14 @@ def test_total_score_is_the_elbo_in_training_and_evaluation(name):
 def test_two_sample_bound_equals_enumeration():
     """Compare `iw_bound` with the exact expectation of log (w + w') / 2 over pairs."""
     model = small("gru_ternary_vae", **TWO)
-    one = copies(model, 1)
-    log_q, log_w = discrete_parts(model, *one)
+    sentence, length = copies(model, 1)
+    log_q, log_w = discrete_parts(model, sentence, length)
+    # Both samples are independent.
     pairs = torch.exp(log_q + log_q.T)
+    # The logarithm of the mean of both weights.
     log_mean = torch.logaddexp(log_w, log_w.T) - math.log(2)
     bound_2 = (pairs * log_mean).sum()
-    elbo, log_p = exact(model, *one)
+    elbo, log_p = exact(model, sentence, length)
     assert elbo < bound_2 < log_p
     torch.manual_seed(1)
     tokens, lengths = copies(model)
@@ -265,6 +270,7 @@ def test_each_sample_has_its_own_draw_of_the_prior(name):
     """The mean over samples is the mixture over many draws; with a shared draw it is not."""
     model = small(name)
     many = small(name, samples=DRAWS)
+    # The same model, whose mixture has many draws.
     many.load_state_dict(model.state_dict())
     drawn = first_scores(model)
     spread = drawn.std(0)
@@ -327,6 +333,7 @@ def estimates(model):
     """Return the gradients of the mean score of many copies, one per chunk."""
     tokens, lengths = copies(model, PER_CHUNK)
     torch.manual_seed(0)
+    # The estimator is one of training.
     model.train()
     found = []
     for _ in range(CHUNKS):
@@ -338,8 +345,8 @@ def estimates(model):
 
 def test_score_function_estimator_is_unbiased():
     model = small("gru_ternary_vae", width=2, estimator="score")
-    one = copies(model, 1)
-    elbo, _ = exact(model, *one)
+    sentence, length = copies(model, 1)
+    elbo, _ = exact(model, sentence, length)
     expected = gradients(model, elbo.sum())
     actual = estimates(model)
     error = actual.std(0) / CHUNKS**0.5
@@ -347,7 +354,7 @@ def test_score_function_estimator_is_unbiased():
     gap = (actual.mean(0) - expected).abs()
     assert (gap <= tolerance).all()
     # The gradient of the KL alone, as in the S0 code, is further away.
-    h = model.encode_sentence(*one)
+    h = model.encode_sentence(sentence, length)
     kl = model.kl(h).sum()
     gap = (gradients(model, -kl) - expected).abs()
     assert (gap > tolerance).any()
@@ -385,6 +392,7 @@ def test_kl_equals_enumeration_over_all_latents():
 
 @parametrize("part", [GaussianCode, GaussianLatent])
 def test_vectors_of_a_code_are_drawn_within_one_over_the_root_of_two(part):
+    # Wide, so that the largest draw is near its bound.
     vectors = part(1000).named_parameters(recurse=False)
     for name, weight in vectors:
         fan_in = 2

@@ -51,6 +51,7 @@ def test_products_equal_numpy(dtype, layout, rows, beta):
     a = random(dtype, rows, H, seed=1)
     w = random(dtype, H, G)
     old = random(dtype, rows, G, seed=3)
+    # A product with β adds to what is there.
     out = layout(old.copy())
     product(layout(a), layout(w), out, beta)
     expected = a @ w + beta * old
@@ -86,6 +87,7 @@ def test_added_outer_products_equal_numpy(dtype, layout, rows):
 
 @DTYPES
 def test_output_is_not_read_when_beta_is_zero(dtype):
+    # NaN times zero would be NaN.
     out = np.full((B, G), np.nan, dtype)
     a = random(dtype, B, H)
     w = random(dtype, H, G)

@@ -64,6 +64,7 @@ def test_one_of_several_processes_compiles_a_kernel(tmp_path):
         process.stdin.flush()
     outputs = [process.communicate()[0] for process in processes]
     compilations = sorted(int(output) for output in outputs)
+    # The others wait and read what it wrote.
     assert compilations == [0, 0, 1]
 
 
@@ -73,6 +74,7 @@ def test_a_kernel_is_compiled_if_another_process_does_not_end(monkeypatch):
     monkeypatch.setattr(module, "WAIT", 0.2)
     kernel = compiled(twice)
     other = compiled(twice)
+    # As a process that compiles holds it.
     with other._cache._lock:
         assert kernel(3) == 6
     misses = kernel.stats.cache_misses
@@ -96,6 +98,7 @@ def test_a_changed_source_invalidates_the_cache(monkeypatch):
         assert kernel(3) == 6
         return sum(kernel.stats.cache_hits.values())
 
+    # The first call may compile.
     cache_hits()
     assert cache_hits() == 1
     new_hash = secrets.token_hex()  # one that no earlier run has cached

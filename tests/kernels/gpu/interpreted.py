@@ -71,7 +71,7 @@ def assert_equal_to_step(config, rows, steps, width):
         # A weight that is cut has no gradient.
         options = {"allow_unused": True, "materialize_grads": True}
         gradients = torch.autograd.grad(out, inputs, upstream, **options)
-        return [out, *gradients]
+        return [out] + list(gradients)
 
     results = run(x, start, upstream)
     node = results[0].grad_fn
@@ -86,6 +86,7 @@ def assert_equal_to_step(config, rows, steps, width):
     for result, loop, reference in zip(results, loops, expected, strict=True):
         error = error_of(result, reference)
         errors.append(error)
+        # The rounding of the loop in float32.
         least = error_of(loop, reference)
         assert error < max(TOLERANCE, 4 * least)
     return max(errors)
@@ -95,7 +96,7 @@ def cell_of(config, width, length):
     return CELLS.build(CELLS.parse(config), width, length)
 
 
-@parametrize("config", [*VARIANTS, LOGIT], ids=str)
+@parametrize("config", VARIANTS + [LOGIT], ids=str)
 def test_a_kernel_equals_the_loop_over_step(config):
     assert_equal_to_step(config, 5, 3, 30)
 
@@ -157,11 +158,11 @@ def test_members_are_computed_as_if_alone(name):
 @parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 @parametrize("shape", [(3, 6, 5), (2, 3, 1, 70)], ids=str)
 def test_elementwise_recurrences_equal_a_loop(dtype, shape):
-    a, b, g = torch.randn(3, *shape, dtype=dtype).unbind()
+    a, b, g = torch.randn((3,) + shape, dtype=dtype).unbind()
     # A decay above 1 would grow without bound.
     a = 0.9 * a / a.abs().clamp(min=1)
-    *outer, _, width = shape
-    start = torch.randn(*outer, width, dtype=dtype)
+    # One state for all steps.
+    start = torch.randn(shape[:-2] + shape[-1:], dtype=dtype)
     inputs = [tensor.requires_grad_() for tensor in (a, b, start)]
     out = linear_recurrence(*inputs)
     double = torch.promote_types(dtype, torch.float64)
@@ -185,6 +186,7 @@ def test_a_pack_trains_as_without_kernels(row, monkeypatch):
         pack = []
         for seed, model in enumerate(models):
             pack.append(Training(model, Recipe(batch=4), seed))
+        # Enough steps that a graph is replayed.
         epochs = 4
         if device_of(models[0]) == CPU:
             epochs = 1
@@ -198,7 +200,7 @@ def test_a_pack_trains_as_without_kernels(row, monkeypatch):
     assert results == pytest.approx(expected, abs=1e-5)
 
 
-NAN_CONFIGS = [LOGIT, {"name": "rnn", "activation": "relu"}, *KERNEL_CELLS]
+NAN_CONFIGS = [LOGIT, {"name": "rnn", "activation": "relu"}] + KERNEL_CELLS
 
 
 @parametrize("config", NAN_CONFIGS, ids=str)
@@ -206,6 +208,7 @@ def test_nan_is_kept_as_by_step(config):
     """A run that diverged must not look finite."""
     cell = cell_of(config, 8, 4)
     x = torch.randn(2, 4, 8)
+    # One number of one step of one sequence.
     x[0, 1, 3] = torch.nan
     size = 8 * cell.num_state_vectors
     start = torch.rand(2, size)
@@ -220,6 +223,7 @@ def test_nan_is_kept_as_by_step(config):
     outputs, gradients = places()
     with without_kernels():
         expected_outputs, expected_gradients = places()
+    # NaN reaches an output at all.
     assert outputs.any()
     assert outputs.equal(expected_outputs)
     assert gradients.equal(expected_gradients)

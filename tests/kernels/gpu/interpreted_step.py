@@ -83,7 +83,7 @@ def values_and_gradients(function, inputs):
     torch.manual_seed(1)
     upstream = torch.randn(out.shape, dtype=torch.float64).to(out.dtype)
     gradients = torch.autograd.grad(out, inputs, upstream)
-    return [out, *gradients]
+    return [out] + list(gradients)
 
 
 SHAPES = [(7, 30), (2, 3, 1), (5,), (130, 64)]
@@ -111,6 +111,7 @@ def test_the_sphere_reads_a_parameter_of_all_members_in_place():
     """The rows of a member are contiguous, those of two members are not."""
     project = partial(project_to_sphere, radius=1.0)
     parameters = torch.randn(3, 50)
+    # A part of each row, as the pack stores parameters.
     x = parameters[:, 8:38].view(3, 5, 6)
     assert_equal(project, project, [x], members=3)
 
@@ -142,12 +143,12 @@ def leading(members):
 
 def mixture_arguments(positions, width, components, vocab, lead=()):
     """Return y, W, b, s and tokens; probabilities of some tokens underflow."""
-    y = torch.randn(*lead, positions, width)
-    weight = torch.randn(*lead, components, width)
-    bias = torch.randn(*lead, components)
-    logits = 30 * torch.randn(*lead, vocab, components)
+    y = torch.randn(lead + (positions, width))
+    weight = torch.randn(lead + (components, width))
+    bias = torch.randn(lead + (components,))
+    logits = 30 * torch.randn(lead + (vocab, components))
     s = torch.log_softmax(logits, dim=-2)
-    tokens = torch.randint(vocab, (*lead, positions))
+    tokens = torch.randint(vocab, lead + (positions,))
     return [y, weight, bias, s], tokens
 
 
@@ -171,6 +172,7 @@ def test_a_token_without_probability_is_minus_infinity():
     s[1] = -math.inf
     with without_kernels("cpu"):
         out = mixture_log_prob(*gate, s, tokens)
+    # The word without probability.
     impossible = tokens == 1
     assert impossible.any()
     assert out.isneginf().equal(impossible)
@@ -180,8 +182,7 @@ def test_a_token_without_probability_is_minus_infinity():
 def test_the_mixture_of_members_equals_its_formula():
     """Members and batches of two axes."""
     inputs, tokens = mixture_arguments(12, 6, 5, 7, lead=(3,))
-    y, *rest = inputs
-    inputs = [y.view(3, 4, 3, 6)] + rest
+    inputs[0] = inputs[0].view(3, 4, 3, 6)
     tokens = tokens.view(3, 4, 3)
     fast = partial(_mapped, mixture_log_prob, tokens)
     naive = partial(_mapped, naive_mixture_log_prob, tokens)
@@ -200,8 +201,8 @@ SORTED = parametrize("smallest_sorted", [0, 2**40], ids=["sorted", "dense"])
 def test_rows_of_a_table_equal_those_of_torch(members, smallest_sorted, monkeypatch):
     monkeypatch.setattr(rows, "SORTED", smallest_sorted)
     lead = leading(members)
-    table = torch.randn(*lead, 37, 40)
-    tokens = torch.randint(37, (*lead, 10, 8))
+    table = torch.randn(lead + (37, 40))
+    tokens = torch.randint(37, lead + (10, 8))
     look_up = take_rows
     embed = torch.nn.functional.embedding
     if members is not None:
@@ -225,6 +226,7 @@ def test_sums_of_sorted_rows_are_those_of_all_rows_and_the_same_every_time(monke
     g = torch.randn(2, 240, 5)
     dense = rows.add_rows(g, tokens, 67)
     monkeypatch.setattr(rows, "SORTED", 0)
+    # Twice, with the sorted sum.
     first = rows.add_rows(g, tokens, 67)
     second = rows.add_rows(g, tokens, 67)
     assert first.equal(second)
@@ -243,7 +245,7 @@ TILES = [(9, 67, 6), (70, 5, 33), (1, 130, 16)]
 def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
     """Vectors and tokens of one tile and of several, the last one smaller."""
     lead = leading(members)
-    inputs = [torch.randn(*lead, n, width) for n in (count, vocab)]
+    inputs = [torch.randn(lead + (n, width)) for n in (count, vocab)]
     tokens = torch.randint(vocab, (count,))
 
     def formula(y, table):
@@ -300,10 +302,10 @@ def test_a_selective_scan_equals_its_operations(members, signed, sizes):
     """States and channels fill their blocks and do not, and so do steps the chunks of states."""
     rows, steps, states, width = sizes
     lead = leading(members)
-    x, delta = torch.randn(2, *lead, rows, steps, width)
-    b, c = torch.randn(2, *lead, rows, steps, states)
-    rate = torch.rand(*lead, states, width)
-    start = torch.randn(*lead, rows, states, width)
+    x, delta = torch.randn((2,) + lead + (rows, steps, width))
+    b, c = torch.randn((2,) + lead + (rows, steps, states))
+    rate = torch.rand(lead + (states, width))
+    start = torch.randn(lead + (rows, states, width))
     inputs = [x, delta.exp(), rate + 0.1, b, c, start]
     scan = partial(joined, partial(selective_scan, signed=signed))
     assert_equal(scan, scan, inputs, members=members)
@@ -316,6 +318,7 @@ def test_one_result_of_a_selective_scan_has_a_gradient(result):
     inputs = [torch.rand(shape) for shape in shapes]
 
     def scan(x, delta, rate, b, c, start):
+        # A stride of zero.
         every_step = b.expand(c.shape)
         return selective_scan(x, delta, rate, every_step, c, start)[result]
 
@@ -326,7 +329,7 @@ def test_one_result_of_a_selective_scan_has_a_gradient(result):
 def test_joint_affine_maps_equal_single_ones(members):
     lead = leading(members)
     shapes = [(4, 3, 6), (6, 2), (6, 5), (2,), (5,)]
-    inputs = [torch.randn(*lead, *shape) for shape in shapes]
+    inputs = [torch.randn(lead + shape) for shape in shapes]
 
     def joint(x, a, b, c, d):
         return joint_affine(x, (a, b), (c, d))
@@ -348,9 +351,11 @@ def test_gradients_are_joined_as_copies_of_each():
     models = build("hamming_emission", task, members=2, width=5)
     members = [Training(model, Recipe(), seed) for seed, model in enumerate(models)]
     stacked = StackedParameters(members, members[0].model)
+    # What is not written stays NaN.
     stacked.gradients.fill_(math.nan)
     losses = 0
     for weight in stacked.weights.values():
+        # A sum of cubes has the gradient 3 w².
         of_member = (weight**3).reshape(2, -1)
         losses = losses + of_member.sum(1)
     stacked.differentiate(losses, accumulate=False)

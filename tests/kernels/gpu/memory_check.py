@@ -13,6 +13,7 @@ def install(monkeypatch):
     store = InterpreterBuilder.create_masked_store
 
     def launch(self, *args, **kwargs):
+        # Those of the last launch are no longer valid.
         ranges.clear()
         for arg in [*args, *kwargs.values()]:
             if isinstance(arg, torch.Tensor):
@@ -20,6 +21,7 @@ def install(monkeypatch):
         return call(self, *args, **kwargs)
 
     def check(pointers, mask):
+        # Masked addresses may be anywhere.
         used = np.broadcast_to(mask.data, pointers.data.shape)
         addresses = pointers.data[used.astype(bool)]
         inside = np.zeros(addresses.shape, dtype=bool)

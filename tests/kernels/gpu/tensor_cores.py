@@ -58,6 +58,7 @@ def three_products(a, b):
     """Return high·high + high·low + low·high, x = high + low."""
     high_a = tf32(a)
     high_b = tf32(b)
+    # What the first operand lost by rounding.
     low_a = tf32(a - high_a)
     low_b = tf32(b - high_b)
     return high_a @ high_b + high_a @ low_b + low_a @ high_b

@@ -72,7 +72,7 @@ def test_every_width_that_runs_compiles_without_spills(precision, capability):
 
 def check(name, kernel, constants, width, precision, capability):
     """The memory that dispatch expects is enough; a kernel that fits does not spill, or little."""
-    recurrence, *_ = name.split()
+    recurrence = name.split()[0]
     blocks = RECURRENCES[recurrence].blocks
     expected = shared_memory(width, blocks, precision)
     found = compile_kernel(kernel, constants, capability)
@@ -100,6 +100,7 @@ def test_a_kernel_runs_on_the_device_of_its_tensors(monkeypatch):
         return contextlib.nullcontext()
 
     monkeypatch.setattr(torch.cuda, "device", enter)
+    # There is no GPU to launch on.
     kernel = mock.MagicMock()
     tensor = torch.empty(1).as_subclass(OnGPU)
     launch(kernel, (3,), [tensor, 4])
@@ -125,6 +126,7 @@ def test_a_launch_compiles_the_step_of_its_recurrence(monkeypatch):
     monkeypatch.setattr(triton.runtime.driver, "_active", driver)
     programs = set()
     for recurrence in (rnn.Scan(), rnn.Scan("relu")):
+        # A warm-up compiles and launches nothing.
         tensors = [torch.zeros(2, 4, 4, 32)] * 6
         constants = recurrence.constants(0, 32)
         compiled = scan._forward.warmup(*tensors, 4, 4, 32, **constants, grid=(1, 2))
@@ -141,6 +143,7 @@ class OnGPU(torch.Tensor):
 @parametrize("name", RECURRENCES)
 def test_a_kernel_runs_only_where_it_fits(name, monkeypatch):
     """Kernels are padded to a power of two, so width 33 needs the memory of width 64."""
+    # The larger of both directions decides.
     needed = 0
     for direction in ("forward", "backward"):
         kernel, constants = USED[f"{name} {direction}"]

@@ -47,6 +47,7 @@ def assignments(kernel):
             targets = node.targets
         for target in targets:
             if isinstance(target, ast.Tuple):
+                # A call that returns several values names none of them.
                 values = []
                 if isinstance(node.value, ast.Tuple):
                     values = node.value.elts
@@ -80,6 +81,7 @@ def is_after(load, store, loops):
 
 def replaces(load, store):
     """Return whether a number is read before it is replaced."""
+    # Another address may be one that another thread stored.
     if ast.unparse(load.args[0]) != ast.unparse(store.args[0]):
         return False
     return load in ast.walk(store) or load.lineno < store.lineno
@@ -111,6 +113,7 @@ def calls_of_helpers(kernel):
     """Return the calls of other kernels' functions, which may load what they are given."""
     called = []
     for call in nodes(kernel, ast.Call):
+        # Triton's own functions are attributes of `tl`.
         if isinstance(call.func, ast.Name) and call.func.id != "range":
             called.append(call)
     return called
