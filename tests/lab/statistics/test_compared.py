@@ -23,10 +23,12 @@ from lmzoo.lab.statistics.compared import (
     reference_seeds,
     spend,
 )
-from tests.cases import cases
+from tests.cases import cases, rows
+from tests.lab.statistics.normal_draws import normal
 
 RNG = np.random.default_rng
-OFFSETS = np.array([0, 0.2, -0.2, 0.001, 0.02, -0.02, 0.02])
+CASES = "lab/statistics/cases.toml"
+OFFSETS = rows(CASES, "offsets")
 NEXT = {
     UNDECIDED: {WORSE, WORSE_OPEN, NEGLIGIBLE, BETTER_OPEN, BETTER},
     WORSE_OPEN: {WORSE, NEGLIGIBLE},
@@ -36,22 +38,36 @@ NEXT = {
 
 
 def losses(seeds=4, sd=0.002, offsets=OFFSETS):
-    noise = RNG(0).normal(0, sd, (len(offsets), seeds))
-    return offsets[:, None] + noise
+    """Return losses of points with these means."""
+    noise = sd * normal(0, len(offsets), seeds)
+    return noise + column(offsets)
+
+
+def column(values):
+    return np.reshape(values, (-1, 1))
+
+
+def words(found: Compared) -> str:
+    """Return the verdicts of the points after the reference."""
+    return " ".join(found.verdict[1:])
 
 
 def test_each_contrast_has_its_verdict():
-    found = compared(losses(), 0).verdict.tolist()
-    assert found == ["", WORSE, BETTER, NEGLIGIBLE, WORSE_OPEN, BETTER_OPEN, WORSE_OPEN]
+    found = compared(losses(), 0)
+    expected = "worse better negligible worse-open better-open worse-open"
+    assert words(found) == expected
 
 
 def test_noise_leaves_every_contrast_undecided():
     found = compared(losses(sd=1.0), 0)
-    assert (found.verdict[1:] == UNDECIDED).all()
+    assert set(found.verdict[1:]) == {UNDECIDED}
+
+
+SEEDS = st.integers(0, 10**6)
 
 
 @settings(max_examples=60)
-@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.01, 0.02, 0.03]), st.booleans())
+@given(SEEDS, st.sampled_from([0.0, 0.01, 0.02, 0.03]), st.booleans())
 def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
     """Whatever the losses do: the second half may come from another distribution."""
     x = changing_losses(RNG(seed), effect)
@@ -66,11 +82,14 @@ def test_more_data_never_turn_a_verdict_back(seed, effect, planned):
         known = seen(x, seeds, made)
         now = compared(known, 0, looks=made)
         lost = diverges_more(known)
-        assert not np.isin(now.verdict[lost], [BETTER, BETTER_OPEN, NEGLIGIBLE]).any()
+        of_lost = set(now.verdict[lost])
+        assert not of_lost & {BETTER, BETTER_OPEN, NEGLIGIBLE}
+        has_interval = ~np.isnan(now.low)
         is_inside = (now.low <= now.mean) & (now.mean <= now.high)
-        assert (is_inside | np.isnan(now.low)).all()
+        assert is_inside[has_interval].all()
         if before is not None:
-            free = ~lost & ~before_lost  # a count takes words back, and gives them back
+            # A count of diverged runs takes words back, and gives them back.
+            free = ~lost & ~before_lost
             assert_goes_on(before, now, free)
         before = now
         before_lost = lost
@@ -80,10 +99,14 @@ def changing_losses(rng, effect):
     """Return losses (8, 24) whose second half may have another mean; some diverge."""
     sd = rng.choice([0.002, 0.01, 0.03])
     x = rng.normal(0, sd, (8, 24))
-    x += effect * rng.normal(size=(8, 1))
-    x[:, 12:] += rng.choice([0, 0.03]) * rng.normal(size=(8, 1))
-    diverged = rng.random(x.shape) < rng.choice([0, 0.05])
-    x[diverged] = np.inf
+    of_points = rng.normal(size=(8, 1))
+    x += effect * of_points
+    change = rng.choice([0, 0.03])
+    of_second_half = rng.normal(size=(8, 1))
+    x[:, 12:] += change * of_second_half
+    draws = rng.random(x.shape)
+    share = rng.choice([0, 0.05])
+    x[draws < share] = np.inf
     return x
 
 
@@ -101,24 +124,30 @@ def seen(x, seeds, made):
 
 def diverges_more(x):
     """Return which points have a greater share of diverged runs than the reference."""
-    runs = ~np.isnan(x)
-    share = np.isinf(x).sum(1) / runs.sum(1)
+    runs = np.sum(~np.isnan(x), 1)
+    diverged = np.sum(np.isinf(x), 1)
+    share = diverged / runs
     return share > share[0]
 
 
 def assert_goes_on(before, now, free):
-    for word, later in zip(before.verdict[free], now.verdict[free], strict=True):
-        assert word in ("", later) or later in NEXT.get(word, ())
-    is_kept = (before.sign == 0) | (before.sign == now.sign)
-    assert is_kept[free].all()
+    words_before = before.verdict[free]
+    words_now = now.verdict[free]
+    for word, later in zip(words_before, words_now, strict=True):
+        if word not in ("", later):
+            assert later in NEXT[word]
+    had_sign = free & (before.sign != 0)
+    signs_before = before.sign[had_sign]
+    assert (signs_before == now.sign[had_sign]).all()
 
 
 @settings(max_examples=30)
-@given(st.integers(0, 10**6), st.floats(-3, 3), st.booleans())
+@given(SEEDS, st.floats(-3, 3), st.booleans())
 def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
     rng = RNG(seed)
     x = rng.normal(0, 0.02, (9, 4))
-    x += 0.03 * rng.normal(size=(9, 1))
+    effects = rng.normal(size=(9, 1))
+    x += 0.03 * effects
     family = np.arange(9) < 7
     before = compared(x, 0, family=family)
     x[7] = offset
@@ -126,31 +155,33 @@ def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
     if diverges:
         x[8] = np.inf
     after = compared(x, 0, family=family)
-    assert (after.verdict == before.verdict).all()
-    assert (after.verdict[7:] == "").all()
+    assert words(after) == words(before)
+    assert not after.verdict[7:].any()
     for name in ("mean", "low", "high", "p", "seeds_needed"):
         old = getattr(before, name)[:7]
         new = getattr(after, name)[:7]
-        assert np.allclose(old, new, rtol=1e-8, atol=1e-12, equal_nan=True)
+        np.testing.assert_allclose(new, old, rtol=1e-8, atol=1e-12)
 
 
 @pytest.fixture(params=[2, 3, 4, 6])
 def apart(request):
     """Losses of points that differ clearly."""
     points = request.param
-    noise = RNG(2).normal(0, 0.02, (points, 3))
-    return noise + 0.1 * np.arange(points)[:, None]
+    means = 0.1 * np.arange(points)
+    noise = 0.02 * normal(2, points, 3)
+    return noise + column(means)
 
 
 def test_a_point_without_runs_changes_no_other_row(apart):
     before = compared(apart, 0)
     without_runs = [[np.nan] * 3]
-    after = compared(np.append(apart, without_runs, 0), 0)
-    assert after.verdict.tolist() == [*before.verdict, ""]
+    with_one_more = np.append(apart, without_runs, 0)
+    after = compared(with_one_more, 0)
+    assert words(after) == f"{words(before)} "
     for name in ("low", "high", "p"):
         old = getattr(before, name)
-        new = getattr(after, name)
-        assert new[:-1] == pytest.approx(old, nan_ok=True)
+        *new, _ = getattr(after, name)
+        assert new == pytest.approx(old, nan_ok=True)
 
 
 def test_one_seed_of_the_reference_decides_nothing(apart):
@@ -158,7 +189,8 @@ def test_one_seed_of_the_reference_decides_nothing(apart):
     apart[0, 1:] = np.nan
     found = compared(apart, 0)
     assert not found.verdict.any()
-    assert np.isnan([found.low, found.high, found.p_raw]).all()
+    for numbers in (found.low, found.high, found.p_raw):
+        assert np.isnan(numbers).all()
 
 
 def test_a_single_look_spends_five_percent():
@@ -180,8 +212,9 @@ def five_plans():
 
 
 def test_all_looks_together_spend_less_than_six_percent(five_plans):
-    assert [look.seeds for look in five_plans] == [3, 5, 10, 20, 40]
-    assert sum(look.error for look in five_plans) < ERROR + RESERVE
+    seeds, errors, _ = zip(*five_plans, strict=True)
+    assert seeds == (3, 5, 10, 20, 40)
+    assert sum(errors) < ERROR + RESERVE
 
 
 def test_a_later_plan_leaves_the_looks_that_were_made(five_plans):
@@ -197,49 +230,62 @@ def test_the_seeds_of_a_schedule_double():
 
 
 def test_a_schedule_spends_five_percent():
-    total = sum(look.error for look in spend(looks(3, 50)))
+    schedule = spend(looks(3, 50))
+    total = sum(look.error for look in schedule)
     assert total == pytest.approx(ERROR)
 
 
 def test_a_look_spends_in_proportion_to_its_new_seeds():
+    three, six = spend((3, 6))
     half = pytest.approx(ERROR / 2)
-    assert spend((3, 6)) == ((3, half, 3), (6, half, 6))
+    assert three == (3, half, 3)
+    assert six == (6, half, 6)
 
 
 def test_a_look_after_others_spends_what_they_left():
     made = [Look(3, 0.02, 3)]
-    assert spend([6], made)[-1].error == pytest.approx(0.03)
+    *_, last = spend([6], made)
+    assert last.error == pytest.approx(0.03)
 
 
 def test_the_looks_of_a_study_with_contrasts_give_the_reference_more_seeds():
-    made = spend((3, 6), contrasts=11)
+    three, six = spend((3, 6), contrasts=11)
     # 3 √11 is 10, and twelve seeds show a failure; 6 √11 is 20.
-    assert [look.of_reference for look in made] == [12, 20]
+    assert three.of_reference == 12
+    assert six.of_reference == 20
 
 
 def test_stored_looks_are_read():
     stored = [[3, 0.05, 3], [5, 0.005, 5]]
-    assert read_looks(stored, 5) == ((3, 0.05, 3), (5, 0.005, 5))
+    first, second = read_looks(stored, 5)
+    assert first == (3, 0.05, 3)
+    assert second == (5, 0.005, 5)
 
 
 def test_stored_numbers_of_an_earlier_version_are_a_schedule():
-    assert read_looks([5, 10], 5) == spend([5, 10])
+    schedule = [5, 10]
+    assert read_looks(schedule, 5) == spend(schedule)
 
 
-@pytest.mark.parametrize("made", [(), spend([5, 10]), spend([10], spend([5]))])
+TWO_PLANS = spend([10], spend([5]))
+
+
+@pytest.mark.parametrize("made", [(), spend([5, 10]), TWO_PLANS])
 def test_the_p_value_is_that_of_the_verdict(made):
-    x = RNG(3).normal(0, 0.02, (12, 10))
-    x += np.linspace(0, 0.06, 12)[:, None]
-    assert_p_says_whether_a_sign_is_shown(compared(x, 0, looks=made))
+    noise = 0.02 * normal(3, 12, 10)
+    means = np.linspace(0, 0.06, 12)
+    found = compared(noise + column(means), 0, looks=made)
+    assert_p_says_whether_a_sign_is_shown(found)
 
 
 def assert_p_says_whether_a_sign_is_shown(found: Compared):
     is_shown = found.sign != 0
-    assert ((found.p < ERROR) == is_shown)[1:].all()
+    is_small = found.p < ERROR
+    assert is_small[1:].tolist() == is_shown[1:].tolist()
 
 
 @settings(max_examples=80)
-@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.2, 0.5]), st.booleans())
+@given(SEEDS, st.sampled_from([0.0, 0.2, 0.5]), st.booleans())
 def test_word_p_and_intervals_agree(seed, lost, heavy):
     """Also where a far residual moves the differences, and where runs are counted."""
     rng = RNG(seed)
@@ -247,48 +293,56 @@ def test_word_p_and_intervals_agree(seed, lost, heavy):
         noise = rng.standard_t(1.5, (8, 12))
     else:
         noise = rng.normal(size=(8, 12))
-    x = 0.02 * noise + rng.choice([0, 0.04], (8, 1))
+    means = rng.choice([0, 0.04], (8, 1))
+    x = 0.02 * noise + means
     share = lost * rng.random((8, 1))
-    x[rng.random(x.shape) < share] = np.inf
+    draws = rng.random(x.shape)
+    x[draws < share] = np.inf
     found = compared(x, 0)
     assert_p_says_whether_a_sign_is_shown(found)
-    undecided = (found.verdict == UNDECIDED) & np.isnan(found.p_diverged)
+    undecided = found.verdict == UNDECIDED
+    undecided &= np.isnan(found.p_diverged)
     most = found.half_corrected * (1 + 1e-9)
-    assert (np.abs(found.mean) <= most)[undecided].all()
-    excludes_zero = undecided & (found.low * found.high > 0)
-    assert (found.p_raw[excludes_zero] < ERROR).all()
+    sizes = np.abs(found.mean)
+    assert (sizes <= most)[undecided].all()
+    excludes_zero = found.low * found.high > 0
+    p = found.p_raw[undecided & excludes_zero]
+    assert (p < ERROR).all()
 
 
 @pytest.fixture
 def lossy():
     """Losses of points of which five runs, or three of five, diverge; the reference has 17 runs."""
     x = np.full((3, 17), np.nan)
-    x[0] = RNG(1).normal(0, 0.01, 17)
+    x[0] = 0.01 * normal(1, 17)
     x[1, :5] = np.inf
-    x[2, :5] = [0.5, 0.52, np.inf, np.inf, np.inf]
+    x[2, :2] = [0.5, 0.52]
+    x[2, 2:5] = np.inf
     return x
 
 
 def test_a_greater_share_of_diverged_runs_is_worse(lossy):
     # Fisher's exact test compares 5 of 5 runs, and 3 of 5, with none of 17.
     found = compared(lossy, 0)
-    assert found.verdict[1:].tolist() == [WORSE, WORSE]
+    assert words(found) == "worse worse"
     assert found.confirmed[1:].all()
 
 
 def test_means_are_not_compared_where_most_runs_of_the_reference_have_none(lossy):
     # Nine of seventeen: less than half of the runs have a loss.
     lossy[0, :9] = np.inf
-    assert compared(lossy, 0).verdict[2] == UNDECIDED
+    found = compared(lossy, 0)
+    assert found.verdict[2] == UNDECIDED
 
 
 def test_exact_differences_are_decided_without_a_test():
-    a_third = 1 / 3  # with all decimals: on a grid, equal losses are no exact ones
-    means = np.array([[1.0], [1.2], [0.8], [1.01]])
-    x = np.repeat(means + a_third, 3, axis=1)
-    found = compared(x, 0, tuning_sd=np.full(4, 0.2))
-    assert found.verdict[1:].tolist() == [WORSE, BETTER, NEGLIGIBLE]
-    assert found.sign[1:].tolist() == [1, -1, 1]
+    # All decimals of a third: on a grid, equal losses are no exact ones.
+    means = column([1.0, 1.2, 0.8, 1.01]) + 1 / 3
+    x = np.repeat(means, 3, axis=1)
+    tuning_sd = np.full(4, 0.2)
+    found = compared(x, 0, tuning_sd=tuning_sd)
+    assert words(found) == "worse better negligible"
+    assert found.sign.tolist() == [0, 1, -1, 1]
 
 
 @pytest.mark.parametrize("points", [2, 5])
@@ -298,18 +352,20 @@ def test_equal_seeds_on_a_grid_say_nothing_of_the_choice_of_a_setting(points):
     x[0, :2] = 48 / 64
     tuning_sd = np.full(points, 0.1)
     tuning_sd[0] = 0
-    assert compared(x, 0).p_raw[1] < 0.22
-    assert compared(x, 0, tuning_sd=tuning_sd).p_raw[1] > 0.7
+    alike = compared(x, 0)
+    tuned = compared(x, 0, tuning_sd=tuning_sd)
+    assert alike.p_raw[1] < 0.22
+    assert tuned.p_raw[1] > 0.7
 
 
-@cases("lab/statistics/cases.toml", "reference_seeds", "seeds, contrasts, expected")
+@cases(CASES, "reference_seeds", "seeds, contrasts, expected")
 def test_the_reference_has_the_root_of_the_contrasts_times_the_seeds(seeds, contrasts, expected):
     assert reference_seeds(seeds, contrasts) == expected
 
 
 @pytest.fixture
 def eleven_contrasts():
-    return RNG(5).normal(0, 0.02, (12, 80))
+    return 0.02 * normal(5, 12, 80)
 
 
 @pytest.fixture
@@ -323,7 +379,7 @@ PLAN_OF_ELEVEN = spend(looks(3, 24), contrasts=11)
 def test_a_look_waits_for_the_seeds_of_the_reference(eleven_contrasts, three_seeds_ended):
     waiting = compared(eleven_contrasts, 0, looks=PLAN_OF_ELEVEN, ended=three_seeds_ended)
     assert waiting.seeds.tolist() == [12] + [3] * 11
-    assert (waiting.verdict == "").all()
+    assert not waiting.verdict.any()
 
 
 def test_after_a_look_the_points_need_the_seeds_of_the_next(eleven_contrasts, three_seeds_ended):
@@ -331,54 +387,60 @@ def test_after_a_look_the_points_need_the_seeds_of_the_next(eleven_contrasts, th
     three_seeds_ended[0] = 12
     first = compared(x, 0, looks=PLAN_OF_ELEVEN, ended=three_seeds_ended)
     assert first.seeds.tolist() == [20] + [6] * 11
-    difference = x[1:, :3].mean(1) - x[0, :12].mean()
-    assert first.mean[1:] == pytest.approx(difference)
-    assert (first.verdict[1:] == UNDECIDED).all()
+    of_points = x[1:, :3].mean(1)
+    of_reference = x[0, :12].mean()
+    assert first.mean[1:] == pytest.approx(of_points - of_reference)
+    assert set(first.verdict[1:]) == {UNDECIDED}
 
 
 def test_a_later_divergence_takes_back_what_is_not_worse():
-    base = np.array([2.00, 2.01, 1.99, 2.00, 2.02, 1.98])
+    base = 2 + np.array([0.00, 0.01, -0.01, 0.00, 0.02, -0.02])
     x = np.full((4, 6), np.inf)
     x[0] = base
-    x[1:, :3] = base[:3] - np.array([[0.5], [0.0], [-0.5]])
+    x[1:, :3] = base[:3] + column([-0.5, 0.0, 0.5])
     made = spend(looks(3, 6))
     # A point that diverges more often is neither better nor negligible.
-    three = compared(x[:, :3], 0, looks=made, margin=0.1)
+    first_seeds = x[:, :3]
+    three = compared(first_seeds, 0, looks=made, margin=0.1)
     six = compared(x, 0, looks=made, margin=0.1)
-    assert three.verdict[1:].tolist() == [BETTER, NEGLIGIBLE, WORSE]
-    assert six.verdict[1:].tolist() == [UNDECIDED, UNDECIDED, WORSE]
-    assert six.sign[1:].tolist() == [0, 0, 1]
-    assert (six.p[1:] < ERROR).tolist() == [False, False, True]
+    assert words(three) == "better negligible worse"
+    assert words(six) == "undecided undecided worse"
+    assert six.sign.tolist() == [0, 0, 0, 1]
+    assert_p_says_whether_a_sign_is_shown(six)
 
 
-STEPS = np.array([0, 0.01, 0.02, 0.05, 0.1, 0, 0, 0, 0])[:, None]
-CONTINUOUS = RNG(6).normal(0, 0.02, (9, 6)) + STEPS
+NOISE = 0.02 * normal(6, 9, 6)
+CONTINUOUS = NOISE + column(rows(CASES, "steps"))
 NUMBERS = {
     "continuous": CONTINUOUS,
-    "on a grid": (64 * CONTINUOUS).round() / 64,
+    "on a grid": np.round(64 * CONTINUOUS) / 64,
     "two points": CONTINUOUS[[0, 4]],
     # Equal, but for effects of the seeds.
-    "equal pairs": np.array([[-4, 0, 3], [-2, 3, 8], [-6, -1, 3], [-5, -1, 2], [-2, -3, 1.0]]),
+    "equal pairs": np.array(rows(CASES, "equal_pairs")),
 }
 
 
-@pytest.mark.parametrize(("scale", "offset"), [(1e-9, 0), (1e9, 0), (1, 1e6), (64.0, -3)])
+@cases(CASES, "units", "scale, offset")
 @pytest.mark.parametrize("numbers", NUMBERS)
 def test_words_do_not_change_with_the_unit(scale, offset, numbers):
     x = NUMBERS[numbers]
     before = compared(x, 0)
-    after = compared(scale * x + offset, 0, margin=scale * MARGIN)
-    assert (after.verdict == before.verdict).all()
+    in_unit = scale * x + offset
+    after = compared(in_unit, 0, margin=scale * MARGIN)
+    assert words(after) == words(before)
     assert after.p == pytest.approx(before.p, rel=1e-3, nan_ok=True)
 
 
 @pytest.mark.parametrize(("margin", "most"), [(0.02, UNDECIDED), (0.06, NEGLIGIBLE)])
 def test_the_interval_agrees_with_the_word(margin, most):
-    x = RNG(7).normal(0, 0.02, (40, 6))
-    x += np.linspace(-0.15, 0.15, 40)[:, None]
-    x[0] = 0.02 * RNG(8).permutation([-1.4, -0.6, -0.2, 0.2, 0.6, 1.4])
+    noise = 0.02 * normal(7, 40, 6)
+    means = np.linspace(-0.15, 0.15, 40)
+    x = noise + column(means)
+    of_reference = rows(CASES, "of_reference")
+    x[0] = 0.02 * RNG(8).permutation(of_reference)
     found = compared(x, 0, margin=margin)
-    assert {WORSE, BETTER, WORSE_OPEN, BETTER_OPEN, most} <= {*found.verdict}
+    said = set(found.verdict)
+    assert said >= {WORSE, BETTER, WORSE_OPEN, BETTER_OPEN, most}
     bounds = {
         WORSE: (margin, np.inf),
         WORSE_OPEN: (0, np.inf),
@@ -387,9 +449,11 @@ def test_the_interval_agrees_with_the_word(margin, most):
         BETTER: (-np.inf, -margin),
         UNDECIDED: (-np.inf, np.inf),
     }
-    for point in range(1, 40):
-        low, high = bounds[found.verdict[point]]
-        assert low <= found.low[point] <= found.high[point] <= high
+    points = zip(found.verdict, found.low, found.high, strict=True)
+    next(points)  # the reference
+    for word, low, high in points:
+        least, most = bounds[word]
+        assert least <= low <= high <= most
 
 
 @pytest.fixture(params=["all", "none"])
@@ -403,50 +467,61 @@ def family(request):
 @pytest.fixture
 def clear():
     """Five seeds of points whose verdicts the first three decide."""
-    return losses(5, offsets=np.array([0, 0.3, -0.3, 0.3, 0.4, -0.2, 0.3]))
+    return losses(5, offsets=rows(CASES, "clear_offsets"))
 
 
-FIVE_AFTER_THREE = spend((5,), spend((3,)))
+THREE = spend((3,))
+FIVE_AFTER_THREE = spend((5,), THREE)
 
 
-def after_three(x, family):
-    return compared(x[:, :3], 0, family=family, looks=spend((3,)), ended=np.full(7, 3))
+@pytest.fixture
+def after_three(clear, family):
+    """What the first look says."""
+    ended = np.full(7, 3)
+    return compared(clear[:, :3], 0, family=family, looks=THREE, ended=ended)
 
 
-def test_seeds_added_after_the_verdicts_make_the_differences_better(clear, family):
-    five = compared(clear, 0, family=family, looks=FIVE_AFTER_THREE, ended=np.full(7, 5))
-    differences = (clear - clear[0]).mean(1)
-    assert five.mean[1:] == pytest.approx(differences[1:])
-    assert (five.verdict == after_three(clear, family).verdict).all()
-
-
-def test_added_seeds_count_when_those_of_all_points_have_ended(clear, family):
-    ended = np.array([5, 5, 5, 5, 5, 5, 4])
+def test_seeds_added_after_the_verdicts_make_the_differences_better(clear, family, after_three):
+    ended = np.full(7, 5)
     five = compared(clear, 0, family=family, looks=FIVE_AFTER_THREE, ended=ended)
-    assert (five.mean == after_three(clear, family).mean)[1:].all()
+    differences = clear[1:] - clear[0]
+    assert five.mean[1:] == pytest.approx(differences.mean(1))
+    assert words(five) == words(after_three)
+
+
+def test_added_seeds_count_when_those_of_all_points_have_ended(clear, family, after_three):
+    ended = np.full(7, 5)
+    ended[6] = 4
+    five = compared(clear, 0, family=family, looks=FIVE_AFTER_THREE, ended=ended)
+    assert five.mean[1:].tolist() == after_three.mean[1:].tolist()
+
+
+THREE_AND_SIX = spend((3, 6))
 
 
 def test_a_look_does_not_wait_for_a_failed_run():
     x = losses(3)
     x[1, 2] = np.nan
-    found = compared(x, 0, looks=spend((3, 6)), ended=np.full(7, 3))
+    ended = np.full(7, 3)
+    found = compared(x, 0, looks=THREE_AND_SIX, ended=ended)
     assert found.verdict[1] != ""
 
 
 def test_a_look_waits_for_a_run_that_has_not_ended():
     ended = np.full(7, 3)
     ended[1] = 2
-    found = compared(losses(3), 0, looks=spend((3, 6)), ended=ended)
-    assert (found.verdict == "").all()
+    found = compared(losses(3), 0, looks=THREE_AND_SIX, ended=ended)
+    assert not found.verdict.any()
 
 
 def table(seeds, *offsets, outlier=0.0):
     """Return points with these means and a standard deviation of 0.01."""
-    x = RNG(4).normal(size=(len(offsets), seeds))
+    x = normal(4, len(offsets), seeds)
     x -= x.mean(1, keepdims=True)
-    x *= 0.01 / x.std(1, ddof=1, keepdims=True)
+    sd = x.std(1, ddof=1, keepdims=True)
+    x *= 0.01 / sd
     x[-1, -1] += outlier
-    return x + np.array(offsets)[:, None]
+    return x + column(offsets)
 
 
 def test_a_sign_is_confirmed_by_fresh_seeds_that_repeat_it():
@@ -454,31 +529,39 @@ def test_a_sign_is_confirmed_by_fresh_seeds_that_repeat_it():
     assert found.confirmed.tolist() == [False, True]
 
 
-@pytest.mark.parametrize("half", [slice(None, 4), slice(4, None)])
-def test_a_sign_that_half_of_the_seeds_do_not_show_is_not_confirmed(half):
+@pytest.mark.parametrize("begin", [0, 4])
+def test_a_sign_that_half_of_the_seeds_do_not_show_is_not_confirmed(begin):
     x = table(8, 0.0, 0.05)
-    x[1, half] -= 0.04
+    x[1, begin : begin + 4] -= 0.04
     found = compared(x, 0)
     assert found.sign[1] == 1
     assert not found.confirmed[1]
 
 
+def one_differs(seeds, offset, outlier=0.0):
+    """Return six points, of which the second one differs, and the last one has an outlier."""
+    return table(seeds, 0, offset, 0, 0, 0, 0, outlier=outlier)
+
+
 def test_a_sign_far_beyond_the_worst_residual_needs_no_fresh_seeds():
-    quiet = table(3, 0, 0.2, 0, 0, 0, 0)
-    assert compared(quiet, 0).confirmed[1]
-    assert not compared(quiet[:2], 0).confirmed[1], "two points share no noise"
+    quiet = one_differs(3, 0.2)
+    of_six = compared(quiet, 0)
+    of_two = compared(quiet[:2], 0)
+    assert of_six.confirmed[1]
+    assert not of_two.confirmed[1], "two points share no noise"
 
 
 def test_a_sign_within_the_worst_residual_needs_fresh_seeds():
-    loud = compared(table(3, 0, 0.2, 0, 0, 0, 0, outlier=-0.15), 0)
+    x = one_differs(3, 0.2, outlier=-0.15)
+    loud = compared(x, 0)
     assert loud.sign[1] == 1
     assert not loud.confirmed[1]
 
 
 def test_one_more_seed_as_bad_as_the_worst_of_the_study_takes_a_sign():
     """The point that is better has no residual of this size itself."""
-    plain = table(4, 0, -0.045, 0, 0, 0, 0)
-    far = table(4, 0, -0.045, 0, 0, 0, 0, outlier=0.5)
+    plain = one_differs(4, -0.045)
+    far = one_differs(4, -0.045, outlier=0.5)
     far[-1] -= far[-1].mean()
     assert compared(plain, 0).sign[1] == -1
     assert compared(far, 0).sign[1] == 0
@@ -491,29 +574,33 @@ PLAN_OF_SIX = spend((4,), contrasts=6)
 def barely_shown():
     """Twenty seeds of six points; four of them show signs that are not confirmed."""
     x = np.full((7, 40), np.nan)
-    noise = RNG(1).normal(0, 0.01, (7, 20))
-    x[:, :20] = table(20, 0, *[0.03] * 6) + noise
+    six = [0.03] * 6
+    noise = 0.01 * normal(1, 7, 20)
+    x[:, :20] = table(20, 0, *six) + noise
     return x
 
 
 @pytest.fixture
 def first_look(barely_shown):
-    ended = np.array([12] + [4] * 6)
+    ended = np.full(7, 4)
+    ended[0] = 12
     return compared(barely_shown, 0, looks=PLAN_OF_SIX, ended=ended)
 
 
 def test_unconfirmed_points_and_the_reference_get_as_many_seeds_again(first_look):
-    unconfirmed = (first_look.sign != 0) & ~first_look.confirmed
+    has_sign = first_look.sign != 0
+    unconfirmed = has_sign & ~first_look.confirmed
+    expected = np.where(unconfirmed, 8, 4)
+    of_reference, *of_points = first_look.seeds
     assert unconfirmed.any()
-    assert (first_look.seeds[unconfirmed] == 8).all()
-    others = first_look.seeds[1:][~unconfirmed[1:]]
-    assert (others == 4).all()
-    deserved = reference_seeds(8, int(unconfirmed.sum()))
-    assert first_look.seeds[0] == max(reference_seeds(4, 6), deserved)
+    assert of_points == expected[1:].tolist()
+    count = int(unconfirmed.sum())
+    planned = reference_seeds(4, 6)
+    assert of_reference == max(planned, reference_seeds(8, count))
 
 
 def test_a_look_that_confirms_adds_no_sign_and_is_the_last_one(barely_shown, first_look):
     again = compared(barely_shown, 0, looks=PLAN_OF_SIX, ended=first_look.seeds)
     assert again.confirmed.sum() > first_look.confirmed.sum()
-    assert (again.sign == first_look.sign).all()
-    assert (again.seeds == first_look.seeds).all()
+    assert again.sign.tolist() == first_look.sign.tolist()
+    assert again.seeds.tolist() == first_look.seeds.tolist()

@@ -9,38 +9,43 @@ from lmzoo.lab.statistics.compared import compared
 from lmzoo.lab.statistics.draws import _spread_over_orders, equal_draws, follow_line, independent
 from lmzoo.lab.statistics.power import planned_seeds
 from tests.cases import cases
+from tests.lab.statistics.normal_draws import normal
 
 RNG = np.random.default_rng
+CASES = "lab/statistics/cases.toml"
 
 
-@cases("lab/statistics/cases.toml", "equal_draws", "losses, seeds, pairs")
+@cases(CASES, "equal_draws", "losses, seeds, pairs")
 def test_equal_draws_are_found(losses, seeds, pairs):
-    assert equal_draws(losses) == (seeds, [tuple(pair) for pair in pairs])
-
-
-THIRD = 1 / 3.0000001
-"""Losses with all digits."""
+    found_seeds, found_pairs = equal_draws(losses)
+    assert found_seeds == seeds
+    assert list(map(list, found_pairs)) == pairs
 
 
 def test_copies_of_a_draw_count_once_in_verdict_and_plan():
     """Four workers begin with one constant seed: eight runs have four values."""
-    draws = THIRD * RNG(0).normal(0, 0.01, (2, 4))
+    # With all digits: numbers on a grid have no copies.
+    draws = 0.01 * normal(0, 2, 4) / 3.0000001
     draws[1] += 0.003
     copied = np.repeat(draws, 2, axis=1)
-    values = np.isfinite(independent(copied)).sum(1)
-    assert values.tolist() == [4, 4]
-    p = compared(draws, 0).p[1]
-    assert compared(copied, 0).p[1] == pytest.approx(p)
-    planned = planned_seeds(draws, 0, 0.01).seeds[1]
-    assert planned_seeds(copied, 0, 0.01).seeds[1] == planned
+    is_counted = np.isfinite(independent(copied))
+    assert is_counted.sum(1).tolist() == [4, 4]
+    expected = compared(draws, 0)
+    found = compared(copied, 0)
+    assert found.p[1] == pytest.approx(expected.p[1])
+    expected = planned_seeds(draws, 0, 0.01)
+    planned = planned_seeds(copied, 0, 0.01)
+    assert planned.seeds[1] == expected.seeds[1]
 
 
-@pytest.mark.parametrize("row", [[0.75, 0.75, 0.5, 0.5], [THIRD] * 4, [1.2345, 1.2345, 2, 2]])
-def test_numbers_on_a_grid_and_counts_have_no_copies(row):
-    assert np.isfinite(independent([row])).all()
+@cases(CASES, "without_copies", "losses")
+def test_numbers_on_a_grid_and_counts_have_no_copies(losses):
+    is_counted = np.isfinite(independent(losses))
+    assert is_counted.all()
 
 
-NOISE = RNG(0).normal(size=(2, 40))
+NOISE = normal(0, 2, 40)
+EQUAL = np.ones((2, 12))
 
 
 @pytest.fixture
@@ -58,7 +63,7 @@ def test_a_run_that_diverges_hides_no_others_that_follow_each_other(following):
     assert follow_line(following)
 
 
-@pytest.mark.parametrize("losses", [NOISE, NOISE[:, :2], [[1.0] * 12, [2.0] * 12]])
+@pytest.mark.parametrize("losses", [NOISE, NOISE[:, :2], EQUAL])
 def test_independent_few_and_equal_runs_do_not_follow_each_other(losses):
     assert follow_line(losses) == ""
 
@@ -70,18 +75,22 @@ def test_points_that_share_the_noise_of_a_seed_count_as_one():
         shared = rng.normal(size=(1, 8))
         own = 0.3 * rng.normal(size=(6, 8))
         said += bool(follow_line(shared + own))
-    assert said <= 4  # 1 % are chance; a spread that takes the points as independent says 28
+    # 1 % are chance; a spread that takes the points as independent says 28.
+    assert said <= 4
 
 
 def test_the_spread_is_that_over_all_orders_of_the_seeds():
-    z = RNG(0).normal(size=(3, 5))
+    z = normal(0, 3, 5)
     z -= z.mean(1, keepdims=True)
     gram = z.T @ z
     sums = []
     for order in permutations(range(5)):
-        neighbours = gram[order[:-1], order[1:]]
+        before = order[:-1]
+        after = order[1:]
+        neighbours = gram[before, after]
         sums.append(neighbours.sum())
-    assert _spread_over_orders(gram) == pytest.approx(np.std(sums))
+    spread = np.std(sums)
+    assert _spread_over_orders(gram) == pytest.approx(spread)
 
 
 def test_eight_losses_that_only_rise_are_said():

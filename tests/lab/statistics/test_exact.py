@@ -21,11 +21,12 @@ from lmzoo.lab.statistics.compared import (
     compared,
     read_looks,
 )
-from tests.cases import cases
+from tests.cases import cases, rows
 
-NOISE = np.array([0.004, -0.001, 0.013, -0.007, 0.002, -0.011])
+CASES = "lab/statistics/cases.toml"
+NOISE = np.array(rows(CASES, "noise"))
 """Of six differences, in nats; they sum to 0."""
-SEEDS = np.array([0.31, 0.36, 0.29, 0.4, 0.33, 0.32])
+SEEDS = np.array(rows(CASES, "seeds"))
 """Losses of the reference."""
 TUNING_SD = 0.003
 
@@ -40,15 +41,17 @@ class Error(NamedTuple):
 
     def tail(self, size: float) -> float:
         """P(error > size)."""
-        return float(stats.t.sf(size / self.sd, self.freedom))
+        p = stats.t.sf(size / self.sd, self.freedom)
+        return float(p)
 
 
 def student(x: np.ndarray, tuning_sd: float = 0.0) -> Error:
     """The error of a mean, with a known variance of Satterthwaite's kind."""
     seeds = x.var(ddof=1) / len(x)
     known = 2 * tuning_sd**2
-    freedom = (len(x) - 1) * (1 + known / seeds) ** 2
-    return Error((seeds + known) ** 0.5, freedom)
+    total = seeds + known
+    freedom = (len(x) - 1) * (total / seeds) ** 2
+    return Error(total**0.5, freedom)
 
 
 def welch(x: np.ndarray, y: np.ndarray) -> Error:
@@ -70,7 +73,8 @@ OPPOSITE = {WORSE: BETTER, WORSE_OPEN: BETTER_OPEN}
 
 def point_of(difference: float, **options: Any) -> Compared:
     """Compare a point that differs by this mean; `looks` as they are stored."""
-    losses = np.stack([SEEDS, SEEDS + NOISE + difference])
+    point = SEEDS + NOISE + difference
+    losses = np.stack([SEEDS, point])
     if "looks" in options:
         options["looks"] = read_looks(options["looks"], 6)
     return compared(losses, 0, **options)
@@ -79,7 +83,7 @@ def point_of(difference: float, **options: Any) -> Compared:
 CHANGES = "bound, error, side, level, below, above, options"
 
 
-@cases("lab/statistics/cases.toml", "changes", CHANGES)
+@cases(CASES, "changes", CHANGES)
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_verdict_changes_at_the_size_that_scipy_gives(
     bound, error, side, level, below, above, options, sign
@@ -129,85 +133,104 @@ def test_both_p_values_of_one_look_are_students(one_look, shift, kind):
 def test_the_sides_of_the_margin_are_tails_of_students_t(one_look, shift, kind):
     above = ERRORS[kind].tail(0.005 - shift)
     below = ERRORS[kind].tail(0.005 + shift)
+    within = 1 - above - below
     assert one_look.worse[1] == pytest.approx(above)
     assert one_look.better[1] == pytest.approx(below)
-    assert one_look.within[1] == pytest.approx(1 - above - below)
+    assert one_look.within[1] == pytest.approx(within)
 
 
 def test_without_diverged_runs_there_is_no_p_value_of_them(one_look):
     assert np.isnan(one_look.p_diverged).all()
 
 
+MEAN = 0.004
+
+
+def of_two_looks(first: float, second: float) -> Compared:
+    """Compare a point at three and at six seeds, with these errors."""
+    looks = [[3, first, 3], [6, second, 6]]
+    return point_of(MEAN, looks=looks, paired=True, margin=0.05)
+
+
 @pytest.mark.parametrize(("first", "second"), [(0.02, 0.03), (0.03, 0.002)])
 def test_two_looks_have_the_lesser_p_in_units_of_their_errors(first, second):
-    mean = 0.004
-    three = NOISE[:3] + mean
+    three = NOISE[:3] + MEAN
     p_of_three = 2 * student(three).tail(three.mean())
-    p_of_six = 2 * ERRORS["pairs"].tail(mean)
+    p_of_six = 2 * ERRORS["pairs"].tail(MEAN)
     # A look that may err more often weighs its p less.
     least = min(p_of_three / first, p_of_six / second)
-    looks = [[3, first, 3], [6, second, 6]]
-    found = point_of(mean, looks=looks, paired=True, margin=0.05)
-    assert found.p[1] == pytest.approx(min(ERROR * least, 1))
+    expected = min(ERROR * least, 1)
+    found = of_two_looks(first, second)
+    assert found.p[1] == pytest.approx(expected)
 
 
 def test_the_interval_of_two_looks_is_that_of_all_seeds():
-    mean = 0.004
     half = ERRORS["pairs"].above(ERROR / 2)
-    looks = [[3, 0.03, 3], [6, 0.002, 6]]
-    found = point_of(mean, looks=looks, paired=True, margin=0.05)
-    assert found.low[1] == pytest.approx(mean - half)
-    assert found.high[1] == pytest.approx(mean + half)
+    found = of_two_looks(0.03, 0.002)
+    assert found.low[1] == pytest.approx(MEAN - half)
+    assert found.high[1] == pytest.approx(MEAN + half)
 
 
-@cases("lab/statistics/cases.toml", "seeds_needed", "mean, margin, error, options")
+@cases(CASES, "seeds_needed", "mean, margin, error, options")
 def test_seeds_needed_are_the_least_that_suffice(mean, margin, error, options):
     """With a power of 80 %, at the error of the next look."""
     found = point_of(mean, margin=margin, **options)
     known = 2 * options.get("tuning_sd", 0.0) ** 2
-    enough = []
-    for more in range(1, 1001):
-        sd = (NOISE.var(ddof=1) / (6 + more) + known) ** 0.5
+    least = np.nan
+    for more in range(1000, 0, -1):
+        of_seeds = NOISE.var(ddof=1) / (6 + more)
+        sd = (of_seeds + known) ** 0.5
         if decides(mean, margin, sd, error):
-            enough.append(more)
-    least = min(enough, default=np.nan)
+            least = more
+    never = np.isnan(least)
     assert found.verdict[1] == UNDECIDED
     assert found.seeds_needed[1] == pytest.approx(least, nan_ok=True)
-    assert found.needs_tuning[1] == (not enough and known > 0)
+    assert found.needs_tuning[1] == (never and known > 0)
 
 
 def decides(mean: float, margin: float, sd: float, error: float) -> bool:
     """Return whether a mean with this deviation is shown in four studies of five."""
     power = stats.norm.isf(0.2)
-    is_shown = mean >= (stats.norm.isf(error / 2) + power) * sd
-    is_small = mean + (stats.norm.isf(error) + power) * sd <= margin
-    return is_shown or (margin > 0 and is_small)
+    of_two_sides = stats.norm.isf(error / 2)
+    if mean >= (of_two_sides + power) * sd:
+        return True
+    if margin == 0:
+        return False
+    of_one_side = stats.norm.isf(error)
+    return mean + (of_one_side + power) * sd <= margin
 
 
-@cases("lab/statistics/cases.toml", "diverged", "lost, runs, of_reference, its_runs, word")
+SIGNS = {WORSE: 1, BETTER: -1}
+
+
+@cases(CASES, "diverged", "lost, runs, of_reference, its_runs, word")
 def test_diverged_runs_are_compared_by_fishers_exact_test(lost, runs, of_reference, its_runs, word):
-    seeds = np.arange(7)
-    x = np.where(seeds < np.array([[its_runs], [runs]]), 1.0, np.nan)
+    x = np.full((2, 7), np.nan)
+    x[0, :its_runs] = 1.0
+    x[1, :runs] = 1.0
     x[0, :of_reference] = np.inf
     x[1, :lost] = np.inf
     found = compared(x, 0)
-    table = [[lost, runs - lost], [of_reference, its_runs - of_reference]]
+    kept = runs - lost
+    kept_of_reference = its_runs - of_reference
+    table = [[lost, kept], [of_reference, kept_of_reference]]
     p = stats.fisher_exact(table).pvalue
-    is_shown = word in (WORSE, BETTER)
+    is_shown = word in SIGNS
     assert found.p_diverged[1] == pytest.approx(p)
     assert found.verdict[1] == word
-    assert found.sign[1] == {WORSE: 1, BETTER: -1}.get(word, 0)
+    assert found.sign[1] == SIGNS.get(word, 0)
     assert (p < ERROR) == is_shown
     assert (found.p[1] < ERROR) == is_shown
 
 
 def test_a_shown_sign_is_not_that_of_a_later_size():
     """Three seeds show that the point is worse; all forty, that it is better by far."""
-    reference = np.zeros(40)
-    point = np.full(40, -0.5)
-    point[:3] = 0.02
-    point += np.resize(NOISE, 40) / 100
-    x = np.stack([reference, point])
+    x = np.zeros((2, 40))
+    x[1] = np.resize(NOISE, 40) / 100
+    x[1, :3] += 0.02
+    x[1, 3:] -= 0.5
     looks = [Look(3, 0.025, 3), Look(40, 0.025, 40)]
-    assert compared(x[:, :3], 0).verdict[1] == WORSE_OPEN
-    assert compared(x, 0, looks=looks).verdict[1] == WORSE_OPEN
+    of_three = compared(x[:, :3], 0)
+    of_all = compared(x, 0, looks=looks)
+    assert of_three.verdict[1] == WORSE_OPEN
+    assert of_all.verdict[1] == WORSE_OPEN

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from lmzoo.lab.statistics.longer import longer
+from tests.cases import cases
 
 EPOCHS = np.arange(1, 17)
 
@@ -12,7 +13,9 @@ EPOCHS = np.arange(1, 17)
 def test_curves_that_gain_as_much_at_each_doubling(margin):
     """0.06 nats each time for one point, 0.1 for the other: the differences move by 0.04."""
     doublings = np.log2(EPOCHS)
-    curves = np.array([3 - 0.06 * doublings, 3 - 0.1 * doublings])
+    curves = np.empty((2, 16))
+    curves[0] = 3 - 0.06 * doublings
+    curves[1] = 3 - 0.1 * doublings
     found = longer(curves, 0, margin)
     assert found.gain == pytest.approx(0.08)
     assert found.moved == pytest.approx(0.04)
@@ -25,15 +28,17 @@ def unknown():
     return np.full((2, 16), np.nan)
 
 
-@pytest.mark.parametrize(("margin", "epochs"), [(0.031, 16), (0.029, 32), (0.019, 32), (0.017, 64)])
+@cases("lab/statistics/cases.toml", "doublings", "margin, epochs")
 def test_after_the_epochs_a_doubling_is_worth_less_than_the_margin(unknown, margin, epochs):
     """Each doubling gains 0.6 of the one before; the last one gained 0.05."""
     last = 0.05
+    before = last / 0.6
     curves = unknown
     curves[:, 15] = 0.0
     curves[:, 7] = last
-    curves[:, 3] = last + last / 0.6
-    assert longer(curves, 0, margin).epochs == epochs
+    curves[:, 3] = last + before
+    found = longer(curves, 0, margin)
+    assert found.epochs == epochs
 
 
 def test_unknown_epochs_ask_for_nothing(unknown):

@@ -16,6 +16,8 @@ from lmzoo.lab.statistics.compared import compared, looks, spend
 from lmzoo.lab.statistics.contrasts import contrasts, point_intervals, rank_intervals
 from lmzoo.lab.statistics.noise import posterior, seed_noise
 from lmzoo.lab.statistics.power import planned_seeds
+from tests.cases import rows
+from tests.lab.statistics.normal_draws import normal
 
 PINS = Path(__file__).with_name("pins.json")
 RNG = np.random.default_rng
@@ -23,9 +25,11 @@ RNG = np.random.default_rng
 
 def study() -> np.ndarray:
     """Return losses (12, 6): one point is noisy, one exact; some runs are missing or diverged."""
-    x = 0.01 * RNG(0).normal(size=(12, 6)) + 0.05 * RNG(1).normal(size=6)
-    x += np.linspace(0, 0.05, 12)[:, None]
-    x[2] += 0.2 * RNG(2).normal(size=6)
+    own = 0.01 * normal(0, 12, 6)
+    of_seeds = 0.05 * normal(1, 6)
+    means = np.linspace(0, 0.05, 12)
+    x = own + of_seeds + means[:, None]
+    x[2] += 0.2 * normal(2, 6)
     x[3] = 0.02
     x[4, 4:] = np.nan
     x[5, 1] = np.nan
@@ -34,14 +38,18 @@ def study() -> np.ndarray:
     return x
 
 
-def without_infinity() -> np.ndarray:
-    return np.where(np.isfinite(study()), study(), np.nan)
+def expected_noise() -> np.ndarray:
+    x = study()
+    x[np.isinf(x)] = np.nan
+    return seed_noise(x).expected()
 
 
 def long_reference() -> np.ndarray:
     """Return losses whose reference is noisy and has three times as many seeds."""
-    x = 0.01 * RNG(3).normal(size=(8, 12)) + 0.1 * RNG(4).normal(size=12)
-    x[0] += 0.2 * RNG(5).normal(size=12)
+    own = 0.01 * normal(3, 8, 12)
+    of_seeds = 0.1 * normal(4, 12)
+    x = own + of_seeds
+    x[0] += 0.2 * normal(5, 12)
     x[1:, 4:] = np.nan
     return x
 
@@ -49,19 +57,22 @@ def long_reference() -> np.ndarray:
 def numbers_of_outliers() -> list[int]:
     """Return how many variances, up to 60 times the usual one, are not shared."""
     found = []
+    rising = np.geomspace(2, 60, 80)
+    is_usual = np.arange(100) < 20
     for freedom in (1.0, 2.0, 3.0, 5.0):
         usual = RNG(16).chisquare(freedom, 20) / freedom
-        variances = np.append(usual, np.geomspace(2, 60, 80))
-        is_usual = np.arange(100) < 20
-        _, _, outlier = posterior(variances, np.full(100, freedom), is_usual)
+        variances = np.append(usual, rising)
+        of_each = np.full(100, freedom)
+        _, _, outlier = posterior(variances, of_each, is_usual)
         found.append(outlier.sum())
     return found
 
 
 def half_quiet() -> np.ndarray:
     """Return the expected variances of points of which nearly half vary hardly: the prior ends."""
-    variances = np.array([2e-3] * 5 + [1, 0.8, 1.2, 1.5, 1.1, 0.9])
-    values, weight, _ = posterior(variances, np.full(11, 4.0))
+    variances = np.array(rows("lab/statistics/cases.toml", "half_quiet"))
+    freedom = np.full(11, 4.0)
+    values, weight, _ = posterior(variances, freedom)
     return weight @ values
 
 
@@ -77,17 +88,19 @@ class Tuning:
         if kind == "fields":
             fields = 2
         self.x = RNG(6).uniform(-1, 1, (9, fields))
-        best = 0.3 * RNG(7).normal(size=(7, 1, fields))
-        noise = 0.02 * RNG(8).normal(size=(7, 9))
-        self.y = 2 + 0.3 * ((self.x - best) ** 2).sum(-1) + noise
-        self.y[3] = 2 + 0.8 * (self.x[:, 0] + 0.8) ** 2
+        first = self.x[:, 0]
+        best = 0.3 * normal(7, 7, 1, fields)
+        noise = 0.02 * normal(8, 7, 9)
+        squares = (self.x - best) ** 2
+        self.y = 2 + 0.3 * squares.sum(-1) + noise
+        self.y[3] = 2 + 0.8 * (first + 0.8) ** 2
         self.options: dict[str, Any] = {}
         if kind == "cliff":
-            self.y[:2, self.x[:, 0] > 0.3] += 3
+            self.y[:2, first > 0.3] += 3
             self.y[4, :2] = np.inf
             self.y[5, 3:5] = np.nan
         elif kind == "early":
-            self.options["early"] = self.y + 0.5 + 0.1 * self.x[:, 0]
+            self.options["early"] = self.y + 0.5 + 0.1 * first
             self.y[:, 6:] = np.nan
             self.y[0, 5:] = np.nan
         elif kind == "repeats":
@@ -95,11 +108,13 @@ class Tuning:
 
     def repeat(self) -> None:
         """Add three runs of settings of each point, with other seeds."""
-        again = self.x[RNG(9).integers(0, 9, (7, 3))]
-        losses = 2.05 + 0.02 * RNG(10).normal(size=(7, 3))
-        self.x = np.concatenate([[self.x] * 7, again], 1)
-        self.y = np.concatenate([self.y, losses], 1)
-        self.options["seeds"] = np.array([[0] * 9 + [1, 1, 2]] * 7)
+        settings = RNG(9).integers(0, 9, (7, 3))
+        losses = 2.05 + 0.02 * normal(10, 7, 3)
+        of_all = np.tile(self.x, (7, 1, 1))
+        self.x = np.append(of_all, self.x[settings], 1)
+        self.y = np.append(self.y, losses, 1)
+        seeds = [0] * 9 + [1, 1, 2]
+        self.options["seeds"] = np.tile(seeds, (7, 1))
         self.options["shared"] = 7
 
 
@@ -121,7 +136,8 @@ def fit_of(monkeypatch):
             monkeypatch.setattr(responses, "MOST", 5)
             monkeypatch.setattr(responses, "SETTINGS", 6)
         tuning = Tuning(kind)
-        return responses.fit_responses(tuning.y, tuning.x, **tuning.options), bounds
+        found = responses.fit_responses(tuning.y, tuning.x, **tuning.options)
+        return found, bounds
 
     # So many draws that their last digits, which depend on the machine, do not count.
     monkeypatch.setattr(responses, "DRAWS", 4000)
@@ -131,27 +147,36 @@ def fit_of(monkeypatch):
 
 SIX = spend(looks(3, 6))
 SD = np.linspace(0, 0.02, 12)
+LOSSES = study()
+FEW = LOSSES[:2]
+INCOMPLETE = LOSSES[4:7]
 FITS = {
     "outliers": numbers_of_outliers,
     "half quiet": half_quiet,
-    "expected noise": lambda: seed_noise(without_infinity()).expected(),
-    "contrasts": lambda: contrasts(study(), 0, paired=True)[:7],
-    "contrasts with tuning": lambda: contrasts(study(), 1, SD, paired=True).half(),
-    "unpaired contrasts": lambda: contrasts(study(), 0, SD)[:7],
-    "Welch's contrasts": lambda: contrasts(study()[4:7], 1, 0.01, paired=False)[:7],
+    "expected noise": expected_noise,
+    "contrasts": lambda: contrasts(LOSSES, 0, paired=True)[:7],
+    "contrasts with tuning": lambda: contrasts(LOSSES, 1, SD, paired=True).half(),
+    "unpaired contrasts": lambda: contrasts(LOSSES, 0, SD)[:7],
+    "Welch's contrasts": lambda: contrasts(INCOMPLETE, 1, 0.01, paired=False)[:7],
     "long reference": lambda: contrasts(long_reference(), 0).half(),
-    "intervals": lambda: point_intervals(study()),
-    "ranks": lambda: rank_intervals(study(), SD),
-    "plan": lambda: planned_seeds(study(), 0, 0.02, tuning_sd=SD / 4),
-    "plan of few": lambda: planned_seeds(study()[:2], 0, 0.02, paired=False, count=3),
-    "verdicts": lambda: compared(study(), 0, looks=SIX, tuning_sd=SD / 4)[1:16],
+    "intervals": lambda: point_intervals(LOSSES),
+    "ranks": lambda: rank_intervals(LOSSES, SD),
+    "plan": lambda: planned_seeds(LOSSES, 0, 0.02, tuning_sd=SD / 4),
+    "plan of few": lambda: planned_seeds(FEW, 0, 0.02, paired=False, count=3),
+    "verdicts": lambda: compared(LOSSES, 0, looks=SIX, tuning_sd=SD / 4)[1:16],
 }
 
 
 def numbers(result: Any) -> list[float]:
+    """Return all numbers of a result with the digits that a pin has."""
+    found = []
     if isinstance(result, list | tuple):
-        return [number for part in result for number in numbers(part)]
-    return [float(f"{number:.6g}") for number in np.ravel(result)]
+        for part in result:
+            found.extend(numbers(part))
+    else:
+        for number in np.ravel(result):
+            found.append(float(f"{number:.6g}"))
+    return found
 
 
 def assert_pinned(name: str, result: Any, rel: float = 1e-4, abs: float = 1e-9) -> None:
