@@ -48,19 +48,22 @@ def start_decoding(
     Returns:
         The tokens read, the log-probabilities of the next token, and the decoding state.
     """
-    owned = next(itertools.chain(model.parameters(), model.buffers()), None)
+    weights = itertools.chain(model.parameters(), model.buffers())
+    owned = next(weights, None)
     # A model without weights, such as a grammar, computes anywhere.
     device = None
     if owned is not None:
         device = owned.device
-    row = torch.tensor([START] + list(prefix), device=device)
+    ids = [START] + list(prefix)
+    row = torch.tensor(ids, device=device)
     tokens = row.repeat(batch, 1)
     if state is None:
         state = model.begin(batch, *sources)
     for token in tokens[:, :-1].unbind(1):
         # The scores of given tokens are not needed.
         _, state = model.advance(state, token)
-    scores, state = model.advance(state, tokens[:, -1])
+    last = tokens[:, -1]
+    scores, state = model.advance(state, last)
     return tokens, scores, state
 
 
@@ -109,8 +112,9 @@ def sample(
     tokens, scores, state = start_decoding(model, count, prefix, sources, begin)
     ended = torch.zeros_like(tokens[:, 0], dtype=torch.bool)
     while tokens.shape[1] < length:
-        token = draw(scores, temperature, top, generator).masked_fill(ended, PAD)
-        tokens = torch.cat([tokens, token[:, None]], dim=1)
+        drawn = draw(scores, temperature, top, generator)
+        token = drawn.masked_fill(ended, PAD)
+        tokens = torch.cat([tokens, token[:, None]], 1)
         ended = ended | is_end(token)
         # Nothing reads the scores of a further step.
         if tokens.shape[1] == length or ended.all():
@@ -131,10 +135,12 @@ def draw(
     if top is not None and top < scores.shape[-1]:
         likeliest = scores.topk(top, dim=-1).indices
         # By index: with a threshold, ties would keep more than `top` tokens.
-        mask = torch.full_like(scores, -torch.inf).scatter(-1, likeliest, 0.0)
-        scores = scores + mask
-    probabilities = torch.softmax(scores / temperature, dim=-1)
-    return torch.multinomial(probabilities, 1, generator=generator)[:, 0]
+        excluded = torch.full_like(scores, -torch.inf)
+        scores = scores + excluded.scatter(-1, likeliest, 0.0)
+    logits = scores / temperature
+    probabilities = logits.softmax(-1)
+    drawn = torch.multinomial(probabilities, 1, generator=generator)
+    return drawn[:, 0]
 
 
 @dataclass(frozen=True)
@@ -176,26 +182,39 @@ def beam_search(
     log_prob = scores.new_zeros(1, dtype=torch.float64)
     finished: list[Hypothesis] = []
     while len(tokens) and tokens.shape[1] < length:
+        vocab = scores.shape[1]
         # A prefix that is given does not count as length.
-        penalty = (tokens.shape[1] + 1 - first) ** alpha
-        total = (log_prob[:, None] + scores).flatten()
-        best = best_extensions(total / penalty, [done.rank for done in finished], width)
-        row = best // scores.shape[1]
-        token = best % scores.shape[1]
-        tokens = torch.cat([tokens[row], token[:, None]], dim=1)
+        count = tokens.shape[1] + 1
+        penalty = (count - first) ** alpha
+        total = log_prob[:, None] + scores
+        total = total.flatten()
+        ranks = [done.rank for done in finished]
+        best = best_extensions(total / penalty, ranks, width)
+        row = best // vocab
+        token = best % vocab
+        tokens = torch.cat([tokens[row], token[:, None]], 1)
         log_prob = total[best]
-        ended = is_end(token) | (tokens.shape[1] == length)
-        pairs = zip(tokens[ended].tolist(), log_prob[ended].tolist(), strict=True)
+        ended = is_end(token) | (count == length)
+        sequences = tokens[ended].tolist()
+        pairs = zip(sequences, log_prob[ended].tolist(), strict=True)
         for sequence, score in pairs:
-            finished.append(Hypothesis(tuple(sequence), score, score / penalty))
-        tokens = tokens[~ended]
-        log_prob = log_prob[~ended]
+            rank = score / penalty
+            finished.append(Hypothesis(tuple(sequence), score, rank))
+        going = ~ended
+        tokens = tokens[going]
+        log_prob = log_prob[going]
         if len(tokens):
-            scores, state = model.advance(select_rows(state, row[~ended]), token[~ended])
-    return sorted(finished, key=lambda hypothesis: -hypothesis.rank)[:width]
+            state = select_rows(state, row[going])
+            scores, state = model.advance(state, token[going])
+    finished.sort(key=lambda hypothesis: -hypothesis.rank)
+    return finished[:width]
 
 
-def best_extensions(ranks: Float[Tensor, "N"], finished: list[float], width: int) -> Tensor:
+def best_extensions(
+    ranks: Float[Tensor, "N"],
+    finished: list[float],
+    width: int,
+) -> Tensor:
     """Return the indices of the extensions among the `width` best candidates, best first.
 
     Candidates are the N extensions and the finished sequences, by rank. Of equal ranks the first
@@ -203,5 +222,6 @@ def best_extensions(ranks: Float[Tensor, "N"], finished: list[float], width: int
     """
     candidates = torch.cat([ranks, ranks.new_tensor(finished)])
     best, order = candidates.sort(descending=True, stable=True)
-    order = order[:width][best[:width].isfinite()]
+    possible = best[:width].isfinite()
+    order = order[:width][possible]
     return order[order < len(ranks)]

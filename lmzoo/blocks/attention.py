@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import normalize, one_hot
 
 from lmzoo.base.config import OptionalName, config
 from lmzoo.blocks.layers import Linear
@@ -81,7 +82,9 @@ class Attention(nn.Module):
         # No bias: it would add the same to all scores of a query, which the softmax ignores.
         self.key = Linear(width, inner, std, bias=False)
         self.value = Linear(width, inner, std)
-        self.output = Linear(inner, width, output_std or std)
+        if output_std is None:
+            output_std = std
+        self.output = Linear(inner, width, output_std)
         self.dropout = dropout
         self.estimated_gradient = ""
         if config.pick is Pick.ARGMAX:
@@ -89,19 +92,26 @@ class Attention(nn.Module):
         temperature = config.temperature
         if temperature is None:
             # Unit vectors have products of up to 1, which need a larger factor.
-            factors = {Normed.NONE: size**-0.5, Normed.KEY: 1.0, Normed.BOTH: size**0.5}
-            temperature = factors[config.normed]
+            match config.normed:
+                case Normed.NONE:
+                    temperature = size**-0.5
+                case Normed.KEY:
+                    temperature = 1.0
+                case _:
+                    temperature = size**0.5
         self._temperature = temperature
         log_temperature = None
         if config.learned:
-            log_temperature = nn.Parameter(torch.empty(config.heads))
+            empty = torch.empty(config.heads)
+            log_temperature = nn.Parameter(empty)
         self.register_parameter("log_temperature", log_temperature)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set a learned τ to the value that a fixed τ has."""
         if self.log_temperature is not None:
-            nn.init.constant_(self.log_temperature, math.log(self._temperature))
+            start = math.log(self._temperature)
+            nn.init.constant_(self.log_temperature, start)
 
     def forward(
         self,
@@ -126,7 +136,8 @@ class Attention(nn.Module):
             # The queries have their factor τ already.
             o = weighted_values(q, k, v, head_mask, dropout, scale=1.0)
         else:
-            weights = self.attention_weights(masked_logits(q, k, mask))
+            logits = masked_logits(q, k, mask)
+            weights = self.attention_weights(logits)
             # Hard attention is a matrix of weights: torch's function has none.
             o = nn.functional.dropout(weights, dropout) @ v
         # Heads side by side again.
@@ -143,8 +154,9 @@ class Attention(nn.Module):
         v = self._heads(self.value(memory))
         if cache is None:
             return k, v
-        k = torch.cat([cache[0], k], dim=-2)
-        v = torch.cat([cache[1], v], dim=-2)
+        earlier_k, earlier_v = cache
+        k = torch.cat([earlier_k, k], -2)
+        v = torch.cat([earlier_v, v], -2)
         return k, v
 
     def logits(
@@ -154,40 +166,50 @@ class Attention(nn.Module):
         mask: AttentionMask | None = None,
     ) -> Float[Tensor, "*N heads Q M"]:
         """Return τ q · k of every head, -∞ where the mask is False."""
-        return masked_logits(self.scaled_queries(x), self._keys(memory), mask)
+        q = self.scaled_queries(x)
+        k = self._keys(memory)
+        return masked_logits(q, k, mask)
 
     def attention_weights(self, logits: Float[Tensor, "*N Q M"]) -> Float[Tensor, "*N Q M"]:
         """Return α: the softmax of the logits, or one-hot weights with its gradient (`argmax`)."""
-        soft = torch.softmax(logits, dim=-1)
+        soft = logits.softmax(-1)
         if self.config.pick is Pick.MEAN:
             return soft
-        hard = nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
+        count = logits.shape[-1]
+        hard = one_hot(logits.argmax(-1), count)
         return hard + (soft - soft.detach())
 
     def scaled_queries(self, x: Queries) -> Float[Tensor, "*N heads Q d"]:
         """Return τ q by head, q normalised if configured."""
         q = self._heads(self.query(x))
         if self.config.normed is Normed.BOTH:
-            q = nn.functional.normalize(q, dim=-1)
+            q = normalize(q, dim=-1)
         if self.log_temperature is None:
             return q * self._temperature
-        return q * self.log_temperature.exp()[:, None, None]
+        temperature = self.log_temperature.exp()
+        return q * temperature[:, None, None]
 
     def _keys(self, memory: Float[Tensor, "*N M E"]) -> Float[Tensor, "*N heads M d"]:
         """Return k by head, normalised if configured."""
         k = self._heads(self.key(memory))
         if self.config.normed is Normed.NONE:
             return k
-        return nn.functional.normalize(k, dim=-1)
+        return normalize(k, dim=-1)
 
     def _heads(self, x: Queries) -> Float[Tensor, "*N heads Q d"]:
-        by_head = x.unflatten(-1, (self.config.heads, -1))
+        heads = self.config.heads
+        by_head = x.unflatten(-1, (heads, -1))
         return by_head.transpose(-3, -2)
 
 
-def masked_logits(q: Tensor, k: Tensor, mask: Tensor | None) -> Float[Tensor, "*N heads Q M"]:
+def masked_logits(
+    q: Tensor,
+    k: Tensor,
+    mask: Tensor | None,
+) -> Float[Tensor, "*N heads Q M"]:
     """Return q · k of every head, -∞ where the mask is False."""
     logits = q @ k.transpose(-2, -1)
     if mask is None:
         return logits
-    return logits.masked_fill(~mask.unsqueeze(-3), -torch.inf)
+    hidden = ~mask.unsqueeze(-3)
+    return logits.masked_fill(hidden, -torch.inf)

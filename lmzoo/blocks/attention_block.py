@@ -40,10 +40,14 @@ class FeedForward(nn.Module):
         else:
             self.activate = nn.GELU("tanh")
         # The last map of a branch may start smaller, so that deep stacks begin near the identity.
-        self.contract = Linear(hidden, width, output_std or std)
+        if output_std is None:
+            output_std = std
+        self.contract = Linear(hidden, width, output_std)
 
     def forward(self, x: Vectors) -> Vectors:
-        return self.contract(self.activate(self.expand(x)))
+        h = self.expand(x)
+        h = self.activate(h)
+        return self.contract(h)
 
 
 NormPosition = StrEnum("NormPosition", "POST PRE")
@@ -121,7 +125,8 @@ class AttentionBlock(nn.Module):
             memory = self.attention_norm(x)
         # The keys are kept as they were computed: a norm sees one position only.
         cache = self.attention.keys_and_values(memory, cache)
-        h = x + self.dropout(self.attention(memory, cache))
+        h = self.attention(memory, cache)
+        h = x + self.dropout(h)
         if not pre:
             h = self.attention_norm(h)
         y = self._residual(h, self.feed_forward, self.feed_forward_norm)
@@ -146,9 +151,11 @@ class AttentionBlock(nn.Module):
         norm: nn.LayerNorm,
     ) -> Tensor:
         if self.norm_position is NormPosition.PRE:
-            return x + self.dropout(part(norm(x)))
+            y = part(norm(x))
+            return x + self.dropout(y)
+        y = part(x)
         # As published in 2017: the norm is after the sum.
-        return norm(x + self.dropout(part(x)))
+        return norm(x + self.dropout(y))
 
 
 LayerCaches = tuple[KeysAndValues, ...]
@@ -186,7 +193,8 @@ class CrossBlock(AttentionBlock):
     ) -> Float[Tensor, "B Q E"]:
         assert memory is not None, "a decoder layer needs a memory"
         # A target reads only itself and what is before it.
-        causal = causal_mask(x.shape[1], x.device)
+        queries = x.shape[1]
+        causal = causal_mask(queries, x.device)
 
         def attend_to_self(x: Tensor) -> Tensor:
             return self.self_attention(x, x, causal)
@@ -213,4 +221,5 @@ class CrossBlock(AttentionBlock):
             return self.self_attention(x, new_cache)
 
         g = self._residual(x, attend_to_self, self.self_attention_norm)
-        return super().forward(g, memory, mask), new_cache
+        y = super().forward(g, memory, mask)
+        return y, new_cache

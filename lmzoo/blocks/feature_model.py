@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -23,14 +22,20 @@ class FeatureModel(LanguageModel):
     output: EmbeddingTable | None
     """The table of the emission in models that are not tied."""
 
-    def __init__(self, config: Any, task: Task, std: float | None = None) -> None:
+    def __init__(
+        self,
+        config: Any,
+        task: Task,
+        std: float | None = None,
+    ) -> None:
         """`std` is the standard deviation of the initial embeddings."""
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, std)
+        width = config.width
+        self.embedding = EmbeddingTable(task.vocab, width, std)
         emission = getattr(config, "emission", None)
         if emission is None:
             emission = EMISSIONS.parse("vector")
-        self.emission = EMISSIONS.build(emission, config.width, self.emission_norm)
+        self.emission = EMISSIONS.build(emission, width, self.emission_norm)
         self.output = None
         # A conditional model has no posterior without a source.
         if self.conditional:
@@ -44,22 +49,27 @@ class FeatureModel(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
         y = self.features(tokens[:, :-1], *sources)
-        return self.emission.log_prob(y, tokens[:, 1:], self.output_table)
+        targets = tokens[:, 1:]
+        return self.emission.log_prob(y, targets, self.output_table)
 
     def next_log_prob(self, prefix: Tensor, *sources: Tensor) -> NextScores:
-        y = self.features(prefix, *self.conditioning_inputs(sources))
+        inputs = self.conditioning_inputs(sources)
+        y = self.features(prefix, *inputs)
         return self.emission.dense(y[:, -1], self.output_table)
 
     def most_probable(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
-        y = self.features(tokens[:, :-1], *self.conditioning_inputs(sources))
-        return self.emission.dense(y, self.output_table).argmax(-1)
+        inputs = self.conditioning_inputs(sources)
+        y = self.features(tokens[:, :-1], *inputs)
+        dense = self.emission.dense(y, self.output_table)
+        return dense.argmax(-1)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self.features(tokens[:, :-1])
-        joint = self.emission.joint(y, tokens[:, 1:], self.output_table)
-        return torch.softmax(joint, dim=-1).mT
+        targets = tokens[:, 1:]
+        joint = self.emission.joint(y, targets, self.output_table)
+        return joint.softmax(-1).mT
 
     @property
     def output_table(self) -> Embeddings:

@@ -10,7 +10,6 @@ the next-token distribution and the posterior.
 from abc import abstractmethod
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -29,7 +28,13 @@ class EmbeddedModel(DrawnModule, LanguageModel):
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        std = config.embedding_std
+        self.embedding = EmbeddingTable(task.vocab, config.width, std)
+
+    @property
+    def table(self) -> Embeddings:
+        """The vectors of all tokens."""
+        return self.embedding.weight
 
 
 class LatentModel(EmbeddedModel):
@@ -44,15 +49,18 @@ class LatentModel(EmbeddedModel):
         """Return log P(z = k, v | prefix) for every v."""
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return torch.logsumexp(self.joint(tokens), dim=1)
+        joint = self.joint(tokens)
+        return joint.logsumexp(1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        scores = torch.logsumexp(self.next_joint(prefix), dim=1)
+        joint = self.next_joint(prefix)
+        scores = joint.logsumexp(1)
         # Rounding may leave a probability just above 1.
         return scores.clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return torch.softmax(self.joint(tokens), dim=1)
+        joint = self.joint(tokens)
+        return joint.softmax(1)
 
 
 class ComponentModel(EmbeddedModel):
@@ -68,23 +76,23 @@ class ComponentModel(EmbeddedModel):
 
     def joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 K"]:
         """Return log P(z_t = k, s_t | s_<t) for t = 1..T-1."""
-        token_log_probs = self.words.token_log_probs(tokens[:, 1:], self.table)
-        return self.log_weights(tokens[:, :-1]) + token_log_probs
+        targets = tokens[:, 1:]
+        token_log_probs = self.words.token_log_probs(targets, self.table)
+        log_weights = self.log_weights(tokens[:, :-1])
+        return log_weights + token_log_probs
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return torch.logsumexp(self.joint(tokens), dim=-1)
+        joint = self.joint(tokens)
+        return joint.logsumexp(-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         weights = self.log_weights(prefix)[:, -1]
         words = self.words.log_prob_table(self.table)
+        mixed = exact_log_mixture(weights, words)
         # Rounding may leave a probability just above 1.
-        return exact_log_mixture(weights, words).clamp_max(0)
+        return mixed.clamp_max(0)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        shares = self.joint(tokens).softmax(-1)
         # The components come before the positions in every posterior.
-        return torch.softmax(self.joint(tokens), dim=-1).transpose(1, 2)
-
-    @property
-    def table(self) -> Embeddings:
-        """The token embeddings."""
-        return self.embedding.weight
+        return shares.transpose(1, 2)

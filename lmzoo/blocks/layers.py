@@ -7,6 +7,7 @@ from torch import nn
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import FloatRange, IntRange
+from lmzoo.emissions.base import NumComponents
 
 Width = Annotated[int, IntRange(8, 256, log=True), Field(ge=2)]
 Layers = Annotated[int, IntRange(1, 6), Field(ge=1)]
@@ -27,7 +28,7 @@ class EmbeddingConfig:
 class ComponentConfig(EmbeddingConfig):
     """Fields of a model that mixes K word distributions (`lmzoo.emissions.mixture`)."""
 
-    components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
+    components: NumComponents = 32
     """Number K of components."""
 
 

@@ -20,12 +20,13 @@ class LogWeights(DrawnModule):
         if weighting is Weighting.LEARNED:
             self.set_drawn(1, logits=(count,))
         else:
+            zeros = torch.zeros(count)
             # Constants: a checkpoint need not have them.
-            self.register_buffer("logits", torch.zeros(count), persistent=False)
+            self.register_buffer("logits", zeros, persistent=False)
 
     def forward(self) -> Float[Tensor, "K"]:
         """Return log P(k)."""
-        return torch.log_softmax(self.logits, dim=0)
+        return self.logits.log_softmax(0)
 
 
 class InitialStates(DrawnModule):
@@ -44,4 +45,4 @@ class InitialStates(DrawnModule):
         if self.logits is None:
             # One state has all the weight: log 1.
             return self.vectors.new_zeros(1)
-        return torch.log_softmax(self.logits, dim=0)
+        return self.logits.log_softmax(0)

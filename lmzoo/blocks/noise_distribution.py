@@ -24,22 +24,32 @@ class NoiseDistribution(nn.Module):
     def __init__(self, vocab: int, exponent: float) -> None:
         super().__init__()
         self.exponent = exponent
-        self.register_buffer("counts", torch.zeros(vocab, dtype=torch.int64))
+        zeros = torch.zeros(vocab, dtype=torch.int64)
+        self.register_buffer("counts", zeros)
 
-    def update(self, tokens: Int[Tensor, "*N"], counted: Bool[Tensor, "*N"]) -> None:
+    def update(
+        self,
+        tokens: Int[Tensor, "*N"],
+        counted: Bool[Tensor, "*N"],
+    ) -> None:
         """Add the tokens where `counted` is true; no shape depends on the values."""
+        index = tokens.flatten()
         # Added as 0 where they are not counted.
-        self.counts.scatter_add_(0, tokens.flatten(), counted.flatten().long())
+        ones = counted.flatten().long()
+        self.counts.scatter_add_(0, index, ones)
 
     def log_q(self, like: Tensor) -> Float[Tensor, "V"]:
         """Return log q(w) in the dtype and on the device of `like`."""
         # In double: float32 holds counts up to 2²⁴ only.
-        weights = self.exponent * self.counts.double().log1p()
-        return torch.log_softmax(weights, dim=0).to(like)
+        log_counts = self.counts.double().log1p()
+        logits = self.exponent * log_counts
+        return logits.log_softmax(0).to(like)
 
     def draw(self, shape: Shape) -> Int[Tensor, "..."]:
         """Draw independent tokens, with the global random generator."""
-        q = self.log_q(self.counts.double()).exp()
+        double = self.counts.double()
+        q = self.log_q(double).exp()
         size = torch.Size(shape).numel()
-        drawn = torch.multinomial(q, max(size, 1), replacement=True)  # it refuses to draw nothing
+        count = max(size, 1)  # torch refuses to draw nothing
+        drawn = torch.multinomial(q, count, replacement=True)
         return drawn[:size].reshape(shape)

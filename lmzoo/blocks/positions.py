@@ -61,27 +61,36 @@ class PositionalEncoding(nn.Module):
             return x
         _, t, width = x.shape
         if self.table is not None:
+            table = self.table.weight
+            length = len(table)
             # Sinusoids go on for ever; a table ends.
-            if first + t > len(self.table.weight):
-                length = len(self.table.weight)
+            if first + t > length:
                 raise UserError(
                     f"positions=learned has {length} positions, got {first + t} tokens; "
                     "use positions=add"
                 )
-            return x + self.table.weight[first : first + t]
+            return x + table[first : first + t]
         # Computed in float64, then rounded once.
         encoding = sinusoids(t, width, first).to(x)
         if self.fold is None:
             return width**0.5 * x + encoding
         scaled = width**0.5 * x
-        return self.fold(torch.cat([scaled, encoding.expand_as(x)], dim=-1))
+        pair = torch.cat([scaled, encoding.expand_as(x)], -1)
+        return self.fold(pair)
 
 
-def sinusoids(length: int, width: int, first: int = 0) -> Float[Tensor, "length width"]:
+def sinusoids(
+    length: int,
+    width: int,
+    first: int = 0,
+) -> Float[Tensor, "length width"]:
     """Return PE of `length` positions from `first` on, in float64; an odd width drops a cosine."""
     # In float64: a position times a frequency loses its fraction in float32.
     even = torch.arange(0, width, 2, dtype=torch.float64)
     position = torch.arange(first, first + length, dtype=torch.float64)
-    angle = position[:, None] / 10000 ** (even / width)
-    pairs = torch.stack([angle.sin(), angle.cos()], dim=-1)
+    base = 10000 ** (even / width)
+    angle = position[:, None] / base
+    sine = angle.sin()
+    cosine = angle.cos()
+    pairs = torch.stack([sine, cosine], -1)
     return pairs.flatten(1)[:, :width]

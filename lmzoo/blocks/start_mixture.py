@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import pad
 
 from lmzoo.cells import stack
 from lmzoo.cells.base import Cell
@@ -66,15 +66,18 @@ class StartMixture(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         y = self.outputs_by_start(prefix)
         table = self._table()
-        dense = self.emission.dense(y[:, :, -1], table)  # W B V
+        last = y[:, :, -1]
+        dense = self.emission.dense(last, table)  # W B V
         if len(y) == 1:
             return dense[0]
         earlier = y[:, :, :-1]
-        scores = self.emission.log_prob(earlier, prefix[:, 1:], table)
+        targets = prefix[:, 1:]
+        scores = self.emission.log_prob(earlier, targets, table)
         # The score of the last column is not read: the posterior at a token is that before it.
-        padded = nn.functional.pad(scores, (0, 1))
+        padded = pad(scores, (0, 1))
         weights = start_posterior(self._start_log_weights(), padded)
-        mixed = torch.logsumexp(weights[:, :, -1:] + dense, dim=0)
+        joint = weights[:, :, -1:] + dense
+        mixed = joint.logsumexp(0)
         return mixed.clamp_max(0)
 
     @property
@@ -99,24 +102,30 @@ class StartMixture(LanguageModel):
         if self.config.norm is Norm.TIME_STD:  # each new token changes all earlier states
             return super().begin(batch, *sources)
         start = self._start_vectors()
-        layers = stack.begin(self._cells, start.expand(batch, -1, -1))
-        if len(start) == 1:
+        rows = start.expand(batch, -1, -1)
+        layers = stack.begin(self._cells, rows)
+        count = len(start)
+        if count == 1:
             return MixtureState(layers, None, None, None)
         # From equal outputs `<start>` has the same score under all states: it is evidence of none.
-        outputs = start.new_zeros(batch, len(start), self.config.width)
-        return MixtureState(layers, None, outputs[..., 0], outputs)
+        outputs = start.new_zeros(batch, count, self.config.width)
+        evidence = outputs[..., 0]
+        return MixtureState(layers, None, evidence, outputs)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         if not isinstance(state, MixtureState):
             return super().advance(state, token)
         norm = self.config.norm
         table = self._table()
-        x, input_stats = normalise_next(self.embedding(token), norm, state.input_stats)
+        embedded = self.embedding(token)
+        x, input_stats = normalise_next(embedded, norm, state.input_stats)
         h, layers = stack.advance(self._cells, x, state.layers)
         y = normalise_vectors(h, norm)
         dense = self.emission.dense(y, table)
         if state.evidence is None or state.outputs is None:
-            return dense[:, 0], MixtureState(layers, input_stats, None, None)
+            only = MixtureState(layers, input_stats, None, None)
+            return dense[:, 0], only
         scores = self.emission.score_next(state.outputs, token, table)
-        mixed, evidence = mix_next(self._start_log_weights(), state.evidence, scores, dense)
+        weights = self._start_log_weights()
+        mixed, evidence = mix_next(weights, state.evidence, scores, dense)
         return mixed, MixtureState(layers, input_stats, evidence, y)

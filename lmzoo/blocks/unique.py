@@ -8,10 +8,12 @@ third of its positions for captions, and a hundredth for characters.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from lmzoo.functional.vmapped import is_vmapped
 from lmzoo.types import Embeddings, Prefix
@@ -34,22 +36,25 @@ def embed_unique(
     if needs_fixed_shapes(tokens):
         # As few vectors as can be known without reading the tokens.
         if len(table) < tokens.numel():
-            return table, lambda rows: torch.nn.functional.embedding(tokens, rows)
-        return table[tokens].flatten(0, 1), lambda rows: rows.unflatten(0, tokens.shape)
+            return table, partial(embedding, tokens)
+        vectors = table[tokens].flatten(0, 1)
+        return vectors, lambda rows: rows.unflatten(0, tokens.shape)
     # `unique` would sort; a mask over the vocabulary is cheaper.
     present = torch.zeros(len(table), dtype=torch.bool, device=tokens.device)
     present[tokens] = True
-    index = present.cumsum(0)[tokens] - 1
-    return table[present], lambda rows: torch.nn.functional.embedding(index, rows)
+    number = present.cumsum(0) - 1
+    return table[present], partial(embedding, number[tokens])
 
 
 def unique_rows(
     contexts: Int[Tensor, "N W"],
 ) -> tuple[Int[Tensor, "D"], Int[Tensor, "N"]]:
     """Return the first index of each distinct row, and for every row the number of its value."""
-    indices = torch.arange(len(contexts), device=contexts.device)
+    count = len(contexts)
+    indices = torch.arange(count, device=contexts.device)
     if needs_fixed_shapes(contexts):
         return indices, indices
     rows, index = contexts.unique(dim=0, return_inverse=True)
-    first = indices.new_full((len(rows),), len(indices))
-    return first.scatter_reduce(0, index, indices, "amin"), index
+    first = indices.new_full((len(rows),), count)
+    first = first.scatter_reduce(0, index, indices, "amin")
+    return first, index

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -104,7 +105,11 @@ class SoftmaxAttention(nn.Module):
             size += self.heads
         return size
 
-    def attention(self, u: Features, past: State = ()) -> tuple[Features, State]:
+    def attention(
+        self,
+        u: Features,
+        past: State = (),
+    ) -> tuple[Features, State]:
         """Return y of t positions after those in `past`, and what later positions read."""
         # Keys are kept before their rotation: positions then count from the oldest key, and only
         # their differences enter q · k.
@@ -112,7 +117,7 @@ class SoftmaxAttention(nn.Module):
         if past:
             joined = []
             for earlier, new in zip(past, kept, strict=True):
-                joined.append(torch.cat([earlier, new], dim=-2))
+                joined.append(torch.cat([earlier, new], -2))
             kept = tuple(joined)
         k, v = kept[:2]
         q = self._split(self.query(u))
@@ -139,13 +144,13 @@ class SoftmaxAttention(nn.Module):
         """Return k and v, and log f, of the positions: (B, n, t, ..) each."""
         kept = [self._split(self.key(u)), self._split(self.value(u))]
         if Memory.FORGET in self.memory:
-            log_f = nn.functional.logsigmoid(self.forget(u))
+            log_f = logsigmoid(self.forget(u))
             kept.append(log_f.mT[..., None])
         return tuple(kept)
 
     def _shared(self, part: Float[Tensor, "B n t c"]) -> Float[Tensor, "B h t c"]:
         # Groups share keys and values: each is read by several heads.
-        return part.repeat_interleave(self.heads // self.groups, dim=-3)
+        return part.repeat_interleave(self.heads // self.groups, -3)
 
     def _split(self, z: Float[Tensor, "B t I"]) -> Float[Tensor, "B n t d"]:
         return z.unflatten(-1, (-1, self.size)).transpose(-3, -2)

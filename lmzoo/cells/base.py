@@ -91,7 +91,12 @@ class Cell(nn.Module, ABC):
         self.width = width
         self.length = length
 
-    def forward(self, method: Callable[..., Any], x: Inputs, state: Any) -> Any:
+    def forward(
+        self,
+        method: Callable[..., Any],
+        x: Inputs,
+        state: Any,
+    ) -> Any:
         """Call a method of the cell; `functional_call` needs it."""
         # `functional_call` runs `forward` only: this lets it run any method.
         return method(self, x, state)
@@ -101,12 +106,16 @@ class Cell(nn.Module, ABC):
         """Compute the part of the steps that depends on the inputs only, for all positions."""
 
     @abstractmethod
-    def step(self, projected: Float[Tensor, "B G"], state: State) -> tuple[Hidden, State]:
+    def step(
+        self,
+        projected: Float[Tensor, "B G"],
+        state: State,
+    ) -> tuple[Hidden, State]:
         """Compute one time step from the projected input: (output, next state)."""
 
     def initial_state(self, start: Starts) -> State:
         """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
-        return self.shift_start(start).chunk(self.num_state_vectors, dim=-1)
+        return self.shift_start(start).chunk(self.num_state_vectors, -1)
 
     def shift_start(self, start: Starts) -> Starts:
         """Return the start vector in units of the state."""
@@ -180,7 +189,7 @@ class Cell(nn.Module, ABC):
             outputs.append(y)
         if not outputs:
             return x, state  # no positions; E = H
-        return torch.stack(outputs, dim=1), state
+        return torch.stack(outputs, 1), state
 
     def project_inputs(self, x: Inputs) -> Float[Tensor, "B T G"]:
         """Project all positions; of tokens, each row of the table once."""
@@ -325,7 +334,11 @@ def gate_shapes(width: int, gates: int = 4) -> dict[str, Shape]:
     return {"weight_ih": matrix, "weight_hh": matrix, "bias_ih": vector, "bias_hh": vector}
 
 
-def keep_gates(rows: Float[Tensor, "G *_"], gates: str, kept: Collection[str]) -> Tensor:
+def keep_gates(
+    rows: Float[Tensor, "G *_"],
+    gates: str,
+    kept: Collection[str],
+) -> Tensor:
     """Return the rows of some gates, from stacked rows of all `gates`, one letter each."""
     parts = []
     for gate, part in zip(gates, rows.chunk(len(gates)), strict=True):
@@ -337,7 +350,12 @@ def keep_gates(rows: Float[Tensor, "G *_"], gates: str, kept: Collection[str]) -
     return torch.cat(parts)
 
 
-def all_gates(weight: Tensor, gates: str, kept: Collection[str], **others: Tensor) -> Tensor:
+def all_gates(
+    weight: Tensor,
+    gates: str,
+    kept: Collection[str],
+    **others: Tensor,
+) -> Tensor:
     """Return stacked rows of all `gates` from those of `kept`; others are given, or 0."""
     kept = [gate for gate in gates if gate in kept]
     if len(kept) == len(gates):

@@ -12,7 +12,7 @@ from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.cells.base import CELLS, Cell, CellChoice, Inputs, OutputAndState, Parts, State, Weights
 from lmzoo.cells.cuts import Cuts, removed
-from lmzoo.cells.draws import WINDOW, ones, taps
+from lmzoo.cells.draws import WINDOW, by_columns, ones
 from lmzoo.cells.matrix import MatrixCell, normed
 from lmzoo.functional.convolution import convolve
 from lmzoo.kernels.tokens import TokenInputs
@@ -100,7 +100,7 @@ class Block(Cell):
             "down": (h, units),
         }
         cut = removed(BLOCK_WEIGHTS, config.cuts)
-        own = {"norm": ones, "forward_norm": ones, "conv": taps}
+        own = {"norm": ones, "forward_norm": ones, "conv": by_columns}
         convolutions = ["conv"]
         # Sorted: the order of a set differs between processes.
         for place in sorted(config.canon):
@@ -111,7 +111,7 @@ class Block(Cell):
                 columns = 2 * units
             name = f"canon_{place}"
             shapes[name] = (columns, WINDOW)
-            own[name] = taps
+            own[name] = by_columns
             convolutions.append(name)
         # The channels of the convolutions in the order of the windows.
         self._windows = {name: shapes[name][0] for name in convolutions if name not in cut}
@@ -196,7 +196,7 @@ class Block(Cell):
             return projected
         mixed = self._canon(Canon.B, projected[..., :columns], windows)
         rest = projected[..., columns:]
-        return torch.cat([mixed, rest], dim=-1)
+        return torch.cat([mixed, rest], -1)
 
     def _enter(self, x: Tensor, windows: Parts) -> tuple[Tensor, Tensor]:
         """Return u of T steps, and what the gate reads."""
@@ -208,7 +208,13 @@ class Block(Cell):
         # The gate reads what the inner cell reads.
         return u, u
 
-    def _leave(self, x: Tensor, gate: Tensor, h: Tensor, windows: Parts) -> Tensor:
+    def _leave(
+        self,
+        x: Tensor,
+        gate: Tensor,
+        h: Tensor,
+        windows: Parts,
+    ) -> Tensor:
         """Return y from the inputs x, what the gate reads, and the inner cell's outputs h."""
         w = self.w
         residual = BlockCut.RESIDUAL not in self.config.cuts
@@ -222,7 +228,7 @@ class Block(Cell):
         read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
         both = self._canon(Canon.D, linear(read, w.up), windows)
         # SwiGLU: one half gates the other.
-        a, b = both.chunk(2, dim=-1)
+        a, b = both.chunk(2, -1)
         y = linear(silu(a) * b, w.down)
         if residual:
             return r + y

@@ -34,7 +34,10 @@ Canonical = Callable[[frozenset[E]], frozenset[E]]
 """Returns the one set of cuts that stands for all sets with the same function."""
 
 
-def cuts_of(kind: type[E], rule: Canonical[E] | Mapping[Any, Collection[E]]) -> Any:
+def cuts_of(
+    kind: type[E],
+    rule: Canonical[E] | Mapping[Any, Collection[E]],
+) -> Any:
     """Return the validator of `Cuts` with a rule, for `Annotated[frozenset[Cut], ...]`.
 
     Sets of cuts that leave one function become one set (`law_equal_functions_have_equal_configs`):
@@ -67,7 +70,10 @@ Cuts = Annotated[frozenset[E], _NoRule()]
 """The type of a field with cuts: `cuts: Cuts[MyCut] = frozenset()`."""
 
 
-def removed(weights: Mapping[Any, Collection[str]], cuts: Collection[str]) -> set[str]:
+def removed(
+    weights: Mapping[Any, Collection[str]],
+    cuts: Collection[str],
+) -> set[str]:
     """Return the weights that go with the cuts; those of a tuple go if all its cuts are there."""
     found = set()
     for path, names in weights.items():

@@ -20,12 +20,13 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Expand, Heads, Parts
 from lmzoo.cells.cuts import Cuts, cuts_of, removed
-from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
+from lmzoo.cells.draws import WINDOW, by_columns, by_fan_in, delta_bias, log_rates, ones
 from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size
 from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.normalise import unit
@@ -107,14 +108,14 @@ class DeltaRule(MatrixCell):
             "beta": steps * n,
             "alpha": alpha,
             "gate": gate,
-            "conv": ((convolved, WINDOW), taps),
-            "out": ((self.width, values), linear(values)),
-            "norm": ((self.values,), ones),
+            "conv": ((convolved, WINDOW), by_columns),
+            "out": ((self.width, values), by_columns),
+            "norm": (self.values, ones),
             "log_rate": (heads, rates),
-            "up_alpha": ((decays, rank), linear(rank)),
-            "bias_alpha": ((decays,), delta_bias),
-            "up_gate": ((values, rank), linear(rank)),
-            "bias_gate": ((values,), linear(rank)),
+            "up_alpha": ((decays, rank), by_columns),
+            "bias_alpha": (decays, delta_bias),
+            "up_gate": ((values, rank), by_columns),
+            "bias_gate": (values, by_fan_in(rank)),
             "bias_b": (heads, ones),
             "skip": (heads, ones),
         }
@@ -138,7 +139,7 @@ class DeltaRule(MatrixCell):
         q = q / self.keys**0.5
         beta = 1.0
         if "beta" in z:
-            sigmoid = torch.sigmoid(z["beta"])[..., None]
+            sigmoid = z["beta"].sigmoid()[..., None]
             beta = self.config.beta_max * sigmoid
         log_alpha = self.log_alpha(z, q)
         written = beta * k
@@ -204,7 +205,7 @@ class GatedDelta(DeltaRule):
     def log_alpha(self, z: Parts, like: Tensor) -> Tensor:
         if "alpha" not in z:
             return super().log_alpha(z, like)
-        delta = nn.functional.softplus(z["alpha"] + self.w.bias_alpha)
+        delta = softplus(z["alpha"] + self.w.bias_alpha)
         rate = self.w.log_rate.exp()
         return -(rate * delta)[..., None]
 
@@ -358,7 +359,7 @@ class KDA(DeltaRule):
         # By channels of the keys: KDA forgets each at its own rate.
         delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
         rate = self.w.log_rate.exp()[:, None]
-        decay = nn.functional.softplus(self.split_heads(delta))
+        decay = softplus(self.split_heads(delta))
         return -rate * decay
 
     def update(self, z: Parts) -> Update:
@@ -372,7 +373,7 @@ class KDA(DeltaRule):
 
     def output_gate(self, gate: Tensor) -> Tensor:
         logits = nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate)
-        return torch.sigmoid(logits)
+        return logits.sigmoid()
 
 
 CombaCut = StrEnum(
@@ -449,7 +450,7 @@ class Comba(GatedDelta):
     def update(self, z: Parts) -> Update:
         strength = 1.0
         if self.w.bias_b is not None:
-            strength = torch.sigmoid(self.w.bias_b)[:, None]
+            strength = self.w.bias_b.sigmoid()[:, None]
         if self.w.skip is not None:
             q = self.split_heads(z["q"])
             k = self.split_heads(z["k"])
@@ -466,4 +467,4 @@ class Comba(GatedDelta):
         return update._replace(erase=update.key)
 
     def output_gate(self, gate: Tensor) -> Tensor:
-        return torch.sigmoid(gate)
+        return gate.sigmoid()

@@ -19,17 +19,17 @@ def ones(shape: Shape) -> Tensor:
     return torch.ones(shape)
 
 
-def taps(shape: Shape) -> Tensor:
-    """Return the initial weights of a depthwise convolution, U(window) as in torch."""
-    return torch.empty(shape).uniform_(-1, 1) / shape[-1] ** 0.5
+def by_columns(shape: Shape) -> Tensor:
+    """Return torch's draw of a matrix or of a depthwise convolution, U(columns)."""
+    return uniform(shape, shape[-1])
 
 
 tap_bias = partial(uniform, fan_in=WINDOW)
 """The initial bias of a depthwise convolution, as in torch."""
 
 
-def linear(fan_in: int) -> OwnDraw:
-    """Return torch's draw of a linear layer, U(fan_in)."""
+def by_fan_in(fan_in: int) -> OwnDraw:
+    """Return torch's draw of a bias, U(fan_in)."""
     return partial(uniform, fan_in=fan_in)
 
 
@@ -54,7 +54,10 @@ def log_rates(shape: Shape, low: float = 1.0) -> Tensor:
 
 def delta_bias(shape: Shape) -> Tensor:
     """Return biases b with softplus(b) log-uniform in [0.001, 0.1]."""
-    log_delta = torch.empty(shape).uniform_(math.log(1e-3), math.log(1e-1))
+    low = math.log(1e-3)
+    high = math.log(1e-1)
+    log_delta = torch.empty(shape).uniform_(low, high)
     delta = log_delta.exp()
     # The inverse of softplus; expm1, because 1 − e^(−Δ) of a small Δ loses digits.
-    return delta + torch.log(-torch.expm1(-delta))
+    rest = -torch.expm1(-delta)
+    return delta + rest.log()

@@ -15,7 +15,7 @@ from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import Choice
 from lmzoo.cells.base import CELLS, Expand, Heads, Parts, State
 from lmzoo.cells.cuts import cuts_of, numbered, removed
-from lmzoo.cells.draws import glorot, linear, ones
+from lmzoo.cells.draws import by_columns, by_fan_in, glorot, ones
 from lmzoo.cells.matrix import MatrixCell, WeightTable, fixed_log_decays, head_size, normed
 from lmzoo.functional.matrix_state import Update
 from lmzoo.functional.normalise import rms_norm
@@ -86,10 +86,10 @@ class GatedLinearAttention(MatrixCell):
             "v": inner,
             "gate": inner,
             "low": rank,
-            "norm": ((size,), ones),
-            "out": ((width, inner), linear(inner)),
-            "alpha": ((rows, rank), linear(rank)),
-            "bias_alpha": ((rows,), linear(rank)),
+            "norm": (size, ones),
+            "out": ((width, inner), by_columns),
+            "alpha": ((rows, rank), by_columns),
+            "bias_alpha": (rows, by_fan_in(rank)),
         }
         cut = {name for name in ("gate", "norm") if name in cuts}
         log_decay = None
@@ -116,7 +116,10 @@ class GatedLinearAttention(MatrixCell):
         return Update(q / self.keys**0.5, k, v, log_decay)
 
 
-def _expanded(log_decay: Float[Tensor, "n"], q: Float[Tensor, "*N n K"]) -> Tensor:
+def _expanded(
+    log_decay: Float[Tensor, "n"],
+    q: Float[Tensor, "*N n K"],
+) -> Tensor:
     """Return the decay of each head at every position."""
     return log_decay[:, None].expand_as(q[..., :1])
 
@@ -231,7 +234,7 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
     rest = x[..., 2 * half :]
     first = a * cos - b * sin
     second = a * sin + b * cos
-    return torch.cat([first, second, rest], dim=-1)
+    return torch.cat([first, second, rest], -1)
 
 
 HGRN2Cut = StrEnum("HGRN2Cut", "LOWER_BOUND INPUT_TO_FORGET TIED_WRITE QUERY SQUASH CARRY NORM")
@@ -308,21 +311,21 @@ class HGRN2(MatrixCell):
             "xf": h,
             "xq": h,
             "xv": h,
-            "bound": ((h,), torch.zeros),
-            "norm": ((h,), ones),
-            "out": ((h, h), linear(h)),
+            "bound": (h, torch.zeros),
+            "norm": (h, ones),
+            "out": ((h, h), by_columns),
         }
         self.set_weights(weights, removed(HGRN2_WEIGHTS, self.cuts))
 
     def initial_state(self, start: Tensor) -> State:
-        vectors = self.shift_start(start).chunk(2, dim=-1)
+        vectors = self.shift_start(start).chunk(2, -1)
         key, value = map(self.split_heads, vectors)
         # Rank one: K V numbers would need as many start vectors.
         return (key[..., :, None] * value[..., None, :],)
 
     def project(self, x: Tensor) -> Tensor:
         columns = [getattr(self.w, name) for name in self._columns]
-        return x @ torch.cat(columns, dim=1)
+        return x @ torch.cat(columns, 1)
 
     def update(self, z: Parts) -> Update:
         value = self.split_heads(z["xv"])
@@ -341,7 +344,7 @@ class HGRN2(MatrixCell):
         if HGRN2Cut.TIED_WRITE in self.cuts:
             key = torch.ones_like(value)
         else:
-            key = -torch.expm1(log_f)  # 1 − f, also where f is near 1
+            key = -log_f.expm1()  # 1 − f, also where f is near 1
         query = torch.ones_like(value)
         if "xq" in z:
             query = z["xq"]

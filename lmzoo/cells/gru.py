@@ -163,7 +163,7 @@ class GRU(Cell):
             return projected
         # r multiplies x before W_in does, so `step` needs x itself.
         gates = projected[..., : 2 * self.width]
-        return torch.cat([gates, x], dim=-1)
+        return torch.cat([gates, x], -1)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         (h,) = state
@@ -172,7 +172,7 @@ class GRU(Cell):
         bias = self.weight("bias_hh")
         hrz = linear(h, weight[:gates], bias[:gates])
         rz = torch.sigmoid(projected[..., :gates] + hrz)
-        r, z = rz.chunk(2, dim=-1)
+        r, z = rz.chunk(2, -1)
         xn = projected[..., gates:]
         weight = weight[gates:]
         bias = bias[gates:]
@@ -186,7 +186,7 @@ class GRU(Cell):
             bias_ih = self.weight("bias_ih")[gates:]
             n = linear(r * xn, weight_ih, bias_ih)
             n = n + linear(h, weight, bias)
-        n = torch.tanh(n)
+        n = n.tanh()
         # (1 − z) n + z h, with one product less.
         h = n + z * (h - n)
         return h, (h,)

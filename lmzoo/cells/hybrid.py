@@ -125,7 +125,7 @@ class Hybrid(Cell):
             if part.shape[-1]:
                 part = cell.constrain_start(part)
             parts.append(part)
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, -1)
 
     def project(self, x: Tensor) -> Tensor:
         return x
@@ -159,7 +159,7 @@ class Hybrid(Cell):
 
     def _by_layer(self, start: Tensor) -> list[tuple[Any, Tensor]]:
         sizes = [cell.num_state_vectors * self.width for cell in self.cells]
-        return list(zip(self.cells, start.split(sizes, dim=-1), strict=True))
+        return list(zip(self.cells, start.split(sizes, -1), strict=True))
 
     def _split(self, state: State) -> list[State]:
         parts = []

@@ -107,7 +107,7 @@ class LRU(DiagonalCell):
         bounded = LRUCut.EXPONENTIAL not in self.cuts
         # exp(−exp ν) is below 1 for every ν; a plain radius may leave the circle.
         if bounded:
-            return torch.log(-torch.log(self._radius))
+            return torch.log(-self._radius.log())
         return self._radius
 
     def _draw_gamma(self, shape: Shape) -> Tensor:
@@ -127,28 +127,28 @@ class LRU(DiagonalCell):
         theta = self.w.theta
         radius = nu
         if LRUCut.EXPONENTIAL not in self.cuts:
-            radius = torch.exp(-torch.exp(nu))
+            radius = torch.exp(-nu.exp())
         if theta is None:
             # A real radius: no turn.
             phase = torch.zeros_like(nu)
         elif LRUCut.EXPONENTIAL in self.cuts:
             phase = theta
         else:
-            phase = torch.exp(theta)
+            phase = theta.exp()
         return torch.complex(radius * torch.cos(phase), radius * torch.sin(phase))
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        inputs = x @ torch.cat([w.b_re, w.b_im], dim=1)
+        inputs = x @ torch.cat([w.b_re, w.b_im], 1)
         if w.gamma is not None:
             # Real and imaginary columns have the same scale.
-            inputs = inputs * torch.exp(w.gamma).repeat(2)
+            inputs = inputs * w.gamma.exp().repeat(2)
         if w.d is None:
             return inputs
-        return torch.cat([inputs, x * w.d], dim=-1)
+        return torch.cat([inputs, x * w.d], -1)
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        real, imaginary = projected[..., : 2 * self.width].chunk(2, dim=-1)
+        real, imaginary = projected[..., : 2 * self.width].chunk(2, -1)
         b = torch.complex(real.contiguous(), imaginary.contiguous())
         if LRUCut.CARRY in self.cuts:
             a = torch.zeros_like(b)
@@ -272,16 +272,16 @@ class RGLRU(Cell):
             parts.append(affine(x, w.wa, w.ba))
         if RGLRUCut.INPUT_GATE not in self.cuts:
             parts.append(affine(x, w.wx, w.bx))
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, -1)
 
     def _coefficients(self, projected: Tensor, first: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return a and b; the root of a token is 1 where `first` is true."""
-        parts = projected.split(self.width, dim=-1)
+        parts = projected.split(self.width, -1)
         x = parts[0]
         b = x
         # In the order of `project`: x, then the logits of gates that are there.
         if RGLRUCut.INPUT_GATE not in self.cuts:
-            b = torch.sigmoid(parts[-1]) * x
+            b = parts[-1].sigmoid() * x
         if self.w.decay is None:
             return torch.zeros_like(x), b
         # In logarithms: a power near 1 would lose digits.
@@ -289,7 +289,7 @@ class RGLRU(Cell):
         if RGLRUCut.RECURRENCE_GATE in self.cuts:
             log_a = log_a.expand_as(x)
         else:
-            log_a = log_a * torch.sigmoid(parts[1])
+            log_a = log_a * parts[1].sigmoid()
         if first is not None:
             # Near a = 1 the root's gradient has no bound; the margin gives it one.
             square = -torch.expm1(2 * log_a)
@@ -299,7 +299,7 @@ class RGLRU(Cell):
         if RGLRUCut.CARRY in self.cuts:
             a = torch.zeros_like(x)
         else:
-            a = torch.exp(log_a)
+            a = log_a.exp()
         return a, b
 
     def initial_state(self, start: Tensor) -> State:

@@ -81,21 +81,21 @@ class LSTM(Cell):
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         c = state[1]
         rows = projected + state[0] @ self.w.weight_hh.T
-        parts = rows.split(self.width, dim=-1)
-        i = torch.sigmoid(parts[0])
+        parts = rows.split(self.width, -1)
+        i = parts[0].sigmoid()
         if self.config.forget is Forget.GATE:
-            c = torch.sigmoid(parts[1]) * c
+            c = parts[1].sigmoid() * c
         elif self.config.forget is Forget.COUPLED:
             c = (1 - i) * c
         # The last two blocks: only cells with a gate f have a block between.
         g = parts[-2]
-        o = torch.sigmoid(parts[-1])
-        c = c + i * torch.tanh(g)
-        h = o * torch.tanh(c)
+        o = parts[-1].sigmoid()
+        c = c + i * g.tanh()
+        h = o * c.tanh()
         return h, (h, c)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
-        start = torch.cat(state, dim=-1)
+        start = torch.cat(state, -1)
         recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
         if recurrence is None:
             return None
@@ -117,7 +117,13 @@ def _with_last_state(outputs: list[Tensor], state: State) -> OutputAndState:
     return h, (h[:, -1], c)
 
 
-def _adjust(name: str, drawn: Tensor, *, forget: Forget, bias: float | None) -> Tensor:
+def _adjust(
+    name: str,
+    drawn: Tensor,
+    *,
+    forget: Forget,
+    bias: float | None,
+) -> Tensor:
     """Drop the rows of f if there is no forget gate; set its biases if `forget_bias` is given."""
     i, f, g, o = drawn.chunk(4)
     if forget is not Forget.GATE:
@@ -283,15 +289,15 @@ class PeepholeLSTM(Cell):
         memory = state[2:]  # the gates
         w = self.w
         rows = projected + h @ self._full(w.weight_hh).T
-        i, f, g, o = rows.chunk(4, dim=-1)
+        i, f, g, o = rows.chunk(4, -1)
         if memory:
             fed = memory[0] @ self._full_gates().T
-            fed_i, fed_f, fed_o = fed.chunk(3, dim=-1)
+            fed_i, fed_f, fed_o = fed.chunk(3, -1)
             i = i + fed_i
             f = f + fed_f
             o = o + fed_o
         if Cut.INPUT_ACTIVATION not in self.cuts:
-            g = torch.tanh(g)
+            g = g.tanh()
         peep = self._peepholes(c)
         i = torch.sigmoid(i + peep[0])
         f = torch.sigmoid(f + peep[1])
@@ -302,10 +308,10 @@ class PeepholeLSTM(Cell):
         o = torch.sigmoid(o + peep[2])
         shown = c
         if Cut.OUTPUT_ACTIVATION not in self.cuts:
-            shown = torch.tanh(c)
+            shown = c.tanh()
         h = o * shown
         if memory:
-            return h, (h, c, torch.cat([i, f, o], dim=-1))
+            return h, (h, c, torch.cat([i, f, o], -1))
         return h, (h, c)
 
     def _peepholes(self, c: Tensor) -> list[Tensor]:
@@ -314,7 +320,7 @@ class PeepholeLSTM(Cell):
             return [torch.zeros_like(c)] * 3
         weight = self._full(self.w.weight_ch, "ifo")
         if self.config.peephole is Peephole.FULL:
-            return list((c @ weight.T).chunk(3, dim=-1))
+            return list((c @ weight.T).chunk(3, -1))
         return [c * row for row in weight]
 
     def _full_gates(self) -> Tensor:
@@ -324,7 +330,7 @@ class PeepholeLSTM(Cell):
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         # Not from `initial_state`: the kernel makes the gates itself.
-        done = self.fast_scan_from(x, start.chunk(2, dim=-1))
+        done = self.fast_scan_from(x, start.chunk(2, -1))
         if done is None:
             return None
         return done[0]
@@ -340,7 +346,7 @@ class PeepholeLSTM(Cell):
             if self.config.peephole is Peephole.FULL:
                 return None
             peepholes = self._full(w.weight_ch, "ifo")
-        start = torch.cat(state, dim=-1)
+        start = torch.cat(state, -1)
         recurrence = find_recurrence(
             "lstm",
             start,
@@ -431,10 +437,10 @@ class Janet(Cell):
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         (c,) = state
         rows = projected + c @ self.w.weight_hh.T
-        s, g = rows.chunk(2, dim=-1)
+        s, g = rows.chunk(2, -1)
         # i = 1 − σ(s − β) = σ(β − s)
         i = torch.sigmoid(self.config.beta - s)
-        c = torch.sigmoid(s) * c + i * torch.tanh(g)
+        c = s.sigmoid() * c + i * g.tanh()
         return c, (c,)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
@@ -445,16 +451,16 @@ class Janet(Cell):
             return None
 
         def project(x: Tensor) -> Tensor:
-            f, g = self.project(x).chunk(2, dim=-1)
+            f, g = self.project(x).chunk(2, -1)
             i = self.config.beta - f
             # JANET has no output gate: an open one is the identity.
             o = torch.full_like(g, OPEN)
-            return torch.cat([i, f, g, o], dim=-1)
+            return torch.cat([i, f, g, o], -1)
 
         f, g = self.w.weight_hh.chunk(2)
         # i reads −f, so that i = σ(β − s).
         rows = torch.cat([-f, f, g, torch.zeros_like(g)])
         weights = [rows.mT, None, None]
-        start = torch.cat([c, c], dim=-1)
+        start = torch.cat([c, c], -1)
         outputs = scan(found, found.project(project, x), start, weights)[0]
         return outputs, (outputs[:, -1],)

@@ -30,11 +30,12 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import silu, softplus
 
 from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Heads, Parts, States
 from lmzoo.cells.cuts import Cuts, removed
-from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, taps
+from lmzoo.cells.draws import WINDOW, by_columns, delta_bias, log_rates, ones
 from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size, normed
 from lmzoo.functional.matrix_state import Update, scan_by_steps
 from lmzoo.types import Shape
@@ -78,13 +79,13 @@ class M2RNN(MatrixCell):
             "v": values,
             "f": n,
             "gate": values,
-            "conv": ((2 * k + values, WINDOW), taps),
-            "log_rate": ((n,), partial(log_rates, low=0.0)),
-            "bias_f": ((n,), delta_bias),
+            "conv": ((2 * k + values, WINDOW), by_columns),
+            "log_rate": (n, partial(log_rates, low=0.0)),
+            "bias_f": (n, delta_bias),
             "mix": ((n, self.values, self.values), identities),
-            "skip": ((values,), ones),
-            "norm": ((values,), ones),
-            "out": ((width, values), linear(values)),
+            "skip": (values, ones),
+            "norm": (values, ones),
+            "out": ((width, values), by_columns),
         }
         self.set_weights(weights, removed(WEIGHTS, config.cuts))
 
@@ -93,7 +94,7 @@ class M2RNN(MatrixCell):
         # Without a gate f is 0: the state is the new candidate.
         log_f = torch.full_like(v[..., :1], -torch.inf)
         if "f" in z:
-            delta = nn.functional.softplus(z["f"] + self.w.bias_f)
+            delta = softplus(z["f"] + self.w.bias_f)
             rate = self.w.log_rate.exp()
             log_f = -(rate * delta)[..., None]
         # All heads share q and k.
@@ -108,7 +109,7 @@ class M2RNN(MatrixCell):
             z = matrix @ self.w.mix
         z = z + update.key[..., None] * update.value[..., None, :]
         if Cut.TANH not in self.config.cuts:
-            z = torch.tanh(z)
+            z = z.tanh()
         f = update.log_decay.exp()[..., None]
         matrix = f * matrix + (1 - f) * z
         o = (update.query[..., None] * matrix).sum(-2)
@@ -124,7 +125,7 @@ class M2RNN(MatrixCell):
         if w.skip is not None:
             o = o + w.skip * z["v"]
         if "gate" in z:
-            o = o * nn.functional.silu(z["gate"])
+            o = o * silu(z["gate"])
         return nn.functional.linear(normed(o, w.norm), w.out)
 
 

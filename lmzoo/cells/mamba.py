@@ -15,7 +15,7 @@ from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
 from lmzoo.cells.base import CELLS, Expand, Heads, OutputAndState, Parts, State, States
 from lmzoo.cells.cuts import Cuts, removed
-from lmzoo.cells.draws import WINDOW, delta_bias, linear, log_rates, ones, tap_bias, taps
+from lmzoo.cells.draws import WINDOW, by_columns, delta_bias, log_rates, ones, tap_bias
 from lmzoo.cells.matrix import MatrixCell, WeightTable, head_size, normed
 from lmzoo.functional.matrix_state import Update, stacked
 from lmzoo.functional.selective_scan import selective_scan
@@ -84,18 +84,18 @@ class Mamba(MatrixCell):
         weights: WeightTable = {
             "x": d,
             "gate": d,
-            "conv": ((d, WINDOW), taps),
-            "bias_conv": ((d,), tap_bias),
-            "b": ((n, d), linear(d)),
-            "c": ((n, d), linear(d)),
-            "fixed_b": ((n,), ones),
-            "fixed_c": ((n,), torch.randn),
-            "low_delta": ((rank, d), linear(d)),
-            "delta": ((d, rank), linear(rank)),
-            "bias_delta": ((d,), delta_bias),
-            "log_rate": ((n * d,), partial(_log_integers, n)),
-            "skip": ((d,), ones),
-            "out": ((width, d), linear(d)),
+            "conv": ((d, WINDOW), by_columns),
+            "bias_conv": (d, tap_bias),
+            "b": ((n, d), by_columns),
+            "c": ((n, d), by_columns),
+            "fixed_b": (n, ones),
+            "fixed_c": (n, torch.randn),
+            "low_delta": ((rank, d), by_columns),
+            "delta": ((d, rank), by_columns),
+            "bias_delta": (d, delta_bias),
+            "log_rate": (n * d, partial(_log_integers, n)),
+            "skip": (d, ones),
+            "out": ((width, d), by_columns),
         }
         self.set_weights(weights, cut)
 
@@ -104,7 +104,8 @@ class Mamba(MatrixCell):
         raise NotImplementedError
 
     def maps(
-        self, x: Float[Tensor, "*N D"]
+        self,
+        x: Float[Tensor, "*N D"],
     ) -> tuple[Float[Tensor, "*N D"], Float[Tensor, "*N S"], Float[Tensor, "*N S"]]:
         """Return Δ, B and C."""
         w = self.w
@@ -238,15 +239,15 @@ class Mamba2(MatrixCell):
             "c": states,
             "delta": n,
             "gate": inner,
-            "conv": ((convolved, WINDOW), taps),
-            "fixed_b": ((states,), ones),
-            "fixed_c": ((states,), torch.randn),
-            "log_rate": ((n,), log_rates),
-            "bias_delta": ((n,), delta_bias),
-            "skip": ((n,), ones),
-            "norm": ((inner,), ones),
-            "out": ((width, inner), linear(inner)),
-            "bias_conv": ((convolved,), tap_bias),
+            "conv": ((convolved, WINDOW), by_columns),
+            "fixed_b": (states, ones),
+            "fixed_c": (states, torch.randn),
+            "log_rate": (n, log_rates),
+            "bias_delta": (n, delta_bias),
+            "skip": (n, ones),
+            "norm": (inner, ones),
+            "out": ((width, inner), by_columns),
+            "bias_conv": (convolved, tap_bias),
         }
         self.set_weights(weights, cut)
 
@@ -362,13 +363,13 @@ class Mamba3(MatrixCell):
             "trap": n,
             "angle": self.pairs,
             "gate": inner,
-            "bias_delta": ((n,), delta_bias),
-            "norm_b": ((states,), ones),
-            "norm_c": ((states,), ones),
+            "bias_delta": (n, delta_bias),
+            "norm_b": (states, ones),
+            "norm_c": (states, ones),
             "bias_b": ((n, states), ones),
             "bias_c": ((n, states), ones),
-            "skip": ((n,), ones),
-            "out": ((width, inner), linear(inner)),
+            "skip": (n, ones),
+            "out": ((width, inner), by_columns),
         }
         self.set_weights(weights, removed(WEIGHTS, config.cuts))
 
@@ -377,7 +378,11 @@ class Mamba3(MatrixCell):
         sizes = (self.pairs, self.keys, self.values)
         return tuple(start.new_zeros(len(start), self.heads, size) for size in sizes)
 
-    def prepare(self, projected: Float[Tensor, "B T G"], memory: State) -> tuple[Parts, State]:
+    def prepare(
+        self,
+        projected: Float[Tensor, "B T G"],
+        memory: State,
+    ) -> tuple[Parts, State]:
         """Return Δ, B, C, x and B, x of the step before, by head, and the memory."""
         z = super().prepare(projected, ())[0]
         w = self.w
@@ -387,7 +392,7 @@ class Mamba3(MatrixCell):
         turned = None
         if "angle" in z:
             # tanh bounds the angle of a step by π Δ.
-            speed = torch.tanh(z["angle"])[..., None, :]
+            speed = z["angle"].tanh()[..., None, :]
             moved = math.pi * z["delta"][..., None] * speed
             turned = angle[:, None] + moved.cumsum(1)
             # The angle goes on after a chunk: the sum starts from the last one.
@@ -399,7 +404,12 @@ class Mamba3(MatrixCell):
         z["x_before"] = delayed(z["x"], x_before)
         return z, (angle, z["b"][:, -1], z["x"][:, -1])
 
-    def _map(self, part: Tensor, bias: Tensor | None, angle: Tensor | None) -> Tensor:
+    def _map(
+        self,
+        part: Tensor,
+        bias: Tensor | None,
+        angle: Tensor | None,
+    ) -> Tensor:
         """Return B or C of each head, from the part that all heads share."""
         shape = part.shape[:-1] + (self.heads, self.keys)
         part = part[..., None, :].expand(shape)
@@ -413,7 +423,7 @@ class Mamba3(MatrixCell):
         """Return two steps: the token before is written, then S decays and the token is."""
         delta = z["delta"][..., None]
         if "trap" in z:
-            new = torch.sigmoid(z["trap"])[..., None]
+            new = z["trap"].sigmoid()[..., None]
         else:
             new = torch.ones_like(delta)
         log_a = torch.zeros_like(delta)
@@ -433,7 +443,10 @@ class Mamba3(MatrixCell):
         return super().output(o, z, update)
 
 
-def rotated(x: Float[Tensor, "*B N"], angle: Float[Tensor, "*B A"]) -> Float[Tensor, "*B N"]:
+def rotated(
+    x: Float[Tensor, "*B N"],
+    angle: Float[Tensor, "*B A"],
+) -> Float[Tensor, "*B N"]:
     """Turn the pairs of the first 2 A columns by the angles."""
     size = 2 * angle.shape[-1]
     turned = x[..., :size]
@@ -442,6 +455,6 @@ def rotated(x: Float[Tensor, "*B N"], angle: Float[Tensor, "*B A"]) -> Float[Ten
     sin = angle.sin()
     real = first * cos - second * sin
     imaginary = first * sin + second * cos
-    pairs = torch.stack([real, imaginary], dim=-1)
+    pairs = torch.stack([real, imaginary], -1)
     rest = x[..., size:]
-    return torch.cat([pairs.flatten(-2), rest], dim=-1)
+    return torch.cat([pairs.flatten(-2), rest], -1)

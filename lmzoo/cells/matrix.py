@@ -25,8 +25,8 @@ from lmzoo.functional.matrix_state import Update, matrix_scan, matrix_step
 from lmzoo.functional.normalise import rms_norm
 from lmzoo.types import Shape
 
-Drawn = tuple[Shape, OwnDraw]
-"""The shape and the draw of a weight."""
+Drawn = tuple[Shape | int, OwnDraw]
+"""The shape of a weight, or the size of a vector, and its draw."""
 WeightTable = Mapping[str, int | Drawn]
 """Rows of a projection, or shape and draw, of each weight."""
 
@@ -58,9 +58,7 @@ class MatrixCell(Cell):
         # Start vectors have the width of the cell; the last may have columns to spare.
         self.num_state_vectors = -(-self._matrix // self.width)
 
-    def set_weights(
-        self, weights: Mapping[str, int | Drawn], cut: set[str], **own: OwnDraw
-    ) -> None:
+    def set_weights(self, weights: WeightTable, cut: set[str], **own: OwnDraw) -> None:
         """Set the weights `w.NAME`, in the order of their draws.
 
         Projections are given by number of rows, in the order of `project`, and the others by shape
@@ -76,30 +74,45 @@ class MatrixCell(Cell):
                 if name not in cut:
                     columns[name] = weight
             else:
-                shapes[name], draws[name] = weight
-        self.w = Weights(shapes, cut, fan_in=self.width, own=draws | own)
+                shape, draws[name] = weight
+                if isinstance(shape, int):
+                    shape = (shape,)
+                shapes[name] = shape
+        draws |= own
+        self.w = Weights(shapes, cut, fan_in=self.width, own=draws)
         self._columns = columns
-        self._convolved_present = [name for name in self.convolved if name in columns]
-        self._conv_columns = sum(columns[name] for name in self._convolved_present)
+        present = [name for name in self.convolved if name in columns]
+        self._convolved_present = present
+        self._conv_columns = sum(columns[name] for name in present)
 
     @property
     def memory_columns(self) -> int:
         """The first columns of `project`, which are q, k and v of the cell or become them."""
-        names = {"q", "k", "v", "x", "b", "c", "u"}
-        return sum(size for name, size in self._columns.items() if name in names)
+        total = 0
+        for name, size in self._columns.items():
+            if name in {"q", "k", "v", "x", "b", "c", "u"}:
+                total += size
+        return total
 
     @abstractmethod
     def update(self, z: Parts) -> Update:
         """Return the coefficients of the recurrence from the projections, (*N, columns) each."""
 
-    def output(self, o: Float[Tensor, "*N n V"], z: Parts, update: Update) -> Tensor:
+    def output(
+        self,
+        o: Float[Tensor, "*N n V"],
+        z: Parts,
+        update: Update,
+    ) -> Tensor:
         """Return y from the readout o: norm, output gate, W_y; a missing weight is a cut part."""
         scales = getattr(self.w, "norm", None)
         if scales is not None:
-            o = normed(o, scales.view(-1, self.values))
+            scales = scales.view(-1, self.values)
+            o = normed(o, scales)
         o = o.flatten(-2)
         if "gate" in z:
-            o = o * self.output_gate(z["gate"])
+            gate = self.output_gate(z["gate"])
+            o = o * gate
         return linear(o, self.w.out)
 
     def output_gate(self, gate: Float[Tensor, "*N V"]) -> Float[Tensor, "*N V"]:
@@ -108,16 +121,23 @@ class MatrixCell(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         # One product for all projections.
-        weight = torch.cat([getattr(self.w, name) for name in self._columns])
+        parts = [getattr(self.w, name) for name in self._columns]
+        weight = torch.cat(parts)
         return linear(x, weight)
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the tensors of the state other than S at the start: the convolution's window."""
         if not self._convolves:
             return ()
-        return (start.new_zeros(len(start), WINDOW - 1, self._conv_columns),)
+        # A window is what the next step reads: one input less than the convolution.
+        window = start.new_zeros(len(start), WINDOW - 1, self._conv_columns)
+        return (window,)
 
-    def prepare(self, projected: Float[Tensor, "B T G"], memory: State) -> tuple[Parts, State]:
+    def prepare(
+        self,
+        projected: Float[Tensor, "B T G"],
+        memory: State,
+    ) -> tuple[Parts, State]:
         """Return the named projections of T steps, convolved where published, and the memory."""
         columns = list(self._columns.values())
         count = len(self._convolved_present)
@@ -125,25 +145,30 @@ class MatrixCell(Cell):
             # The convolution reads its columns as one block.
             sizes = columns[count:]
             sizes.insert(0, self._conv_columns)
-            blocks = projected.split(sizes, dim=-1)
+            blocks = projected.split(sizes, -1)
             mixed = blocks[0]
             if self._convolves:
                 bias = getattr(self.w, "bias_conv", None)
                 mixed, window = convolve(mixed, memory[0], self.w.conv, bias)
                 memory = (window,)
+            pieces = mixed.split(columns[:count], -1)
             # SiLU stays where the convolution is cut.
-            convolved = map(silu, mixed.split(columns[:count], dim=-1))
-            parts = list(convolved) + list(blocks[1:])
+            parts = [silu(piece) for piece in pieces]
+            parts += blocks[1:]
         else:
-            parts = projected.split(columns, dim=-1)
-        return dict(zip(self._columns, parts, strict=True)), memory
+            parts = projected.split(columns, -1)
+        z = dict(zip(self._columns, parts, strict=True))
+        return z, memory
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        z, memory = self.prepare(projected[:, None], state[1:])
-        z = {name: part[:, 0] for name, part in z.items()}
+        # `prepare` works on sequences: here of one token.
+        sequence = projected[:, None]
+        parts, memory = self.prepare(sequence, state[1:])
+        z = {name: part[:, 0] for name, part in parts.items()}
         update = self.update(z)
         o, matrix = self.step_memory(update, state[0])
-        return self.output(o, z, update), (matrix,) + memory
+        y = self.output(o, z, update)
+        return y, (matrix,) + memory
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the steps of one token: (o_t, S_t)."""
@@ -162,10 +187,12 @@ class MatrixCell(Cell):
         # Substeps are steps of a longer sequence; the last one of each token is read.
         steps = update.each(lambda part: part.flatten(1, 2))
         o, matrix = matrix_scan(steps, matrix)
-        return o[:, self.substeps - 1 :: self.substeps], matrix
+        last = self.substeps - 1
+        return o[:, last :: self.substeps], matrix
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
-        return self.scan_projected(self.project_inputs(x), state)
+        projected = self.project_inputs(x)
+        return self.scan_projected(projected, state)
 
     def scan_projected(
         self, projected: Float[Tensor, "B T G"], state: State
@@ -174,19 +201,24 @@ class MatrixCell(Cell):
         z, memory = self.prepare(projected, state[1:])
         update = self.update(z)
         o, matrix = self.scan_memory(update, state[0])
-        return self.output(o, z, update), (matrix,) + memory
+        y = self.output(o, z, update)
+        return y, (matrix,) + memory
 
     def initial_state(self, start: Starts) -> State:
         # Start vectors have columns to spare where the width does not divide the size of S.
-        matrix = self.shift_start(start)[:, : self._matrix]
-        matrix = matrix.unflatten(-1, (self.heads, self.keys, self.values))
+        numbers = self.shift_start(start)[:, : self._matrix]
+        shape = (self.heads, self.keys, self.values)
+        matrix = numbers.unflatten(-1, shape)
         return (matrix,) + self.initial_memory(start)
 
     @property
     def state_size(self) -> int | None:
-        start = torch.zeros(1, self.num_state_vectors * self.width)
-        memory = self.initial_memory(start)
-        return self._matrix + sum(part.numel() for part in memory)
+        columns = self.num_state_vectors * self.width
+        start = torch.zeros(1, columns)
+        size = self._matrix
+        for part in self.initial_memory(start):
+            size += part.numel()
+        return size
 
     @property
     def _convolves(self) -> bool:
@@ -216,7 +248,8 @@ def head_norm(
     """Return LayerNorm(h) per head; h itself if the scales are cut."""
     if scales is None:
         return h
-    flat = h.reshape(-1, h.shape[-1])
+    columns = h.shape[-1]
+    flat = h.reshape(-1, columns)
     # Groups of channels are heads.
     normalised = torch.group_norm(flat, heads, scales, bias, eps)
     return normalised.view(h.shape)
@@ -232,5 +265,9 @@ def fixed_log_decays(heads: int, *, scales: bool = True) -> list[float]:
     powers = [7] * heads
     if scales:
         powers = [5 + h for h in range(heads)]
-    # log1p: 1 − 2^−k has few digits of 2^−k left.
-    return [math.log1p(-(2.0**-power)) for power in powers]
+    decays = []
+    for power in powers:
+        forgotten = 2.0**-power
+        # log1p: 1 − 2^−k has few digits of 2^−k left.
+        decays.append(math.log1p(-forgotten))
+    return decays

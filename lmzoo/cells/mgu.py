@@ -149,22 +149,22 @@ class MGU(Minimal):
             return joint_affine(x, pair, biases)
         gate = affine(x, w.xf, w.bf)
         candidate = affine(x, w.xh, w.bh)
-        return torch.cat([gate, candidate], dim=-1)
+        return torch.cat([gate, candidate], -1)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         (h,) = state
         w = self.w
         cuts = self.cuts
-        xf, xh = projected.chunk(2, dim=-1)
+        xf, xh = projected.chunk(2, -1)
         if w.hf is not None:
             xf = xf + h @ w.hf
-        f = torch.sigmoid(xf)
+        f = xf.sigmoid()
         if Cut.WRITE in cuts:
             h = (1 - f) * h
         else:
             if w.hh is not None:
                 xh = xh + (h * f) @ w.hh
-            c = torch.tanh(xh)
+            c = xh.tanh()
             if Cut.CARRY in cuts:
                 h = f * c
             else:
@@ -302,8 +302,8 @@ class PriorCarry(DrawnModule):
                     "use shorter sequences or a longer task.length"
                 )
             scores = scores + self.prior[t, :t]
-        weights = scores.softmax(dim=1)
-        return (weights * outputs).sum(dim=1)
+        weights = scores.softmax(1)
+        return (weights * outputs).sum(1)
 
 
 class BilinearCarry(DrawnModule):
@@ -320,8 +320,8 @@ class BilinearCarry(DrawnModule):
     def forward(self, outputs: Float[Tensor, "B s H"], h: Hidden) -> Hidden:
         query = torch.einsum("whk,bk->bwh", self.form, h)
         products = torch.einsum("bsh,bwh->bsw", outputs, query)
-        weights = self.mix(products).softmax(dim=1)
-        return (weights * outputs).sum(dim=1)
+        weights = self.mix(products).softmax(1)
+        return (weights * outputs).sum(1)
 
 
 @CELLS("mgru")
@@ -432,7 +432,7 @@ class MGRU(Minimal):
     def constrain_start(self, vectors: Tensor) -> Tensor:
         """Map vectors to [0, 1] if the state holds Bernoulli parameters."""
         if self.config.squash is Squash.SIGMOID:
-            return torch.sigmoid(vectors)
+            return vectors.sigmoid()
         return vectors
 
     def project(self, x: Tensor) -> Tensor:
@@ -469,7 +469,7 @@ class MGRU(Minimal):
             o = h - 0.5
         if self.attend is None:
             return o, (h,)
-        outputs = torch.cat([state[1], o[:, None]], dim=1)
+        outputs = torch.cat([state[1], o[:, None]], 1)
         return o, (h, outputs)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:

@@ -30,7 +30,7 @@ Candidate = StrEnum("Candidate", "POSITIVE LINEAR TANH")
 def positive(u: Tensor) -> Tensor:
     """Return u + ½ where u >= 0, and σ(u) elsewhere."""
     # The published g, continuous and positive: a logarithm of states exists.
-    return torch.where(u >= 0, u + 0.5, torch.sigmoid(u))
+    return torch.where(u >= 0, u + 0.5, u.sigmoid())
 
 
 FUNCTIONS = {
@@ -142,7 +142,7 @@ class MinGRU(DiagonalCell):
         c = affine(x, w.xh, w.bh)
         if self.gated:
             logit = affine(x, w.xz, w.bz)
-            return torch.cat([c, logit], dim=-1)
+            return torch.cat([c, logit], -1)
         return c
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -154,7 +154,7 @@ class MinGRU(DiagonalCell):
         hz = self.w.hz
         if hz is not None and s is not None:
             logit = logit + s @ hz
-        z = torch.sigmoid(logit)
+        z = logit.sigmoid()
         if MinGRUCut.CARRY in self.cuts:
             a = torch.zeros_like(z)
         else:
@@ -268,10 +268,10 @@ class MinLSTM(DiagonalCell):
         parts = [affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)]
         if MinLSTMCut.WRITE_GATE not in self.cuts:
             parts.append(affine(x, w.xi, w.bi))
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, -1)
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        parts = projected.split(self.width, dim=-1)
+        parts = projected.split(self.width, -1)
         f = parts[0]
         u = parts[1]
         i = -f  # σ(−u) = 1 − σ(u)
@@ -280,8 +280,8 @@ class MinLSTM(DiagonalCell):
             if MinLSTMCut.NORMALISER not in self.cuts:
                 f = logsigmoid(f) - logsigmoid(i)  # log f − log i, so that no gate underflows
                 i = -f
-        f = torch.sigmoid(f)
-        i = torch.sigmoid(i)
+        f = f.sigmoid()
+        i = i.sigmoid()
         a = f
         if MinLSTMCut.CARRY in self.cuts:
             a = torch.zeros_like(f)

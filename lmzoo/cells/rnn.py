@@ -18,7 +18,8 @@ from enum import StrEnum
 import torch
 from jaxtyping import Float
 from pydantic import StrictBool
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import linear
 
 from lmzoo.base.config import config
 from lmzoo.cells.base import (
@@ -67,7 +68,7 @@ class RNN(Cell):
 
     def project(self, x: Tensor) -> Tensor:
         # Both biases are added to the same sum; there are two because torch.nn.RNN has two.
-        return nn.functional.linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
+        return linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         activate = FUNCTIONS[self.config.activation]

@@ -44,6 +44,7 @@ from typing import Annotated
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
 from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Heads, OwnDraw, Parts, State, Weights
@@ -175,13 +176,13 @@ class RWKV7(MatrixCell):
         linear = nn.functional.linear
         z = {name: linear(mixed[name], getattr(w, name)) for name in ("r", "k", "v")}
         if w.w1 is not None:
-            low = torch.tanh(linear(mixed["w"], w.w1))
+            low = linear(mixed["w"], w.w1).tanh()
             z["w"] = linear(low, w.w2, w.bias_w)
         if w.a1 is not None:
             low = linear(mixed["a"], w.a1)
-            z["a"] = torch.sigmoid(linear(low, w.a2, w.bias_a))
+            z["a"] = linear(low, w.a2, w.bias_a).sigmoid()
         if w.g1 is not None:
-            low = torch.sigmoid(linear(mixed["g"], w.g1))
+            low = linear(mixed["g"], w.g1).sigmoid()
             z["g"] = linear(low, w.g2)
         return z, (x[:, -1],)
 
@@ -191,7 +192,7 @@ class RWKV7(MatrixCell):
         log_w = torch.zeros_like(r[..., :1])
         if "w" in z:
             # At least e^(−MAX_RATE) = 0.545: no step forgets all.
-            log_w = self.split_heads(-MAX_RATE * torch.sigmoid(z["w"]))
+            log_w = self.split_heads(-MAX_RATE * z["w"].sigmoid())
         rate = torch.ones_like(k)
         written = k
         if "a" in z:
@@ -205,7 +206,7 @@ class RWKV7(MatrixCell):
         key = k
         if w.xi is not None:
             key = k * w.xi.view(self.heads, -1)
-        key = nn.functional.normalize(key, dim=-1)
+        key = normalize(key, dim=-1)
         return Update(r, written, v, log_w, rate * key, key)
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:

@@ -22,7 +22,7 @@ def begin(cells: Sequence[Cell], start: Float[Tensor, "B W S"]) -> Stack:
     count = start.shape[1]
     sizes = [cell.num_state_vectors * cell.width for cell in cells]
     # A cell knows one batch axis: the W states of a sequence are W rows of it.
-    parts = start.flatten(0, 1).split(sizes, dim=-1)
+    parts = start.flatten(0, 1).split(sizes, -1)
     states = []
     for cell, part in zip(cells, parts, strict=True):
         states.append(_split_states(cell.initial_state(part), count))

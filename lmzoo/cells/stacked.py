@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -84,7 +85,7 @@ class GatedFeedback(Cell):
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         depth = self.config.depth
-        before = torch.stack(state[:depth], dim=1)
+        before = torch.stack(state[:depth], 1)
         memory = state[depth:]
         below = projected
         hidden = []
@@ -104,7 +105,12 @@ class GatedFeedback(Cell):
                 cells.append(cell)
         return below, tuple(hidden + cells)
 
-    def reset(self, j: int, below: Hidden, before: Float[Tensor, "B D H"]) -> Float[Tensor, "B D"]:
+    def reset(
+        self,
+        j: int,
+        below: Hidden,
+        before: Float[Tensor, "B D H"],
+    ) -> Float[Tensor, "B D"]:
         """Return G^{i→j} for every i."""
         from_below = below @ self.w.global_below[j].T
         from_before = before.flatten(1) @ self.w.global_before[j].T
@@ -118,7 +124,7 @@ class GatedFeedback(Cell):
         from_below = below @ w.gates_below[j].T
         from_own = own @ w.gates_before[j].T
         gates = torch.sigmoid(from_below + from_own + w.gates_bias[j])
-        parts = gates.chunk(len(names), dim=-1)
+        parts = gates.chunk(len(names), -1)
         return dict(zip(names, parts, strict=True))
 
     def _layer(
@@ -137,7 +143,7 @@ class GatedFeedback(Cell):
             return n + gates["z"] * (own - n), None
         assert c is not None
         c = gates["f"] * c + gates["i"] * torch.tanh(candidate + s)
-        return gates["o"] * torch.tanh(c), c
+        return gates["o"] * c.tanh(), c
 
 
 MAX_SLOPE = 5.0
@@ -217,7 +223,7 @@ class HierarchicalMultiscaleLSTM(Cell):
     def initial_state(self, start: Tensor) -> State:
         # No segment has ended before the first token.
         no_boundaries = start.new_zeros(len(start), self.config.depth - 1)
-        return start.chunk(self.num_state_vectors, dim=-1) + (no_boundaries,)
+        return start.chunk(self.num_state_vectors, -1) + (no_boundaries,)
 
     def boundaries(self, state: State) -> Tensor:
         return state[-1]
@@ -261,18 +267,18 @@ class HierarchicalMultiscaleLSTM(Cell):
                 above = old_hidden[j + 1] @ w.above.T
                 s = s + flush * above
             rows = s[:, : 4 * self.width]
-            i, f, g, o = rows.chunk(4, dim=-1)
-            i = torch.sigmoid(i)
-            f = torch.sigmoid(f)
-            o = torch.sigmoid(o)
-            new = i * torch.tanh(g)
+            i, f, g, o = rows.chunk(4, -1)
+            i = i.sigmoid()
+            f = f.sigmoid()
+            o = o.sigmoid()
+            new = i * g.tanh()
             # UPDATE, COPY and FLUSH as products with 0 and 1: rows of a batch differ.
             keep = z_below * f + (1 - z_below)
             # A flush writes also where the layer below has not ended a segment.
             new = (flush + (1 - flush) * z_below) * new
             cells[j] = (1 - flush) * keep * cells[j] + new
             copy = (1 - flush) * (1 - z_below)
-            shown = (1 - copy) * o * torch.tanh(cells[j])
+            shown = (1 - copy) * o * cells[j].tanh()
             hidden[j] = copy * hidden[j] + shown
             below = hidden[j]
             z_below = self._boundary(s[:, 4 * self.width :])
@@ -280,10 +286,10 @@ class HierarchicalMultiscaleLSTM(Cell):
                 boundaries.append(z_below)
         z = old_boundaries
         if boundaries:
-            z = torch.cat(boundaries, dim=-1)
-        gates = torch.sigmoid(torch.cat(hidden, dim=-1) @ self.out.gate.T)
-        terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, dim=1), self.out.embed)
-        y = torch.relu((gates[..., None] * terms).sum(1))
+            z = torch.cat(boundaries, -1)
+        gates = torch.sigmoid(torch.cat(hidden, -1) @ self.out.gate.T)
+        terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, 1), self.out.embed)
+        y = (gates[..., None] * terms).sum(1).relu()
         return y, tuple(hidden + cells + [z])
 
     def _boundary(self, s: Tensor) -> Tensor:
@@ -379,7 +385,7 @@ class GridLSTM(Cell):
         squash = self.config.squash
         hidden = list(state[:depth])
         memory = list(state[depth:])
-        entered = projected.split(self.width, dim=-1)
+        entered = projected.split(self.width, -1)
         h = entered[0]
         m = entered[-1]  # h itself without a memory: it is not read
         for k in range(depth):
@@ -387,33 +393,37 @@ class GridLSTM(Cell):
             if self.config.tied:
                 block = 0
             w = self.blocks[block]
-            both = torch.cat([hidden[k], h], dim=-1)
+            both = torch.cat([hidden[k], h], -1)
             hidden[k], memory[k] = update_memory(both, w.time, w.time_bias, memory[k], squash)
             # Depth then reads the new h of time.
             if self.config.priority:
-                both = torch.cat([hidden[k], h], dim=-1)
+                both = torch.cat([hidden[k], h], -1)
             if self._memory:
                 h, m = update_memory(both, w.depth, w.depth_bias, m, squash)
             else:
                 h = both @ w.depth.T
                 if self.config.along is Along.TANH:
-                    h = torch.tanh(h)
+                    h = h.tanh()
         return h, tuple(hidden + memory)
 
 
 def update_memory(
-    incoming: Float[Tensor, "B N"], weight: Tensor, bias: Tensor, m: Tensor, squash: Squash
+    incoming: Float[Tensor, "B N"],
+    weight: Tensor,
+    bias: Tensor,
+    m: Tensor,
+    squash: Squash,
 ) -> tuple[Hidden, Hidden]:
     """Return (h', m') of one dimension."""
-    rows = nn.functional.linear(incoming, weight, bias)
-    u, f, c, o = rows.chunk(4, dim=-1)
-    u = torch.sigmoid(u)
-    f = torch.sigmoid(f)
-    o = torch.sigmoid(o)
-    m = f * m + u * torch.tanh(c)
+    rows = linear(incoming, weight, bias)
+    u, f, c, o = rows.chunk(4, -1)
+    u = u.sigmoid()
+    f = f.sigmoid()
+    o = o.sigmoid()
+    m = f * m + u * c.tanh()
     if squash is Squash.INSIDE:
         return torch.tanh(o * m), m
-    return o * torch.tanh(m), m
+    return o * m.tanh(), m
 
 
 def _block(width: int, *, memory: bool) -> Weights:

@@ -24,7 +24,7 @@ from lmzoo.cells.base import (
     Weights,
 )
 from lmzoo.cells.cuts import ZeroWeights, cuts_of, removed
-from lmzoo.cells.draws import WINDOW, normal, ones, tap_bias, taps
+from lmzoo.cells.draws import WINDOW, by_columns, normal, ones, tap_bias
 from lmzoo.cells.matrix import MatrixCell, WeightTable, head_norm, head_size
 from lmzoo.functional.convolution import convolve
 from lmzoo.functional.linear_recurrence import linear_recurrence
@@ -126,18 +126,18 @@ class MLSTM(MatrixCell):
         weights: WeightTable = {
             "u": inner,
             "o": inner,
-            "conv": ((inner, WINDOW), taps),
-            "bias_i": ((n,), normal(0.1)),
-            "bias_f": ((n,), lambda _: torch.linspace(3, 6, n)),
-            "norm": ((inner,), ones),
+            "conv": ((inner, WINDOW), by_columns),
+            "bias_i": (n, normal(0.1)),
+            "bias_f": (n, lambda _: torch.linspace(3, 6, n)),
+            "norm": (inner, ones),
             "out": ((width, inner), normal(2 / width**0.5)),
             "q": (blocks, small),
             "k": (blocks, small),
             "v": (blocks, small),
             "i": ((n, 3 * inner), torch.zeros),
             "f": ((n, 3 * inner), torch.zeros),
-            "bias_conv": ((inner,), tap_bias),
-            "skip": ((inner,), ones),
+            "bias_conv": (inner, tap_bias),
+            "skip": (inner, ones),
         }
         cut = removed(MLSTM_WEIGHTS, cuts)
         self.set_weights(weights, cut, u=small, o=small)
@@ -176,7 +176,7 @@ class MLSTM(MatrixCell):
             blocks = getattr(w, name)
             inputs = inputs.unflatten(-1, blocks.shape[:2])
             z[name] = torch.einsum("...nd,ned->...ne", inputs, blocks).flatten(-2)
-        read = torch.cat([z["q"], z["k"], z["v"]], dim=-1)
+        read = torch.cat([z["q"], z["k"], z["v"]], -1)
         for name in ("i", "f"):
             weight = getattr(w, name)
             if weight is not None:
@@ -356,7 +356,7 @@ class SLSTM(Cell):
         cut |= {name for name, path in (INPUT | MIXING).items() if path in config.cuts}
         biases = {f"b{gate}" for gate in GATES}
         shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
-        own |= {"conv": taps, "bias_conv": tap_bias, "norm": ones}
+        own |= {"conv": by_columns, "bias_conv": tap_bias, "norm": ones}
         self.convolves = True
         if SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts):
             self.convolves = False
@@ -403,9 +403,13 @@ class SLSTM(Cell):
             if bias is not None:
                 part = part + bias
             parts.append(part)
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, -1)
 
-    def _mix(self, u: Float[Tensor, "*N H"], weight: Tensor) -> Float[Tensor, "*N H"]:
+    def _mix(
+        self,
+        u: Float[Tensor, "*N H"],
+        weight: Tensor,
+    ) -> Float[Tensor, "*N H"]:
         by_head = u.unflatten(-1, (self.heads, -1))
         mixed = torch.einsum("...nd,nde->...ne", by_head, weight)
         return mixed.flatten(-2)
@@ -441,9 +445,9 @@ class SLSTM(Cell):
         log_i, log_f, o, z = self._parts(logits, None)
         total = log_f.detach().cumsum(-2)
         first = m[..., None, :].detach()
-        highest = torch.cummax(log_i.detach() - total, dim=-2).values
+        highest = torch.cummax(log_i.detach() - total, -2).values
         m = total + torch.maximum(highest, first)
-        before = torch.cat([first, m[..., :-1, :]], dim=-2)
+        before = torch.cat([first, m[..., :-1, :]], -2)
         f = torch.exp(log_f + before - m)
         i = torch.exp(log_i - m)
         c = linear_recurrence(f, i * z, c)
@@ -456,7 +460,7 @@ class SLSTM(Cell):
         self, projected: Tensor, h: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Return log i, log f, σ(õ) and tanh(z̃)."""
-        logits = dict(zip(self.names, projected.split(self.width, dim=-1), strict=True))
+        logits = dict(zip(self.names, projected.split(self.width, -1), strict=True))
         for gate in self.names:
             weight = getattr(self.w, f"h{gate}")
             if weight is not None and h is not None:
@@ -471,12 +475,18 @@ class SLSTM(Cell):
             log_f = torch.zeros_like(log_i)
         o = None
         if "o" in logits:
-            o = torch.sigmoid(logits["o"])
-        return log_i, log_f, o, torch.tanh(logits["z"])
+            o = logits["o"].sigmoid()
+        return log_i, log_f, o, logits["z"].tanh()
 
-    def _output(self, c: Tensor, n: Tensor, m: Tensor, o: Tensor | None) -> Tensor:
+    def _output(
+        self,
+        c: Tensor,
+        n: Tensor,
+        m: Tensor,
+        o: Tensor | None,
+    ) -> Tensor:
         if SLSTMCut.NORMALISER in self.cuts:
-            h = torch.tanh(c * torch.exp(m.clamp_max(MAX_LOG)))
+            h = torch.tanh(c * m.clamp_max(MAX_LOG).exp())
         else:
             h = c / n
         if o is None:

@@ -4,9 +4,11 @@ from abc import ABC, abstractmethod
 from typing import Annotated, Any, ClassVar
 
 from jaxtyping import Float
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmzoo.base.registry import Registry
+from lmzoo.base.search_space import IntRange
 from lmzoo.functional.normalise import Norm
 from lmzoo.types import Embeddings, StepTokens, Tokens, Vectors
 
@@ -70,3 +72,5 @@ class Emission(nn.Module, ABC):
 
 EMISSIONS: Registry[type[Emission]] = Registry("emission")
 EmissionChoice = Annotated[Any, EMISSIONS]
+
+NumComponents = Annotated[int, IntRange(8, 512, log=True), Field(ge=1)]

@@ -15,6 +15,7 @@ from lmzoo.base.search_space import IntRange
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.parameters import draw_uniform
+from lmzoo.functional.token_scores import of_tokens
 from lmzoo.types import Embeddings, Vectors
 
 Aggregate = StrEnum("Aggregate", "SIGMOID_L1 MIN SUM CODE_L1")
@@ -24,6 +25,10 @@ inner product, a tied softmax; or the L1 distance of squashed codes, d = 1."""
 
 Codes = StrEnum("Codes", "LINEAR FREE")
 """The code of a token: a linear map of its embedding, or parameters of its own."""
+
+
+Groups = Annotated[int, IntRange(4, 64, log=True), Field(ge=1)]
+Size = Annotated[int, IntRange(1, 8), Field(ge=1)]
 
 
 @EMISSIONS("hamming")
@@ -56,9 +61,9 @@ class HammingEmission(Emission):
     class Config:
         """Number and size of the groups, and their aggregation."""
 
-        groups: Annotated[int, IntRange(4, 64, log=True)] = Field(16, ge=1)
+        groups: Groups = 16
         """M, the number of groups."""
-        size: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        size: Size = 2
         """d, the size of a group."""
         aggregate: Aggregate = Aggregate.SIGMOID_L1
         biased: StrictBool = False
@@ -94,37 +99,43 @@ class HammingEmission(Emission):
             self.codes = nn.Linear(width, numbers, bias=False)
         bias = None
         if config.biased:
-            bias = nn.Parameter(torch.empty(config.groups))
+            zeros = torch.empty(config.groups)
+            bias = nn.Parameter(zeros)
         self.register_parameter("bias", bias)
-        self.log_scale = nn.Parameter(torch.empty(()))
+        scale = torch.empty(())
+        self.log_scale = nn.Parameter(scale)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
         log_beta = 0.0
-        if self.config.aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1):
+        aggregate = self.config.aggregate
+        if aggregate in (Aggregate.SIGMOID_L1, Aggregate.CODE_L1):
             # A distance in [0, G] needs a factor to tell tokens apart from the start.
             log_beta = math.log(4)
         nn.init.constant_(self.log_scale, log_beta)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
         if self.free is not None:
-            draw_uniform(self.free, self.free.shape[1])
+            numbers = self.free.shape[1]
+            draw_uniform(self.free, numbers)
 
     def own_tokens(self, vocab: int) -> None:
         if self.codes is None:
             numbers = self.context.out_features
-            self.free = nn.Parameter(torch.empty(vocab, numbers))
+            empty = torch.empty(vocab, numbers)
+            self.free = nn.Parameter(empty)
             self.reset_parameters()
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
         dense = self.dense(y, table)
         # Leading axes of y broadcast against the targets.
-        index = targets.expand(dense.shape[:-1])[..., None]
-        return dense.gather(-1, index)[..., 0]
+        index = targets.expand(dense.shape[:-1])
+        return of_tokens(dense, index)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        return torch.log_softmax(self.logits(y, table), dim=-1)
+        logits = self.logits(y, table)
+        return logits.log_softmax(-1)
 
     def token_codes(self, table: Embeddings) -> Float[Tensor, "V C"]:
         """Return the M d numbers of every token; free codes need to know of how many."""
@@ -137,28 +148,34 @@ class HammingEmission(Emission):
 
     def logits(self, y: Vectors, table: Embeddings) -> Float[Tensor, "*N V"]:
         """Return the logits: minus β times the (soft) count of mismatches, up to a constant."""
-        if self.config.aggregate is Aggregate.SUM:
-            products = self.context(y) @ self.token_codes(table).T
-            return self.log_scale.exp() * products
-        if self.config.aggregate is Aggregate.CODE_L1:
+        aggregate = self.config.aggregate
+        beta = self.log_scale.exp()
+        if aggregate is Aggregate.SUM:
+            codes = self.token_codes(table)
+            products = self.context(y) @ codes.T
+            return beta * products
+        if aggregate is Aggregate.CODE_L1:
             q = self.context(y).sigmoid()
             codes = self.token_codes(table).sigmoid()
             # Flat: `cdist` would copy the codes for every leading axis.
-            distance = torch.cdist(q.flatten(0, -2), codes, p=1)
-            return -self.log_scale.exp() * distance.unflatten(0, q.shape[:-1])
+            rows = q.flatten(0, -2)
+            distance = torch.cdist(rows, codes, p=1)
+            return -beta * distance.unflatten(0, q.shape[:-1])
         a = self.agreements(y, table)
-        if self.config.aggregate is Aggregate.SIGMOID_L1:
+        if aggregate is Aggregate.SIGMOID_L1:
             total = a.sigmoid().sum(-1)
         else:
             # The worst group decides.
             total = a.amin(-1)
-        return self.log_scale.exp() * total
+        return beta * total
 
     def agreements(self, y: Vectors, table: Embeddings) -> Float[Tensor, "*N V M"]:
         """Return a_vm, the inner product of token code and context code in each group."""
         shape = (self.config.groups, self.config.size)
-        q = self.context(y).unflatten(-1, shape)
-        codes = self.token_codes(table).unflatten(-1, shape)
+        q = self.context(y)
+        q = q.unflatten(-1, shape)
+        codes = self.token_codes(table)
+        codes = codes.unflatten(-1, shape)
         a = torch.einsum("...md,vmd->...vm", q, codes)
         if self.bias is None:
             return a

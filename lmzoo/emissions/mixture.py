@@ -1,15 +1,11 @@
 """Mixture emissions, and distributions over tokens that do not depend on the context."""
 
-from typing import Annotated
-
-import torch
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.functional import embedding, linear
 
 from lmzoo.base.config import config
-from lmzoo.base.search_space import IntRange
-from lmzoo.emissions.base import EMISSIONS, Emission
+from lmzoo.emissions.base import EMISSIONS, Emission, NumComponents
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_vectors
 from lmzoo.functional.parameters import Draw, DrawnModule, Undecayed, draw_matrices
@@ -34,16 +30,24 @@ class Components(DrawnModule):
     Means and scales start at U(K), as published; `scaled=False` omits the factor exp(g_z).
     """
 
-    def __init__(self, count: int, width: int, norm: Norm, *, scaled: bool) -> None:
+    def __init__(
+        self,
+        count: int,
+        width: int,
+        norm: Norm,
+        *,
+        scaled: bool,
+    ) -> None:
         # Not super(): MixtureEmission also inherits from Emission.
         nn.Module.__init__(self)
         self.norm = norm
         # A model may have no component: U(0) would divide by zero.
-        self.set_drawn(max(1, count), means=(count, width))
+        n = max(1, count)
+        self.set_drawn(n, means=(count, width))
         shape = None
         if scaled:
             shape = (count, 1)
-        self.set_drawn(max(1, count), Undecayed, log_scale=shape)
+        self.set_drawn(n, Undecayed, log_scale=shape)
 
     def redraw(self, name: str, draw: Draw) -> None:
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
@@ -63,26 +67,29 @@ class Components(DrawnModule):
         if self.prefers_table(targets, table):
             # One product for the vocabulary, if it is no larger than the batch.
             scores = self.transposed_log_prob_table(table)
-            return nn.functional.embedding(targets, scores)
+            return embedding(targets, scores)
         vectors = self.vectors()
-        embedded = nn.functional.embedding(targets, table)
+        embedded = embedding(targets, table)
         log_z = log_normalisers(vectors, table)
-        return nn.functional.linear(embedded, vectors, -log_z)
+        return linear(embedded, vectors, -log_z)
 
     def prefers_table(self, targets: Tokens, table: Embeddings) -> bool:
         """Return True if it is cheaper to score the whole vocabulary and look the targets up."""
         # A batch with fewer targets than words would not read all scores.
-        if len(table) > targets.numel():
+        words = len(table)
+        if words > targets.numel():
             return False
-        return len(table) * len(self.means) <= NAIVE_LIMIT
+        return words * len(self.means) <= NAIVE_LIMIT
 
     def transposed_log_prob_table(self, table: Embeddings) -> Float[Tensor, "V K"]:
         """Return log P(v | z) for every v and z."""
-        return torch.log_softmax(table @ self.vectors().T, dim=0)
+        logits = table @ self.vectors().T
+        return logits.log_softmax(0)
 
     def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
         """Return log P(v | z) for every z and v."""
-        return torch.log_softmax(self.vectors() @ table.T, dim=-1)
+        logits = self.vectors() @ table.T
+        return logits.log_softmax(-1)
 
 
 class FreeComponents(DrawnModule):
@@ -95,10 +102,11 @@ class FreeComponents(DrawnModule):
     def token_log_probs(self, targets: Tokens, table: Embeddings) -> Float[Tensor, "B T K"]:
         """Return log P(target | z) for every z; the embeddings are not used."""
         # The table is small: all of it is normalised, and rows are taken.
-        return self.log_prob_table(table).T[targets]
+        by_token = self.log_prob_table(table).T
+        return by_token[targets]
 
     def log_prob_table(self, table: Embeddings) -> Float[Tensor, "K V"]:
-        return torch.log_softmax(self.logits, dim=-1)
+        return self.logits.log_softmax(-1)
 
 
 @EMISSIONS("mixture")
@@ -121,7 +129,7 @@ class MixtureEmission(Components, Emission):
     class Config:
         """Number of components, and whether each has a learned scale."""
 
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=1)
+        components: NumComponents = 32
         scaled: bool = True
 
     def __init__(self, config: Config, width: int, norm: Norm) -> None:
@@ -131,16 +139,18 @@ class MixtureEmission(Components, Emission):
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
         if not self.prefers_table(targets, table):
-            return torch.logsumexp(self.joint(y, targets, table), dim=-1)
+            joint = self.joint(y, targets, table)
+            return joint.logsumexp(-1)
         words = targets.expand(y.shape[:-1])
         gate = self.gate
         scores = self.transposed_log_prob_table(table)
         return mixture_log_prob(y, gate.weight, gate.bias, scores, words)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        weights = torch.log_softmax(self.gate(y), dim=-1)
+        weights = self.gate(y).log_softmax(-1)
+        mixed = exact_log_mixture(weights, self.log_prob_table(table))
         # Rounding may leave a probability just above 1.
-        return exact_log_mixture(weights, self.log_prob_table(table)).clamp_max(0)
+        return mixed.clamp_max(0)
 
     def joint(
         self,
@@ -148,9 +158,11 @@ class MixtureEmission(Components, Emission):
         targets: Tokens,
         table: Embeddings,
     ) -> Float[Tensor, "*W B T K"]:
+        weights = self.logits(y).log_softmax(-1)
         # For each component, as a posterior needs.
-        return torch.log_softmax(self.logits(y), dim=-1) + self.token_log_probs(targets, table)
+        return weights + self.token_log_probs(targets, table)
 
     def logits(self, y: Float[Tensor, "*W B T E"]) -> Float[Tensor, "*W B T K"]:
         """Return A y + a."""
-        return gate_logits(y, self.gate.weight, self.gate.bias)
+        gate = self.gate
+        return gate_logits(y, gate.weight, gate.bias)

@@ -32,7 +32,8 @@ class VectorEmission(Emission):
         super().__init__(config, width, norm)
         log_scale = None
         if norm is Norm.L2:
-            log_scale = nn.Parameter(torch.zeros(()))
+            zero = torch.zeros(())
+            log_scale = nn.Parameter(zero)
         self.register_parameter("log_scale", log_scale)
         self._start = width**0.5
         self.reset_parameters()
@@ -40,13 +41,16 @@ class VectorEmission(Emission):
     def reset_parameters(self) -> None:
         """Set the temperature so that y starts with norm √E, as with `norm=rms`."""
         if self.log_scale is not None:
-            nn.init.constant_(self.log_scale, torch.tensor(self._start).log().item())
+            start = torch.tensor(self._start).log()
+            nn.init.constant_(self.log_scale, start.item())
 
     def log_prob(self, y: Tensor, targets: Tensor, table: Tensor) -> Tensor:
-        return tied_log_prob(self._scaled(y), table, targets.expand(y.shape[:-1]))
+        words = targets.expand(y.shape[:-1])
+        return tied_log_prob(self._scaled(y), table, words)
 
     def dense(self, y: Tensor, table: Tensor) -> Tensor:
-        return torch.log_softmax(self._scaled(y) @ table.T, dim=-1)
+        logits = self._scaled(y) @ table.T
+        return logits.log_softmax(-1)
 
     def _scaled(self, y: Tensor) -> Tensor:
         if self.log_scale is None:

@@ -18,12 +18,14 @@ def convolve(
 ) -> tuple[Float[Tensor, "B T C"], Float[Tensor, "B P C"]]:
     """Convolve each channel over time, causally, after P = W − 1 inputs; return the last P, too."""
     steps = x.shape[1]
-    window = torch.cat([past, x], dim=1)
+    window = torch.cat([past, x], 1)
     shifted = []
     # Not a product with a Toeplitz matrix: taps are few, and channels do not mix.
     for j, tap in enumerate(taps.unbind(-1)):
-        shifted.append(window[:, j : j + steps] * tap)
+        read = window[:, j : j + steps]
+        shifted.append(read * tap)
     mixed = torch.stack(shifted).sum(0)
     if bias is not None:
         mixed = mixed + bias
-    return mixed, window[:, steps:]
+    rest = window[:, steps:]
+    return mixed, rest

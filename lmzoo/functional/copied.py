@@ -24,7 +24,8 @@ def copied(module: nn.Module) -> nn.Module:
             for value in values:
                 # Computed from other weights: torch copies leaves only.
                 if isinstance(value, Tensor) and not value.is_leaf:
-                    computed[id(value)] = value.detach().clone()
+                    constant = value.detach()
+                    computed[id(value)] = constant.clone()
     try:
         return copy.deepcopy(module, computed)
     except Exception as error:

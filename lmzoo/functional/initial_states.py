@@ -9,9 +9,9 @@ The second line is the increment of the first, and sums to one over s_t.
 Source: S0, "RNN-level mixture".
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
 from lmzoo.types import NextScores, TokenScores
 
@@ -21,15 +21,21 @@ def start_posterior(
 ) -> Float[Tensor, "W B T"]:
     """Return log P(i | s_<t) at each token, from the tokens' scores L."""
     # Not cumsum − scores: rounding would leave a trace of the token's own score.
-    earlier = torch.nn.functional.pad(scores, (1, 0))[..., :-1]
+    padded = pad(scores, (1, 0))
+    earlier = padded[..., :-1]
     evidence = earlier.cumsum(-1)
-    return torch.log_softmax(log_weights[:, None, None] + evidence, dim=0)
+    log_posterior = log_weights[:, None, None] + evidence
+    return log_posterior.log_softmax(0)
 
 
-def mix_starts(log_weights: Float[Tensor, "W"], scores: Float[Tensor, "W B T"]) -> TokenScores:
+def mix_starts(
+    log_weights: Float[Tensor, "W"],
+    scores: Float[Tensor, "W B T"],
+) -> TokenScores:
     """Return log P(s_t | s_<t) from the scores L under each initial state."""
     weights = start_posterior(log_weights, scores)
-    return torch.logsumexp(weights + scores, dim=0)
+    joint = weights + scores
+    return joint.logsumexp(0)
 
 
 def mix_next(
@@ -44,7 +50,9 @@ def mix_next(
     `next_scores` log P(· | s_<=t, i).
     """
     evidence = evidence + scores
-    weights = torch.log_softmax(log_weights + evidence, dim=-1)
-    mixed = torch.logsumexp(weights[..., None] + next_scores, dim=1)
+    posterior = log_weights + evidence
+    weights = posterior.log_softmax(-1)
+    joint = weights[..., None] + next_scores
+    mixed = joint.logsumexp(1)
     # Rounding may leave a probability just above 1.
     return mixed.clamp_max(0), evidence

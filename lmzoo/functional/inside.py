@@ -57,16 +57,19 @@ def inside(
     limit: int = LIMIT,
 ) -> Chart:
     """Return the chart of all spans."""
-    chart = [pad(log_leaves, (len(log_rules), 0))]
+    nonterminals = len(log_rules)
+    chart = [pad(log_leaves, (nonterminals, 0))]
 
     def compute(width: int, spans: slice) -> Tensor:
         left, right = splits(chart, chart, width, spans)
         return log_bilinear(left, right, log_rules)
 
+    shape = log_leaves.shape
+    _, words, classes = shape
     # From narrow spans to wide ones, which are made of them.
-    for width in range(2, log_leaves.shape[1] + 1):
-        spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
-        chart.append(pad(spans, (0, log_leaves.shape[2])))
+    for width in range(2, words + 1):
+        spans = compute_spans(compute, width, shape, log_rules.shape[1], limit)
+        chart.append(pad(spans, (0, classes)))
     return chart
 
 
@@ -78,19 +81,28 @@ def log_bilinear(
     """Return log Σ_kbc exp(rules_abc + left_kb + right_kc), over the K splits of a span."""
     # Splits differ by hundreds of nats, symbols within a split by few. So each split has its own
     # scale. Terms more than 87 nats below the best are dropped.
-    left_scale = left.detach().amax(-1, keepdim=True).clamp_min(FINITE_MIN)
-    right_scale = right.detach().amax(-1, keepdim=True).clamp_min(FINITE_MIN)
+    left_scale = _finite_peak(left)
+    right_scale = _finite_peak(right)
     splits = left_scale + right_scale
     top = splits.amax(-2, keepdim=True)
-    left = (left - left_scale + (splits - top)).exp()
-    pairs = left.mT @ (right - right_scale).exp()
-    total = pairs.flatten(-2) @ rules.exp().flatten(1).T
+    weight = splits - top
+    left = (left - left_scale + weight).exp()
+    right = (right - right_scale).exp()
+    pairs = left.mT @ right
+    products = rules.exp().flatten(1)
+    total = pairs.flatten(-2) @ products.T
     return safe_log(total) + top[..., 0]
+
+
+def _finite_peak(scores: Tensor) -> Tensor:
+    """Return the largest score of each split, which is finite and a constant."""
+    peak = scores.detach().amax(-1, keepdim=True)
+    return peak.clamp_min(FINITE_MIN)
 
 
 def initial_spans(chart: Chart) -> Float[Tensor, "B n M"]:
     """Return the spans [0, w) for w = 1..n."""
-    return torch.cat([spans[:, :1] for spans in chart], dim=1)
+    return torch.cat([spans[:, :1] for spans in chart], 1)
 
 
 def splits(
@@ -105,9 +117,12 @@ def splits(
     left = []
     right = []
     for w in range(1, width):  # the width of the left part
-        left.append(lefts[w - 1][:, first:stop])
-        right.append(rights[width - w - 1][:, first + w : stop + w])
-    return torch.stack(left, dim=2), torch.stack(right, dim=2)
+        narrow = lefts[w - 1]
+        left.append(narrow[:, first:stop])
+        # The right part begins where the left one ends.
+        rest = rights[width - w - 1]
+        right.append(rest[:, first + w : stop + w])
+    return torch.stack(left, 2), torch.stack(right, 2)
 
 
 def compute_spans(
@@ -120,9 +135,10 @@ def compute_spans(
     """Compute all spans of one width, in checkpointed chunks if a chart exceeds the limit."""
     batch, words, _ = leaves
     count = words - width + 1
-    per_span = batch * symbols * max(width - 1, symbols)
+    rows = batch * symbols
+    per_span = rows * max(width - 1, symbols)
     # All splits of all spans, n³/6, and what the product with the rules needs.
-    total = batch * symbols * words**2 * (words + 3 * symbols) // 6
+    total = rows * words**2 * (words + 3 * symbols) // 6
     if total <= limit:
         return compute(width, slice(0, count))
     size = max(1, limit // per_span)
@@ -135,9 +151,10 @@ def compute_spans(
     )
     parts = []
     for first in range(0, count, size):
-        chunk = slice(first, min(first + size, count))
+        stop = min(first + size, count)
+        chunk = slice(first, stop)
         parts.append(checkpointed(width, chunk))
-    return torch.cat(parts, dim=1)
+    return torch.cat(parts, 1)
 
 
 def pad(x: Tensor, sides: tuple[int, int]) -> Tensor:
@@ -150,12 +167,15 @@ def left_corner_closure(
 ) -> tuple[Float[Tensor, "A A"], Float[Tensor, "A Q"]]:
     """Return R and R L_Q; the inverse is computed in double precision."""
     nonterminals = len(log_rules)
-    corner = log_rules.double().exp().sum(-1)
+    rules = log_rules.double().exp()
+    corner = rules.sum(-1)
+    labels = corner[:, :nonterminals]
+    classes = corner[:, nonterminals:]
     eye = torch.eye(nonterminals, dtype=corner.dtype, device=corner.device)
     # `inv` would wait for the device to say whether the inverse exists.
-    closure = torch.linalg.inv_ex(eye - corner[:, :nonterminals]).inverse
-    leaf = closure @ corner[:, nonterminals:]
-    return closure.to(log_rules.dtype), leaf.to(log_rules.dtype)
+    closure = torch.linalg.inv_ex(eye - labels).inverse
+    leaf = closure @ classes
+    return closure.to(log_rules), leaf.to(log_rules)
 
 
 def prefix_chart(
@@ -166,17 +186,19 @@ def prefix_chart(
 ) -> Chart:
     """Return log ψ of all spans, in the layout of the inside chart."""
     closure, leaf = left_corner_closure(log_rules)
-    words, classes = log_leaves.shape[1:]
-    leaves = _log_linear(log_leaves, leaf)
-    prefix = [torch.cat([leaves, log_leaves], dim=-1)]
+    shape = log_leaves.shape
+    _, words, classes = shape
+    labels = _log_linear(log_leaves, leaf)
+    prefix = [torch.cat([labels, log_leaves], -1)]
 
     def compute(width: int, spans: slice) -> Tensor:
         left, right = splits(chart, prefix, width, spans)
         return log_bilinear(left, right, log_rules)
 
     for width in range(2, words + 1):
-        spans = compute_spans(compute, width, log_leaves.shape, log_rules.shape[1], limit)
-        prefix.append(pad(_log_linear(spans, closure), (0, classes)))
+        spans = compute_spans(compute, width, shape, log_rules.shape[1], limit)
+        closed = _log_linear(spans, closure)
+        prefix.append(pad(closed, (0, classes)))
     return prefix
 
 
@@ -193,16 +215,18 @@ def next_class_log_prob(
     closure, leaf = left_corner_closure(log_rules)
     batch, words, classes = like.shape
     # log of one-hot: 0 at the class, −∞ elsewhere.
-    one_hot = torch.eye(classes, dtype=like.dtype, device=like.device)
-    one_hot = one_hot.log().expand(batch, -1, -1)
-    column = [torch.cat([_log_linear(one_hot, leaf), one_hot], dim=-1)]
+    eye = torch.eye(classes, dtype=like.dtype, device=like.device)
+    one_hot = eye.log().expand(batch, -1, -1)
+    labels = _log_linear(one_hot, leaf)
+    column = [torch.cat([labels, one_hot], -1)]
     for i in reversed(range(words)):
         spans = []
         for k in range(i + 1, words + 1):
             spans.append(chart[k - i - 1][:, i])
-        left = torch.stack(spans, dim=1)
-        left = left[:, None].expand(-1, classes, -1, -1)
-        span = log_bilinear(left, torch.stack(column, dim=2), log_rules)
+        stacked = torch.stack(spans, 1)
+        left = stacked[:, None].expand(-1, classes, -1, -1)
+        right = torch.stack(column, 2)
+        span = log_bilinear(left, right, log_rules)
         closed = _log_linear(span, closure)
         column.insert(0, pad(closed, (0, classes)))
     return column[0]
@@ -213,5 +237,6 @@ def _log_linear(
 ) -> Float[Tensor, "*N J"]:
     """Return log(W exp(log_x)) for a small W without near-zero rows."""
     top = log_x.detach().amax(-1, keepdim=True)
-    product = (log_x - top).exp() @ weights.T
+    weight = (log_x - top).exp()
+    product = weight @ weights.T
     return safe_log(product) + top

@@ -56,13 +56,15 @@ def doubling_recurrence(
     kept = a[..., :1, :] * start[..., None, :]
     # The initial state is part of the first input: the rest needs no state.
     first = kept + b[..., :1, :]
-    b = torch.cat([first, b[..., 1:, :]], dim=-2)
+    rest = b[..., 1:, :]
+    b = torch.cat([first, rest], -2)
     while step < b.shape[-2]:
         late = a[..., step:, :]
-        carried = late * b[..., :-step, :] + b[..., step:, :]
-        b = torch.cat([b[..., :step, :], carried], dim=-2)
+        carried = late * b[..., :-step, :]
+        joined = carried + b[..., step:, :]
+        b = torch.cat([b[..., :step, :], joined], -2)
         decayed = late * a[..., :-step, :]
-        a = torch.cat([a[..., :step, :], decayed], dim=-2)
+        a = torch.cat([a[..., :step, :], decayed], -2)
         # After k rounds a position has the effect of the 2^k inputs before it.
         step *= 2
     return b
@@ -85,11 +87,14 @@ class _Recurrence(CustomFunction):
             a, b_rows = _tensor_rows([a, b])
             # One axis less: a state has no time.
             (start,) = _tensor_rows([start], axes=1)
-            return gpu.forward(a, b_rows, start).view(b.shape)
+            states = gpu.forward(a, b_rows, start)
+            return states.view(b.shape)
         from lmzoo.kernels.cpu import linear_recurrence as kernels
 
         h = b.new_empty(b.shape)
-        arrays = _rows([a, b]) + _rows([start], axes=1) + _rows([h])
+        arrays = _rows([a, b])
+        arrays += _rows([start], axes=1)
+        arrays += _rows([h])
         run_kernel(kernels.forward, arrays)
         return h
 
@@ -109,7 +114,12 @@ class _RecurrenceBackward(Backward):
     """(g, a, h, start) -> gradients of a, b and start."""
 
     @staticmethod
-    def forward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(
+        g: Tensor,
+        a: Tensor,
+        h: Tensor,
+        start: Tensor,
+    ) -> tuple[Tensor, Tensor, Tensor]:
         if has_gpu_kernels(h):
             from lmzoo.kernels.gpu import linear_recurrence as gpu
 
@@ -126,15 +136,18 @@ class _RecurrenceBackward(Backward):
         da = h.new_empty(h.shape)
         db = h.new_empty(h.shape)
         dstart = h.new_empty(start.shape)
-        arrays = _rows([g, a, h]) + _rows([start], axes=1)
-        arrays += _rows([da, db]) + _rows([dstart], axes=1)
+        arrays = _rows([g, a, h])
+        arrays += _rows([start], axes=1)
+        arrays += _rows([da, db])
+        arrays += _rows([dstart], axes=1)
         run_kernel(kernels.backward, arrays)
         return da, db, dstart
 
 
 def _rows(tensors: Sequence[Tensor], axes: int = 2) -> list[Any]:
     """Return arrays whose leading axes are one; those of contiguous tensors share their memory."""
-    return [tensor.numpy() for tensor in _tensor_rows(tensors, axes=axes)]
+    rows = _tensor_rows(tensors, axes=axes)
+    return [tensor.numpy() for tensor in rows]
 
 
 def _tensor_rows(tensors: Sequence[Tensor], axes: int = 2) -> list[Tensor]:
@@ -143,7 +156,8 @@ def _tensor_rows(tensors: Sequence[Tensor], axes: int = 2) -> list[Tensor]:
         # A conjugate is a flag of the view, which a kernel would not see.
         rows = tensor.detach().resolve_conj().contiguous()
         if rows.dim() > axes:
-            found.append(rows.flatten(0, -axes - 1))
+            rows = rows.flatten(0, -axes - 1)
         else:
-            found.append(rows[None])
+            rows = rows[None]
+        found.append(rows)
     return found

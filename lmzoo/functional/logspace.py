@@ -27,7 +27,7 @@ def log_mixture(
 ) -> Float[Tensor, "... I J"]:
     """Return the log of the mixtures of exp(b) with weights `p`, whose rows sum to at most one."""
     # The shift cancels in the result, and so does its gradient.
-    top = b.detach().amax(dim=-2, keepdim=True)
+    top = b.detach().amax(-2, keepdim=True)
     mixed = p @ (b - top).exp()
     return log_floored(mixed) + top
 
@@ -42,16 +42,18 @@ def exact_log_mixture(
     mixed = log_mixture(log_p.exp(), b)
     if is_vmapped(mixed):
         return mixed
-    top = b.detach().amax(dim=-2, keepdim=True)
+    top = b.detach().amax(-2, keepdim=True)
     # Sums this small may have lost their terms: they are computed again, in log space.
-    low = (mixed.detach() - top).exp() < MIN_SUM
+    shares = (mixed.detach() - top).exp()
+    low = shares < MIN_SUM
     if not low.any():
         return mixed
     # Each low entry is a sum over K terms: those of its row i and of its column j.
     entries = low.nonzero()
     lead = low.shape[:-2]
     weights = log_p.expand(lead + log_p.shape[-2:])
-    columns = b.mT.expand(lead + b.mT.shape[-2:])
+    columns = b.mT
+    columns = columns.expand(lead + columns.shape[-2:])
     size = max(1, TERMS // b.shape[-2])
     exact = []
     for part in entries.split(size):
@@ -59,19 +61,21 @@ def exact_log_mixture(
         row = index[:-1]
         column = index[:-2] + index[-1:]
         terms = weights[row] + columns[column]
-        exact.append(torch.logsumexp(terms, dim=-1))
+        exact.append(terms.logsumexp(-1))
     values = torch.cat(exact).to(mixed.dtype)
     return mixed.index_put(entries.unbind(1), values)
 
 
 def log_floored(p: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Return log p, with p clamped to the smallest normal number."""
-    return p.clamp_min(torch.finfo(p.dtype).tiny).log()
+    smallest = torch.finfo(p.dtype).tiny
+    return p.clamp_min(smallest).log()
 
 
 def safe_log(x: Tensor) -> Tensor:
     """Return log x, and −∞ at 0 with gradient 0 instead of NaN."""
     positive = x > 0
     # The inner `where` keeps the gradient finite, the fill gives the value.
-    logs = torch.where(positive, x, 1.0).log()
+    filled = torch.where(positive, x, 1.0)
+    logs = filled.log()
     return logs.masked_fill(~positive, -torch.inf)

@@ -62,43 +62,64 @@ class Update(NamedTuple):
 def stacked(steps: Sequence[Update]) -> Update:
     """Return the coefficients of consecutive steps on one axis, before the heads."""
     parts = iter(zip(*steps, strict=True))
+    first = steps[0]
     # The axis of steps is before the heads (`MatrixCell.substeps`).
-    return steps[0].each(lambda _: torch.stack(next(parts), dim=-3))
+    return first.each(lambda _: torch.stack(next(parts), -3))
 
 
-def matrix_step(update: Update, state: MatrixState) -> tuple[Float[Tensor, "B n V"], MatrixState]:
+def matrix_step(
+    update: Update,
+    state: MatrixState,
+) -> tuple[Float[Tensor, "B n V"], MatrixState]:
     """Compute one step: (o_t, S_t)."""
-    decayed = update.log_decay.exp()[..., None] * state
+    decay = update.log_decay.exp()
+    decayed = decay[..., None] * state
     if update.erase is not None and update.probe is not None:
         # Row by row, not as a matrix: I − e pᵀ of (K, K) is never made.
-        u = (update.probe[..., None] * state).sum(-2)
-        decayed = decayed - update.erase[..., None] * u[..., None, :]
-    state = decayed + update.key[..., None] * update.value[..., None, :]
-    o = (update.query[..., None] * state).sum(-2)
-    return o, state
+        u = _read(update.probe, state)
+        decayed = decayed - _outer(update.erase, u)
+    state = decayed + _outer(update.key, update.value)
+    return _read(update.query, state), state
 
 
-def matrix_scan(update: Update, state: MatrixState) -> tuple[Float[Tensor, "B T n V"], MatrixState]:
+def _outer(k: Tensor, v: Tensor) -> Tensor:
+    """Return k vᵀ."""
+    return k[..., None] * v[..., None, :]
+
+
+def _read(q: Tensor, state: Tensor) -> Tensor:
+    """Return Sᵀ q."""
+    return (q[..., None] * state).sum(-2)
+
+
+def matrix_scan(
+    update: Update,
+    state: MatrixState,
+) -> tuple[Float[Tensor, "B T n V"], MatrixState]:
     """Compute T steps: (o_1..o_T, S_T), equal to a loop over `matrix_step`; by a kernel if any."""
-    parts = [part.to(state.dtype) for part in update if part is not None]
+    present = [part for part in update if part is not None]
+    parts = [part.to(state.dtype) for part in present]
     with without_autocast(state):
         if has_kernels(state) or has_gpu_kernels(state):
             # The number of tensors is not known to autograd: p and r come last.
             erases = len(parts) > 4
-            arguments = parts[:4] + [state, erases] + parts[4:]
+            arguments = parts[:4] + [state, erases]
+            arguments += parts[4:]
             return _Scan.apply(*arguments)[:2]
-        return scan_by_steps(matrix_step, Update(*parts), state)
+        cast = Update(*parts)
+        return scan_by_steps(matrix_step, cast, state)
 
 
 def scan_by_steps(step: Any, update: Update, state: Tensor) -> tuple[Tensor, Tensor]:
     """Compute T steps in a loop: (o_1..o_T, S_T)."""
     outputs = []
-    for t in range(update.value.shape[1]):
+    steps = update.value.shape[1]
+    for t in range(steps):
         # `t=t`: the function keeps this t.
         now = update.each(lambda part, t=t: part[:, t])
         o, state = step(now, state)
         outputs.append(o)
-    return torch.stack(outputs, dim=1), state
+    return torch.stack(outputs, 1), state
 
 
 class _Scan(CustomFunction):
@@ -110,11 +131,13 @@ class _Scan(CustomFunction):
     def forward(*args: Any) -> tuple[Tensor, ...]:
         # Without `erases`, which is not a tensor.
         inputs = args[:5] + args[6:]
-        _, _, v, _, start = args[:5]
+        v = args[2]
+        start = args[4]
         if not has_kernels(start):
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
-            return _by_gpu(gpu_kernels.forward, start.shape[:-3], inputs)
+            lead = start.shape[:-3]
+            return _by_gpu(gpu_kernels.forward, lead, inputs)
         from lmzoo.kernels.cpu import matrix_state as kernels
 
         o = v.new_empty(v.shape)
@@ -124,7 +147,12 @@ class _Scan(CustomFunction):
         return o, end
 
     @staticmethod
-    def gradients(q: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
+    def gradients(
+        q: Tensor,
+        g: Tensor | None,
+        g_end: Tensor | None,
+        *rest: Any,
+    ) -> Any:
         """Return the gradients of all inputs from ∂L/∂o and ∂L/∂S_T."""
         k, v, log_w, start, erases = rest[:5]
         first = 5
@@ -142,20 +170,29 @@ class _Scan(CustomFunction):
             from lmzoo.kernels.gpu import matrix_state as gpu_kernels
 
             tensors = (g, g_end) + saved + inputs
-            return _by_gpu(gpu_kernels.backward, start.shape[:-3], tensors)
+            lead = start.shape[:-3]
+            return _by_gpu(gpu_kernels.backward, lead, tensors)
         from lmzoo.kernels.cpu import matrix_state as kernels
 
         gradients = [tensor.new_empty(tensor.shape) for tensor in inputs]
-        arrays = _rows([g, g_end]) + _kernel_inputs(inputs) + _kernel_inputs(gradients)
+        arrays = _rows([g, g_end])
+        arrays += _kernel_inputs(inputs)
+        arrays += _kernel_inputs(gradients)
         run_kernel(kernels.backward, arrays)
         return tuple(gradients)
 
 
-def _by_gpu(kernel: Any, lead: torch.Size, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+def _by_gpu(
+    kernel: Any,
+    lead: torch.Size,
+    tensors: Sequence[Tensor],
+) -> tuple[Tensor, ...]:
     """Call a kernel, for which the leading axes are one."""
     # Kernels have one axis for members and rows.
-    flat = [tensor.flatten(0, len(lead) - 1) for tensor in tensors]
-    return tuple(output.unflatten(0, lead) for output in kernel(*flat))
+    last = len(lead) - 1
+    flat = [tensor.flatten(0, last) for tensor in tensors]
+    outputs = kernel(*flat)
+    return tuple(output.unflatten(0, lead) for output in outputs)
 
 
 def _kernel_inputs(tensors: Sequence[Tensor]) -> list[Any]:

@@ -30,7 +30,8 @@ def fresh_uniforms(
     device = like.device
     if generator is not None:
         device = generator.device
-    u = torch.rand(shape, dtype=_dtype(like), device=device, generator=generator)
+    dtype = _dtype(like)
+    u = torch.rand(shape, dtype=dtype, device=device, generator=generator)
     return _clamp(u.to(like.device))
 
 
@@ -49,7 +50,8 @@ def shared_uniforms(shape: Shape, like: Tensor) -> Tensor:
     stratum = draw().argsort(dim=0)
     within = draw()
     u = (stratum + within) / shape[0]
-    return _clamp(u.to(like.device, _dtype(like)))
+    u = u.to(like.device, _dtype(like))
+    return _clamp(u)
 
 
 def normal(u: Tensor) -> Tensor:
@@ -59,7 +61,8 @@ def normal(u: Tensor) -> Tensor:
 
 def gumbel(u: Tensor) -> Tensor:
     """Transform uniform numbers to Gumbel(0, 1): argmax(logits + gumbel) samples the softmax."""
-    return -(-u.log()).log()
+    exponential = -u.log()
+    return -exponential.log()
 
 
 def _dtype(like: Tensor) -> torch.dtype:

@@ -52,8 +52,9 @@ def project_to_sphere(x: Vectors, radius: float) -> Vectors:
     if has_gpu_kernels(x):
         return _Project.apply(x, radius, 0.0)[0]
     # One factor per vector: x / ‖x‖ would need several more passes over x backward.
-    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(MIN_LENGTH)
-    return x * (radius / length)
+    length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    factor = radius / length.clamp_min(MIN_LENGTH)
+    return x * factor
 
 
 def rms_norm(x: Vectors) -> Vectors:
@@ -61,7 +62,8 @@ def rms_norm(x: Vectors) -> Vectors:
     if has_gpu_kernels(x):
         width = x.shape[-1]
         # ε of the mean square is E ε of the sum, which the kernel takes.
-        return _Project.apply(x, width**0.5, 1e-5 * width)[0]
+        floor = 1e-5 * width
+        return _Project.apply(x, width**0.5, floor)[0]
     mean_square = x.square().mean(-1, keepdim=True)
     return x * torch.rsqrt(mean_square + 1e-5)
 
@@ -92,11 +94,15 @@ class _Project(CustomFunction):
         ctx.save_for_backward(*output)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, None, None]:
+    def backward(
+        ctx: Any,
+        *upstream: Tensor | None,
+    ) -> tuple[Tensor | None, None, None]:
         if upstream[0] is None:
             return None, None, None
         y, f = ctx.saved_tensors
-        gradient = _ProjectBackward.apply(upstream[0], y, f, ctx.radius)
+        g = upstream[0]
+        gradient = _ProjectBackward.apply(g, y, f, ctx.radius)
         return gradient, None, None
 
 
@@ -168,21 +174,25 @@ def normalise_vectors(x: Vectors, norm: Norm) -> Vectors:
     if norm is Norm.L2:
         return project_to_sphere(x, 1.0)
     if norm is Norm.RMS:
-        return project_to_sphere(x, x.shape[-1] ** 0.5)
+        width = x.shape[-1]
+        return project_to_sphere(x, width**0.5)
     eps = 1e-5
     # As published in S0.
     if norm is Norm.TIME_STD:
         eps = 1e-10
-    return x / (x.std(dim=-1, keepdim=True) + eps)
+    std = x.std(dim=-1, keepdim=True)
+    return x / (std + eps)
 
 
 def normalise_sequence(x: Features, norm: Norm) -> Features:
     """Normalise a sequence of input vectors, over time for the time variants."""
     if norm is Norm.TIME_STD:
-        return x / (x.std(dim=1, keepdim=True) + 1e-10)
+        spread = x.std(dim=1, keepdim=True)
+        return x / (spread + 1e-10)
     if norm is Norm.TIME_STD_CAUSAL:
         std = _prefix_std(single(x))
-        return x / (std + 1e-5).to(x.dtype)
+        divisor = (std + 1e-5).to(x.dtype)
+        return x / divisor
     return normalise_vectors(x, norm)
 
 
@@ -202,22 +212,26 @@ def normalise_next(
         return normalise_vectors(x, norm), None
     if moments is None:
         mean = single(x)
+        squares = torch.zeros_like(mean)
         # One vector has no spread: it counts as 1.
-        return x / (1 + 1e-5), (1, mean, torch.zeros_like(mean))
+        return x / (1 + 1e-5), (1, mean, squares)
     n, mean, squares = moments
     # Welford's update: no sum of squares minus a square of sums, which would cancel.
-    new_mean = mean + (x - mean) / (n + 1)
-    increment = (x - mean) * (x - new_mean)
+    deviation = x - mean
+    new_mean = mean + deviation / (n + 1)
+    increment = deviation * (x - new_mean)
     # Rounding may give a small negative product.
     squares = squares + increment.clamp_min(0)
-    std = (squares / n).clamp_min(1e-20).sqrt()
-    y = x / (std + 1e-5).to(x.dtype)
-    return y, (n + 1, new_mean, squares)
+    variance = squares / n
+    std = variance.clamp_min(1e-20).sqrt()
+    divisor = (std + 1e-5).to(x.dtype)
+    return x / divisor, (n + 1, new_mean, squares)
 
 
 def _prefix_std(x: Features) -> Features:
     """Return the standard deviation of x_0..x_t (ddof 1); 1 at t = 0."""
-    n = torch.arange(1, x.shape[1] + 1, device=x.device)
+    steps = x.shape[1]
+    n = torch.arange(1, steps + 1, device=x.device)
     n = n[:, None]
     mean = x.cumsum(1) / n
     # Welford's increments are sums of non-negative terms: no cancellation, no NaN.
@@ -226,5 +240,6 @@ def _prefix_std(x: Features) -> Features:
     squares = increments.clamp_min(0).cumsum(1)
     variance = squares / (n - 1).clamp_min(1)
     std = variance.clamp_min(1e-20).sqrt()
+    later = std[:, 1:]
     first = torch.ones_like(std[:, :1])
-    return torch.cat([first, std[:, 1:]], dim=1)
+    return torch.cat([first, later], 1)

@@ -104,7 +104,8 @@ def uniform(shape: Shape, fan_in: float) -> Tensor:
 def draw_uniform(weight: Tensor, fan_in: float) -> None:
     """Draw a parameter uniformly from ±1/√fan_in, in place."""
     with torch.no_grad():
-        weight.copy_(uniform(tuple(weight.shape), fan_in))
+        drawn = uniform(tuple(weight.shape), fan_in)
+        weight.copy_(drawn)
 
 
 class DrawnModule(nn.Module):
@@ -123,7 +124,8 @@ class DrawnModule(nn.Module):
             if shape is None:
                 self.register_parameter(name, None)
             else:
-                self.register_parameter(name, kind(uniform(shape, n)))
+                drawn = uniform(shape, n)
+                self.register_parameter(name, kind(drawn))
                 # A new mapping: the first one belongs to the class.
                 self._fans = dict(self._fans) | {name: n}
 
@@ -138,7 +140,8 @@ class DrawnModule(nn.Module):
 
 def unit_normal(shape: Shape) -> Tensor:
     """Return a tensor drawn from N(0, 1 / fan_in); the fan-in is the last axis but one."""
-    return torch.randn(shape) / shape[-2] ** 0.5
+    rows = shape[-2]
+    return torch.randn(shape) / rows**0.5
 
 
 def initialise(model: nn.Module, seed: int, init: str = "default") -> None:

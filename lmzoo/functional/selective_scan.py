@@ -39,10 +39,11 @@ def selective_scan(
 ) -> tuple[Float[Tensor, "B T D"], Float[Tensor, "B N D"]]:
     """Return (y_1 .. y_T, S_T); `rate` is A. With `signed` the decay is 2 exp(−A ⊙ Δ_t) − 1."""
     # Autocast makes some of them bfloat16, which kernels do not accept.
-    x, delta, rate, b, c = (part.to(start.dtype) for part in (x, delta, rate, b, c))
+    inputs = [part.to(start.dtype) for part in (x, delta, rate, b, c)]
     has_kernel = has_gpu_kernels(start)
     if has_kernels(start) and not signed:  # a CPU has no kernel for a signed decay
         has_kernel = True
+    x, delta, rate, b, c = inputs
     with without_autocast(start):
         if has_kernel:
             return _Scan.apply(x, delta, rate, b, c, start, signed)[:2]
@@ -60,16 +61,18 @@ def naive_selective_scan(
     signed: bool,
 ) -> tuple[Tensor, Tensor]:
     """Compute `selective_scan` in torch operations."""
-    decay = torch.exp(-rate * delta[..., None, :])
+    exponent = -rate * delta[..., None, :]
+    decay = exponent.exp()
     if signed:
         decay = 2 * decay - 1
-    written = b[..., None] * (delta * x)[..., None, :]
+    value = (delta * x)[..., None, :]
+    written = b[..., None] * value
     # States and channels as one axis: the recurrence is elementwise.
-    flat = written.flatten(-2)
-    states = linear_recurrence(decay.flatten(-2), flat, start.flatten(-2))
+    decay = decay.flatten(-2)
+    states = linear_recurrence(decay, written.flatten(-2), start.flatten(-2))
     states = states.view(written.shape)
-    y = (c[..., None, :] @ states)[..., 0, :]
-    return y, states[:, -1]
+    y = c[..., None, :] @ states
+    return y.squeeze(-2), states[:, -1]
 
 
 class _Scan(CustomFunction):
@@ -96,12 +99,18 @@ class _Scan(CustomFunction):
 
         y = x.new_empty(x.shape)
         end = x.new_empty(start.shape)
-        arrays = as_arrays(inputs) + as_arrays([y, end])
+        arrays = as_arrays(inputs)
+        arrays += as_arrays([y, end])
         run_kernel(kernels.forward, arrays)
         return y, end
 
     @staticmethod
-    def gradients(x: Tensor, g: Tensor | None, g_end: Tensor | None, *rest: Any) -> Any:
+    def gradients(
+        x: Tensor,
+        g: Tensor | None,
+        g_end: Tensor | None,
+        *rest: Any,
+    ) -> Any:
         """Return the gradients of all tensors from ∂L/∂y and ∂L/∂S_T."""
         inputs = (x,) + rest[:5]
         signed = rest[5]
@@ -111,19 +120,24 @@ class _Scan(CustomFunction):
         if stored:
             from lmzoo.kernels.gpu import selective_scan as gpu_kernels
 
-            return gpu_kernels.backward(g, g_end, inputs + stored, signed=signed)
+            tensors = inputs + stored
+            return gpu_kernels.backward(g, g_end, tensors, signed=signed)
         from lmzoo.kernels.cpu import selective_scan as kernels
 
-        _, _, rate, _, _, start = inputs
+        rate = inputs[2]
         if g_end is None:
+            start = inputs[5]
             g_end = torch.zeros_like(start)
         # The kernel adds to the gradient of A, and writes the others.
         gradients = []
         for own in inputs:
             if own is rate:
-                gradients.append(x.new_zeros(own.shape))
+                gradient = x.new_zeros(own.shape)
             else:
-                gradients.append(x.new_empty(own.shape))
-        arrays = as_arrays([g, g_end]) + as_arrays(inputs) + as_arrays(gradients)
+                gradient = x.new_empty(own.shape)
+            gradients.append(gradient)
+        arrays = as_arrays([g, g_end])
+        arrays += as_arrays(inputs)
+        arrays += as_arrays(gradients)
         run_kernel(kernels.backward, arrays)
         return tuple(gradients)

@@ -25,30 +25,38 @@ def previous_vectors(
     x: Num[Tensor, "B t E"], count: int, *, pad: float = 1.0
 ) -> Num[Tensor, "B t {count} E"]:
     """Return the last `count` vectors c_1 .. c_count at each position, the nearest first."""
+    missing = count - 1
     # Pads in front, so that the first positions have a context of the same size.
-    padded = torch.nn.functional.pad(x, (0, 0, count - 1, 0), value=pad)
+    padded = torch.nn.functional.pad(x, (0, 0, missing, 0), value=pad)
     length = x.shape[1]
     shifted = []
     for j in reversed(range(count)):
         shifted.append(padded[:, j : j + length])
-    return torch.stack(shifted, dim=2)
+    return torch.stack(shifted, 2)
 
 
-def delayed(x: Num[Tensor, "B T *N"], first: Num[Tensor, "B *N"]) -> Num[Tensor, "B T *N"]:
+def delayed(
+    x: Num[Tensor, "B T *N"],
+    first: Num[Tensor, "B *N"],
+) -> Num[Tensor, "B T *N"]:
     """Return what each step finds of the step before: `first`, x_0, .., x_{T-2}."""
-    return torch.cat([first[:, None], x[:, :-1]], dim=1)
+    begin = first[:, None]
+    earlier = x[:, :-1]
+    return torch.cat([begin, earlier], 1)
 
 
 def full_lengths(tokens: Int[Tensor, "B t"]) -> Lengths:
     """Return the lengths of sequences without pads."""
-    return torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+    batch, count = tokens.shape
+    return torch.full((batch,), count, device=tokens.device)
 
 
 def reversed_order(lengths: Lengths, count: int) -> Int[Tensor, "B {count}"]:
     """Return the positions n−1, .., 0, followed by those of the pads; its own inverse."""
     t = torch.arange(count, device=lengths.device)
     n = lengths[:, None]
-    return torch.where(t < n, n - 1 - t, t)
+    back = n - 1 - t
+    return torch.where(t < n, back, t)
 
 
 def reversed_positions(
@@ -56,6 +64,8 @@ def reversed_positions(
 ) -> Int[Tensor, "B {count}"]:
     """Return the position to read at each of `count` steps; this permutation is its own inverse."""
     t = torch.arange(count, device=lengths.device)
-    last = lengths[:, None] - int(keep_last)
+    n = lengths[:, None]
+    last = n - int(keep_last)
     inside = (t >= 1) & (t < last)
-    return torch.where(inside, last - t, t)
+    back = last - t
+    return torch.where(inside, back, t)

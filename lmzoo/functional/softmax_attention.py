@@ -13,6 +13,8 @@ Lin et al. 2025 (arXiv:2503.02130); Xiao et al. 2024 (arXiv:2309.17453) and Agar
 (arXiv:2104.09864), for `rotate`.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -36,22 +38,26 @@ def attend(
     """Return o of the last Q of M positions."""
     if log_forget is None and sink is None and not stick:
         return weighted_values(q, k, v, mask)
-    logits = q @ k.mT / q.shape[-1] ** 0.5
+    size = q.shape[-1]
+    logits = q @ k.mT / size**0.5
     if log_forget is not None:
         # log Π_{j<s≤i} f_s is a difference of two sums from the start.
         total = single(log_forget).cumsum(-1)
         rows = q.shape[-2]
-        logits = logits + total[..., -rows:, None] - total[..., None, :]
+        until_query = total[..., -rows:, None]
+        until_key = total[..., None, :]
+        logits = logits + until_query - until_key
     if stick:
         weights = _stick_breaking(single(logits), mask)
         return weights.to(v.dtype) @ v
     logits = logits.masked_fill(~mask, -torch.inf)
     if sink is None:
-        weights = torch.softmax(logits, dim=-1)
+        weights = logits.softmax(-1)
     else:
-        column = sink[:, None, None].expand_as(logits[..., :1])
-        logits = torch.cat([logits, column], dim=-1)
-        weights = torch.softmax(logits, dim=-1)
+        column = sink[:, None, None]
+        column = column.expand_as(logits[..., :1])
+        logits = torch.cat([logits, column], -1)
+        weights = logits.softmax(-1)
         # The sink takes a share of the softmax and has no value.
         weights = weights[..., :-1]
     return weights.to(v.dtype) @ v
@@ -63,11 +69,14 @@ def _stick_breaking(
     """Return the weights; the position of the query has none."""
     rows, count = logits.shape[-2:]
     earlier = mask.tril(count - rows - 1)
-    rest = logsigmoid(-logits).masked_fill(~earlier, 0.0)
-    later = rest.flip(-1).cumsum(-1).flip(-1) - rest  # Σ over s with j < s < i
+    rest = logsigmoid(-logits)
+    rest = rest.masked_fill(~earlier, 0.0)
+    from_j = rest.flip(-1).cumsum(-1).flip(-1)
+    later = from_j - rest  # Σ over s with j < s < i
     # Products of many factors below 1 underflow: sums of logarithms do not.
     log_weights = logsigmoid(logits) + later
-    return log_weights.exp().masked_fill(~earlier, 0.0)
+    weights = log_weights.exp()
+    return weights.masked_fill(~earlier, 0.0)
 
 
 def weighted_values(
@@ -85,23 +94,29 @@ def weighted_values(
         return scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
 
 
-def rotate(z: Float[Tensor, "*N t d"], first: int = 0) -> Float[Tensor, "*N t d"]:
+def rotate(
+    z: Float[Tensor, "*N t d"],
+    first: int = 0,
+) -> Float[Tensor, "*N t d"]:
     """Return R^t z of the positions t = first..first+t-1.
 
     The numbers 2i and 2i+1 turn together, by t 10000^(−2i/d) (Su et al. 2021, arXiv:2104.09864).
     """
     steps, size = z.shape[-2:]
-    position = torch.arange(first, first + steps, dtype=torch.float64, device=z.device)
     # In float64: a position times a frequency loses its fraction in float32.
-    even = torch.arange(0, size, 2, dtype=torch.float64, device=z.device)
-    angle = position[:, None] / 10000 ** (even / size)
+    double = partial(torch.arange, dtype=torch.float64, device=z.device)
+    position = double(first, first + steps)
+    even = double(0, size, 2)
+    base = 10000 ** (even / size)
+    angle = position[:, None] / base
     cos = angle.cos().to(z.dtype)
     sin = angle.sin().to(z.dtype)
     a = z[..., ::2]
     b = z[..., 1::2]
     real = a * cos - b * sin
     imaginary = a * sin + b * cos
-    return torch.stack([real, imaginary], dim=-1).flatten(-2)
+    pairs = torch.stack([real, imaginary], -1)
+    return pairs.flatten(-2)
 
 
 def causal_mask(

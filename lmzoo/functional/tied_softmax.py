@@ -42,9 +42,11 @@ def log_normalisers(
     if on_gpu:
         limit = 0
     # A small product is faster than a kernel, whose launch takes time.
-    is_small = y.shape[:-1].numel() * len(table) <= limit
+    products = y.shape[:-1].numel() * len(table)
+    is_small = products <= limit
     if is_small or not (on_gpu or has_product_kernels(y)):
-        return torch.logsumexp(y @ table.T, dim=-1)
+        logits = y @ table.T
+        return logits.logsumexp(-1)
     rows = y.reshape(-1, y.shape[-1])
     none = torch.empty(0, dtype=torch.int64, device=y.device)
     log_z = _TiedSoftmax.apply(rows, table, none)[0]
@@ -63,7 +65,8 @@ def tied_log_prob(
     if not (_fits_gpu(y) or has_product_kernels(y)):
         return naive_tied_log_prob(y, table, tokens)
     rows = y.reshape(-1, y.shape[-1])
-    log_p = _TiedSoftmax.apply(rows, table, tokens.reshape(-1))[0]
+    words = tokens.reshape(-1)
+    log_p = _TiedSoftmax.apply(rows, table, words)[0]
     return log_p.view(tokens.shape)
 
 
@@ -110,7 +113,8 @@ class _TiedSoftmax(CustomFunction):
         if not run_kernel(kernels.forward, arrays):
             raise token_error(tokens, table.shape[1])
         # The slope is a result of the GPU's kernel only.
-        return log_p, log_z, y.new_empty(len(y), 0)
+        slope = y.new_empty(len(y), 0)
+        return log_p, log_z, slope
 
     @staticmethod
     def gradients(
@@ -131,5 +135,6 @@ class _TiedSoftmax(CustomFunction):
         dy = y.new_empty(y.shape)
         # The kernel adds to the gradient of the table.
         dtable = table.new_zeros(table.shape)
-        run_kernel(kernels.backward, as_arrays([g, y, table, tokens, log_z, dy, dtable]))
+        arrays = as_arrays([g, y, table, tokens, log_z, dy, dtable])
+        run_kernel(kernels.backward, arrays)
         return dy, dtable

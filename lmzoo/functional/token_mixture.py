@@ -12,9 +12,9 @@ the chip (`kernels/gpu/token_mixture.py`).
 Derived here. Source of the mixture: S0.
 """
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn.functional import embedding, linear
 
 from lmzoo.kernels.dispatch import CustomFunction, has_gpu_kernels
 from lmzoo.types import Vectors
@@ -37,7 +37,8 @@ def mixture_log_prob(
     rows = y.reshape(-1, y.shape[-1])
     # The kernel reads tokens with any strides.
     words = tokens.reshape(-1, tokens.shape[-1])
-    return _Mixture.apply(rows, weight, bias, s, words)[0].view(tokens.shape)
+    log_p = _Mixture.apply(rows, weight, bias, s, words)[0]
+    return log_p.view(tokens.shape)
 
 
 def naive_mixture_log_prob(
@@ -49,10 +50,11 @@ def naive_mixture_log_prob(
 ) -> Tensor:
     """Compute `mixture_log_prob` in torch operations."""
     a = gate_logits(y, weight, bias)
-    scores = torch.nn.functional.embedding(tokens, s)
+    scores = embedding(tokens, s)
     # In logarithms, so that the result is exact even where p underflows.
-    log_gate = torch.log_softmax(a, dim=-1)
-    return torch.logsumexp(log_gate + scores, dim=-1)
+    log_gate = a.log_softmax(-1)
+    joint = log_gate + scores
+    return joint.logsumexp(-1)
 
 
 def gate_logits(
@@ -62,7 +64,7 @@ def gate_logits(
 ) -> Float[Tensor, "*N K"]:
     """Return W y + b by one product; in packed training more axes would give one per sequence."""
     rows = y.reshape(-1, y.shape[-1])
-    logits = torch.nn.functional.linear(rows, weight, bias)
+    logits = linear(rows, weight, bias)
     return logits.view(y.shape[:-1] + bias.shape)
 
 
@@ -85,7 +87,13 @@ class _Mixture(CustomFunction):
 
     @staticmethod
     def gradients(
-        y: Tensor, g: Tensor, weight: Tensor, bias: Tensor, s: Tensor, tokens: Tensor, a: Tensor
+        y: Tensor,
+        g: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        s: Tensor,
+        tokens: Tensor,
+        a: Tensor,
     ) -> tuple[Tensor, ...]:
         """Return the gradients of y, W, b and s."""
         from lmzoo.kernels.gpu import token_mixture as kernels

@@ -2,25 +2,34 @@
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import pad
 
+from lmzoo.functional.precision import single
 from lmzoo.types import Lengths, Mask, Tokens, TokenScores
 
 
 def length_mask(lengths: Lengths, count: int) -> Bool[Tensor, "B {count}"]:
     """Return the mask of `count` positions that is True at the first `lengths` of them."""
-    return torch.arange(count, device=lengths.device) < lengths[:, None]
+    t = torch.arange(count, device=lengths.device)
+    return t < lengths[:, None]
 
 
-def of_tokens(dense: Float[Tensor, "*N V"], tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N"]:
+def of_tokens(
+    dense: Float[Tensor, "*N V"],
+    tokens: Int[Tensor, "*N"],
+) -> Float[Tensor, "*N"]:
     """Return the entries of the given tokens in tables of all tokens."""
-    return dense.gather(-1, tokens[..., None])[..., 0]
+    scores = dense.gather(-1, tokens[..., None])
+    return scores.squeeze(-1)
 
 
 def scored_mask(tokens: Tokens, lengths: Lengths) -> Mask:
     """Return True where a position is scored, 1 <= t < length."""
-    t = torch.arange(tokens.shape[1], device=tokens.device)
-    return (t >= 1) & (t < lengths[:, None])
+    count = tokens.shape[1]
+    t = torch.arange(count, device=tokens.device)
+    is_real = t < lengths[:, None]
+    return (t >= 1) & is_real
 
 
 def mask_scores(
@@ -33,12 +42,12 @@ def mask_scores(
 
     Half precision becomes float32, because a sum over tokens needs more digits.
     """
-    t = torch.arange(1, values.shape[1] + 1, device=values.device)
+    count = values.shape[1]
+    t = torch.arange(1, count + 1, device=values.device)
     is_zero = t >= lengths[:, None]
     if clamp:
         # With `clamp_max`, a step on a GPU would have two launches more.
         is_zero = is_zero | (values > 0)
-    if values.dtype in (torch.bfloat16, torch.float16):
-        values = values.float()
-    values = values.masked_fill(is_zero, 0.0)
-    return nn.functional.pad(values, (1, 0))
+    values = single(values)
+    scored = values.masked_fill(is_zero, 0.0)
+    return pad(scored, (1, 0))

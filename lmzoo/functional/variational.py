@@ -17,7 +17,6 @@ Kingma & Welling 2014 (arXiv:1312.6114), appendix B; Burda, Grosse & Salakhutdin
 
 import math
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -36,9 +35,10 @@ def gaussian_log_density(
     log_beta: Channels,
 ) -> Float[Tensor, "*S"]:
     """Return log N(z; μ, β^{-2}), summed over channels."""
-    square = (log_beta.exp() * (z - mean)).square()
+    scaled = log_beta.exp() * (z - mean)
     constant = log_beta - 0.5 * math.log(2 * math.pi)
-    return (constant - 0.5 * square).sum(-1)
+    by_channel = constant - 0.5 * scaled.square()
+    return by_channel.sum(-1)
 
 
 def gaussian_kl(
@@ -49,19 +49,25 @@ def gaussian_kl(
 ) -> Float[Tensor, "*B E"]:
     """Return the KL divergence of each channel; it is zero only between equal Gaussians."""
     log_ratio = 2 * (prior_log_beta - log_beta)
-    shift = (prior_log_beta.exp() * (mean - prior_mean)).square()
+    distance = mean - prior_mean
+    shift = (prior_log_beta.exp() * distance).square()
     # expm1(x) − x, not exp(x) − 1 − x: the terms nearly cancel for similar Gaussians.
-    return 0.5 * (torch.expm1(log_ratio) - log_ratio + shift)
+    return 0.5 * (log_ratio.expm1() - log_ratio + shift)
 
 
 def categorical_kl(
     log_q: Float[Tensor, "*B E K"], log_p: Float[Tensor, "*P E K"]
 ) -> Float[Tensor, "*B E"]:
     """Return the KL divergence of each of E categorical variables."""
-    return (log_q.exp() * (log_q - log_p)).sum(-1)
+    terms = log_q.exp() * (log_q - log_p)
+    return terms.sum(-1)
 
 
-def posterior_facts(kl: Float[Tensor, "B"], mean: SequenceVectors, std: Tensor) -> dict[str, float]:
+def posterior_facts(
+    kl: Float[Tensor, "B"],
+    mean: SequenceVectors,
+    std: Tensor,
+) -> dict[str, float]:
     """Return KL in nats per sequence, active units, and means of the spread of μ and of σ.
 
     A unit is active if its μ varies over the B sequences, with a variance above 0.01.
@@ -81,4 +87,5 @@ def importance_bound(
     log_weights: Float[Tensor, "S B"],
 ) -> Float[Tensor, "B"]:
     """Return bound_S, the log of the mean weight over S samples."""
-    return torch.logsumexp(log_weights, dim=0) - math.log(len(log_weights))
+    samples = len(log_weights)
+    return log_weights.logsumexp(0) - math.log(samples)

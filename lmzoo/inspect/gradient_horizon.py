@@ -53,7 +53,8 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
         state = tree_map_only(Tensor, copy, state)
         if not leaves[-1]:
             raise refusal
-    loss = -scores.gather(1, tokens[:, -1:]).sum()
+    last = tokens[:, -1:]
+    loss = -scores.gather(1, last).sum()
     leaves.pop()  # the copy of h_t is made after its scores, so the loss does not depend on it
     every = list(chain.from_iterable(leaves))
     gradients = iter(torch.autograd.grad(loss, every, materialize_grads=True))
@@ -62,7 +63,8 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
         # The square of the norm in the whole state is the sum over its tensors.
         squares = []
         for _ in step:
-            squares.append(next(gradients).flatten(1).square().sum(1))
+            gradient = next(gradients).flatten(1)
+            squares.append(gradient.square().sum(1))
         norm = torch.stack(squares).sum(0).sqrt()
         norms.append(norm.mean())
     # Distance 1 first: the steps are in the order of the sequence.
@@ -71,7 +73,8 @@ def gradient_horizon(model: LanguageModel, tokens: Tokens) -> Float[Tensor, "T-2
 
 def half_life(norms: Float[Tensor, "D"]) -> int | None:
     """Return the first d > 1 with g_d ≤ g_1 / 2, or None."""
-    below = (norms <= norms[0] / 2).nonzero().flatten().tolist()
+    is_below = norms <= norms[0] / 2
+    below = is_below.nonzero().flatten().tolist()
     if below:
         return below[0] + 1
     return None

@@ -69,10 +69,15 @@ class _Products(TorchFunctionMode):
         # By memory, not by identity: a cell multiplies with views of its weights.
         self._names = {}
         for name, parameter in model.named_parameters():
-            self._names[parameter.untyped_storage().data_ptr()] = name
+            storage = parameter.untyped_storage()
+            self._names[storage.data_ptr()] = name
 
     def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Any,
+        types: Any,
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         named = {}
         if kwargs is not None:
@@ -83,8 +88,9 @@ class _Products(TorchFunctionMode):
                 bias = args[2]
             else:
                 bias = named.get("bias")
+            x, weight = args[:2]
             # Without the bias: it is a weight of its own.
-            product = self._seen(func(args[0], args[1]), args[1], -1)
+            product = self._seen(func(x, weight), weight, -1)
             if bias is None:
                 return product
             return product + bias
@@ -94,11 +100,13 @@ class _Products(TorchFunctionMode):
         return func(*args, **named)
 
     def _seen(self, product: Tensor, weight: Tensor, inputs: int) -> Tensor:
-        name = self._names.get(weight.untyped_storage().data_ptr())
+        memory = weight.untyped_storage().data_ptr()
+        name = self._names.get(memory)
         if name is None:
             return product
         offset = int(weight.storage_offset())
-        place = Place(name, tuple(weight.shape), weight.stride(), offset, inputs)
+        size = tuple(weight.shape)
+        place = Place(name, size, weight.stride(), offset, inputs)
         return self._see(place, product)
 
 
@@ -109,12 +117,14 @@ def seen(model: nn.Module, see: See, module: str) -> Iterator[None]:
     def replace(own: nn.Module, inputs: Any, output: Any) -> Any:
         if isinstance(output, tuple):
             # As PyTorch's recurrent layers: outputs, then states.
-            return (see(Place(module), output[0]),) + output[1:]
+            first = see(Place(module), output[0])
+            return (first,) + output[1:]
         return see(Place(module), output)
 
     hook = None
     if module:
-        hook = model.get_submodule(module).register_forward_hook(replace)
+        part = model.get_submodule(module)
+        hook = part.register_forward_hook(replace)
     try:
         with _Products(model, see):
             yield
@@ -133,8 +143,10 @@ class Means:
     def __call__(self, place: Place, value: Tensor) -> Tensor:
         # In double: sums of a whole corpus.
         rows = value.detach().flatten(0, -2).double()
-        self._sums[place] = self._sums.get(place, 0) + rows.sum(0)
-        self._counts[place] = self._counts.get(place, 0) + len(rows)
+        total = self._sums.get(place, 0)
+        self._sums[place] = total + rows.sum(0)
+        count = self._counts.get(place, 0)
+        self._counts[place] = count + len(rows)
         return value
 
     def of(self, place: Place) -> Tensor:
@@ -161,7 +173,8 @@ def at_mean(part: Part, means: Means) -> See:
     """Return a function that puts a part to its mean."""
 
     def mean(place: Place, value: Tensor) -> Tensor:
-        return means.of(place).to(value).expand_as(value)
+        known = means.of(place).to(value)
+        return known.expand_as(value)
 
     return _replaced(part, mean)
 

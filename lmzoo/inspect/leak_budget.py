@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.data.corpus import Sequences
+from lmzoo.functional.token_scores import scored_mask
 
 
 @dataclass(frozen=True)
@@ -39,29 +40,36 @@ class LeakBudget:
 
 def leak_budget(part: Sequences, vocab: int) -> LeakBudget:
     """Compute the leak budget of the sequences, without `<start>` and padding."""
-    position = torch.arange(part.tokens.shape[1])
-    real = (position >= 1) & (position < part.lengths[:, None])
+    real = scored_mask(part.tokens, part.lengths)
     counts = torch.zeros(len(part), vocab, dtype=torch.float64)
     counts.scatter_add_(1, part.tokens, real.double())
     n = counts.sum(1)
-    # log Γ(n + 1) is log n!, also of large n.
-    orders = torch.lgamma(n + 1) - torch.lgamma(counts + 1).sum(1)
+    repeats = _log_factorial(counts).sum(1)
+    orders = _log_factorial(n) - repeats
+    floor = orders.sum() / n.sum()
     return LeakBudget(
         unigram=entropy(counts.sum(0)),
-        floor=float(orders.sum() / n.sum()),
-        tokens_per_sequence=float(n.mean()),
+        floor=floor.item(),
+        tokens_per_sequence=n.mean().item(),
     )
+
+
+def _log_factorial(n: Tensor) -> Tensor:
+    """Return log n!, also of large n: log Γ(n + 1)."""
+    return torch.lgamma(n + 1)
 
 
 def entropy(weights: Float[Tensor, "V"]) -> float:
     """Return −Σ p log p in nats, where p are the weights normalised to sum to one."""
     p = weights / weights.sum()
-    return float(-torch.special.xlogy(p, p).sum())
+    terms = torch.special.xlogy(p, p)
+    return -terms.sum().item()
 
 
 def uniform_bag_floor(symbols: int, n: int) -> float:
     """Return the exact floor of n independent uniform tokens."""
-    p = torch.full((symbols,), 1.0 / symbols, dtype=torch.float64)
+    share = 1.0 / symbols
+    p = torch.full((symbols,), share, dtype=torch.float64)
     return bag_floor(p, n)
 
 
@@ -71,9 +79,12 @@ def bag_floor(p: Float[Tensor, "V"], n: int) -> float:
     E log( n! / Π_v c_v! ) = log n! − Σ_v E log c_v!     with binomial counts c_v
     """
     c = torch.arange(n + 1, dtype=torch.float64)
-    choose = math.lgamma(n + 1) - torch.lgamma(c + 1) - torch.lgamma(n - c + 1)
+    orders = math.lgamma(n + 1)
+    choose = orders - _log_factorial(c) - _log_factorial(n - c)
     q = p.double()[:, None]
     # xlogy: 0 · log 0 is 0 at counts of 0 and n.
-    log_binomial = choose + torch.special.xlogy(c, q) + torch.special.xlogy(n - c, 1 - q)
-    log_factorials = log_binomial.exp() * torch.lgamma(c + 1)
-    return (math.lgamma(n + 1) - float(log_factorials.sum())) / n
+    present = torch.special.xlogy(c, q)
+    absent = torch.special.xlogy(n - c, 1 - q)
+    log_binomial = choose + present + absent
+    repeats = log_binomial.exp() * _log_factorial(c)
+    return (orders - repeats.sum().item()) / n

@@ -28,7 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import UninitializedParameter, is_lazy
 
 from lmzoo.base.arguments import called, text
 from lmzoo.base.errors import UserError, describe_error, near
@@ -37,7 +37,12 @@ from lmzoo.functional.copied import copied, trained_weights
 HOLD = "hold"
 ZERO = "zero"
 IDENTITY = "identity"
-GATES = {nn.LSTM: 4, nn.GRU: 3, nn.LSTMCell: 4, nn.GRUCell: 3}
+GATES = {
+    nn.LSTM: 4,
+    nn.GRU: 3,
+    nn.LSTMCell: 4,
+    nn.GRUCell: 3,
+}
 """Gates that a recurrent layer of torch stacks in each of its parameters."""
 MOST_PARTS = 8
 SPREAD = 0.3
@@ -69,8 +74,11 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
     """
     if not isinstance(module, nn.Module):
         raise UserError(f"{module!r:.60} is no torch module; give the module, then its inputs")
-    if any(isinstance(own, torch.jit.ScriptModule) for own in module.modules()):
-        raise UserError("a scripted module has no hooks; give the module before torch.jit.script")
+    for own in module.modules():
+        if isinstance(own, torch.jit.ScriptModule):
+            raise UserError(
+                "a scripted module has no hooks; give the module before torch.jit.script"
+            )
     generic = _generic(module, inputs)
     try:
         whole = _outputs(generic, inputs)
@@ -78,7 +86,10 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
     except (Exception, SystemExit) as error:
         text = describe_error(error)
         raise UserError(f"the module fails on these inputs: {text}") from error
-    if whole is not None and (again is None or not whole.equal(again)):
+    changes = whole is not None
+    if whole is not None and again is not None:
+        changes = not whole.equal(again)
+    if changes:
         raise UserError(
             "outputs differ between two equal calls in evaluation: dropout is still active, or the "
             "module keeps state; make it deterministic"
@@ -100,7 +111,8 @@ def cuts(module: nn.Module, *inputs: Any) -> list[ModuleCut]:
             continue
         for i, (other, cut) in enumerate(found):
             if _equal(output, other):
-                found[i] = (other, ModuleCut(cut.name, cut.aliases + (name,)))
+                aliases = cut.aliases + (name,)
+                found[i] = (other, ModuleCut(cut.name, aliases))
                 break
         else:
             found.append((output, ModuleCut(name)))
@@ -113,7 +125,7 @@ def _generic(module: nn.Module, inputs: tuple[Any, ...]) -> nn.Module:
     # Weights near zero, or equal ones, would hide what a part does.
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        if any(isinstance(p, UninitializedParameter) for p in generic.parameters()):
+        if any(map(is_lazy, generic.parameters())):
             with contextlib.suppress(Exception), torch.random.fork_rng(devices=[]):
                 generic(*inputs)  # it is called once more, and an error is said then
         for parameter in trained_weights(generic):
@@ -149,20 +161,31 @@ def apply_cut(module: nn.Module, name: str) -> str:
     elif kind in (ZERO, IDENTITY) and path and path in modules:
         own = modules[path]
         if kind == ZERO:
-            own.register_forward_hook(lambda module, inputs, out: _map(torch.zeros_like, out))
+            own.register_forward_hook(_to_zero)
         else:
             _pass_through(own, name)
-        # torch's fused Transformer layers would not call the hook of a submodule.
-        if any(isinstance(m, nn.TransformerEncoderLayer) for m in module.modules()):
-            torch.backends.mha.set_fastpath_enabled(False)
+        for layer in module.modules():
+            # torch's fused Transformer layers would not call the hook of a submodule.
+            if isinstance(layer, nn.TransformerEncoderLayer):
+                torch.backends.mha.set_fastpath_enabled(False)
     else:
         raise UserError(f"no cut {name!r} of this module{near(name, _names(module))}")
     line = f"{name}: in each forward pass"
-    vars(module).setdefault("lmzoo_cuts", []).append(line)
+    lines = vars(module).setdefault("lmzoo_cuts", [])
+    lines.append(line)
     return line
 
 
-def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
+def _to_zero(module: nn.Module, inputs: Any, output: Any) -> Any:
+    """Return zeros in place of the output."""
+    return _map(torch.zeros_like, output)
+
+
+def _hold(
+    module: nn.Module,
+    path: str,
+    part: re.Match[str] | None,
+) -> None:
     parameter = module.get_parameter(path)
     if isinstance(parameter, UninitializedParameter):
         raise UserError(f"{path!r} has no shape before the first call; call the lazy module once")
@@ -185,15 +208,23 @@ def _hold(module: nn.Module, path: str, part: re.Match[str] | None) -> None:
         mask = torch.ones_like(parameter)
         mask.chunk(parts)[index - 1].zero_()
         parameter.register_hook(lambda gradient: gradient * mask)
-    owner, _, name = path.rpartition(".")
+    owner_path, _, name = path.rpartition(".")
+    owner = module.get_submodule(owner_path)
     # Its owner may be called alone, or never: attention reads weights of its submodules.
-    for own, way in {module: path, module.get_submodule(owner): name}.items():
+    for own, way in {module: path, owner: name}.items():
         zero = partial(_zero, path=way, index=index, parts=parts)
         own.register_forward_pre_hook(zero)
         zero(own, ())
 
 
-def _zero(module: nn.Module, inputs: Any, *, path: str, index: int, parts: int) -> None:
+def _zero(
+    module: nn.Module,
+    inputs: Any,
+    *,
+    path: str,
+    index: int,
+    parts: int,
+) -> None:
     """Set a part of a parameter to zero before a forward pass, whatever wrote it since the last."""
     values = attrgetter(path)(module).data  # a graph that has the parameter can be used after it
     if parts > 1:
@@ -207,17 +238,23 @@ def _names(module: nn.Module) -> Iterator[str]:
         yield f"{HOLD} {path}"
         owner_path, _, own_name = path.rpartition(".")
         owner = module.get_submodule(owner_path)
-        for parts in _parts(owner, own_name, module.get_parameter(path)):
+        parameter = module.get_parameter(path)
+        for parts in _parts(owner, own_name, parameter):
             for part in range(1, parts + 1):
                 yield f"{HOLD} {path}[{part}/{parts}]"
+    modules = list(module.named_modules())
     # From the inside out: of equal cuts, the smallest part gives the name.
-    for path, _ in reversed(list(module.named_modules())):
+    for path, _ in reversed(modules):
         if path:
             yield f"{ZERO} {path}"
             yield f"{IDENTITY} {path}"
 
 
-def _parts(owner: nn.Module, name: str, parameter: nn.Parameter) -> list[int]:
+def _parts(
+    owner: nn.Module,
+    name: str,
+    parameter: nn.Parameter,
+) -> list[int]:
     """Return into how many parts a parameter may be cut.
 
     A module that has a matrix (kH, H) of its own stacks k matrices in all parameters with kH rows.
@@ -249,7 +286,11 @@ def _pass_through(module: nn.Module, name: str) -> None:
     """Let a module return its first input, which it may overwrite."""
     given = []
 
-    def keep(module: nn.Module, inputs: Any, named: dict[str, Any]) -> Any:
+    def keep(
+        module: nn.Module,
+        inputs: Any,
+        named: dict[str, Any],
+    ) -> Any:
         own = list(inputs) + list(named.values())
         given.clear()
         for i, value in enumerate(own):
@@ -261,7 +302,8 @@ def _pass_through(module: nn.Module, name: str) -> None:
             if value is given[0]:
                 own[i] = value.clone()
         count = len(inputs)
-        return tuple(own[:count]), dict(zip(named, own[count:], strict=True))
+        by_name = dict(zip(named, own[count:], strict=True))
+        return tuple(own[:count]), by_name
 
     def identity(module: nn.Module, inputs: Any, output: Any) -> Any:
         first = output
@@ -293,7 +335,11 @@ def _map(function: Any, value: Any) -> Any:
     return value
 
 
-def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tensor | None:
+def _outputs(
+    module: nn.Module,
+    inputs: tuple[Any, ...],
+    seed: int = 0,
+) -> Tensor | None:
     """Return all numbers of a module's output; None if they are not finite or not learned."""
     module.eval()
     eager: Any = contextlib.nullcontext()
@@ -312,10 +358,11 @@ def _outputs(module: nn.Module, inputs: tuple[Any, ...], seed: int = 0) -> Tenso
         return None
     numbers = torch.cat([tensor.double().flatten() for tensor in tensors])
     generator = torch.Generator().manual_seed(0)
-    factors = torch.randn(numbers.shape, generator=generator).to(numbers)
+    factors = torch.randn(numbers.shape, generator=generator)
     # Gradients of an earlier call would count as learned.
     module.zero_grad()
-    (numbers @ factors).backward()  # a reentrant checkpoint has no `torch.autograd.grad`
+    loss = numbers @ factors.to(numbers)
+    loss.backward()  # a reentrant checkpoint has no `torch.autograd.grad`
     is_learned = False
     for parameter in module.parameters():
         if parameter.grad is not None and parameter.grad.any():
@@ -342,5 +389,6 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 def _equal(one: Tensor, other: Tensor) -> bool:
     if one.shape != other.shape:
         return False
-    scale = max(1.0, float(other.abs().max()))
-    return float((one - other).abs().max()) < TOLERANCE * scale
+    largest = other.abs().max().item()
+    difference = (one - other).abs().max().item()
+    return difference < TOLERANCE * max(1.0, largest)

@@ -26,13 +26,20 @@ def heat_map(
     for row, values in zip(rows, probability.tolist(), strict=True):
         for column, value in zip(columns, values, strict=True):
             cells.append({"column": column, "row": row, "p": value})
-    colour = alt.Color("p:Q", title="probability")
-    colour = colour.scale(type="sqrt", domain=[0, 1], range=COLOURS, interpolate="rgb")
-    chart = alt.Chart(alt.InlineData(values=cells), title=title).mark_rect()
+    scale = alt.Scale(
+        type="sqrt",
+        domain=[0, 1],
+        range=COLOURS,
+        interpolate="rgb",
+    )
+    colour = alt.Color("p:Q", title="probability", scale=scale)
+    data = alt.InlineData(values=cells)
+    chart = alt.Chart(data, title=title).mark_rect()
     chart = chart.encode(
         # Altair would sort the tokens by their names.
         x=alt.X("column:O", sort=list(columns), title=None),
         y=alt.Y("row:O", sort=list(rows), title=None),
         color=colour,
     )
-    return chart.properties(width={"step": CELL}, height={"step": CELL})
+    size = {"step": CELL}
+    return chart.properties(width=size, height=size)

@@ -40,7 +40,10 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> Text
         types = count // len(names)
         if types == 1:
             return names
-        return tuple(f"{name} / {r}" for name in names for r in range(types))
+        typed = []
+        for name in names:
+            typed += [f"{name} / {r}" for r in range(types)]
+        return tuple(typed)
     own_names = getattr(model, "latent_value_names", None)
     if own_names is not None:
         return own_names()
@@ -84,7 +87,11 @@ class Prior:
 
 
 @torch.no_grad()
-def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -> Posterior:
+def posterior(
+    model: LanguageModel,
+    ids: Sequence[int],
+    tokens: Sequence[str],
+) -> Posterior:
     """Compute the posterior of one sentence, given as ids and as text, `<start>` first."""
     require_latent(model)
     # One token more than are scored: `<start>`.
@@ -92,14 +99,18 @@ def posterior(model: LanguageModel, ids: Sequence[int], tokens: Sequence[str]) -
         raise UserError(
             f"the model scores sentences of 1 to {model.task.length - 1} tokens, got {len(ids) - 1}"
         )
+    device = torch.device("cpu")
+    parameters = list(model.parameters())
     # A count-based model has no parameters.
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    if parameters:
+        device = parameters[0].device
     row = torch.tensor([list(ids)], device=device)
+    lengths = torch.tensor([len(ids)], device=device)
     with evaluating(model):
-        lengths = torch.tensor([len(ids)], device=device)
         probability = model.posterior(row, lengths)[0].cpu()
     names = value_names(model, len(probability), tokens[:-1])
-    return Posterior(model.latent, names, number_tokens(tokens[1:], start=1), probability)
+    predicted = number_tokens(tokens[1:], start=1)
+    return Posterior(model.latent, names, predicted, probability)
 
 
 @torch.no_grad()
@@ -117,9 +128,11 @@ def prior(model: LanguageModel) -> Prior | None:
         else:
             probability = probability[:, None]
     # The tokens are not known: a name has the position only.
-    tokens = ["<start>"] + [""] * (model.task.length - 2)
+    unknown = model.task.length - 2
+    tokens = ["<start>"] + [""] * unknown
     names = value_names(model, probability.shape[1], tokens)
-    return Prior(model.latent, tuple(name.strip() for name in names), probability)
+    stripped = tuple(name.strip() for name in names)
+    return Prior(model.latent, stripped, probability)
 
 
 def require_latent(model: LanguageModel) -> None:
@@ -194,15 +207,21 @@ class Boundaries:
 
 
 @torch.no_grad()
-def boundaries(model: Any, ids: Sequence[int], tokens: Sequence[str]) -> Boundaries:
+def boundaries(
+    model: Any,
+    ids: Sequence[int],
+    tokens: Sequence[str],
+) -> Boundaries:
     """Compute the boundaries of one sentence, given as ids and as text, `<start>` first."""
     columns = []
     with evaluating(model):
         state = model.begin(1)
         for token in ids[:-1]:
-            _, state = model.advance(state, torch.tensor([token]))
+            row = torch.tensor([token])
+            _, state = model.advance(state, row)
             layers = [model.cell.boundaries(layer).flatten() for layer in state.layers]
             columns.append(torch.cat(layers))
-    ended = torch.stack(columns, dim=1)
-    names = tuple(f"layer {n}" for n in range(1, len(ended) + 1))
+    ended = torch.stack(columns, 1)
+    layers = range(1, len(ended) + 1)
+    names = tuple(f"layer {n}" for n in layers)
     return Boundaries(names, number_tokens(tokens[:-1]), ended)

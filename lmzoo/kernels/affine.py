@@ -25,8 +25,8 @@ def joint_affine(
 ) -> Float[Tensor, "*N G"]:
     """Return x W + b of all weights and biases, beside each other."""
     # One product for all weights: on a GPU several small ones wait for each other.
-    weight = torch.cat(list(weights), dim=-1)
-    bias = torch.cat(list(biases), dim=-1)
+    weight = torch.cat(list(weights), -1)
+    bias = torch.cat(list(biases), -1)
     rows = x.reshape(-1, x.shape[-1])
     y = _Affine.apply(rows, weight, bias)[0]
     return y.view(x.shape[:-1] + y.shape[-1:])
@@ -43,12 +43,20 @@ class _Affine(CustomFunction):
         return (torch.baddbmm(bias[:, None], x, weight),)
 
     @staticmethod
-    def gradients(x: Tensor, g: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, ...]:
+    def gradients(
+        x: Tensor,
+        g: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+    ) -> tuple[Tensor, ...]:
         del bias
         return g @ weight.mT, sum_outer(x, g), g.sum(1)
 
 
-def sum_outer(x: Float[Tensor, "P N E"], g: Float[Tensor, "P N G"]) -> Float[Tensor, "P E G"]:
+def sum_outer(
+    x: Float[Tensor, "P N E"],
+    g: Float[Tensor, "P N G"],
+) -> Float[Tensor, "P E G"]:
     """Return Σ_n x_n g_nᵀ of each member.
 
     As one product, few programs of a GPU would each read all positions. So the positions are in

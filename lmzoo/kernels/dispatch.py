@@ -187,7 +187,11 @@ class CustomFunction(torch.autograd.Function):
                 whole.append(arg)
             return tuple(output[0] for output in compute(*whole))
 
-        def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+        def vmap(
+            info: Any,
+            in_dims: Any,
+            *args: Any,
+        ) -> tuple[Any, Any]:
             moved = _members_first(info.batch_size, in_dims, args, cls.axes)
             outputs = cls.apply(*moved)
             if _axes_without_map(args[0], in_dims[0]) > cls.axes:
@@ -224,7 +228,10 @@ def _define_backward(cls: type[CustomFunction]) -> None:
         tensors.extend(stored)
         ctx.save_for_backward(*tensors)
 
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any,
+        *upstream: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
         count = len(ctx.constants)
         known = upstream[: cls.results]
         # Nothing reads an output: there is no gradient to compute.
@@ -253,7 +260,12 @@ def _define_backward(cls: type[CustomFunction]) -> None:
     cls.backward = staticmethod(backward)
 
 
-def _map_leading_axes(cls: Any, info: Any, in_dims: Any, *args: Any) -> tuple[Any, Any]:
+def _map_leading_axes(
+    cls: Any,
+    info: Any,
+    in_dims: Any,
+    *args: Any,
+) -> tuple[Any, Any]:
     outputs = cls.apply(*_members_first(info.batch_size, in_dims, args))
     if isinstance(outputs, Tensor):
         return outputs, 0

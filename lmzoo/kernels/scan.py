@@ -63,7 +63,11 @@ class Recurrence(ABC):
     ) -> list[Tensor | None]:
         """Return the gradients of `projected`, of size `rows` = (V, G), of start and of weights."""
 
-    def project(self, function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -> Any:
+    def project(
+        self,
+        function: Callable[[Tensor], Tensor],
+        x: Tensor | TokenInputs,
+    ) -> Any:
         """Project inputs; vectors time first, as the kernels of CPUs read and write them."""
         # Time first: a step then reads rows that are adjacent.
         if self.reads_tokens and not isinstance(x, TokenInputs):
@@ -188,7 +192,10 @@ class _Scan(CustomFunction):
         ctx.save_for_backward(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any,
+        *upstream: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
         if upstream[0] is None:
             # Nothing reads the outputs: there is no gradient.
             return (None,) * (5 + sum(ctx.kept))

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import embedding
 
 from lmzoo.kernels.dispatch import Backward, CustomFunction, has_gpu_kernels
 from lmzoo.types import Tokens, Vectors
@@ -25,7 +26,7 @@ class TokenInputs:
 
     def vectors(self) -> Vectors:
         """Return the vector at each position; the table must have no member axis."""
-        return nn.functional.embedding(self.tokens, self.table)
+        return embedding(self.tokens, self.table)
 
 
 def map_vectors(function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -> Any:
@@ -36,11 +37,14 @@ def map_vectors(function: Callable[[Tensor], Tensor], x: Tensor | TokenInputs) -
     return TokenInputs(x.tokens, function(x.table[None]).squeeze(0))
 
 
-def take_rows(table: Float[Tensor, "V G"], tokens: Tokens) -> Float[Tensor, "B T G"]:
+def take_rows(
+    table: Float[Tensor, "V G"],
+    tokens: Tokens,
+) -> Float[Tensor, "B T G"]:
     """Return the row of the table at each position."""
     # torch's gradient of an embedding adds atomically on a GPU: it would not be reproducible.
     if not has_gpu_kernels(table):
-        return nn.functional.embedding(tokens, table)
+        return embedding(tokens, table)
     return _TakeRows.apply(table, tokens)[0]
 
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import IntRange
-from lmzoo.blocks.latent import ComponentModel, LatentModel
-from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, EmbeddingTable, Window
+from lmzoo.blocks.latent import ComponentModel, EmbeddedModel, LatentModel
+from lmzoo.blocks.layers import ComponentConfig, EmbeddingConfig, Window
 from lmzoo.blocks.unique import embed_unique
 from lmzoo.cells.base import States
-from lmzoo.contract import LanguageModel, Task, model
+from lmzoo.contract import Task, model
 from lmzoo.emissions.mixture import Components, FreeComponents
 from lmzoo.functional.logspace import exact_log_mixture
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
@@ -47,13 +47,16 @@ class AggregateMarkov(ComponentModel):
 
     def __init__(self, config: ComponentConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.gate = nn.Linear(config.width, config.components)
-        self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
+        width = config.width
+        count = config.components
+        self.gate = nn.Linear(width, count)
+        self.words = Components(count, width, Norm.NONE, scaled=False)
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         # The class depends on the last token only: each distinct token is mapped once.
         x, at = embed_unique(self.table, tokens)
-        return at(torch.log_softmax(self.gate(x), dim=-1))
+        logits = self.gate(x)
+        return at(logits.log_softmax(-1))
 
 
 WordTable = StrEnum("WordTable", "TIED FREE")
@@ -107,7 +110,9 @@ class LaggedAggregateMarkov(ComponentModel):
             self.context_length = None
         else:
             self.context_length = config.window
-        self.lags = nn.ModuleList(nn.Linear(width, count) for _ in range(config.window))
+        self.lags = nn.ModuleList()
+        for _ in range(config.window):
+            self.lags.append(nn.Linear(width, count))
         if config.words is WordTable.FREE:
             self.words = FreeComponents(count, task.vocab)
         else:
@@ -118,23 +123,27 @@ class LaggedAggregateMarkov(ComponentModel):
         return self.config.norm.leak
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        x = normalise_sequence(self.embedding(tokens), self.config.norm)
+        c = self.config
+        embedded = self.embedding(tokens)
+        x = normalise_sequence(embedded, c.norm)
         # The pad is not normalised: it is no token's vector.
         pad = 1.0
         # As a unit vector of equal numbers.
-        if self.config.pad is not Pad.ONES:
-            pad = self.config.width**-0.5
-        context = previous_vectors(x, self.config.window, pad=pad)
+        if c.pad is not Pad.ONES:
+            pad = c.width**-0.5
+        context = previous_vectors(x, c.window, pad=pad)
         terms = []
         for j, lag in enumerate(self.lags):
-            # Halved from lag to lag, as the equation says; the weights are learned on top.
             term = lag(context[:, :, j])
-            terms.append(term / 2 ** (j + 1))
+            # Halved from lag to lag, as the equation says; the weights are learned on top.
+            share = 2 ** (j + 1)
+            terms.append(term / share)
         logits = torch.stack(terms).sum(0)
-        return torch.log_softmax(logits, dim=-1)
+        return logits.log_softmax(-1)
 
 
 Objective = StrEnum("Objective", "EXACT BOUND")
+Groups = Annotated[int, IntRange(1, 8), Field(ge=1)]
 """The score in training mode."""
 
 
@@ -145,7 +154,7 @@ Objective = StrEnum("Objective", "EXACT BOUND")
     document="S0",
     source="Hinton 1999; S0",
 )
-class FactorialAggregateMarkov(LanguageModel):
+class FactorialAggregateMarkov(EmbeddedModel):
     """Normalised product of G small aggregate Markov models.
 
         p_g(v | s)    = Σ_{j≤S} softmax_j( A_g e(s) + a_g ) softmax( Emb k_{g,j} )[v]
@@ -170,7 +179,7 @@ class FactorialAggregateMarkov(LanguageModel):
     class Config(EmbeddingConfig):
         """Embedding, groups, states and objective."""
 
-        groups: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        groups: Groups = 2
         """Number G of groups."""
         states: States = 16
         """Number S of states per group."""
@@ -178,69 +187,83 @@ class FactorialAggregateMarkov(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        width = config.width
         count = config.groups * config.states
-        self.gate = nn.Linear(config.width, count)
-        self.words = Components(count, config.width, Norm.NONE, scaled=False)
+        self.gate = nn.Linear(width, count)
+        self.words = Components(count, width, Norm.NONE, scaled=False)
 
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the group and the state of each value, such as "0.1"."""
-        groups = range(self.config.groups)
-        states = range(self.config.states)
-        return tuple(f"{group}.{state}" for group in groups for state in states)
+        names = []
+        for group in range(self.config.groups):
+            for state in range(self.config.states):
+                names.append(f"{group}.{state}")
+        return tuple(names)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         bound = self.bound(tokens)
         # Evaluation is always exact.
         if self.training and self.config.objective is Objective.BOUND:
             return bound
-        x, at = embed_unique(self.embedding.weight, tokens[:, :-1])
+        x, at = embed_unique(self.table, tokens[:, :-1])
         log_z = self.log_normaliser(x)[:, None]
-        return bound - at(log_z).squeeze(-1)
+        by_position = at(log_z)
+        return bound - by_position.squeeze(-1)
 
     def bound(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
         """Return Σ_g log p_g(s_t | s_{t-1}), a lower bound of the log-probability."""
-        groups = torch.logsumexp(self._joint(tokens), dim=-1)
+        joint = self._joint(tokens)
+        groups = joint.logsumexp(-1)
         return groups.sum(-1)
 
     def log_normaliser(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N"]:
         """Return log Σ_u Π_g p_g(u | s) for the embedding x of each token s."""
         # Both ways are exact; the product over all states is shared by the rows.
-        joint_states = self.config.states**self.config.groups
+        groups = self.config.groups
+        joint_states = self.config.states**groups
         if joint_states > len(x):
-            return torch.logsumexp(self._product(x), dim=-1)
-        words = self.words.log_prob_table(self.embedding.weight).T  # V K
-        by_group = words.unflatten(1, (self.config.groups, -1))
-        mass = torch.logsumexp(_joint_states(by_group), dim=0)
+            dense = self._product(x)
+            return dense.logsumexp(-1)
+        words = self.words.log_prob_table(self.table).T  # V K
+        by_group = words.unflatten(1, (groups, -1))
+        mass = _joint_states(by_group).logsumexp(0)
         gates = _joint_states(self._log_gates(x))
-        return torch.logsumexp(gates + mass, dim=-1)
+        joint = gates + mass
+        return joint.logsumexp(-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         x = self.embedding(prefix[:, -1])
-        return torch.log_softmax(self._product(x), dim=-1)
+        logits = self._product(x)
+        return logits.log_softmax(-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Return each group's posterior over its states divided by G, so that they sum to 1."""
-        by_group = torch.softmax(self._joint(tokens), dim=-1)
+        joint = self._joint(tokens)
+        by_group = joint.softmax(-1)
         # One latent a token: a group, all with equal shares, and its state.
         by_group = by_group / self.config.groups
-        return by_group.flatten(2).transpose(1, 2)
+        shares = by_group.flatten(2)
+        return shares.transpose(1, 2)
 
     def _joint(self, tokens: Tokens) -> Float[Tensor, "B T-1 G S"]:
         """Return log( P(j | s_{t-1}) p_{g,j}(s_t) )."""
-        words = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
-        gates = self._log_gates(self.embedding(tokens[:, :-1]))
+        targets = tokens[:, 1:]
+        words = self.words.token_log_probs(targets, self.table)
+        x = self.embedding(tokens[:, :-1])
+        gates = self._log_gates(x)
         return gates + words.unflatten(-1, (self.config.groups, -1))
 
     def _product(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N V"]:
         gates = self._log_gates(x).transpose(0, 1)  # G N S
-        words = self.words.log_prob_table(self.embedding.weight)
+        words = self.words.log_prob_table(self.table)
         by_group = words.unflatten(0, (self.config.groups, -1))
-        return exact_log_mixture(gates, by_group).sum(0)
+        scores = exact_log_mixture(gates, by_group)
+        return scores.sum(0)
 
     def _log_gates(self, x: Vectors) -> Float[Tensor, "*N G S"]:
-        logits = self.gate(x).unflatten(-1, (self.config.groups, -1))
-        return torch.log_softmax(logits, dim=-1)
+        logits = self.gate(x)
+        by_group = logits.unflatten(-1, (self.config.groups, -1))
+        return by_group.log_softmax(-1)
 
 
 def _joint_states(
@@ -249,9 +272,13 @@ def _joint_states(
     """Return the sum over groups for every choice of one state per group."""
 
     def add_group(states: Tensor, group: Tensor) -> Tensor:
-        return (states[:, :, None] + group[:, None]).flatten(1)
+        pairs = states[:, :, None] + group[:, None]
+        return pairs.flatten(1)
 
     return reduce(add_group, by_group.unbind(1))
+
+
+Prototypes = Annotated[int, IntRange(8, 512, log=True), Field(ge=0)]
 
 
 @model(
@@ -280,7 +307,7 @@ class PrototypeRotationMixture(LatentModel):
     class Config(EmbeddingConfig):
         """Embedding, number of prototypes and normaliser."""
 
-        components: Annotated[int, IntRange(8, 512, log=True)] = Field(32, ge=0)
+        components: Prototypes = 32
         """Number K of prototypes."""
         norm: Norm = Norm.NONE
         """Normaliser N of the previous token and the prototypes, not of the mapped vector."""
@@ -295,26 +322,30 @@ class PrototypeRotationMixture(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets = tokens[:, 1:]
-        table = self.embedding.weight
+        table = self.table
         x, at = embed_unique(table, tokens[:, :-1])
         x = normalise_vectors(x, self.config.norm)
         y = self.map(x)
         log_z = log_normalisers(y, table)[:, None]
-        logits = (at(y) * table[targets]).sum(-1, keepdim=True)
+        products = at(y) * table[targets]
+        logits = products.sum(-1, keepdim=True)
         mapped = logits - at(log_z)
         fixed = self.prototypes.token_log_probs(targets, table)
-        scores = torch.cat([mapped, fixed], dim=-1)
+        scores = torch.cat([mapped, fixed], -1)
         # The gate reads each distinct token once; `at` copies its row to the token's positions.
-        weights = at(torch.log_softmax(self.gate(x), dim=-1))
-        return (weights + scores).transpose(1, 2)
+        weights = self.gate(x).log_softmax(-1)
+        joint = at(weights) + scores
+        return joint.transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        table = self.embedding.weight
-        x = normalise_vectors(table[prefix[:, -1]], self.config.norm)
-        mapped = torch.log_softmax(self.map(x) @ table.T, dim=-1)
+        table = self.table
+        last = prefix[:, -1]
+        x = normalise_vectors(table[last], self.config.norm)
+        logits = self.map(x) @ table.T
+        mapped = logits.log_softmax(-1)
         prototypes = self.prototypes.log_prob_table(table)
         # They do not read the context: the same for all rows.
         prototypes = prototypes.expand(len(x), -1, -1)
-        scores = torch.cat([mapped[:, None], prototypes], dim=1)
-        weights = torch.log_softmax(self.gate(x), dim=-1)
+        scores = torch.cat([mapped[:, None], prototypes], 1)
+        weights = self.gate(x).log_softmax(-1)
         return weights[..., None] + scores

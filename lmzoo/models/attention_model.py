@@ -84,7 +84,8 @@ class AttentionModel(FeatureModel):
         width = config.width
         spread = config.spread
         super().__init__(config, task, spread)
-        self.place = PositionalEncoding(config.positions, width, task.length, spread)
+        length = task.length
+        self.place = PositionalEncoding(config.positions, width, length, spread)
         self.dropout = nn.Dropout(config.dropout)
         if not config.tied:
             self.output = EmbeddingTable(task.vocab, width, spread)
@@ -108,7 +109,8 @@ class AttentionModel(FeatureModel):
         return self.place.per_position
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        return self.encode(self._inputs(tokens))
+        x = self._inputs(tokens)
+        return self.encode(x)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         # No cache yet: the first step makes it.
@@ -117,11 +119,14 @@ class AttentionModel(FeatureModel):
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         position, cache = state
         # A sequence of one token, at its position in the whole sequence.
-        x = self.place(self.embedding(token)[:, None], position)
-        y, cache = self.next_feature(self.dropout(x), position, cache)
+        embedded = self.embedding(token)[:, None]
+        x = self.place(embedded, position)
+        x = self.dropout(x)
+        y, cache = self.next_feature(x, position, cache)
         scores = self.emission.dense(y[:, 0], self.output_table)
         return scores, (position + 1, cache)
 
     def _inputs(self, tokens: Tensor) -> Features:
-        x = self.place(self.embedding(tokens))
+        embedded = self.embedding(tokens)
+        x = self.place(embedded)
         return self.dropout(x)

@@ -53,11 +53,14 @@ class BackwardLM(LanguageModel):
         return self.reader.state_size
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        count = tokens.shape[1]
         # `<end>` read first would say nothing about where the sequence stops.
-        order = reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)
-        scores = self.reader.score_tokens(tokens.gather(1, order), lengths)
+        order = reversed_positions(lengths, count, keep_last=self.task.ends)
+        backwards = tokens.gather(1, order)
+        scores = self.reader.score_tokens(backwards, lengths)
         # Back to the positions of their tokens; the score of position t is number t − 1.
-        return scores.gather(1, order[:, 1:] - 1)
+        index = order[:, 1:] - 1
+        return scores.gather(1, index)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         return self.reader.next_log_prob(prefix)

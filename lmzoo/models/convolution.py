@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -46,11 +47,13 @@ def causal_convolution(
     """
     t = torch.arange(x.shape[1], device=x.device)
     lag = t[:, None] - t
+    taps = kernel.shape[1]
     # The kernel has no taps for lags beyond its length: they are 0.
-    missing = max(0, len(t) - kernel.shape[1])
-    kernel = nn.functional.pad(kernel, (0, missing))
+    missing = max(0, len(t) - taps)
+    kernel = pad(kernel, (0, missing))
     causal = lag >= 0
-    toeplitz = kernel[:, lag.clamp(min=0)] * causal
+    index = lag.clamp(min=0)
+    toeplitz = kernel[:, index] * causal
     return torch.einsum("ets,bse...->bte...", toeplitz, x)
 
 
@@ -64,7 +67,8 @@ class Convolution(nn.Module):
         self.now = Linear(width, width, std)
         self.past = None
         if past and window > 1:
-            self.past = Linear((window - 1) * width, width, std, bias=False)
+            columns = (window - 1) * width
+            self.past = Linear(columns, width, std, bias=False)
 
     def forward(self, taps: Float[Tensor, "*N k E"]) -> Vectors:
         """Apply the kernel to the k vectors at each position, the current one first."""
@@ -72,8 +76,8 @@ class Convolution(nn.Module):
         now = self.now(taps[..., 0, :])
         if self.past is None:
             return now
-        past = taps[..., 1:, :].flatten(-2)
-        return now + self.past(past)
+        past = taps[..., 1:, :]
+        return now + self.past(past.flatten(-2))
 
 
 class GatedLayer(nn.Module):
@@ -98,9 +102,9 @@ class GatedLayer(nn.Module):
         """Return x' from the last k inputs at each position, the current one first."""
         y = self.value(taps)
         if self.activation is Activation.TANH:
-            y = torch.tanh(y)
+            y = y.tanh()
         elif self.activation is Activation.RELU:
-            y = torch.relu(y)
+            y = y.relu()
         if self.gate is not None:
             g = self.gate(taps)
             # Without σ the gate is a factor: the bilinear layer.
@@ -110,6 +114,9 @@ class GatedLayer(nn.Module):
         if self.residual:
             return taps[..., 0, :] + y
         return y
+
+
+Taps = Annotated[int, IntRange(2, 6), Field(ge=1)]
 
 
 @model(
@@ -147,19 +154,21 @@ class GatedConvolution(FeatureModel):
         emission: EmissionChoice = "vector"
         layers: Layers = 3
         """Number D of layers."""
-        window: Annotated[int, IntRange(2, 6)] = Field(4, ge=1)
+        window: Taps = 4
         """Kernel size k, the current token included."""
         activation: Activation = Activation.IDENTITY
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.embedding_std)
-        self.layers: Any = nn.ModuleList(GatedLayer(config) for _ in range(config.layers))
+        layers = [GatedLayer(config) for _ in range(config.layers)]
+        self.layers: Any = nn.ModuleList(layers)
 
     @property
     def state_size(self) -> int | None:
         c = self.config
-        return c.layers * (c.window - 1) * c.width
+        earlier = c.window - 1
+        return c.layers * (earlier) * c.width
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
@@ -170,8 +179,9 @@ class GatedConvolution(FeatureModel):
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         c = self.config
+        weight = self.embedding.weight
         # Before `<start>` every layer reads zeros, not the images of zeros under the layer below.
-        empty = self.embedding.weight.new_zeros(batch, c.window - 1, c.width)
+        empty = weight.new_zeros(batch, c.window - 1, c.width)
         return (empty,) * c.layers
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
@@ -179,7 +189,7 @@ class GatedConvolution(FeatureModel):
         x = self.embedding(token)
         new = []
         for layer, earlier in zip(self.layers, state, strict=True):
-            taps = torch.cat([x[:, None], earlier], dim=1)
+            taps = torch.cat([x[:, None], earlier], 1)
             # The oldest input leaves the window.
             new.append(taps[:, :-1])
             x = layer(taps)
@@ -199,11 +209,16 @@ class ResidualMixers(FeatureModel):
     """
 
     def __init__(self, config: Any, task: Task) -> None:
-        super().__init__(config, task, config.embedding_std or STD)
+        std = config.embedding_std
+        if std is None:
+            std = STD
+        super().__init__(config, task, std)
         depth = config.layers
-        self.mixers = nn.ModuleList(self.mixer(layer) for layer in range(depth))
+        mixers = [self.mixer(layer) for layer in range(depth)]
+        self.mixers = nn.ModuleList(mixers)
         # One more than mixers: the emission reads a normalised vector, too.
-        self.norms = nn.ModuleList(nn.LayerNorm(config.width) for _ in range(depth + 1))
+        norms = [nn.LayerNorm(config.width) for _ in range(depth + 1)]
+        self.norms = nn.ModuleList(norms)
 
     @abstractmethod
     def mixer(self, depth: int) -> nn.Module:
@@ -212,7 +227,8 @@ class ResidualMixers(FeatureModel):
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
         for norm, mixer in zip(self.norms[:-1], self.mixers, strict=True):
-            x = x + mixer(norm(x))
+            read = norm(x)
+            x = x + mixer(read)
         return self.norms[-1](x)
 
 
@@ -223,7 +239,13 @@ STEPS = (0.001, 0.1)
 class H3Mixer(nn.Module):
     """One layer without its residual and norm."""
 
-    def __init__(self, width: int, size: int, states: int, length: int) -> None:
+    def __init__(
+        self,
+        width: int,
+        size: int,
+        states: int,
+        length: int,
+    ) -> None:
         super().__init__()
         self.size = size
         heads = width // size
@@ -243,12 +265,14 @@ class H3Mixer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        bound = self.shift.shape[1] ** -0.5
+        taps = self.shift.shape[1]
+        bound = taps**-0.5
         nn.init.uniform_(self.shift, -bound, bound)
         least, most = map(math.log, STEPS)
         nn.init.uniform_(self.log_step, least, most)
         nn.init.constant_(self.log_decay, math.log(0.5))
-        n = torch.arange(self.frequency.shape[1])
+        states = self.frequency.shape[1]
+        n = torch.arange(states)
         self.frequency.copy_(math.pi * n.expand_as(self.frequency))
         # Variance ½ of each part is variance 1 of the complex number C.
         nn.init.normal_(self.read, std=0.5**0.5)
@@ -259,39 +283,50 @@ class H3Mixer(nn.Module):
         """Return the first taps c of the diagonal state spaces."""
         # In polar form: a state of frequency 0 then has no imaginary part, not even by rounding.
         # Angles grow with the lag: half precision has no digits left for them.
-        step = single(self.log_step).exp()[:, None]
+        step = single(self.log_step).exp()
+        step = step[:, None]
         real = self.log_decay.exp() * step / 2
         imaginary = self.frequency * step / 2
         # The ratio (1 + ½ΔA)/(1 − ½ΔA) as length and angle; its power j is the length to the j and
         # j times the angle.
-        above = (1 + real).square() + imaginary.square()
-        below = (1 - real).square() + imaginary.square()
-        first = torch.atan2(imaginary, 1 + real)
-        turn = first + torch.atan2(imaginary, 1 - real)
+        more = 1 + real
+        less = 1 - real
+        square = imaginary.square()
+        above = more.square() + square
+        below = less.square() + square
+        first = torch.atan2(imaginary, more)
+        turn = first + torch.atan2(imaginary, less)
         lags = torch.arange(length, device=step.device)
-        angle = first[..., None] + turn[..., None] * lags
-        log_size = 0.5 * (below / above).log()
+        turned = turn[..., None] * lags
+        angle = first[..., None] + turned
+        ratio = below / above
+        log_size = 0.5 * ratio.log()
         size = (log_size[..., None] * lags).exp()
         scale = 2 * step * above.rsqrt()
         cosine, sine = self.read.unbind(-1)
         even = cosine[..., None] * angle.cos()
         odd = sine[..., None] * angle.sin()
-        return (scale[..., None] * size * (even - odd)).sum(1)
+        by_state = scale[..., None] * size * (even - odd)
+        return by_state.sum(1)
 
     def forward(self, u: Features) -> Features:
         """Return W_o (q_t S_t) + b_o."""
         q = self.query(u)
         k = self.key(u)
         v = self.value(u)
-        k = causal_convolution(k, self.shift) + self.shift_skip * k
-        q = q.unflatten(-1, (-1, self.size))
-        k = k.unflatten(-1, (-1, self.size))
-        v = v.unflatten(-1, (-1, self.size))
+        shifted = causal_convolution(k, self.shift)
+        k = shifted + self.shift_skip * k
+        by_head = (-1, self.size)
+        q = q.unflatten(-1, by_head)
+        k = k.unflatten(-1, by_head)
+        v = v.unflatten(-1, by_head)
         # κ v' in each head: (B, t, heads, d, d).
         products = k[..., :, None] * v[..., None, :]
         kernel = self.kernel(u.shape[1])
-        s = causal_convolution(products, kernel.to(products.dtype))
-        s = s + self.skip[:, None, None] * products
+        kernel = kernel.to(products.dtype)
+        s = causal_convolution(products, kernel)
+        skip = self.skip[:, None, None]
+        s = s + skip * products
         read = (q[..., None] * s).sum(-2)
         return self.output(read.flatten(-2))
 
@@ -368,19 +403,22 @@ class BaseConvMixer(nn.Module):
 
     def forward(self, u: Features) -> Features:
         """Return u + conv(u) ⊙ (W u + b)."""
-        return u + self._convolve(u) * self.map(u)
+        mixed = self._convolve(u)
+        return u + mixed * self.map(u)
 
     def _convolve(self, u: Tensor) -> Tensor:
         if not self.long:
-            earlier = nn.functional.pad(u.mT, (SHORT - 1, 0))
+            earlier = pad(u.mT, (SHORT - 1, 0))
             return self.short(earlier).mT
         # In float32 at least: half precision does not resolve angles of 1e-4.
-        j = torch.arange(u.shape[1], device=u.device, dtype=single(u).dtype)
+        dtype = single(u).dtype
+        j = torch.arange(u.shape[1], device=u.device, dtype=dtype)
         angle = 1e-4 * 2 * math.pi * j / self.length
-        share = j / max(1, self.length - 1)
+        last = max(1, self.length - 1)
+        share = j / last
         parts = [share, angle.cos(), -angle.sin()]
-        place = torch.stack(parts, dim=-1).to(u)
-        hidden = self.hidden(place).relu()
+        place = torch.stack(parts, -1)
+        hidden = self.hidden(place.to(u)).relu()
         kernel = self.taps(hidden)
         return u + causal_convolution(u, kernel.mT)
 

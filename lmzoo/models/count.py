@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from lmzoo.base.config import OptionalName, config
 from lmzoo.base.errors import UserError
@@ -57,10 +58,13 @@ class Level(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        # A tensor for each: torch lists a buffer with two names once.
         for name in ("contexts", "grams"):
-            self.register_buffer(name, torch.empty(0, dtype=torch.int64))
+            keys = torch.empty(0, dtype=torch.int64)
+            self.register_buffer(name, keys)
         for name in ("backoff", "share"):
-            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+            numbers = torch.empty(0, dtype=torch.float64)
+            self.register_buffer(name, numbers)
         # Before loading, not after: the shapes are compared while a state is loaded.
         self.register_load_state_dict_pre_hook(_resize_buffers)
 
@@ -78,12 +82,19 @@ class Level(nn.Module):
         self.share = share
 
 
-def _resize_buffers(level: nn.Module, state: dict[str, Tensor], prefix: str, *_: object) -> None:
+def _resize_buffers(
+    level: nn.Module,
+    state: dict[str, Tensor],
+    prefix: str,
+    *_: object,
+) -> None:
     """Resize the buffers to a checkpoint's sizes, which depend on the training data."""
-    for name, old in list(level.named_buffers()):
+    buffers = list(level.named_buffers())
+    for name, old in buffers:
         saved = state.get(prefix + name)
         if saved is not None:
-            setattr(level, name, old.new_empty(saved.shape))
+            empty = old.new_empty(saved.shape)
+            setattr(level, name, empty)
 
 
 def lookup(table: Int[Tensor, "K"], keys: Keys) -> Keys:
@@ -92,24 +103,31 @@ def lookup(table: Int[Tensor, "K"], keys: Keys) -> Keys:
         return torch.full_like(keys, -1)
     # A key larger than all others has the index len(table), which is not in the table.
     index = torch.searchsorted(table, keys)
-    index = index.clamp_max(len(table) - 1)
+    last = len(table) - 1
+    index = index.clamp_max(last)
     found = table[index] == keys
     return index.where(found, -1)
 
 
 def shift(tokens: Tokens, back: int) -> Tokens:
     """Return s_{t-back} at each t, −1 before the sequence: no n-gram extends beyond `<start>`."""
-    padded = nn.functional.pad(tokens, (back, 0), value=-1)
-    return padded[:, : tokens.shape[1]]
+    padded = pad(tokens, (back, 0), value=-1)
+    count = tokens.shape[1]
+    return padded[:, :count]
 
 
 def extend_keys(shorter: Keys, token: Keys, vocab: int) -> Keys:
     """Return the keys of contexts or n-grams; −1 where either part is missing."""
     missing = (shorter < 0) | (token < 0)
-    return torch.where(missing, -1, shorter * vocab + token)
+    longer = shorter * vocab + token
+    return torch.where(missing, -1, longer)
 
 
-def take(values: Float[Tensor, "K"], index: Keys, missing: float) -> Float[Tensor, "*N"]:
+def take(
+    values: Float[Tensor, "K"],
+    index: Keys,
+    missing: float,
+) -> Float[Tensor, "*N"]:
     """Return the value at each index, `missing` at index −1."""
     if len(values) == 0:
         return torch.full(
@@ -119,7 +137,8 @@ def take(values: Float[Tensor, "K"], index: Keys, missing: float) -> Float[Tenso
             device=index.device,
         )
     # Index −1 would read the last value; the clamp keeps it in range until it is replaced.
-    found = values[index.clamp_min(0)]
+    index_in_range = index.clamp_min(0)
+    found = values[index_in_range]
     return found.where(index >= 0, missing)
 
 
@@ -163,15 +182,16 @@ def count_orders(tokens: Tokens, lengths: Lengths, vocab: int) -> Iterator[Count
         contexts = key[known].unique()
         number = lookup(contexts, key)
         # Sorted, as `lookup` needs it: `unique` sorts.
-        ending = extend_keys(number, tokens, vocab)[known]
-        grams, raw = ending.unique(return_counts=True)
+        endings = extend_keys(number, tokens, vocab)
+        grams, raw = endings[known].unique(return_counts=True)
         context = grams // vocab
         # A context's key is its parent's index · V + its first token: see the top of this file.
         parent = contexts[context] // vocab
         first = contexts[context] % vocab
         word = grams % vocab
         if last:
-            suffix = lookup(last.grams, parent * vocab + word)
+            shorter = parent * vocab + word
+            suffix = lookup(last.grams, shorter)
         else:
             suffix = torch.zeros_like(grams)
         if k == 0:
@@ -231,9 +251,10 @@ class Smoothing(OptionalName):
 def add_alpha(level: Counts, alpha: float, vocab: int) -> Weights:
     """Add the pseudo-count α to every token; α = 0 is no smoothing."""
     raw = level.raw.double()
-    total = level.per_context(raw) + alpha * vocab
+    added = alpha * vocab
+    total = level.per_context(raw) + added
     share = raw / total[level.context]
-    return share, alpha * vocab / total
+    return share, added / total
 
 
 def jelinek_mercer(level: Counts, weight: float) -> Weights:
@@ -241,15 +262,13 @@ def jelinek_mercer(level: Counts, weight: float) -> Weights:
     raw = level.raw.double()
     total = level.per_context(raw)
     share = weight * raw / total[level.context]
-    return share, torch.full_like(total, 1 - weight)
+    backoff = torch.full_like(total, 1 - weight)
+    return share, backoff
 
 
 def kneser_ney(levels: list[Counts]) -> list[Weights]:
     """Apply interpolated modified Kneser-Ney to all orders."""
-    weights = []
-    for level, counts in zip(levels, adjusted_counts(levels), strict=True):
-        weights.append(_discounted(level, counts))
-    return weights
+    return list(map(_discounted, levels, adjusted_counts(levels)))
 
 
 def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
@@ -263,19 +282,20 @@ def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
     counts = counts.double()
     total = level.per_context(counts)
     share = (counts - discount) / total[level.context]
-    return share, level.per_context(discount) / total
+    backoff = level.per_context(discount) / total
+    return share, backoff
 
 
 def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
     """Return D_1, D_2 and D_3+ of one order."""
-    n = [int((counts == i).sum()) for i in range(1, 5)]
+    n = counts.bincount(minlength=5).tolist()
     # n_1 to n_3 are denominators; n_4 may be 0.
-    if 0 in n[:3]:
+    if 0 in n[1:4]:
         return FALLBACK
-    y = n[0] / (n[0] + 2 * n[1])
+    y = n[1] / (n[1] + 2 * n[2])
     estimates = []
     for i in (1, 2, 3):
-        discount = i - (i + 1) * y * n[i] / n[i - 1]
+        discount = i - (i + 1) * y * n[i + 1] / n[i]
         # A discount of 0 would leave no probability for tokens that are new in a context.
         if not 0 < discount <= i:
             return FALLBACK
@@ -294,31 +314,37 @@ def estimate_weights(
     `frequencies` are relative ones at each order; `known` is 1 where the context of the order
     occurs in the counts, else 0, and the order is skipped.
     """
-    weights = frequencies.new_full((len(frequencies),), 0.5)
+    orders = len(frequencies)
+    weights = frequencies.new_full((orders,), 0.5)
     for _ in range(rounds):
         below = torch.full_like(frequencies[0], 1 / vocab)
         # The posterior that order k generated the token, given that no higher order did.
         own = []
-        for k, (frequency, is_known) in enumerate(zip(frequencies, known, strict=True)):
-            weight = weights[k] * is_known
-            mixed = weight * frequency + (1 - weight) * below
-            own.append(weight * frequency / mixed)
+        for k in range(orders):
+            weight = weights[k] * known[k]
+            part = weight * frequencies[k]
+            mixed = part + (1 - weight) * below
+            own.append(part / mixed)
             below = mixed
         # From the highest order down: `none_above` is the posterior that no higher order
         # generated the token.
         none_above = torch.ones_like(below)
         reached = []
-        for share, is_known in zip(reversed(own), known.flip(0), strict=True):
-            reached.insert(0, none_above * is_known)
-            none_above = none_above * (1 - share)
+        for k in reversed(range(orders)):
+            reached.insert(0, none_above * known[k])
+            none_above = none_above * (1 - own[k])
         visits = torch.stack(reached)
-        chosen = (visits * torch.stack(own)).sum(1)
+        chosen = visits * torch.stack(own)
         visited = visits.sum(1)
         # An order that no token reaches keeps its weight. The clamp is for its quotient, which is
         # computed but not used.
-        estimate = chosen / visited.clamp_min(1e-300)
+        estimate = chosen.sum(1) / visited.clamp_min(1e-300)
         weights = torch.where(visited > 0, estimate, weights)
     return weights.tolist()
+
+
+Order = Annotated[int, IntRange(1, 6), Field(ge=0)]
+Alpha = Annotated[float, FloatRange(1e-4, 1.0, log=True), Field(ge=0)]
 
 
 @model(
@@ -351,10 +377,10 @@ class NgramCount(LanguageModel):
     class Config:
         """Order and smoothing."""
 
-        order: Annotated[int, IntRange(1, 6)] = Field(3, ge=0)
+        order: Order = 3
         """Length of the n-grams: order − 1 context tokens; 0: chosen on the validation split."""
         smoothing: Annotated[Smoothing, Choice(tuple(Smoothing))] = Smoothing.KNESER_NEY
-        alpha: Annotated[float, FloatRange(1e-4, 1.0, log=True)] = Field(0.1, ge=0)
+        alpha: Alpha = 0.1
         """Pseudo-count of every token in every context (`add_alpha`)."""
         stream: bool = Field(default=False, exclude_if=lambda on: not on)
         """Read a contiguous text as one sequence, in training and evaluation."""
@@ -373,7 +399,8 @@ class NgramCount(LanguageModel):
         if not order:
             # Empty levels change no score: there may be more of them than the order chosen.
             order = MAX_ORDER
-        self.levels: Any = nn.ModuleList(Level() for _ in range(order))
+        levels = [Level() for _ in range(order)]
+        self.levels: Any = nn.ModuleList(levels)
         self.context_length = order - 1
 
     def fit_closed_form(
@@ -389,15 +416,19 @@ class NgramCount(LanguageModel):
                 return
             order = LEAST_ORDERS  # no data but these: the order that is usual
         lambdas = [0.5] * order
+        smoothing = self.config.smoothing
         # λ of all n-grams would be 1: each occurs in the data that it was counted on.
-        if self.config.smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
+        if smoothing is Smoothing.JELINEK_MERCER and len(tokens) > 1:
             number = torch.arange(len(tokens), device=tokens.device)
             held_out = number % HELD_OUT == 0
-            rest = self._count(tokens[~held_out], lengths[~held_out])
-            self._set_levels(list(islice(rest, order)), [1.0] * order)
+            rest = ~held_out
+            counted = self._count(tokens[rest], lengths[rest])
+            counts = list(islice(counted, order))
+            self._set_levels(counts, [1.0] * order)
             lambdas = self._estimate_lambdas(tokens[held_out], lengths[held_out])
         counted = self._count(tokens, lengths)
-        self._set_levels(list(islice(counted, order)), lambdas)
+        counts = list(islice(counted, order))
+        self._set_levels(counts, lambdas)
 
     def _count(self, tokens: Tensor, lengths: Tensor) -> Iterator[Counts]:
         return count_orders(tokens, lengths, self.task.vocab)
@@ -405,7 +436,8 @@ class NgramCount(LanguageModel):
     def _set_levels(self, counts: list[Counts], lambdas: list[float]) -> None:
         """Store f and γ of the orders counted; a level without n-grams changes nothing."""
         weights = self._weights(counts, lambdas)
-        for level, found, (share, backoff) in zip(self.levels, counts, weights, strict=False):
+        tables = zip(self.levels, counts, weights, strict=False)
+        for level, found, (share, backoff) in tables:
             level.set_tables(found.contexts, found.grams, backoff, share)
 
     def _choose_order(
@@ -428,16 +460,25 @@ class NgramCount(LanguageModel):
         empty = Level()
         for level in self.levels:
             level.set_tables(empty.contexts, empty.grams, empty.backoff, empty.share)
-        best = losses.index(min(losses))
-        self._set_levels(counts[: best + 1], [])
+        order = losses.index(min(losses)) + 1
+        self._set_levels(counts[:order], [])
 
-    def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
+    def report(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        *sources: Tensor,
+    ) -> dict[str, float]:
         if self.config.order:
             return {}
         filled = [len(level.grams) > 0 for level in self.levels]
         return {"order": float(sum(filled))}
 
-    def _weights(self, counts: list[Counts], lambdas: list[float]) -> list[Weights]:
+    def _weights(
+        self,
+        counts: list[Counts],
+        lambdas: list[float],
+    ) -> list[Weights]:
         vocab = self.task.vocab
         match self.config.smoothing:
             case Smoothing.KNESER_NEY:
@@ -445,9 +486,10 @@ class NgramCount(LanguageModel):
             case Smoothing.JELINEK_MERCER:
                 return list(map(jelinek_mercer, counts, lambdas))
             case Smoothing.ADD_ALPHA:
-                return [add_alpha(level, self.config.alpha, vocab) for level in counts]
+                alpha = self.config.alpha
             case _:
-                return [add_alpha(level, 0.0, vocab) for level in counts]
+                alpha = 0.0
+        return [add_alpha(level, alpha, vocab) for level in counts]
 
     def _estimate_lambdas(self, tokens: Tensor, lengths: Tensor) -> list[float]:
         """Estimate λ of each order on tokens that are not in the present counts."""
@@ -458,8 +500,9 @@ class NgramCount(LanguageModel):
             frequencies.append(share[scored])
             # −1: the counts do not have this context.
             known.append(context[scored] >= 0)
+        shares = torch.stack(frequencies)
         known = torch.stack(known).double()
-        return estimate_weights(torch.stack(frequencies), known, self.task.vocab)
+        return estimate_weights(shares, known, self.task.vocab)
 
     def _lookup(self, tokens: Tokens) -> list[tuple[Level, TokenScores, Tokens]]:
         """Return for each order the level, f of each position's n-gram, and its context index."""
@@ -473,7 +516,8 @@ class NgramCount(LanguageModel):
                 token = torch.zeros_like(tokens)
             key = extend_keys(number, token, vocab)
             number = lookup(level.contexts, key)
-            gram = lookup(level.grams, extend_keys(number, tokens, vocab))
+            longer = extend_keys(number, tokens, vocab)
+            gram = lookup(level.grams, longer)
             share = take(level.share, gram, 0.0)
             found.append((level, share, number))
         return found
@@ -481,7 +525,8 @@ class NgramCount(LanguageModel):
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         t = torch.arange(tokens.shape[1], device=tokens.device)
         # In float64: products of many small shares would lose digits of rare tokens.
-        uniform = torch.full_like(tokens, 1, dtype=torch.float64) / self.task.vocab
+        ones = torch.ones_like(tokens, dtype=torch.float64)
+        uniform = ones / self.task.vocab
         p = uniform
         for k, (level, share, context) in enumerate(self._lookup(tokens)):
             below = uniform
@@ -491,7 +536,8 @@ class NgramCount(LanguageModel):
             longer = share + backoff * below
             # No context of k tokens ends before position k.
             p = torch.where(t < k, p, longer)
-        return p[:, 1:].log().to(torch.get_default_dtype())
+        scores = p[:, 1:].log()
+        return scores.to(torch.get_default_dtype())
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         batch = len(prefix)
@@ -503,31 +549,36 @@ class NgramCount(LanguageModel):
             device=prefix.device,
         )
         # Contexts are read at the position after the prefix; the token there is not used.
-        extended = nn.functional.pad(prefix, (0, 1))
+        extended = pad(prefix, (0, 1))
         p = uniform
-        usable = self._lookup(extended)[: prefix.shape[1] + 1]
+        orders = prefix.shape[1] + 1
+        usable = self._lookup(extended)[:orders]
         for level, _, contexts in usable:
             below = uniform
             if self.config.smoothing.interpolates:
                 below = p
             context = contexts[:, -1]
             backoff = take(level.backoff, context, 1.0)
-            p = _dense_shares(level, context, vocab) + backoff[:, None] * below
-        return p.log().to(torch.get_default_dtype())
+            shares = _dense_shares(level, context, vocab)
+            p = shares + backoff[:, None] * below
+        scores = p.log()
+        return scores.to(torch.get_default_dtype())
 
 
 def _dense_shares(level: Level, context: Int[Tensor, "B"], vocab: int) -> NextScores:
     """Return f of every token after each context, 0 for n-grams that do not occur."""
     # The n-grams of a context are consecutive, because keys are sorted. Context −1 has none.
-    first = torch.searchsorted(level.grams, context * vocab)
-    end = torch.searchsorted(level.grams, (context + 1) * vocab)
+    batch = len(context)
+    lowest = context * vocab
+    first = torch.searchsorted(level.grams, lowest)
+    end = torch.searchsorted(level.grams, lowest + vocab)
     counts = end - first
-    rows = torch.arange(len(context), device=context.device)
+    rows = torch.arange(batch, device=context.device)
     rows = rows.repeat_interleave(counts)
     row_begins = counts.cumsum(0) - counts
     number = torch.arange(len(rows), device=context.device)
     within = number - row_begins[rows]
     grams = first[rows] + within
     words = level.grams[grams] % vocab
-    shares = level.share.new_zeros(len(context), vocab)
+    shares = level.share.new_zeros(batch, vocab)
     return shares.index_put((rows, words), level.share[grams])

@@ -91,7 +91,7 @@ class TernaryVAE(VAE):
         drawn = noisy.argmax(-1)
         hard = nn.functional.one_hot(drawn, len(self.values)).to(h)
         if self.training and self.config.estimator is Estimator.GUMBEL:
-            soft = torch.softmax(noisy / self.config.temperature, dim=-1)
+            soft = torch.softmax(noisy / self.config.temperature, -1)
             # With these parentheses the value stays exactly one of the three values.
             hard = hard + (soft - soft.detach())
         return hard @ self._levels(h)
@@ -115,7 +115,13 @@ class TernaryVAE(VAE):
         prior = self.log_prob_of(self.log_p(), z)
         return prior - self.log_prob_of(self.log_q(h), z)
 
-    def reconstruction(self, tokens: Tensor, lengths: Tensor, z: Tensor, h: Tensor) -> Tensor:
+    def reconstruction(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        z: Tensor,
+        h: Tensor,
+    ) -> Tensor:
         scores = self.decode(tokens, z)
         is_gumbel = self.config.estimator is Estimator.GUMBEL
         if not self.training or is_gumbel:
@@ -133,11 +139,11 @@ class TernaryVAE(VAE):
         """Return log q(z_e | s) of the three values."""
         logits = h @ self.z.to_logits
         logits = logits.unflatten(-1, (-1, len(self.values)))
-        return torch.log_softmax(logits, dim=-1)
+        return logits.log_softmax(-1)
 
     def log_p(self) -> Float[Tensor, "E K"]:
         """Return log p(z_e) of the three values."""
-        return torch.log_softmax(self.z.prior_logits, dim=-1)
+        return self.z.prior_logits.log_softmax(-1)
 
     def log_prob_of(
         self, logs: Float[Tensor, "*B E K"], z: Float[Tensor, "S B E"]

@@ -136,7 +136,12 @@ class Elmo(LanguageModel):
         scores = scores.gather(1, order[:, 1:] - 1)
         return mask_scores(scores, lengths)
 
-    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+    def report(
+        self,
+        tokens: Tokens,
+        lengths: Lengths,
+        *sources: Tensor,
+    ) -> dict[str, float]:
         """Return the negative log-likelihood of each direction, in nats per token."""
         count = scored_mask(tokens, lengths).sum()
         forward = self.log_prob(tokens, lengths).sum()
@@ -158,7 +163,7 @@ class Elmo(LanguageModel):
         index = order[None, ..., None].expand_as(backward)
         backward = backward.gather(2, index)
         parts = [forward[-1], backward[-1], forward[0]]
-        return torch.cat(parts, dim=-1)
+        return torch.cat(parts, -1)
 
     def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Tokens:
         return reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)

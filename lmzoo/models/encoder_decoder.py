@@ -77,7 +77,11 @@ class SentenceEncoderDecoder(LanguageModel):
         outputs = self.encoder.scan(x.gather(1, order), start)
         return last_output(outputs, lengths)
 
-    def outputs(self, tokens: Prefix, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B t E"]:
+    def outputs(
+        self,
+        tokens: Prefix,
+        z: Float[Tensor, "S B E"],
+    ) -> Float[Tensor, "S B t E"]:
         """Return N(h) after each token, from each z."""
         norm = self.config.norm
         x = normalise_sequence(self.embedding(tokens), norm)
@@ -88,7 +92,11 @@ class SentenceEncoderDecoder(LanguageModel):
         h = self.cell.scan(x.repeat(len(z), 1, 1), start)
         return normalise_vectors(h.unflatten(0, z.shape[:2]), norm)
 
-    def decode(self, tokens: Prefix, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B t-1"]:
+    def decode(
+        self,
+        tokens: Prefix,
+        z: Float[Tensor, "S B E"],
+    ) -> Float[Tensor, "S B t-1"]:
         """Return log P(s_t | s_<t, z) of all tokens but the first."""
         y = self.outputs(tokens[:, :-1], z)
         return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)

@@ -3,10 +3,10 @@
 import math
 from typing import Annotated, Any, ClassVar
 
-import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -122,7 +122,7 @@ class FlatAutoencoder(LanguageModel):
         x = self.embedding(tokens) * mask[..., None]
         x = x[:, 1:]
         # The encoder is one linear map of all positions, so shorter sequences are padded by zeros.
-        whole = nn.functional.pad(x, (0, 0, 0, self.task.length - count))
+        whole = pad(x, (0, 0, 0, self.task.length - count))
         h = self.encoder(whole.flatten(1))
         if self.code is None:
             return h
@@ -155,7 +155,12 @@ class FlatAutoencoder(LanguageModel):
         scores = self.mean_scores(tokens, mean)
         return mask_scores(scores - kl[:, None], lengths)
 
-    def report(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> dict[str, float]:
+    def report(
+        self,
+        tokens: Tensor,
+        lengths: Tensor,
+        *sources: Tensor,
+    ) -> dict[str, float]:
         """Return KL in nats per sequence, μ, σ and active units; {} without a posterior."""
         if self.code is None:
             return {}
@@ -170,7 +175,7 @@ class FlatAutoencoder(LanguageModel):
         y = self.decode(z)[:, :, prefix.shape[1] - 1]
         dense = self.emission.dense(y, self.embedding.weight)  # S B V
         # The mean of probabilities, not of their logarithms, so that they sum to one.
-        return torch.logsumexp(dense, dim=0) - math.log(len(dense))
+        return dense.logsumexp(0) - math.log(len(dense))
 
     def add_noise(self, z: SequenceVectors) -> Float[Tensor, "S B E"]:
         """Return z plus noise: one draw in training, `samples` draws in evaluation."""

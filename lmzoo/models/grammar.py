@@ -98,11 +98,11 @@ class PCFG(LanguageModel):
         # No preterminal emits `<end>`: a sentence ends when its tree is complete.
         end = torch.arange(self.task.vocab, device=self.emission.device) == END
         emission = self.emission.masked_fill(end, -math.inf)
-        rules = torch.log_softmax(self.rules.flatten(1), dim=-1)
+        rules = self.rules.flatten(1).log_softmax(-1)
         return LogGrammar(
-            root=torch.log_softmax(self.root, dim=-1),
+            root=self.root.log_softmax(-1),
             rules=rules.view_as(self.rules),
-            emission=torch.log_softmax(emission, dim=-1),
+            emission=emission.log_softmax(-1),
         )
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class PCFG(LanguageModel):
         classes = _root_scores(by_class, grammar)
         end = torch.tensor([END], device=prefix.device)
         emission = grammar.emission.index_fill(1, end, 0.0)
-        words_next = torch.logsumexp(classes[..., None] + emission, dim=-2)
+        words_next = torch.logsumexp(classes[..., None] + emission, -2)
         # The place of `<end>` takes the probability that the sentence is complete.
         dense = words_next.index_copy(1, end, sentences[:, -1:])
         dense = dense - prefixes[:, -1:]
@@ -156,7 +156,7 @@ def leaf_scores(grammar: LogGrammar, words: Words) -> Float[Tensor, "B n Q"]:
 def _sentence_scores(chart: Chart, grammar: LogGrammar) -> TokenScores:
     scores = _root_scores(initial_spans(chart), grammar)
     empty = grammar.root[0].expand(len(scores), 1)
-    return torch.cat([empty, scores], dim=1)
+    return torch.cat([empty, scores], 1)
 
 
 def _prefix_scores(
@@ -170,8 +170,11 @@ def _prefix_scores(
     return nn.functional.pad(scores, (1, 0))
 
 
-def _root_scores(spans: Float[Tensor, "B *n M"], grammar: LogGrammar) -> Float[Tensor, "B *n"]:
-    return torch.logsumexp(spans + grammar.root[1:], dim=-1)
+def _root_scores(
+    spans: Float[Tensor, "B *n M"],
+    grammar: LogGrammar,
+) -> Float[Tensor, "B *n"]:
+    return torch.logsumexp(spans + grammar.root[1:], -1)
 
 
 Bracketing = int | tuple[Any, Any]
@@ -200,7 +203,7 @@ def estimate_log_prob(
         bracketing = draw_bracketing(0, n, generator)
         scores.append(bracketing_log_prob(bracketing, words, grammar))
     scores = torch.stack(scores)
-    log_sum = torch.logsumexp(scores, dim=0)
+    log_sum = scores.logsumexp(0)
     # The mean over the samples, times the number of trees.
     return log_sum + math.log(catalan(n - 1)) - math.log(samples)
 

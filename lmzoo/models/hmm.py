@@ -25,7 +25,7 @@ class HiddenChain(ComponentModel):
 
     def log_transition(self) -> Float[Tensor, "K K"]:
         """Return log Tr."""
-        return torch.log_softmax(self.transition, dim=-1)
+        return self.transition.log_softmax(-1)
 
 
 @model(
@@ -62,7 +62,7 @@ class HMM(HiddenChain):
         for scores in emitted.unbind(1):
             alpha = self._predict(alpha + scores, step)
             every.append(alpha)
-        return torch.stack(every, dim=1)
+        return torch.stack(every, 1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         # π is no state: `advance` takes it at `<start>`.
@@ -77,7 +77,7 @@ class HMM(HiddenChain):
         else:
             joint = state + scores.T[token]
             alpha = self._predict(joint, self.log_transition())
-        return torch.logsumexp(alpha[..., None] + scores, dim=1), alpha
+        return torch.logsumexp(alpha[..., None] + scores, 1), alpha
 
     def prior(self) -> Tensor:
         return self.start()
@@ -87,8 +87,8 @@ class HMM(HiddenChain):
     ) -> Float[Tensor, "B K"]:
         """Return log α of the next token from log P(z, s_t | s_<t)."""
         # Normalised at every step: the unnormalised sum would underflow on long sequences.
-        current = torch.log_softmax(joint, dim=-1)
-        return torch.logsumexp(current[..., None] + step, dim=1)
+        current = joint.log_softmax(-1)
+        return torch.logsumexp(current[..., None] + step, 1)
 
 
 @model(
@@ -114,7 +114,7 @@ class LocalHMM(HiddenChain):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         emitted = self.words.token_log_probs(tokens, self.table)
-        current = torch.softmax(self.start() + emitted, dim=-1)
+        current = torch.softmax(self.start() + emitted, -1)
         return log_mixture(current, self.log_transition())
 
     def prior(self) -> Tensor:

@@ -31,7 +31,12 @@ class LatentCRF(ComponentModel):
 
     Config = StatesConfig
 
-    def __init__(self, config: StatesConfig, task: Task, norm: Norm = Norm.NONE) -> None:
+    def __init__(
+        self,
+        config: StatesConfig,
+        task: Task,
+        norm: Norm = Norm.NONE,
+    ) -> None:
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -68,8 +73,8 @@ class BigramLatentCRF(LatentCRF):
     def log_weights(self, tokens: Tensor) -> Tensor:
         # Potentials of each distinct token, K² numbers; `at` copies them to the positions.
         x, at = embed_unique(self.table, tokens)
-        in_mass = torch.logsumexp(self.phi(x), dim=-2)
-        return at(torch.log_softmax(in_mass, dim=-1))
+        in_mass = self.phi(x).logsumexp(-2)
+        return at(in_mass.log_softmax(-1))
 
 
 @model(
@@ -109,12 +114,12 @@ class TrigramLatentCRF(LatentCRF):
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
         phi = self.phi(normalise_vectors(x, self.config.norm))
-        out_mass = at(torch.logsumexp(phi, dim=-1))
-        transition = at(torch.softmax(phi, -1).flatten(1))
-        in_mass = at(torch.logsumexp(phi, dim=-2))
+        out_mass = at(phi.logsumexp(-1))
+        transition = at(phi.softmax(-1).flatten(1))
+        in_mass = at(phi.logsumexp(-2))
         alpha = self._first_transition(in_mass)
         # Normalised once over all paths, as in a CRF: what leaves a state weighs it, too.
-        from_state = torch.softmax(alpha + out_mass, dim=-1)[..., None, :]
+        from_state = torch.softmax(alpha + out_mass, -1)[..., None, :]
         # A product of probabilities, not a sum of logs: K² numbers a position need no logsumexp.
         reached = from_state @ transition.unflatten(-1, phi.shape[1:])
         return log_floored(reached).squeeze(-2)
@@ -123,7 +128,7 @@ class TrigramLatentCRF(LatentCRF):
         """Return log α at each position, from LSE_y φ[y, z] of the token at each position."""
         # Before the first token stands the vector 1, as in all models of this family.
         pad = self.table.new_ones(1, self.config.width)
-        before = torch.logsumexp(self.phi(pad), dim=-2)
+        before = self.phi(pad).logsumexp(-2)
         before = before.expand(len(in_mass), 1, -1)
-        shifted = torch.cat([before, in_mass[:, :-1]], dim=1)
-        return torch.log_softmax(shifted, dim=-1)
+        shifted = torch.cat([before, in_mass[:, :-1]], 1)
+        return shifted.log_softmax(-1)

@@ -50,7 +50,7 @@ class Alignment(DrawnModule):
         logits = self.logits[:count, 1 : count + 1]
         later = ~earlier_mask(count, logits.device)
         logits = logits.masked_fill(later, -torch.inf)
-        return torch.log_softmax(logits, dim=0)
+        return logits.log_softmax(0)
 
 
 class ParentModel(LatentModel):
@@ -100,7 +100,7 @@ class TiedParentModel(ParentModel):
         self.transition = nn.Linear(config.width, types * config.width)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Float[Tensor, "B AR t"]:
-        table = self.embedding.weight
+        table = self.table
         x, at = embed_unique(table, parents)
         y = self.transition(x)
         # By distinct token (N) and type (R); `at` copies rows to the positions.
@@ -114,7 +114,7 @@ class TiedParentModel(ParentModel):
     def child_scores(self, parents: Tensor) -> Float[Tensor, "B AR V"]:
         y = self.transition(self.embedding(parents))
         y = y.unflatten(2, (-1, self.config.width)).flatten(1, 2)
-        return torch.log_softmax(y @ self.embedding.weight.T, dim=-1)
+        return torch.log_softmax(y @ self.table.T, -1)
 
 
 @model(
@@ -146,14 +146,14 @@ class LatentParentUniform(TiedParentModel):
         self.context_length = config.window
 
     def log_prior(self, count: int) -> Tensor:
-        table = self.embedding.weight
+        table = self.table
         allowed = earlier_mask(count, table.device)
         if self.config.window is not None:
             # Rows are parents: the lower triangle drops those more than W tokens before the child.
             allowed = allowed.tril(self.config.window - 1)
         prior = table.new_zeros(count, count)
         prior = prior.masked_fill(~allowed, -torch.inf)
-        return torch.log_softmax(prior, dim=0)
+        return prior.log_softmax(0)
 
 
 @model(
@@ -232,7 +232,7 @@ class LatentParentTyped(TiedParentModel):
 
     def log_prior(self, count: int) -> Tensor:
         parents = super().log_prior(count)
-        types = torch.log_softmax(self.types, dim=0)
+        types = self.types.log_softmax(0)
         if self.config.arcs is Arcs.POSITIONAL:
             types = types[:, :count, 1 : count + 1]
         # The pair (a, r) is numbered a · R + r.
@@ -273,17 +273,17 @@ class AlignedAggregateMarkov(ParentModel):
         self.words = Components(config.components, config.width, config.norm, scaled=False)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
-        scores = self.words.token_log_probs(targets, self.embedding.weight)
+        scores = self.words.token_log_probs(targets, self.table)
         classes = self._class_probs(parents)
         return log_mixture(classes, scores.transpose(1, 2))
 
     def child_scores(self, parents: Tensor) -> Tensor:
-        words = self.words.log_prob_table(self.embedding.weight)
+        words = self.words.log_prob_table(self.table)
         return log_mixture(self._class_probs(parents), words)
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
         logits = self.gate(self.embedding(parents))
-        return torch.softmax(logits, dim=-1)
+        return logits.softmax(-1)
 
 
 @model(
@@ -334,9 +334,9 @@ class TwoParentAggregateMarkov(LatentModel):
     def joint(self, tokens: Tensor) -> Tensor:
         prior = self._log_prior(tokens.shape[1] - 1)
         classes = self._classes(tokens[:, :-1], prior)
-        scores = self.words.token_log_probs(tokens[:, 1:], self.embedding.weight)
+        scores = self.words.token_log_probs(tokens[:, 1:], self.table)
         # Scaled by the most probable class, the sum of a rare token does not underflow to 0.
-        top = scores.detach().amax(dim=-1, keepdim=True)
+        top = scores.detach().amax(-1, keepdim=True)
         scaled = (scores - top).exp()[:, None]
         summed = (classes * scaled).sum(-1)  # B j t
         joint = log_floored(summed) + top.squeeze(-1)[:, None]
@@ -346,12 +346,12 @@ class TwoParentAggregateMarkov(LatentModel):
     def next_joint(self, prefix: Tensor) -> Tensor:
         prior = self._log_prior(prefix.shape[1])[..., -1:]
         classes = self._classes(prefix, prior).squeeze(2)
-        words = self.words.log_prob_table(self.embedding.weight)
+        words = self.words.log_prob_table(self.table)
         return log_mixture(classes, words)
 
     def prior(self) -> Tensor:
         pairs = self._log_prior(self.task.length - 1)
-        return torch.logsumexp(pairs, dim=0)
+        return pairs.logsumexp(0)
 
     def _log_prior(self, count: int) -> Float[Tensor, "i j t"]:
         """Return log P(i, j | t), which is −∞ unless both parents are before t."""
@@ -361,7 +361,7 @@ class TwoParentAggregateMarkov(LatentModel):
         both_before = before[:, None] & before
         logits = logits.masked_fill(~both_before, -torch.inf)
         # One softmax over all pairs of parents.
-        pairs = torch.log_softmax(logits.flatten(0, 1), dim=0)
+        pairs = logits.flatten(0, 1).log_softmax(0)
         return pairs.unflatten(0, (count, count))
 
     def _classes(
@@ -371,5 +371,5 @@ class TwoParentAggregateMarkov(LatentModel):
         x = self.embedding(parents)
         first = self.first(x)[:, :, None]
         second = self.second(x)[:, None]
-        classes = torch.softmax(first + second, dim=-1)  # B i j K
+        classes = torch.softmax(first + second, -1)  # B i j K
         return torch.einsum("ijt,bijk->bjtk", log_prior.exp(), classes)

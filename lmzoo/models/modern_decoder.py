@@ -33,6 +33,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import silu
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -42,7 +43,7 @@ from lmzoo.blocks.layers import Dropout, Layers, Linear, Width
 from lmzoo.cells.attention import MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
-from lmzoo.cells.draws import WINDOW, taps
+from lmzoo.cells.draws import WINDOW, by_columns
 from lmzoo.contract import DecodingState, Task, model
 from lmzoo.emissions.base import EmissionChoice
 from lmzoo.functional.convolution import convolve
@@ -146,7 +147,7 @@ class ModernLayer(SoftmaxAttention):
         if Cut.CONVOLUTION in cuts:
             self.conv = None
         else:
-            self.conv = nn.Parameter(taps((width, WINDOW)))
+            self.conv = nn.Parameter(by_columns((width, WINDOW)))
         groups = config.groups
         if Cut.GROUPS in cuts:
             # A group of its own for each head: plain attention.
@@ -178,7 +179,7 @@ class ModernLayer(SoftmaxAttention):
         super().reset_parameters()
         if self.conv is not None:
             with torch.no_grad():
-                self.conv.copy_(taps(tuple(self.conv.shape)))
+                self.conv.copy_(by_columns(tuple(self.conv.shape)))
 
     def forward(self, x: Features, cache: Cache | None) -> tuple[Features, Cache]:
         """Process t positions after those of the cache; return the outputs and the new cache."""
@@ -192,13 +193,17 @@ class ModernLayer(SoftmaxAttention):
         if Cut.FEED_FORWARD in self.cuts:
             return h, (past, window)
         n = self.forward_norm(h)
-        y = nn.functional.silu(self.gate(n))
+        y = silu(self.gate(n))
         # SwiGLU, unless its gate is cut.
         if self.up is not None:
             y = y * self.up(n)
         return h + self.dropout(self.down(y)), (past, window)
 
-    def _convolve(self, n: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _convolve(
+        self,
+        n: Tensor,
+        past: Tensor | None,
+    ) -> tuple[Tensor, Tensor | None]:
         if self.conv is None:
             return n, None
         if past is None:

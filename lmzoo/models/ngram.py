@@ -143,7 +143,7 @@ class VectorMixture(LatentModel):
         """Return the K vectors y of the token after each position."""
 
     def joint(self, tokens: Tensor) -> Tensor:
-        table = self.embedding.weight
+        table = self.table
         sources = tokens[:, :-1]
         y = self.predict_vectors(sources)
         # Equal windows have equal normalisers, the dearest part: each is computed once.
@@ -158,8 +158,8 @@ class VectorMixture(LatentModel):
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         y = self.predict_vectors(prefix)[:, :, -1]
-        logits = y.transpose(0, 1) @ self.embedding.weight.T
-        scores = torch.log_softmax(logits, dim=-1)
+        logits = y.transpose(0, 1) @ self.table.T
+        scores = logits.log_softmax(-1)
         return self.weights()[:, None] + scores
 
     def prior(self) -> Tensor:
@@ -283,7 +283,7 @@ class BigramMixture(LatentModel):
 
     def joint(self, tokens: Tensor) -> Tensor:
         targets = tokens[:, 1:]
-        table = self.embedding.weight
+        table = self.table
         # A bigram depends on the last token only: each distinct token is mapped once.
         x, at = embed_unique(table, tokens[:, :-1])
         y = self._transition_vectors(x)
@@ -293,14 +293,14 @@ class BigramMixture(LatentModel):
         logits = (y * table[targets][:, :, None]).sum(-1)
         bigrams = logits - at(log_z)
         unigram = self.unigram()[targets]
-        scores = torch.cat([unigram[..., None], bigrams], dim=-1)
+        scores = torch.cat([unigram[..., None], bigrams], -1)
         return (self.weights() + scores).transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
         bigrams = self._dense(self.embedding(prefix[:, -1]))
         unigram = self.unigram().expand(len(bigrams), 1, -1)
         # The unigram is the first component, as in `weights`.
-        scores = torch.cat([unigram, bigrams], dim=1)
+        scores = torch.cat([unigram, bigrams], 1)
         return self.weights()[:, None] + scores
 
     def prior(self) -> Tensor:
@@ -309,12 +309,12 @@ class BigramMixture(LatentModel):
     def unigram(self) -> Float[Tensor, "V"]:
         """Return log Q."""
         # The first bigram after the vector 1, which stands for "no token".
-        ones = self.embedding.weight.new_ones(1, self.config.width)
+        ones = self.table.new_ones(1, self.config.width)
         return self._dense(ones)[0, 0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
-        logits = self._transition_vectors(x) @ self.embedding.weight.T
-        return torch.log_softmax(logits, dim=-1)
+        logits = self._transition_vectors(x) @ self.table.T
+        return logits.log_softmax(-1)
 
     def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
         y = self.transition(x)
@@ -400,7 +400,7 @@ class InterpolatedBigram(BigramMixture):
     def unigram(self) -> Tensor:
         if self.free is None:
             return super().unigram()
-        return torch.log_softmax(self.free, dim=0)
+        return self.free.log_softmax(0)
 
 
 @model(

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import logsigmoid, pad
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -171,7 +171,7 @@ class MaskedLM(LanguageModel):
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         # The token after the prefix is a pad that the mask hides.
-        tokens = nn.functional.pad(prefix, (0, 1))
+        tokens = pad(prefix, (0, 1))
         hidden = _only(prefix.shape[1], tokens)
         y = self.encode(tokens, full_lengths(tokens), hidden)[:, -1]
         return self.emission.dense(y, self.embedding.weight)
@@ -183,7 +183,7 @@ class MaskedLM(LanguageModel):
         table = self.embedding.weight
         joint = self.emission.joint(y, tokens[:, 1:], table)
         # The components are the last axis of `joint`.
-        return torch.softmax(joint, dim=-1).mT
+        return joint.softmax(-1).mT
 
     def masked_features(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T-1 E"]:
         """Return y_t with only s_t hidden, for t = 1..T-1: one pass of the encoder per t."""
@@ -192,9 +192,14 @@ class MaskedLM(LanguageModel):
         for t in range(1, tokens.shape[1]):
             y = self.encode(tokens, lengths, _only(t, tokens))
             features.append(y[:, t])
-        return torch.stack(features, dim=1)
+        return torch.stack(features, 1)
 
-    def encode(self, tokens: Tokens, lengths: Lengths, hidden: Mask) -> Float[Tensor, "B T E"]:
+    def encode(
+        self,
+        tokens: Tokens,
+        lengths: Lengths,
+        hidden: Mask,
+    ) -> Float[Tensor, "B T E"]:
         """Return y of every position; every position attends to all tokens but pads."""
         embedded = self.embedding(tokens)
         x = torch.where(hidden[..., None], self.mask.weight[0], embedded)
@@ -306,12 +311,12 @@ class NoiseContrastive(EmbeddedModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         scores = self.unnormalised_scores(tokens[:, :-1])
-        dense = torch.log_softmax(scores, dim=-1)
+        dense = scores.log_softmax(-1)
         return of_tokens(dense, tokens[:, 1:])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         scores = self.unnormalised_scores(prefix)[:, -1]
-        return torch.log_softmax(scores, dim=-1)
+        return scores.log_softmax(-1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return stack.begin([self.cell], self._start(batch)[:, None])
@@ -319,7 +324,7 @@ class NoiseContrastive(EmbeddedModel):
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         h, state = stack.advance([self.cell], self.embedding(token), state)
         scores = self._vocabulary_scores(h[:, 0])
-        return torch.log_softmax(scores, dim=-1), state
+        return scores.log_softmax(-1), state
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         # An evaluation must not change the noise that the training draws from.
@@ -329,7 +334,7 @@ class NoiseContrastive(EmbeddedModel):
         h = self._hidden_states(tokens[:, :-1])
         noise = self.noise.draw(data.shape + (self.config.negatives,))
         # The data token first, then its noise tokens: one product for all of them.
-        both = torch.cat([data[..., None], noise], dim=-1)
+        both = torch.cat([data[..., None], noise], -1)
         products = self.embedding(both) @ h[..., None]
         s = products[..., 0] + self._biases()[both]
         if self.config.contrast is Contrast.NCE:
@@ -339,7 +344,12 @@ class NoiseContrastive(EmbeddedModel):
         scores = contrastive_objective(s[..., 0], s[..., 1:])
         return mask_scores(scores, lengths)
 
-    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+    def report(
+        self,
+        tokens: Tokens,
+        lengths: Lengths,
+        *sources: Tensor,
+    ) -> dict[str, float]:
         """Return the mean and standard deviation of log Σ_v e^c over the scored tokens."""
         scores = self.unnormalised_scores(tokens[:, :-1])
         scored = scored_mask(tokens, lengths)[:, 1:]

@@ -12,6 +12,7 @@ not tied: this is the untied baseline of the rows with a tied softmax.
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from lmzoo.base.config import config
 from lmzoo.blocks.layers import Width
@@ -49,12 +50,12 @@ class OneHotRecurrent(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         logits = self.write(self._states(tokens[:, :-1]))
-        dense = torch.log_softmax(logits, dim=-1)
+        dense = logits.log_softmax(-1)
         return of_tokens(dense, tokens[:, 1:])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         h = self._states(prefix)[:, -1]
-        return torch.log_softmax(self.write(h), dim=-1)
+        return self.write(h).log_softmax(-1)
 
     def _states(self, tokens: Prefix) -> Float[Tensor, "B t H"]:
         h = self._start(len(tokens))
@@ -62,19 +63,19 @@ class OneHotRecurrent(LanguageModel):
         for x in self._columns(tokens).unbind(1):
             h = self._step(x, h)
             states.append(h)
-        return torch.stack(states, dim=1)
+        return torch.stack(states, 1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self._start(batch)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         h = self._step(self._columns(token), state)
-        return torch.log_softmax(self.write(h), dim=-1), h
+        return self.write(h).log_softmax(-1), h
 
     def _columns(self, tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
         """Return W_2 x + b without building the one-hot vectors x."""
         # A product with a one-hot vector selects a column of W_2.
-        columns = nn.functional.embedding(tokens, self.read.weight.T)
+        columns = embedding(tokens, self.read.weight.T)
         return columns + self.read.bias
 
     def _step(self, column: Hidden, h: Hidden) -> Tensor:

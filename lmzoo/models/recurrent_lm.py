@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
+from torch.nn.functional import dropout
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -24,14 +25,17 @@ from lmzoo.kernels.dispatch import uses_kernels
 from lmzoo.kernels.tokens import TokenInputs
 
 
-def drop_features(x: Float[Tensor, "*N B T E"], rate: float) -> Float[Tensor, "*N B T E"]:
+def drop_features(
+    x: Float[Tensor, "*N B T E"],
+    rate: float,
+) -> Float[Tensor, "*N B T E"]:
     """Multiply each sequence by one mask m / (1 − p), m ~ Bernoulli(1 − p)^E.
 
     All positions, and the axes before B, share it (Gal & Ghahramani 2016, arXiv:1512.05287).
     """
     batch, _, width = x.shape[-3:]
     mask = x.new_ones(batch, 1, width)
-    return x * nn.functional.dropout(mask, rate)
+    return x * dropout(mask, rate)
 
 
 Dropout = Annotated[
@@ -169,7 +173,7 @@ class RecurrentLM(StartMixture):
         scores = self._scores_by_start(y, tokens)
         # What a token says of the start counts for the tokens after it only.
         weights = start_posterior(self.starts.log_weights(), scores)
-        mixed = torch.logsumexp(weights[..., None] + dense, dim=0)
+        mixed = torch.logsumexp(weights[..., None] + dense, 0)
         return mixed.argmax(-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -179,18 +183,23 @@ class RecurrentLM(StartMixture):
         y = self.outputs_by_start(tokens[:, :-1])
         joint = self.emission.joint(y, tokens[:, 1:], self._table())  # W B T-1 K
         if self.starts is not None:
-            scores = torch.logsumexp(joint, dim=-1)
+            scores = joint.logsumexp(-1)
             weights = start_posterior(self.starts.log_weights(), scores)
             joint = joint + weights[..., None]
-        mixed = torch.logsumexp(joint, dim=0)
-        return torch.softmax(mixed, dim=-1).mT
+        mixed = joint.logsumexp(0)
+        return mixed.softmax(-1).mT
 
     def _scores_by_start(
         self, y: Float[Tensor, "W B t _"], tokens: Tensor
     ) -> Float[Tensor, "W B t"]:
         return self.emission.log_prob(y, tokens[:, 1:], self._table())
 
-    def outputs_by_start(self, tokens: Tensor, *, drop: bool = False) -> Float[Tensor, "W B t E"]:
+    def outputs_by_start(
+        self,
+        tokens: Tensor,
+        *,
+        drop: bool = False,
+    ) -> Float[Tensor, "W B t E"]:
         """Return N(h) after each token, from each initial state; after dropout, if `drop`."""
         c = self.config
         count = self._num_starts
@@ -239,7 +248,7 @@ class RecurrentLM(StartMixture):
         start = self._start_vectors()
         # One row for each pair of initial state and sequence, in the order of `repeat`.
         start = start[:, None].expand(-1, batch, -1).flatten(0, 1)
-        return start.split(self._start_sizes, dim=-1)
+        return start.split(self._start_sizes, -1)
 
     @property
     def _cells(self) -> list[Cell]:

@@ -23,7 +23,11 @@ from lmzoo.models.encoder_decoder import last_output
 from lmzoo.types import Hidden, Lengths, NextScores, Prefix, SequenceVectors, SourceVectors
 
 
-def encode(cell: Cell, x: SourceVectors, lengths: Lengths) -> tuple[Float[Tensor, "B S H"], State]:
+def encode(
+    cell: Cell,
+    x: SourceVectors,
+    lengths: Lengths,
+) -> tuple[Float[Tensor, "B S H"], State]:
     """Encode forwards: return the outputs, undefined at pads, and each source's final state.
 
     h_i, s_i = cell(x_i, s_{i-1})        i = 1..n, s_0 a state of ones
@@ -41,7 +45,7 @@ def encode(cell: Cell, x: SourceVectors, lengths: Lengths) -> tuple[Float[Tensor
             kept.append(torch.where(is_real, new, old))
         state = tuple(kept)
         outputs.append(h)
-    return torch.stack(outputs, dim=1), state
+    return torch.stack(outputs, 1), state
 
 
 def encode_backward(
@@ -126,7 +130,7 @@ class RecurrentSeq2Seq(FeatureModel):
         for x in self.embedding(tokens).unbind(1):
             h, state = self.step(x, state)
             outputs.append(h)
-        return torch.stack(outputs, dim=1)
+        return torch.stack(outputs, 1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         return self.start(*self.conditioning_inputs(sources))
@@ -256,13 +260,13 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
             return AttentionState(h, mask, last, cell)
         # The state of the encoder that read the source last to first: it ends at its first token.
         back, cell = encode_backward(self.backward_encoder, x, source_lengths)
-        both = self.fold(torch.cat([h, back], dim=-1))
+        both = self.fold(torch.cat([h, back], -1))
         return AttentionState(both, mask, back[:, 0], cell)
 
     def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
         h_att, _ = self.attend(state)
         if self.join is not None:
-            joined = self.join(torch.cat([x, h_att], dim=-1))
+            joined = self.join(torch.cat([x, h_att], -1))
             h, cell = self.decoder.advance(joined, state.cell)
         else:
             # The sum of two maps of x and h_att: the columns of one map of [x ; h_att].
@@ -275,7 +279,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         """Return the attention output h_att and the weights p."""
         logits = torch.einsum("bh,bsh->bs", state.h, state.source)
         logits = logits.masked_fill(~state.mask, -torch.inf)
-        p = torch.softmax(logits, dim=-1)
+        p = logits.softmax(-1)
         return torch.einsum("bs,bsh->bh", p, state.source), p
 
     def attention_maps(
@@ -288,4 +292,4 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
             # The weights before the step: they make the h_att that it reads.
             weights.append(self.attend(state)[1])
             _, state = self.step(x, state)
-        return torch.stack(weights, dim=1)[None, :, None]
+        return torch.stack(weights, 1)[None, :, None]

@@ -82,7 +82,7 @@ class InducedAttention(nn.Module):
         # Each prefix has queries of its own: t · m of them, masked by position.
         points = self.points.vectors.repeat(t, 1)
         points = points.expand(len(x), -1, -1)
-        mask = causal_mask(t, x.device).repeat_interleave(count, dim=0)
+        mask = causal_mask(t, x.device).repeat_interleave(count, 0)
         summaries = self.gather(points, x, mask)
         return summaries.unflatten(1, (t, count))
 

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from pydantic import Field, field_validator
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -72,9 +73,9 @@ def chained_pointers(
             pointer = _chain_step(pointer, score[:, :high, :high], low)
             pointers.append(pointer)
         # The targets of this block see no source from `high` on.
-        block = torch.stack(pointers, dim=1)
-        blocks.append(nn.functional.pad(block, (0, sources - high)))
-    return torch.cat(blocks, dim=2)
+        block = torch.stack(pointers, 1)
+        blocks.append(pad(block, (0, sources - high)))
+    return torch.cat(blocks, 2)
 
 
 def _chain_step(
@@ -97,12 +98,12 @@ def _chain_step(
         return (scaled @ weights)[:, :, 0]
     # `share` is the part of a softmax over all sources that falls before the block.
     score_before = score[:, :, :low]
-    before = torch.logsumexp(score_before, dim=-1)
+    before = score_before.logsumexp(-1)
     share = torch.sigmoid(before[:, None] - peak[..., 0] - total.log())
     to_before = (pointer * share) @ score_before.softmax(-1)
     scaled = (pointer * (1 - share) / total)[:, :, None]
     to_block = (scaled @ weights)[:, :, 0]
-    return torch.cat([to_before, to_block], dim=-1)
+    return torch.cat([to_before, to_block], -1)
 
 
 @config
@@ -139,7 +140,13 @@ class SlotModel(EmbeddedModel):
     Config = SlotConfig
     latent = "source of the first slot"
 
-    def __init__(self, config: Any, task: Task, gate_width: int, appeals: int) -> None:
+    def __init__(
+        self,
+        config: Any,
+        task: Task,
+        gate_width: int,
+        appeals: int,
+    ) -> None:
         super().__init__(config, task)
         self.components = Components(config.components, config.width, config.norm, scaled=True)
         self.gate = nn.Linear(gate_width, config.components)
@@ -161,12 +168,12 @@ class SlotModel(EmbeddedModel):
         return slots.transpose(1, 2).flatten(2)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        scores = self.components.token_log_probs(tokens[:, 1:], self.embedding.weight)
+        scores = self.components.token_log_probs(tokens[:, 1:], self.table)
         components = self.log_components(tokens[:, :-1])
-        return torch.logsumexp(components + scores, dim=-1)
+        return torch.logsumexp(components + scores, -1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        words = self.components.log_prob_table(self.embedding.weight)
+        words = self.components.log_prob_table(self.table)
         components = self.log_components(prefix)[:, -1]
         # Rounding may leave a probability just above 1.
         return exact_log_mixture(components, words).clamp_max(0)
@@ -176,7 +183,7 @@ class SlotModel(EmbeddedModel):
         vectors = self.source_vectors(sources)[:, None]
         slots = self.source_pointers(sources) @ vectors
         logits = self.gate(self.read(slots))
-        return torch.log_softmax(logits, dim=-1)
+        return logits.log_softmax(-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Float[Tensor, "B S S"]:
         """Return p_1(source | target), which does not depend on s_t (mean field)."""
@@ -317,8 +324,8 @@ class ChainSlotNgram(SlotModel):
         """Return affinity_n(i, j) of every move n, from N(M_n ê_i)."""
         if self.affinity is None:
             return moved @ vectors.mT
-        scores = self.components.token_log_probs(tokens, self.embedding.weight)
-        selected = torch.softmax(self.affinity(moved), dim=-1)
+        scores = self.components.token_log_probs(tokens, self.table)
+        selected = self.affinity(moved).softmax(-1)
         return log_mixture(selected, scores.mT)
 
     def read(self, slots: Tensor) -> Tensor:

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import embedding, pad
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import FloatRange
@@ -41,11 +41,15 @@ Ids = Int[Tensor, "B N"]
 """Token ids, and sentinels from V upwards."""
 
 
-def sample_spans(u: Float[Tensor, "*N t"], density: float, mean: float) -> Bool[Tensor, "*N t"]:
+def sample_spans(
+    u: Float[Tensor, "*N t"],
+    density: float,
+    mean: float,
+) -> Bool[Tensor, "*N t"]:
     """Return m of positions 1..t, drawn with the uniform numbers u."""
     first = u[..., 0] < density
     rest = _continue_chain(first, u[..., 1:], density, mean)
-    return torch.stack([first] + rest, dim=-1)
+    return torch.stack([first] + rest, -1)
 
 
 def sample_spans_around(
@@ -60,7 +64,7 @@ def sample_spans_around(
     before = _continue_chain(hidden, u[..., :at].flip(-1), density, mean)
     before.reverse()
     after = _continue_chain(hidden, u[..., at + 1 :], density, mean)
-    return torch.stack(before + [hidden] + after, dim=-1)
+    return torch.stack(before + [hidden] + after, -1)
 
 
 def _continue_chain(
@@ -86,7 +90,12 @@ def span_starts(masked: Mask) -> Mask:
     return masked & ~previous
 
 
-def corrupt(tokens: Tokens, lengths: Lengths, masked: Mask, vocab: int) -> tuple[Ids, Lengths]:
+def corrupt(
+    tokens: Tokens,
+    lengths: Lengths,
+    masked: Mask,
+    vocab: int,
+) -> tuple[Ids, Lengths]:
     """Return the source sequence, pads last, and its lengths."""
     first = span_starts(masked)
     # Of each span only its first token is kept, as a sentinel.
@@ -114,7 +123,12 @@ def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Tokens]
     return spans + sentinels, position
 
 
-def _scatter(ids: Ids, chosen: Mask, position: Tokens, count: int) -> Int[Tensor, "B n"]:
+def _scatter(
+    ids: Ids,
+    chosen: Mask,
+    position: Tokens,
+    count: int,
+) -> Int[Tensor, "B n"]:
     """Return sequences of `count` ids: the chosen ids at their positions, pads elsewhere."""
     # One column more than needed takes what is not chosen.
     out = ids.new_full((len(ids), count + 1), PAD)
@@ -198,7 +212,7 @@ class SpanCorruption(LanguageModel):
                 hidden = self.score_hidden(tokens, lengths, masked)
                 samples.append(hidden[:, at])
             scores.append(torch.stack(samples).mean(0))
-        return torch.stack(scores, dim=1)
+        return torch.stack(scores, 1)
 
     def score_hidden(
         self, tokens: Tokens, lengths: Lengths, masked: Mask
@@ -234,5 +248,5 @@ class SpanCorruption(LanguageModel):
 
     def _inputs(self, ids: Ids) -> Float[Tensor, "B N E"]:
         table = torch.cat([self.embedding.weight, self.sentinels.weight])
-        x = nn.functional.embedding(ids, table)
+        x = embedding(ids, table)
         return self.dropout(self.place(x))

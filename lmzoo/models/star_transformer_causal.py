@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from lmzoo.base.config import config
 from lmzoo.blocks.attention import Attention, KeysAndValues
@@ -47,7 +48,7 @@ class Update(nn.Module):
         mask: AttentionMask | None = None,
     ) -> Queries:
         y = self.attention(x, memory, mask)
-        return self.norm(torch.relu(y))
+        return self.norm(y.relu())
 
 
 class StarCache(NamedTuple):
@@ -98,19 +99,19 @@ class StarTransformerCausal(AttentionModel):
         itself = position[:, None] == position
         prefix = causal_mask(count, x.device)
         for layer, satellite in enumerate(self.satellites):
-            left = nn.functional.pad(h[:, :-1], (0, 0, 1, 0))
+            left = pad(h[:, :-1], (0, 0, 1, 0))
             context = [left, h, x]
             if self.config.relay:
                 context.append(r)
             # The first token has no left neighbour.
             number = torch.arange(len(context), device=x.device)
             mask = position[:, None, None] + number > 0
-            memory = torch.stack(context, dim=2)
+            memory = torch.stack(context, 2)
             # Each position is a query of its own with a memory of its own: (B, t, 1, E).
             h = satellite(h[:, :, None], memory, mask)[:, :, 0]
             if layer < len(self.relays):
-                mask = torch.cat([itself, prefix], dim=1)
-                memory = torch.cat([r, h], dim=1)
+                mask = torch.cat([itself, prefix], 1)
+                memory = torch.cat([r, h], 1)
                 r = self.relays[layer](r, memory, mask)
         return h
 
@@ -136,7 +137,7 @@ class StarTransformerCausal(AttentionModel):
             if self.config.relay:
                 context.append(r)
             left.append(h)
-            h = satellite(h, torch.cat(context, dim=1))
+            h = satellite(h, torch.cat(context, 1))
             if layer < len(self.relays):
                 relay = self.relays[layer]
                 earlier = None

@@ -76,7 +76,11 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         """Return mean and standard deviation of what the decoder reads, under q(· | h_enc)."""
 
     @abstractmethod
-    def log_ratio(self, z: Float[Tensor, "S B Z"], h: SequenceVectors) -> Float[Tensor, "S B"]:
+    def log_ratio(
+        self,
+        z: Float[Tensor, "S B Z"],
+        h: SequenceVectors,
+    ) -> Float[Tensor, "S B"]:
         """Return log p(z) − log q(z | h_enc), whose mean under q is −KL."""
 
     def encode_sentence(self, tokens: Tokens, lengths: Lengths) -> SequenceVectors:
@@ -140,7 +144,12 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         # Of whole sequences: the bound is no sum over tokens.
         return importance_bound(scores.sum(-1) + self.log_ratio(z, h))
 
-    def report(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> dict[str, float]:
+    def report(
+        self,
+        tokens: Tokens,
+        lengths: Lengths,
+        *sources: Tensor,
+    ) -> dict[str, float]:
         """Return KL and importance-weighted bound in nats per sequence, μ, σ and active units.
 
         A latent value is active if the variance of its posterior mean over sequences exceeds 0.01
@@ -190,7 +199,10 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         return shared_uniforms((self.config.samples, 1) + self.noise_shape, h)
 
 
-def share_over_tokens(total: Float[Tensor, "*S B"], lengths: Lengths) -> Float[Tensor, "*S B 1"]:
+def share_over_tokens(
+    total: Float[Tensor, "*S B"],
+    lengths: Lengths,
+) -> Float[Tensor, "*S B 1"]:
     """Divide a number of each sequence equally among its scored tokens."""
     count = (lengths - 1).clamp_min(1)
     return (total / count)[..., None]

@@ -93,7 +93,11 @@ class WordVectors(LanguageModel):
         """Return the noise term of each centre token, with sampled noise tokens."""
 
     @abstractmethod
-    def expected_noise_term(self, windows: Windows, q: Float[Tensor, "V"]) -> Float[Tensor, "B N"]:
+    def expected_noise_term(
+        self,
+        windows: Windows,
+        q: Float[Tensor, "V"],
+    ) -> Float[Tensor, "B N"]:
         """Return the noise term of each centre token in expectation over the noise tokens."""
 
     def positive_term(self, windows: Windows) -> Float[Tensor, "B N"]:
@@ -126,7 +130,7 @@ class WordVectors(LanguageModel):
         contexts = self._clip_norms(self.context)[nearest]
         pooled = self.pool_contexts(contexts)
         logits = pooled @ self._clip_norms(self.word).T
-        return torch.log_softmax(logits, dim=-1)
+        return logits.log_softmax(-1)
 
     def windows(self, tokens: Tokens, lengths: Lengths) -> Windows:
         """Return the context window of each scored token."""
@@ -139,7 +143,7 @@ class WordVectors(LanguageModel):
             window = window[:, 1:]  # `<start>` is no centre
             before = window[..., :k]
             after = window[..., k + 1 :]
-            return torch.cat([before, after], dim=-1)
+            return torch.cat([before, after], -1)
 
         return Windows(
             words=tokens[:, 1:],

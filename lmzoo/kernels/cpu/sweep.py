@@ -75,7 +75,7 @@ class Sweep(Recurrence):
         assert tokens is not None
         count, width = rows
         sums = start.new_zeros(len(start), count, width)
-        starts = [part.new_zeros(part.shape) for part in start.chunk(self.vectors, dim=-1)]
+        starts = [part.new_zeros(part.shape) for part in start.chunk(self.vectors, -1)]
         gradients: list[Tensor | None] = []
         for weight in weights:
             gradient = None
@@ -87,11 +87,11 @@ class Sweep(Recurrence):
         # The kernel adds to these.
         arguments += as_arrays([sums]) + as_arrays(starts) + _optional(sums, gradients)
         run_kernel(self.kernels[1], arguments)
-        return [sums, torch.cat(starts, dim=-1)] + gradients
+        return [sums, torch.cat(starts, -1)] + gradients
 
     def _arguments(self, start: Tensor, weights: Weights) -> list[Any]:
         """Return what both kernels read, in their order."""
-        starts = as_arrays(start.chunk(self.vectors, dim=-1))
+        starts = as_arrays(start.chunk(self.vectors, -1))
         return starts + _optional(start, weights) + list(self.settings())
 
 

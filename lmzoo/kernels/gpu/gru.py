@@ -92,7 +92,7 @@ class Scan(GpuRecurrence):
             d_n = d_n * r
         # r and z read h itself, whatever the reset multiplies.
         gates = weight_gradient(before, d_gates)
-        d_weight = torch.cat([gates, weight_gradient(inner, d_n)], dim=-1)
+        d_weight = torch.cat([gates, weight_gradient(inner, d_n)], -1)
         d_bias = d_n.sum((1, 2))[:, None]
         if self.reset_before:
             # The kernel does not read b_h here: it is part of the projected inputs.

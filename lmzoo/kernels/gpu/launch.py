@@ -8,7 +8,12 @@ import torch
 from torch import Tensor
 
 
-def launch(kernel: Any, grid: tuple[int, ...], args: Sequence[Any], **options: Any) -> None:
+def launch(
+    kernel: Any,
+    grid: tuple[int, ...],
+    args: Sequence[Any],
+    **options: Any,
+) -> None:
     """Launch a kernel on the device of its first tensor; Triton would use the current device."""
     device = next(arg.device for arg in args if isinstance(arg, Tensor))
     scope: Any = contextlib.nullcontext()  # Triton's interpreter runs it

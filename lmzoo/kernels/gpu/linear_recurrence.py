@@ -23,7 +23,12 @@ def forward(a: Tensor, b: Tensor, start: Tensor) -> Tensor:
     return h
 
 
-def backward(g: Tensor, a: Tensor, h: Tensor, start: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def backward(
+    g: Tensor,
+    a: Tensor,
+    h: Tensor,
+    start: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of a, b and start; all arguments are contiguous."""
     da = torch.empty_like(a)
     db = torch.empty_like(a)

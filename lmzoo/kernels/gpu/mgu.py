@@ -123,7 +123,7 @@ class Scan(GpuRecurrence):
             both.append(weight)
         return [
             start.clone(memory_format=torch.contiguous_format),
-            torch.stack(both, dim=-3),
+            torch.stack(both, -3),
         ]
 
     def weight_gradients(
@@ -142,4 +142,4 @@ class Scan(GpuRecurrence):
             return [weight_gradient(read, other)[:, None]]
         gate = weight_gradient(read, deltas[..., :width])
         candidate = weight_gradient(other, deltas[..., width:])
-        return [torch.stack([gate, candidate], dim=1)]
+        return [torch.stack([gate, candidate], 1)]

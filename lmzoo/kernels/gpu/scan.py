@@ -212,14 +212,20 @@ def shared_memory(width: int, weights: int, precision: str) -> int:
     return columns * (weights * (number * columns + column) + rest)
 
 
-def states_before(start: Float[Tensor, "P B S"], states: Float[Tensor, "P B T H"]) -> Tensor:
+def states_before(
+    start: Float[Tensor, "P B S"],
+    states: Float[Tensor, "P B T H"],
+) -> Tensor:
     """Return h_{t-1} of every step."""
     # The start of an LSTM is (h, c): h comes first.
     first = start[:, :, None, : states.shape[-1]]
-    return torch.cat([first, states[:, :, :-1]], dim=2)
+    return torch.cat([first, states[:, :, :-1]], 2)
 
 
-def weight_gradient(inputs: Float[Tensor, "P B T H"], deltas: Float[Tensor, "P B T G"]) -> Tensor:
+def weight_gradient(
+    inputs: Float[Tensor, "P B T H"],
+    deltas: Float[Tensor, "P B T G"],
+) -> Tensor:
     """Return the gradient (P, H, G) of a weight: a product over all steps and sequences."""
     return sum_outer(inputs.flatten(1, 2), deltas.flatten(1, 2))
 

@@ -22,7 +22,11 @@ NUMBERS = 1024
 """Steps from one stored state to the next; most channels and most numbers of a program."""
 
 
-def forward(tensors: Sequence[Tensor], *, signed: bool) -> tuple[Tensor, Tensor, Tensor]:
+def forward(
+    tensors: Sequence[Tensor],
+    *,
+    signed: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return y, S_T and stored states from x, Δ, A, b, c and S_0."""
     x = tensors[0]
     start = tensors[5]
@@ -61,7 +65,12 @@ def backward(
     return dx, ddelta, drate.sum(1), db, dc, dstart
 
 
-def _program(x: Tensor, start: Tensor, *, signed: bool) -> tuple[Any, Any, dict[str, Any]]:
+def _program(
+    x: Tensor,
+    start: Tensor,
+    *,
+    signed: bool,
+) -> tuple[Any, Any, dict[str, Any]]:
     members, rows, steps, width = x.shape
     chosen = constants(start.shape[2], signed=signed)
     grid = (members * rows, -(-width // chosen["COLUMNS"]))

@@ -14,7 +14,12 @@ NUMBERS = 2048
 """Numbers of a program: as many vectors as fit, one at least."""
 
 
-def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Tensor, Tensor]:
+def forward(
+    x: Tensor,
+    radius: float,
+    shortest: float,
+    floor: float,
+) -> tuple[Tensor, Tensor]:
     """Return y, of the shape of x, and f of every vector."""
     y = x.new_empty(x.shape)
     f = x.new_empty(x.shape[:-1])
@@ -34,7 +39,13 @@ def forward(x: Tensor, radius: float, shortest: float, floor: float) -> tuple[Te
     return y, f
 
 
-def backward(g: Tensor, y: Tensor, f: Tensor, radius: float, shortest: float) -> Tensor:
+def backward(
+    g: Tensor,
+    y: Tensor,
+    f: Tensor,
+    radius: float,
+    shortest: float,
+) -> Tensor:
     """Return ∂L/∂x."""
     dx = g.new_empty(g.shape)
     grid, sizes = _program(y)

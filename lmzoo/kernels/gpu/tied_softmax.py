@@ -24,7 +24,11 @@ PROGRAMS = 528
 """Programs that fill a GPU: four for each of its 132 processors."""
 
 
-def forward(y: Tensor, table: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def forward(
+    y: Tensor,
+    table: Tensor,
+    tokens: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
     """Return log p (P, N), log z (P, N) and ∂ log p_n / ∂y_n (P, N, E); without tokens of log z."""
     members, count, width = y.shape
     log_p = y.new_empty(y.shape[:2])

@@ -51,7 +51,11 @@ def backward(
 
 
 def _launch(
-    kernel: Any, tensors: tuple[Tensor, ...], a: Tensor, tokens: Tensor, vocab: int
+    kernel: Any,
+    tensors: tuple[Tensor, ...],
+    a: Tensor,
+    tokens: Tensor,
+    vocab: int,
 ) -> None:
     """Launch a kernel of all positions, whose logits are a (P, N, K)."""
     members, positions, components = a.shape
