@@ -289,13 +289,10 @@ class H3Mixer(nn.Module):
         imaginary = self.frequency * step / 2
         # The ratio (1 + ½ΔA)/(1 − ½ΔA) as length and angle; its power j is the length to the j and
         # j times the angle.
-        more = 1 + real
-        less = 1 - real
-        square = imaginary.square()
-        above = more.square() + square
-        below = less.square() + square
-        first = torch.atan2(imaginary, more)
-        turn = first + torch.atan2(imaginary, less)
+        above = (1 + real).square() + imaginary.square()
+        below = (1 - real).square() + imaginary.square()
+        first = torch.atan2(imaginary, 1 + real)
+        turn = first + torch.atan2(imaginary, 1 - real)
         lags = torch.arange(length, device=step.device)
         turned = turn[..., None] * lags
         angle = first[..., None] + turned
