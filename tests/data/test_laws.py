@@ -22,22 +22,24 @@ class Coin(CorpusSource):
         train = self.toss(0)
         valid = self.toss(1)
         test = self.toss(2)
-        tokens = Vocabulary((*SPECIALS, "heads", "tails"))
-        corpus = Corpus("coin", tokens, train, valid, test, unit="toss", source="random")
+        sides = Vocabulary(SPECIALS + ("heads", "tails"))
+        corpus = Corpus("coin", sides, train, valid, test, unit="toss", source="random")
         return dataclasses.replace(corpus, **self.change)
 
     def toss(self, seed: int, count: int = 4, length: int = 5) -> Sequences:
         generator = torch.Generator().manual_seed(seed)
         tokens = torch.randint(4, 6, (count, length), generator=generator)
         tokens[:, 0] = START
-        return Sequences(tokens, torch.full((count,), length))
+        lengths = torch.full((count,), length)
+        return Sequences(tokens, lengths)
 
 
 class Random(Coin):
     def load(self) -> Corpus:
         # Another seed at each call.
         seed = torch.Generator().seed() % 2**31
-        return dataclasses.replace(super().load(), train=self.toss(seed))
+        train = self.toss(seed)
+        return dataclasses.replace(super().load(), train=train)
 
 
 def changed(**change: object) -> CorpusSource:
@@ -46,19 +48,24 @@ def changed(**change: object) -> CorpusSource:
 
 COIN = Coin(None, None)
 TOSSES = COIN.toss(0)
+NO_TOSSES = COIN.toss(0, count=0)
+LONGER = COIN.toss(0, length=6)
+# Its tails have an id that the vocabulary has not.
 SHIFTED = Sequences(TOSSES.tokens + 1, TOSSES.lengths)
+# A token stands where padding should be.
 SHORT = Sequences(TOSSES.tokens, TOSSES.lengths - 1)
+# A fair coin has log 2 = 0.69.
+IMPOSSIBLE = EntropyFloor(token=2.0, sentence=0.1)
 FAULTS = [
     (Random(None, None), corpora.law_loading_is_deterministic),
-    (changed(valid=COIN.toss(0, count=0)), corpora.law_every_split_has_sequences),
-    (changed(test=COIN.toss(0, length=6)), corpora.law_splits_have_one_length),
+    (changed(valid=NO_TOSSES), corpora.law_every_split_has_sequences),
+    (changed(test=LONGER), corpora.law_splits_have_one_length),
     (changed(train=SHIFTED), corpora.law_tokens_are_in_the_vocabulary),
     (changed(train=SHORT), corpora.law_tokens_are_in_the_vocabulary),
-    (changed(floor=EntropyFloor(token=2.0, sentence=0.1)), corpora.law_the_entropy_is_possible),
+    (changed(floor=IMPOSSIBLE), corpora.law_the_entropy_is_possible),
 ]
 
 
-SMALL = {"train": 40, "valid": 30, "test": 20}
 DRAWN = [name for name in CORPORA if issubclass(CORPORA[name].Config, DrawnConfig)]
 
 
@@ -69,7 +76,8 @@ def test_a_corpus_that_is_no_part_of_the_zoo_obeys_every_law(law):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_corpus_obeys_every_law(name):
-    source = CORPORA.build(CORPORA.parse({"name": name, **SMALL}), None)
+    config = CORPORA.parse({"name": name, "train": 40, "valid": 30, "test": 20})
+    source = CORPORA.build(config, None)
     for law in CORPUS_LAWS:
         law(source)
 

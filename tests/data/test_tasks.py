@@ -12,6 +12,7 @@ from lmzoo.contract import START
 from lmzoo.data.corpus import CORPORA, Corpus, Sequences, open_corpus
 from lmzoo.data.tasks import GeneratedTask
 from tests.cases import cases
+from tests.data.corpus_parts import decoded, parts_of
 from tests.user_errors import raises_user_error
 
 SMALL = {"train": 40, "valid": 30, "test": 20}
@@ -21,19 +22,20 @@ Prefix = Sequence[str]
 
 def compose(prefix: Prefix) -> str:
     """Return the product by moving things one after another."""
+    *permutations, _ = prefix
     places = "12345"[: len(prefix[0])]
-    for g in prefix[:-1]:
-        places = "".join(g[int(place) - 1] for place in places)
+    for permutation in permutations:
+        moved = [permutation[int(place) - 1] for place in places]
+        places = "".join(moved)
     return places
 
 
 def recall(prefix: Prefix) -> str:
     """Return what followed the last symbol where it first was at an even place."""
     # Keys are at even places, and their values follow them.
-    for i in range(0, len(prefix), 2):
-        if prefix[i] == prefix[-1]:
-            return prefix[i + 1]
-    raise AssertionError(prefix)
+    keys = prefix[::2]
+    first = 2 * keys.index(prefix[-1])
+    return prefix[first + 1]
 
 
 def parity(prefix: Prefix) -> str:
@@ -42,8 +44,10 @@ def parity(prefix: Prefix) -> str:
 
 
 def remainder(prefix: Prefix) -> str:
+    # The last symbol is the sign of equality.
     expression = "".join(prefix[:-1])
-    return str(eval(expression) % 5)
+    value = eval(expression)
+    return str(value % 5)
 
 
 ORACLES: dict[str, Callable[[Prefix], str]] = {
@@ -61,22 +65,24 @@ def small(name: str, **fields: object) -> Corpus:
 
 def accuracy(corpus: Corpus, part: Sequences) -> float:
     """Return how often the predictor knows a scored symbol from those before it."""
+    predict = ORACLES[corpus.name]
+    names = corpus.vocabulary.tokens
     right = 0
-    for row, t in part.scored.nonzero().tolist():
-        text = [corpus.vocabulary.tokens[i] for i in part.tokens[row].tolist()]
-        right += ORACLES[corpus.name](text[1:t]) == text[t]
-    return right / int(part.scored.sum())
+    places = part.scored.nonzero().tolist()
+    for row, t in places:
+        ids = part.tokens[row].tolist()
+        text = [names[i] for i in ids]
+        right += predict(text[1:t]) == text[t]
+    return right / len(places)
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_no_sequence_is_in_two_splits(name):
     corpus = small(name)
-    splits = []
-    for part in (corpus.train, corpus.valid, corpus.test):
-        lengths = part.lengths.tolist()
-        rows = zip(part.tokens.tolist(), lengths, strict=True)
-        splits.append({tuple(row[:length]) for row, length in rows})
-    assert len(set.union(*splits)) == sum(map(len, splits))
+    # Equal texts may have paddings of different widths.
+    train, valid, test = (set(decoded(corpus, part)) for part in parts_of(corpus))
+    assert train.isdisjoint(valid)
+    assert test.isdisjoint(train | valid)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -91,15 +97,17 @@ def test_the_prefix_determines_every_answer(name):
 @pytest.mark.parametrize("name", TASKS)
 def test_a_wrong_answer_is_seen(name):
     corpus = small(name)
-    row, t = corpus.test.scored.nonzero()[0].tolist()
-    corpus.test.ids[row, t] = START
+    first = corpus.test.scored.nonzero()[0]
+    row, place = first.tolist()
+    corpus.test.ids[row, place] = START
     assert accuracy(corpus, corpus.test) < 1
 
 
 def test_queries_of_mqar_come_sooner_with_a_smaller_power():
     def mean_place(power: float) -> float:
         part = small("mqar", power=power, test=300, pairs=2).test
-        return float(part.scored.nonzero()[:, 1].double().mean())
+        _, places = part.scored.nonzero(as_tuple=True)
+        return float(places.double().mean())
 
     # With a = 1 gaps are uniform: 30 slots after 4 symbols, on average at 4 + 30 + 1.5 − 0.5.
     assert mean_place(1.0) == pytest.approx(35, abs=2.5)
@@ -107,7 +115,8 @@ def test_queries_of_mqar_come_sooner_with_a_smaller_power():
 
 
 def test_strings_of_training_do_not_return_although_there_are_few():
-    corpus = open_corpus({"name": "parity", "length": 6, "train": 60, "valid": 20, "test": 5})
+    # There are 126 strings of up to 6 bits.
+    corpus = small("parity", length=6, train=60, valid=20, test=5)
     assert len(corpus.valid) == 20
     assert corpus.valid.lengths.min() > 3
 
@@ -115,10 +124,12 @@ def test_strings_of_training_do_not_return_although_there_are_few():
 @pytest.mark.parametrize(("name", "extra"), [("parity", 2), ("modular_arithmetic", 1)])
 def test_test_sequences_are_longer(name, extra):
     corpus = small(name, length=10, test_length=30)
+    _, train_width = corpus.train.tokens.shape
+    longest = 1 + 30 + extra
     assert corpus.train.lengths.max() <= 1 + 10 + extra + 1
-    assert (corpus.test.lengths == 1 + 30 + extra).all()
-    assert corpus.valid.lengths.max() <= corpus.train.tokens.shape[1]
-    assert corpus.task.length == 1 + 30 + extra
+    assert corpus.valid.lengths.max() <= train_width
+    assert corpus.test.lengths.eq(longest).all()
+    assert corpus.task.length == longest
 
 
 @cases("data/cases.toml", "tasks", "fields, message")
@@ -129,13 +140,16 @@ def test_a_mistake_gives_one_line(fields, message):
 
 def assert_random_symbols(corpus: Corpus):
     """Assert nine symbols in sequences of full length."""
-    assert corpus.task.vocab == 13
+    # Four special tokens come before the symbols.
+    assert corpus.task.vocab == 4 + 9
+    length = corpus.task.length
     for split, count in SMALL.items():
         part = getattr(corpus, split)
-        assert part.tokens.shape == (count, corpus.task.length)
+        symbols = part.tokens[:, 1:]
+        assert part.tokens.shape == (count, length)
         assert part.tokens[:, 0].eq(START).all()
-        assert set(part.tokens[:, 1:].unique().tolist()) == set(range(4, 13))
-        assert part.lengths.eq(corpus.task.length).all()
+        assert symbols.unique().tolist() == list(range(4, 13))
+        assert part.lengths.eq(length).all()
 
 
 def test_independent_symbols_have_the_entropy_of_their_number():
@@ -153,12 +167,13 @@ def test_random_symbols_are_copied_or_reversed(name):
     assert corpus.floor.token == corpus.floor.sentence == 0
     assert corpus.task.source_vocab == 13
     assert corpus.task.source_length == 7
-    for part in (corpus.train, corpus.valid, corpus.test):
-        source, n = part.sources
+    for part in parts_of(corpus):
+        source, lengths = part.sources
+        targets = part.tokens[:, 1:]
         if name == "reverse":
             source = source.flip(1)
-        assert part.tokens[:, 1:].equal(source)
-        assert n.eq(7).all()
+        assert targets.equal(source)
+        assert lengths.eq(7).all()
 
 
 def test_copies_and_reversals_have_the_same_sources():

@@ -9,24 +9,26 @@ from hypothesis import strategies as st
 from lmzoo.data.sequences import assemble
 from lmzoo.data.text_facts import TextSize
 from lmzoo.data.vocabulary import build_vocabulary
+from tests.cases import cases
 from tests.tiny import quick
 
+OPTIONS = {"length": 20, "end": True, "unit": "word", "source": "by hand"}
 
-def corpus_of(test, train=None, *, joiner=" ", length=20, end=True, end_after_cut=False):
+
+def corpus_of(test, train=None, joiner=" ", **changes):
     if train is None:
         train = test
     vocabulary = build_vocabulary(train, joiner=joiner)
-    options = {"length": length, "end": end, "end_after_cut": end_after_cut}
-    return assemble(
-        "hand", (train, train, test), vocabulary, unit="word", source="by hand", **options
-    )
+    options = OPTIONS | changes
+    return assemble("hand", (train, train, test), vocabulary, **options)
 
 
 @pytest.fixture
 def houses():
     """Two test sentences, in which `blaues` is unknown."""
     train = [["ein", "weißes", "haus"]]
-    return corpus_of([["ein", "blaues", "haus"], ["weißes", "ein"]], train)
+    test = [["ein", "blaues", "haus"], ["weißes", "ein"]]
+    return corpus_of(test, train)
 
 
 def test_characters_bytes_and_words_by_hand(houses):
@@ -36,29 +38,28 @@ def test_characters_bytes_and_words_by_hand(houses):
 
 
 def test_the_size_of_an_unknown_word_is_not_known(houses):
-    assert dataclasses.replace(houses, test_text=None).test_size is None
+    decoded = dataclasses.replace(houses, test_text=None)
+    assert decoded.test_size is None
 
 
-CUTS = [
-    ({"length": 4}, TextSize(8, 8, 3)),  # "ab cde f"
-    ({"length": 4, "end_after_cut": True}, TextSize(7, 7, 3)),
-    ({"length": 4, "end": False}, TextSize(8, 8, 3)),
-    ({"length": 9, "end": False}, TextSize(11, 11, 4)),  # no newline
-]
-
-
-@pytest.mark.parametrize(("fields", "size"), CUTS, ids=str)
-def test_tokens_after_a_cut_are_not_counted(fields, size):
-    """The length is <start> and the places after it."""
-    assert corpus_of([["ab", "cde", "f", "gh"]], **fields).test_size == size
+@cases("data/cases.toml", "sizes_of_cuts", "fields, characters, words")
+def test_tokens_after_a_cut_are_not_counted(fields, characters, words):
+    # The text is ASCII, so it has as many bytes as characters.
+    expected = TextSize(characters, characters, words)
+    text = [["ab", "cde", "f", "gh"]]
+    assert corpus_of(text, **fields).test_size == expected
 
 
 def test_a_cut_ends_a_word():
-    assert corpus_of([["ab", "cd", "ef", "gh"]] * 5, length=4).test_size.words == 3 * 5
+    text = [["ab", "cd", "ef", "gh"]] * 5
+    # <start> and three words have a length of 4.
+    assert corpus_of(text, length=4).test_size.words == 3 * 5
 
 
 def test_a_cut_in_a_word_ends_it():
-    assert corpus_of(["ab cd ef gh"] * 5, joiner="", length=6).test_size.words == 2 * 5
+    corpus = corpus_of(["ab cd ef gh"] * 5, joiner="", length=6)
+    # What is left is "ab cd".
+    assert corpus.test_size.words == 2 * 5
 
 
 words = st.lists(st.sampled_from(["a", "männer", "of", "日本"]), max_size=7)
