@@ -6,8 +6,9 @@ from functools import cache
 from math import exp, isclose
 from random import Random
 
+import numpy as np
 import pytest
-import torch
+from scipy.stats import sem
 
 from lmzoo.contract import END, UNKNOWN
 from lmzoo.data.captions import caption_grammar, sample_captions
@@ -21,7 +22,7 @@ FIRST = "in the theater many tired singers in yellow helmets are playing the dir
 
 @pytest.fixture(scope="module")
 def corpora() -> dict[str, Corpus]:
-    return {name: open_corpus({"name": name, **SIZES}) for name in CORPUS_NAMES}
+    return {name: open_corpus({"name": name} | SIZES) for name in CORPUS_NAMES}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,8 @@ def with_uniform_choices(grammar: Grammar) -> Grammar:
     """Return the rules with equally likely choices, so that samples contain the rare ones."""
     uniform = {}
     for symbol, rules in grammar.rules.items():
-        uniform[symbol] = {" ".join(rule.symbols): 1 for rule in rules}
+        choices = [" ".join(rule.symbols) for rule in rules]
+        uniform[symbol] = dict.fromkeys(choices, 1)
     return Grammar(grammar.start, uniform)
 
 
@@ -52,28 +54,33 @@ class Inside:
         self.ends = cache(self._ends)
 
     def probability(self) -> float:
-        return self.ends(self.grammar.start, 0).get(len(self.words), 0.0)
+        ends = self.ends(self.grammar.start, 0)
+        return ends.get(len(self.words), 0.0)
 
     def _ends(self, symbol: str, begin: int) -> Ends:
         if symbol not in self.grammar.rules:
-            if self.words[begin : begin + 1] == [symbol]:
-                return {begin + 1: 1.0}
-            return {}
+            return self._word_end(symbol, begin)
         total: Ends = defaultdict(float)
         # Every rule reads its parts one after another.
         for rule in self.grammar.rules[symbol]:
             reached = {begin: rule.probability}
             for part in rule.symbols:
                 reached = self._after(part, reached)
-            for end, p in reached.items():
-                total[end] += p
+            for end, probability in reached.items():
+                total[end] += probability
         return total
 
+    def _word_end(self, word: str, begin: int) -> Ends:
+        if self.words[begin : begin + 1] == [word]:
+            return {begin + 1: 1.0}
+        return {}
+
     def _after(self, part: str, reached: Ends) -> Ends:
+        """Return where a part can end that follows the ends before it."""
         further: Ends = defaultdict(float)
-        for middle, p in reached.items():
-            for end, q in self.ends(part, middle).items():
-                further[end] += p * q
+        for middle, probability in reached.items():
+            for end, of_part in self.ends(part, middle).items():
+                further[end] += probability * of_part
         return further
 
 
@@ -83,7 +90,9 @@ def test_no_sentence_has_two_derivations(change):
     random = Random(0)
     for _ in range(60):
         words, log_prob = grammar.sample(random)
-        assert isclose(Inside(grammar, words).probability(), exp(log_prob), rel_tol=1e-9)
+        # A second derivation would add to the probability of the first.
+        total = Inside(grammar, words).probability()
+        assert isclose(total, exp(log_prob), rel_tol=1e-9)
 
 
 def scored_tokens(name: str, words: list[str]) -> int:
@@ -93,14 +102,19 @@ def scored_tokens(name: str, words: list[str]) -> int:
     return len(" ".join(words)) + 1
 
 
+def assert_mean_is_zero(excess: np.ndarray):
+    """Assert that the mean is at most four standard errors from zero."""
+    assert abs(excess.mean()) < 4 * sem(excess)
+
+
 @pytest.mark.parametrize("name", CORPUS_NAMES)
 def test_entropy_floors_equal_the_mean_surprise_of_samples(corpora, samples, name):
-    n = torch.tensor([scored_tokens(name, words) for words, _ in samples]).double()
-    surprise = torch.tensor([-log_prob for _, log_prob in samples]).double()
+    sentences, log_probs = zip(*samples, strict=True)
+    tokens = np.array([scored_tokens(name, words) for words in sentences])
+    surprise = -np.array(log_probs)
     floor = corpora[name].floor
-    for excess in (surprise - floor.token * n, surprise / n - floor.sentence):
-        standard_error = excess.std() / len(samples) ** 0.5
-        assert abs(excess.mean()) < 4 * standard_error
+    assert_mean_is_zero(surprise - floor.token * tokens)
+    assert_mean_is_zero(surprise / tokens - floor.sentence)
 
 
 @pytest.mark.parametrize("split", SIZES)
@@ -108,23 +122,25 @@ def test_entropy_floors_equal_the_mean_surprise_of_samples(corpora, samples, nam
 def test_sequences_are_complete_and_have_no_unknown_token(corpora, name, split):
     part = getattr(corpora[name], split)
     last = part.tokens.gather(1, part.lengths[:, None] - 1)
-    assert (last == END).all()
-    assert (part.tokens == END).sum() == len(part) == SIZES[split]
-    assert not (part.tokens == UNKNOWN).any()
+    ends = part.tokens.eq(END).sum()
+    assert last.eq(END).all()
+    assert ends == len(part) == SIZES[split]
+    assert not part.tokens.eq(UNKNOWN).any()
 
 
-PINS = [("captions", 251, 20, 1.4869, 1.5105), ("captions_char", 30, 138, 0.3021, 0.3102)]
+# Vocabulary, length, and the floors of a token and of a sentence.
+PINS = {"captions": (251, 20, 1.4869, 1.5105), "captions_char": (30, 138, 0.3021, 0.3102)}
 
 
-@pytest.mark.parametrize(("name", "vocab", "length", "token", "sentence"), PINS)
-def test_the_grammar_is_pinned(corpora, name, vocab, length, token, sentence):
+@pytest.mark.parametrize("name", PINS)
+def test_the_grammar_is_pinned(corpora, name):
     """Results of different versions are compared, so the grammar must not change unnoticed."""
     corpus = corpora[name]
-    assert corpus.task.vocab == vocab
-    assert corpus.task.length == length
-    assert round(corpus.floor.token, 4) == token
-    assert round(corpus.floor.sentence, 4) == sentence
+    token = round(corpus.floor.token, 4)
+    sentence = round(corpus.floor.sentence, 4)
+    assert (corpus.task.vocab, corpus.task.length, token, sentence) == PINS[name]
 
 
 def test_the_first_caption_is_pinned():
-    assert sample_captions(0, "train", 1) == [FIRST.split()]
+    (first,) = sample_captions(0, "train", 1)
+    assert " ".join(first) == FIRST

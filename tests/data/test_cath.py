@@ -3,17 +3,21 @@
 import pytest
 
 from lmzoo.contract import END, UNKNOWN
-from lmzoo.data.corpus import open_corpus
+from lmzoo.data.corpus import SPLITS, open_corpus
+from tests.data.corpus_parts import decoded
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
-SPLITS = ("train", "valid", "test")
 
 
 @pytest.fixture
 def folder(tmp_path):
     """A release of 20 domains; domain i has 2i + 1 residues and begins with residue i."""
-    records = [f">cath|{i}\n{residue}{'AG' * i}\n" for i, residue in enumerate(RESIDUES)]
-    (tmp_path / "cath-dataset-nonredundant-S20-v4_1_0.fa").write_text("".join(records))
+    records = []
+    for i, residue in enumerate(RESIDUES):
+        domain = residue + "AG" * i
+        records.append(f">cath|{i}\n{domain}\n")
+    release = tmp_path / "cath-dataset-nonredundant-S20-v4_1_0.fa"
+    release.write_text("".join(records))
     return tmp_path
 
 
@@ -28,8 +32,8 @@ def published(folder):
 
 
 def first_residues(corpus, split):
-    rows = getattr(corpus, split).tokens.tolist()
-    return "".join(corpus.vocabulary.decode(row)[0] for row in rows)
+    part = getattr(corpus, split)
+    return "".join(domain[0] for domain in decoded(corpus, part))
 
 
 def test_the_default_split_deals_domains_8_1_1(by_default):
@@ -38,14 +42,15 @@ def test_the_default_split_deals_domains_8_1_1(by_default):
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_residues_that_begin_no_training_domain_are_unknown(by_default, split):
-    """They are L, M, W and Y."""
-    first = getattr(by_default, split).tokens[:, 1]
+    part = getattr(by_default, split)
+    first = part.tokens[:, 1]
+    # They are L, M, W and Y.
     assert first.tolist() == [UNKNOWN, UNKNOWN]
 
 
 def test_a_domain_that_fits_has_an_end(by_default):
-    """Domain i has 2i + 1 residues; with <start> and <end> it fits into 21 up to i = 9."""
     ends = by_default.train.tokens.eq(END).any(dim=1)
+    # Domain i has 2i + 1 residues; with <start> and <end> it fits into 21 up to i = 9.
     assert ends.tolist() == [True] * 8 + [False] * 8
 
 

@@ -8,6 +8,7 @@ import pytest
 from lmzoo.contract import END, START, UNKNOWN
 from lmzoo.data.corpus import open_corpus
 from lmzoo.data.multi30k import split_words
+from tests.data.corpus_parts import decoded, parts_of
 from tests.data.test_pairs import decode_pairs
 from tests.user_errors import raises_user_error
 
@@ -15,20 +16,20 @@ from tests.user_errors import raises_user_error
 @pytest.fixture
 def folder(tmp_path):
     """Multi30k files with ten training captions, some plain and some gzipped."""
-    train = [f"A man number {i}, in White." for i in range(10)]
-    (tmp_path / "train.en").write_text("\n".join(train) + "\n")
+    train = [f"A man number {i}, in White.\n" for i in range(10)]
+    (tmp_path / "train.en").write_text("".join(train))
     (tmp_path / "val.en").write_text("a man sings.\n")
-    (tmp_path / "test_2016_flickr.en.gz").write_bytes(gzip.compress(b"a man in white.\n\n"))
-    (tmp_path / "train.de.gz").write_bytes(gzip.compress("Ein Mann in Weiß.\n".encode()))
+    write_gzipped(tmp_path / "test_2016_flickr.en.gz", "a man in white.\n\n")
+    write_gzipped(tmp_path / "train.de.gz", "Ein Mann in Weiß.\n")
     return tmp_path
 
 
+def write_gzipped(path, text):
+    path.write_bytes(gzip.compress(text.encode()))
+
+
 def load(folder, name="multi30k_en", **fields):
-    return open_corpus({"name": name, **fields}, folder)
-
-
-def decoded(corpus, part):
-    return [corpus.vocabulary.decode(row) for row in part.tokens.tolist()]
+    return open_corpus({"name": name} | fields, folder)
 
 
 @pytest.fixture
@@ -37,7 +38,8 @@ def english(folder):
 
 
 def test_words_are_lower_case_with_punctuation_attached(english):
-    assert decoded(english, english.train)[3] == "a man number 3, in white."
+    train = decoded(english, english.train)
+    assert train[3] == "a man number 3, in white."
     assert decoded(english, english.test) == ["a man in white."]
 
 
@@ -71,11 +73,13 @@ def test_the_published_split_holds_out_a_fifth_of_the_training_file(folder):
 
 def test_the_joint_vocabulary_adds_german_tokens_that_are_never_targets(folder, english):
     joint = load(folder, joint_vocab=True, train_unk=False)
-    german = {"ein", "mann", "in", "weiß."}
-    assert len(joint.vocabulary) == len(english.vocabulary) + len(german) + 4
+    german_words = ["ein", "mann", "in", "weiß."]
+    added = len(joint.vocabulary) - len(english.vocabulary)
+    # German has four special tokens of its own.
+    assert added == len(german_words) + 4
     assert decoded(joint, joint.train) == decoded(english, english.train)
-    targets = {joint.vocabulary.tokens[i] for i in joint.train.tokens.unique().tolist()}
-    for token in targets:
+    for target in joint.train.tokens.unique().tolist():
+        token = joint.vocabulary.tokens[target]
         assert not token.startswith("<de>")
 
 
@@ -83,10 +87,11 @@ def test_only_complete_captions_by_character_end_with_end(folder):
     # "A man number 3, in White." has 25 characters, 27 with <start> and <end>.
     whole = load(folder, "multi30k_en_char", length=27)
     cut = load(folder, "multi30k_en_char", length=26)
+    captions = decoded(whole, whole.train)
     assert whole.train.tokens[:, -1].eq(END).all()
     assert not cut.train.tokens.eq(END).any()
-    assert decoded(cut, cut.train) == decoded(whole, whole.train)
-    assert decoded(whole, whole.train)[3] == "A man number 3, in White."
+    assert decoded(cut, cut.train) == captions
+    assert captions[3] == "A man number 3, in White."
 
 
 def test_the_published_character_split_skips_a_line_and_has_no_end(folder):
@@ -108,25 +113,24 @@ def real_data():
     return found
 
 
-OFFICIAL = (29_000, 1_014, 1_000)
-PUBLISHED = (23_200, 5_800, 1_000)
+SIZES = {"official": [29_000, 1_014, 1_000], "seed": [23_200, 5_800, 1_000]}
 JOINT = 38_783
 """The words that S0 reports for the joint vocabulary."""
+REAL = [("official", 14_450), ("seed", 14_450), ("seed", JOINT)]
 
 
-@pytest.mark.parametrize(
-    ("split", "vocab", "sizes"),
-    [("official", 14_450, OFFICIAL), ("seed", 14_450, PUBLISHED), ("seed", JOINT, PUBLISHED)],
-)
-def test_the_real_words(real_data, split, vocab, sizes):
+@pytest.mark.parametrize(("split", "vocab"), REAL)
+def test_the_real_words(real_data, split, vocab):
     corpus = load(real_data, split=split, joint_vocab=vocab == JOINT)
+    parts = parts_of(corpus)
     assert len(corpus.vocabulary) == vocab
-    for part, size in zip((corpus.train, corpus.valid, corpus.test), sizes, strict=True):
-        assert len(part) == size
+    assert list(map(len, parts)) == SIZES[split]
+    for part in parts:
         assert part.lengths.max() == corpus.task.length == 20
     # The vocabulary of S0's split includes the held-out captions.
     for part in (corpus.train, corpus.valid):
-        assert part.tokens.eq(UNKNOWN).any() == (split == "official")
+        has_unknown = part.tokens.eq(UNKNOWN).any()
+        assert has_unknown == (split == "official")
 
 
 @pytest.fixture
@@ -134,9 +138,10 @@ def pairs_folder(folder):
     """Multi30k files with ten training pairs; one side of the second pair is blank."""
     english = folder / "train.en"
     # A pair with an empty side is left out.
-    english.write_text(english.read_text().replace("A man number 1, in White.", ""))
-    german = "".join(f"Ein Mann Nummer {i}, in Weiß.\n" for i in range(10))
-    (folder / "train.de.gz").write_bytes(gzip.compress(german.encode()))
+    text = english.read_text().replace("A man number 1, in White.", "")
+    english.write_text(text)
+    german = [f"Ein Mann Nummer {i}, in Weiß.\n" for i in range(10)]
+    write_gzipped(folder / "train.de.gz", "".join(german))
     (folder / "val.de").write_text("ein mann singt.\n")
     (folder / "test_2016_flickr.de").write_text("ein mann in weiß.\n\n")
     return folder
@@ -146,13 +151,16 @@ def test_captions_are_paired_with_their_translations(pairs_folder):
     corpus = load(pairs_folder, "multi30k_de_en", train_unk=False)
     expected = []
     for i in (0, 2, 3, 4, 5, 6, 7, 8, 9):
-        expected.append((f"ein mann nummer {i}, in weiß.", f"a man number {i}, in white."))
+        german = f"ein mann nummer {i}, in weiß."
+        expected.append((german, f"a man number {i}, in white."))
     assert decode_pairs(corpus, corpus.train) == expected
 
 
 def test_a_source_has_unknown_words_of_its_own(pairs_folder):
     corpus = load(pairs_folder, "multi30k_de_en", train_unk=False)
-    assert corpus.valid.sources[0][0, 2:4].tolist() == [UNKNOWN, END]
+    source, _ = corpus.valid.sources
+    # The third word is "singt.".
+    assert source[0, 2:4].tolist() == [UNKNOWN, END]
 
 
 def test_translations_have_twenty_words(pairs_folder):

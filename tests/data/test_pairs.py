@@ -6,6 +6,7 @@ import pytest
 
 from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import Corpus, Sequences, open_corpus
+from tests.data.corpus_parts import decoded, parts_of
 from tests.user_errors import raises_user_error
 
 
@@ -20,7 +21,8 @@ def path(tmp_path):
 
 
 def load(path, **fields) -> Corpus:
-    return open_corpus({"name": "pairs", "path": str(path), "train_unk": False, **fields})
+    spec = {"name": "pairs", "path": str(path), "train_unk": False}
+    return open_corpus(spec | fields)
 
 
 @pytest.fixture
@@ -31,13 +33,15 @@ def corpus(path) -> Corpus:
 def decode_pairs(corpus: Corpus, part: Sequences) -> list[tuple[str, str]]:
     """Return the text of every source and target."""
     sources, _ = part.sources
-    source = [corpus.source_vocabulary.decode(row) for row in sources.tolist()]
-    target = [corpus.vocabulary.decode(row) for row in part.tokens.tolist()]
-    return list(zip(source, target, strict=True))
+    source_texts = map(corpus.source_vocabulary.decode, sources.tolist())
+    target_texts = decoded(corpus, part)
+    return list(zip(source_texts, target_texts, strict=True))
 
 
 def test_pairs_are_dealt_8_1_1(corpus):
-    assert decode_pairs(corpus, corpus.train)[2] == ("eins wort3", "one word3 here")
+    pairs = decode_pairs(corpus, corpus.train)
+    # A line before it is held out.
+    assert pairs[2] == ("eins wort3", "one word3 here")
     assert corpus.facts.splits == (8, 1, 1)
 
 
@@ -47,16 +51,18 @@ def test_each_side_has_its_own_vocabulary(corpus):
 
 
 def test_sources_have_an_end_and_no_start(corpus):
-    source, n = corpus.train.sources
+    source, lengths = corpus.train.sources
+    first_targets = corpus.train.tokens[:, 0]
     assert not source.eq(START).any()
-    assert n.tolist() == [3, 3, 3, 3, 3, 7, 3, 3]
+    assert lengths.tolist() == [3, 3, 3, 3, 3, 7, 3, 3]
     assert source[0, 2:4].tolist() == [END, PAD]
-    assert corpus.train.tokens[:, 0].eq(START).all()
+    assert first_targets.eq(START).all()
 
 
 def test_the_task_has_the_sizes_of_both_sides(corpus):
     assert corpus.task.length == 64
     assert corpus.task.source_length == 63
+    # "eins", seven numbered words and the six letters of the longer source.
     specials_and_words = 4 + 1 + 7 + 6
     assert len(corpus.source_vocabulary) == specials_and_words
     assert corpus.task.source_vocab == specials_and_words
@@ -70,9 +76,11 @@ def test_facts_of_pairs_are_those_of_both_sides(corpus):
 def test_both_sides_are_cut(path):
     cut = load(path, length=4)
     pairs = decode_pairs(cut, cut.train)
+    _, source_lengths = cut.train.sources
     assert pairs[5] == ("a b", "long")
     assert pairs[0] == ("eins wort0", "one word0")
-    assert cut.train.sources[1].max() == 3
+    # A source has no <start>.
+    assert source_lengths.max() == 4 - 1
 
 
 @pytest.mark.parametrize("line", ["no tab", "two\ttabs\there", "\tno source", "no target\t "])
@@ -83,22 +91,28 @@ def test_a_line_that_is_not_a_pair_is_rejected(path, line):
 
 
 def test_the_fingerprint_covers_sources(path):
-    before = open_corpus(f"pairs:{path}").fingerprint
-    path.write_text(path.read_text().replace("eins wort3", "zwei wort3"))
-    assert open_corpus(f"pairs:{path}").fingerprint != before
+    before = load(path)
+    changed = path.read_text().replace("eins wort3", "zwei wort3")
+    path.write_text(changed)
+    assert load(path).fingerprint != before.fingerprint
 
 
-def test_the_fingerprint_without_sources_is_that_of_words_tokens_and_lengths():
-    corpus = open_corpus({"name": "iid", "train": 4, "valid": 2, "test": 2})
+@pytest.fixture
+def without_sources() -> Corpus:
+    return open_corpus({"name": "iid", "train": 4, "valid": 2, "test": 2})
+
+
+def test_the_fingerprint_without_sources_is_that_of_words_tokens_and_lengths(without_sources):
+    words = "\n".join(without_sources.vocabulary.tokens)
     # Results of corpora without sources keep their identity.
-    digest = hashlib.sha256("\n".join(corpus.vocabulary.tokens).encode())
-    for part in (corpus.train, corpus.valid, corpus.test):
+    digest = hashlib.sha256(words.encode())
+    for part in parts_of(without_sources):
         digest.update(part.tokens.numpy().tobytes())
         digest.update(part.lengths.numpy().tobytes())
-    assert corpus.fingerprint == digest.hexdigest()[:16]
+    assert without_sources.fingerprint == digest.hexdigest()[:16]
 
 
-def test_a_task_without_sources_has_no_sizes_of_them():
-    task = open_corpus({"name": "iid", "train": 4, "valid": 2, "test": 2}).task
+def test_a_task_without_sources_has_no_sizes_of_them(without_sources):
+    task = without_sources.task
     assert task.source_vocab == 0
     assert task.source_length == 0

@@ -6,12 +6,13 @@ words before it across sentences, but the first words of a window see few.
 """
 
 import os
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from lmzoo import zoo
-from lmzoo.data.corpus import open_corpus
+from lmzoo.data.corpus import SPLITS, Corpus, open_corpus
 from lmzoo.data.files import read_lines
 from lmzoo.data.sequences import assemble
 from lmzoo.data.vocabulary import build_vocabulary
@@ -21,7 +22,7 @@ from lmzoo.train.evaluate import evaluate
 @pytest.mark.slow
 def test_sizes_are_the_published_ones_and_by_sentence_the_perplexity_of_the_5_gram():
     folder = Path(os.environ.get("LMZOO_DATA", "data")) / "ptb"
-    files = [folder / f"ptb.{split}.txt" for split in ("train", "valid", "test")]
+    files = [folder / f"ptb.{split}.txt" for split in SPLITS]
     if not all(file.is_file() for file in files):
         pytest.skip(f"no ptb.train.txt, ptb.valid.txt and ptb.test.txt in {folder}; set LMZOO_DATA")
     text = open_corpus("ptb", folder)
@@ -30,12 +31,23 @@ def test_sizes_are_the_published_ones_and_by_sentence_the_perplexity_of_the_5_gr
     assert text.test.num_scored == 82_430
     assert text.test_size.words == 82_430
     assert len(text.vocabulary) == 10_000 + 3  # <unk> is a special token and a word of PTB
-    parts = [[line.split() for line in read_lines(file)] for file in files]
-    longest = max(len(line) for part in parts for line in part) + 2
-    corpus = assemble(
-        "ptb", parts, build_vocabulary(parts[0]), length=longest, end=True, unit="word", source=""
-    )
+    corpus = by_sentence(files)
     assert corpus.test.num_scored == 82_430
-    model = zoo.build(zoo.config("ngram_count", order=5), corpus.task)
+    config = zoo.config("ngram_count", order=5)
+    model = zoo.build(config, corpus.task)
     model.fit_closed_form(corpus.train.tokens, corpus.train.lengths)
+    # The published value has one decimal.
     assert evaluate(model, corpus.test).perplexity == pytest.approx(141.2, abs=0.05)
+
+
+def by_sentence(files: list[Path]) -> Corpus:
+    """Return the corpus in which each line is a sequence."""
+    parts = []
+    for file in files:
+        lines = [line.split() for line in read_lines(file)]
+        parts.append(lines)
+    longest = max(len(line) for line in chain.from_iterable(parts))
+    vocabulary = build_vocabulary(parts[0])
+    # With <start> and <end>, no sentence is cut.
+    fields = {"length": longest + 2, "end": True, "unit": "word", "source": ""}
+    return assemble("ptb", parts, vocabulary, **fields)

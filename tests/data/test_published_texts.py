@@ -4,11 +4,9 @@ import dataclasses
 import gzip
 import hashlib
 import zipfile
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
-import torch
 
 from lmzoo.data import download, published_texts
 from lmzoo.data.corpus import CORPORA, open_corpus
@@ -20,10 +18,13 @@ WORDS = ["the", "cat", "saw", "a", "dog", "<unk>", "near", "old", "trees", "in",
 
 def lines(count, seed=0):
     """Return lines that depend on `seed` only; each begins and ends with a blank, as in PTB."""
-    return "".join(
-        " " + " ".join(WORDS[(seed + i * i + j) % len(WORDS)] for j in range(4 + i % 5)) + " \n"
-        for i in range(count)
-    )
+    written = []
+    for i in range(count):
+        begin = seed + i * i
+        places = range(begin, begin + 4 + i % 5)
+        words = [WORDS[place % len(WORDS)] for place in places]
+        written.append(" " + " ".join(words) + " \n")
+    return "".join(written)
 
 
 FLAT = lines(400).replace("\n", "")
@@ -33,9 +34,9 @@ SPLITS = {"train": lines(300), "valid": lines(60, 1), "test": lines(70, 2)}
 FILES = {
     "text8": {"text8": FLAT},
     "enwik8": {"enwik8": XML},
-    "wikitext-2": {f"wikitext-2/wiki.{k}.tokens": v for k, v in SPLITS.items()},
-    "wikitext-103": {f"wikitext-103/wiki.{k}.tokens": v for k, v in SPLITS.items()},
-    "ptb": {f"ptb.{k}.txt": v for k, v in SPLITS.items()},
+    "wikitext-2": {f"wikitext-2/wiki.{split}.tokens": SPLITS[split] for split in SPLITS},
+    "wikitext-103": {f"wikitext-103/wiki.{split}.tokens": SPLITS[split] for split in SPLITS},
+    "ptb": {f"ptb.{split}.txt": SPLITS[split] for split in SPLITS},
 }
 """Corpus -> name of each file, as in its archive, and text."""
 ARCHIVES = {
@@ -68,75 +69,123 @@ def write_unpacked(folder, corpus):
 
 
 def spec(corpus, **fields):
-    return {"name": corpus, "block": 8, **fields}
+    # A split of these short texts has room for blocks of 8.
+    return {"name": corpus, "block": 8} | fields
+
+
+def source_of(corpus, folder, **fields):
+    config = CORPORA.parse(spec(corpus, **fields))
+    return CORPORA.build(config, folder)
 
 
 def text_of(corpus, part):
-    return corpus.vocabulary.decode(part.tokens[part.scored].tolist())
+    ids = part.tokens[part.scored].tolist()
+    return corpus.vocabulary.decode(ids)
 
 
-def parts(corpus, folder, **fields):
-    """Return the text of the three splits, by default as characters."""
-    source = CORPORA.build(CORPORA.parse(spec(corpus, **{"unit": "char", **fields})), folder)
-    return tuple(bytes(text) for text in source.texts())
+def parts(corpus, folder, unit="char", **fields):
+    """Return the text of the three splits."""
+    source = source_of(corpus, folder, unit=unit, **fields)
+    return tuple(map(bytes, source.texts()))
+
+
+def published(folder, corpus):
+    """Write the files as they are published."""
+    write_published(folder, corpus)
+
+
+def published_in_a_subfolder(folder, corpus):
+    """Write the files into the folder that the archive would unpack to."""
+    first = next(iter(FILES[corpus]))
+    subfolder = folder / corpus
+    if corpus in ARCHIVES:
+        subfolder = folder / first.partition("/")[0]
+    subfolder.mkdir()
+    write_published(subfolder, corpus)
+
+
+def each_file_compressed(folder, corpus):
+    write_unpacked(folder, corpus)
+    # A list, because the loop changes the folder.
+    for path in list(folder.rglob("*.*")) + list(folder.glob("*8")):
+        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        path.unlink()
+
+
+WAYS = (published, published_in_a_subfolder, write_unpacked, each_file_compressed)
 
 
 @every_corpus
-def test_corpora_obey_the_laws_in_every_way_of_keeping_the_files(tmp_path, corpus):
-    folders = [tmp_path / name for name in ("published", "sub", "unpacked", "zipped")]
-    subfolder = corpus
-    if corpus in ARCHIVES:
-        subfolder = next(iter(FILES[corpus])).partition("/")[0]
-    for folder in (*folders, folders[1] / subfolder):
+def test_every_way_of_keeping_the_files_is_the_same_corpus(tmp_path, corpus):
+    fingerprints = set()
+    for way in WAYS:
+        folder = tmp_path / way.__name__
         folder.mkdir()
-    write_published(folders[0], corpus)
-    write_published(folders[1] / subfolder, corpus)
-    write_unpacked(folders[2], corpus)
-    write_unpacked(folders[3], corpus)
-    for path in [path for path in folders[3].rglob("*") if path.is_file()]:
-        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
-    assert len({open_corpus(spec(corpus), folder).fingerprint for folder in folders}) == 1
+        way(folder, corpus)
+        opened = open_corpus(spec(corpus), folder)
+        fingerprints.add(opened.fingerprint)
+    assert len(fingerprints) == 1
+
+
+@every_corpus
+def test_published_texts_obey_the_laws_of_corpora(tmp_path, corpus):
+    write_published(tmp_path, corpus)
+    source = source_of(corpus, tmp_path)
     for law in CORPUS_LAWS:
-        law(CORPORA.build(CORPORA.parse(spec(corpus)), folders[0]))
+        law(source)
 
 
-def test_text8_and_enwik8_are_split_90_5_5(tmp_path):
-    for corpus, unit, text in (("text8", "char", FLAT), ("enwik8", "byte", XML)):
-        write_published(tmp_path, corpus)
-        found = parts(corpus, tmp_path, unit=unit)
-        raw = text.encode()
-        assert b"".join(found) == raw
-        ends = [int(share * len(raw)) for share in (0, 0.9, 0.95, 1)]
-        assert list(map(len, found)) == [b - a for a, b in pairwise(ends)]
-    assert b"".join(parts("enwik8", tmp_path)).decode() == XML
+@pytest.mark.parametrize(
+    ("corpus", "unit", "text"), [("text8", "char", FLAT), ("enwik8", "byte", XML)]
+)
+def test_texts_without_published_splits_are_cut_90_5_5(tmp_path, corpus, unit, text):
+    write_published(tmp_path, corpus)
+    train, valid, test = parts(corpus, tmp_path, unit)
+    raw = text.encode()
+    assert train + valid + test == raw
+    assert len(train) == int(0.9 * len(raw))
+    assert len(train + valid) == int(0.95 * len(raw))
+
+
+def test_no_character_of_enwik8_is_divided(tmp_path):
+    write_published(tmp_path, "enwik8")
+    texts = [part.decode() for part in parts("enwik8", tmp_path)]
+    assert "".join(texts) == XML
 
 
 @pytest.mark.parametrize("corpus", ["ptb", "wikitext-2", "wikitext-103"])
 def test_the_published_splits_are_used(tmp_path, corpus):
     write_published(tmp_path, corpus)
-    assert parts(corpus, tmp_path) == tuple(map(str.encode, SPLITS.values()))
     opened = open_corpus(spec(corpus), tmp_path)
-    assert opened.valid.num_scored == len(SPLITS["valid"].split()) + 60
+    words = SPLITS["valid"].split()
+    assert parts(corpus, tmp_path) == tuple(map(str.encode, SPLITS.values()))
+    # The validation split has 60 lines.
+    assert opened.valid.num_scored == len(words) + 60
     assert "<unk>" in text_of(opened, opened.test)
 
 
 def test_wikitext_has_a_raw_version_and_its_last_line_ends(tmp_path):
-    """Published results count an end of line for each line, and the files end with one."""
     for split, text in SPLITS.items():
-        (tmp_path / f"wiki.{split}.raw").write_text(text.upper())
-        (tmp_path / f"wiki.{split}.tokens").write_text(text.removesuffix("\n"))
-    assert parts("wikitext-2", tmp_path, version="raw")[1].decode() == SPLITS["valid"].upper()
-    assert parts("wikitext-2", tmp_path)[1].decode() == SPLITS["valid"]
+        raw = tmp_path / f"wiki.{split}.raw"
+        tokens = tmp_path / f"wiki.{split}.tokens"
+        raw.write_text(text.upper())
+        tokens.write_text(text.removesuffix("\n"))
+    _, raw_valid, _ = parts("wikitext-2", tmp_path, version="raw")
+    _, valid, _ = parts("wikitext-2", tmp_path)
+    # Published results count an end of line for each line, and the files end with one.
+    assert raw_valid.decode() == SPLITS["valid"].upper()
+    assert valid.decode() == SPLITS["valid"]
 
 
 @every_corpus
 def test_a_missing_file_is_named(tmp_path, corpus):
-    name = ARCHIVES.get(corpus) or next(iter(FILES[corpus]))
+    first = next(iter(FILES[corpus]))
+    name = ARCHIVES.get(corpus, first)
     with raises_user_error(corpus, name, tmp_path):
         open_corpus(corpus, tmp_path)
-    with raises_user_error(corpus, "does not exist", tmp_path / "none"):
-        open_corpus(corpus, tmp_path / "none")
+    nowhere = tmp_path / "none"
+    with raises_user_error(corpus, "does not exist", nowhere):
+        open_corpus(corpus, nowhere)
 
 
 @pytest.mark.parametrize(("corpus", "missing"), [("wikitext-2", "valid"), ("text8", "text8")])
@@ -158,7 +207,8 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
 
     def stream(url, output_file, pooch):
         assert url.startswith("http")
-        Path(output_file).write_bytes((www / url.rpartition("/")[2]).read_bytes())
+        name = url.rpartition("/")[2]
+        Path(output_file).write_bytes((www / name).read_bytes())
 
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(download, "_stream", stream)
@@ -167,24 +217,28 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
             open_corpus(spec(corpus))
 
     def served(file):
-        here = b""
+        """Return the file with the checksum of what this test offers."""
+        content = b""
         if (www / file.name).is_file():
-            here = (www / file.name).read_bytes()
-        return dataclasses.replace(file, checksum=f"md5:{hashlib.md5(here).hexdigest()}")
+            content = (www / file.name).read_bytes()
+        digest = hashlib.md5(content).hexdigest()
+        return dataclasses.replace(file, checksum=f"md5:{digest}")
 
     mine = {name: served(file) for name, file in published_texts.FILES.items()}
     monkeypatch.setattr(published_texts, "FILES", mine)
     for corpus in FILES:
-        downloaded = open_corpus(spec(corpus)).fingerprint
-        assert downloaded == open_corpus(spec(corpus), www).fingerprint
+        downloaded = open_corpus(spec(corpus))
+        local = open_corpus(spec(corpus), www)
+        assert downloaded.fingerprint == local.fingerprint
 
 
 def test_the_splits_of_shakespeare(tmp_path):
     (tmp_path / "input.txt").write_text(PLAYS)
     last = PLAYS[int(0.9 * len(PLAYS)) :]
     corpus = open_corpus("shakespeare_char", tmp_path)
-    held_out = [corpus.valid.tokens[corpus.valid.scored], corpus.test.tokens[corpus.test.scored]]
-    assert corpus.vocabulary.decode(torch.cat(held_out).tolist()) == last
+    valid = text_of(corpus, corpus.valid)
+    test = text_of(corpus, corpus.test)
+    assert valid + test == last
     as_published = open_corpus({"name": "shakespeare_char", "split": "nanogpt"}, tmp_path)
     assert text_of(as_published, as_published.valid) == last
     assert as_published.test.tokens.equal(as_published.valid.tokens)

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections import Counter
+from itertools import accumulate
 from random import Random
 
 import pytest
@@ -19,11 +20,10 @@ from lmzoo.data.vocabulary import (
     replace_rare_words,
     replacement_constant,
 )
+from tests.data.corpus_parts import decoded
 from tests.tiny import quick
 
 STANDARD_DEVIATIONS = 4.5
-
-
 TEST_WORDS = 4_000
 TRAIN_WORDS = 32_000
 
@@ -33,15 +33,20 @@ def zipf(tmp_path_factory):
     """A text whose words have the probabilities of Zipf's law, 1/rank."""
     ranks = range(1, 8001)
     names = [f"w{rank}" for rank in ranks]
-    words = Random(5).choices(names, [1 / rank for rank in ranks], k=40_000)
-    lines = [" ".join(words[i : i + 10]) for i in range(0, len(words), 10)]
+    # Sums, because `choices` would add up its weights for every line.
+    sums = list(accumulate(1 / rank for rank in ranks))
+    random = Random(5)
+    lines = []
+    for _ in range(4000):
+        words = random.choices(names, cum_weights=sums, k=10)
+        lines.append(" ".join(words) + "\n")
     path = tmp_path_factory.mktemp("zipf") / "zipf.txt"
-    path.write_text("\n".join(lines) + "\n")
+    path.write_text("".join(lines))
     return path
 
 
 def open_text(path, **fields):
-    return open_corpus({"name": "text", "path": str(path), **fields})
+    return open_corpus({"name": "text", "path": str(path)} | fields)
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +61,8 @@ def corpus(zipf):
 
 
 def words_of(corpus, split: str) -> list[str]:
-    rows = getattr(corpus, split).tokens.tolist()
-    return " ".join(corpus.vocabulary.decode(row) for row in rows).split()
+    part = getattr(corpus, split)
+    return " ".join(decoded(corpus, part)).split()
 
 
 class Replacement:
@@ -66,21 +71,28 @@ class Replacement:
     def __init__(self, words: list[str], replaced: list[str]):
         self.words = words
         self.replaced = replaced
-        self.counts = Counter(words)
-        self.once = list(self.counts.values()).count(1)
-        z = replacement_constant(self.counts, float(self.once))
-        self.chances = [z / (z + self.counts[word]) for word in words]
+        counts = Counter(words)
+        self.once = float(list(counts.values()).count(1))
+        z = replacement_constant(counts, self.once)
+        # How often the word at each place occurs.
+        self.counts = [counts[word] for word in words]
+        self.chances = [z / (z + count) for count in self.counts]
 
     def with_counts(self, low: int, high: int) -> list[int]:
         """Return the places of words that occur so often."""
-        return [i for i, word in enumerate(self.words) if low <= self.counts[word] <= high]
+        return [i for i, count in enumerate(self.counts) if low <= count <= high]
 
     def assert_as_expected(self, places: list[int]):
         """Assert that as many of these words are replaced; the variance is Σ_i p_i (1 − p_i)."""
-        expected = math.fsum(self.chances[i] for i in places)
-        variance = math.fsum(self.chances[i] * (1 - self.chances[i]) for i in places)
-        actual = sum(self.replaced[i] == UNK for i in places)
-        assert abs(actual - expected) < STANDARD_DEVIATIONS * math.sqrt(variance)
+        expected = variance = 0.0
+        actual = 0
+        for i in places:
+            chance = self.chances[i]
+            expected += chance
+            variance += chance * (1 - chance)
+            actual += self.replaced[i] == UNK
+        deviation = math.sqrt(variance)
+        assert abs(actual - expected) < STANDARD_DEVIATIONS * deviation
 
 
 @pytest.fixture(scope="module")
@@ -90,14 +102,20 @@ def replacement(plain, corpus) -> Replacement:
 
 def test_the_chances_add_up_to_the_words_that_occur_once(replacement):
     """The estimate of Good and Turing."""
-    assert math.fsum(replacement.chances) == pytest.approx(replacement.once)
+    total = math.fsum(replacement.chances)
+    assert total == pytest.approx(replacement.once)
 
 
-@pytest.mark.parametrize(("low", "high"), [(1, TRAIN_WORDS), (1, 1), (2, 5), (6, 40), (41, 32_000)])
+# All words, and those of four frequencies.
+COUNTS = [(1, TRAIN_WORDS), (1, 1), (2, 5), (6, 40), (41, TRAIN_WORDS)]
+
+
+@pytest.mark.parametrize(("low", "high"), COUNTS)
 def test_words_of_every_frequency_are_replaced_as_often_as_their_chances_say(
     replacement, low, high
 ):
-    replacement.assert_as_expected(replacement.with_counts(low, high))
+    places = replacement.with_counts(low, high)
+    replacement.assert_as_expected(places)
 
 
 def test_a_word_stays_or_becomes_unknown(replacement):
@@ -107,18 +125,22 @@ def test_a_word_stays_or_becomes_unknown(replacement):
 
 
 def test_the_replaced_words_are_a_part_of_the_identity(zipf, plain, corpus):
-    assert open_text(zipf).fingerprint == corpus.fingerprint
+    again = open_text(zipf)
+    assert again.fingerprint == corpus.fingerprint
     assert corpus.fingerprint != plain.fingerprint
     assert corpus.vocabulary == plain.vocabulary
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 def test_the_share_in_training_is_that_of_held_out_words(plain, corpus, split):
-    """The standard error of a share of 4,000 is 0.006."""
     share = words_of(corpus, "train").count(UNK) / TRAIN_WORDS
     held_out = words_of(corpus, split).count(UNK) / TEST_WORDS
+    # The standard error of a share of 4,000 is 0.006.
     assert share == pytest.approx(held_out, abs=0.03)
-    assert getattr(corpus, split).tokens.equal(getattr(plain, split).tokens)
+    # Held-out words are not replaced.
+    part = getattr(corpus, split)
+    expected = getattr(plain, split)
+    assert part.tokens.equal(expected.tokens)
 
 
 @quick
@@ -131,19 +153,24 @@ def test_the_constant_solves_its_equation(counts, fraction):
     assert found == pytest.approx(wanted)
 
 
-@pytest.mark.parametrize(
-    ("rare", "unknown", "common", "expected"), [(600, 200, 400, 600), (900, 0, 100, 500)]
-)
+COMPOSED = [(600, 200, 400, 600), (900, 0, 100, 500)]
+
+
+@pytest.mark.parametrize(("rare", "unknown", "common", "expected"), COMPOSED)
 def test_unknown_words_count_and_half_of_all_words_stay(rare, unknown, common, expected):
     # Each rare word occurs once.
-    words = [f"w{i}" for i in range(rare)] + [UNK] * unknown + ["a"] * common
+    words = [f"w{i}" for i in range(rare)]
+    words += [UNK] * unknown
+    words += ["a"] * common
     vocabulary = build_vocabulary([words])
     (replaced,) = replace_rare_words([words], vocabulary)
+    ids = torch.tensor(vocabulary.encode(words))
     held_out = torch.tensor([UNKNOWN])
-    ids = replace_rare_ids(torch.tensor(vocabulary.encode(words)), held_out, held_out)
+    replaced_ids = replace_rare_ids(ids, held_out, held_out)
     # The standard deviation of both counts is at most 18.
-    assert replaced.count(UNK) == pytest.approx(expected, abs=80)
-    assert int((ids == UNKNOWN).sum()) == pytest.approx(expected, abs=80)
+    count = pytest.approx(expected, abs=80)
+    assert replaced.count(UNK) == count
+    assert int(replaced_ids.eq(UNKNOWN).sum()) == count
 
 
 @pytest.fixture
@@ -157,12 +184,15 @@ def known(tmp_path):
 @pytest.mark.parametrize("fields", [{}, {"unit": "char"}, {"min_count": 2}], ids=str)
 def test_a_corpus_without_unknown_words_keeps_its_data(known, fields):
     plain = open_text(known, train_unk=False, **fields)
-    assert open_text(known, **fields).fingerprint == plain.fingerprint
+    corpus = open_text(known, **fields)
+    assert corpus.fingerprint == plain.fingerprint
 
 
 def test_only_a_corpus_that_replaces_nothing_says_so_in_its_config(known):
-    config = CORPORA.dump(CORPORA.parse({"name": "text", "path": str(known)}))
-    off = CORPORA.dump(CORPORA.parse(config | {"train_unk": False}))
+    parsed = CORPORA.parse({"name": "text", "path": str(known)})
+    config = CORPORA.dump(parsed)
+    parsed_off = CORPORA.parse(config | {"train_unk": False})
+    off = CORPORA.dump(parsed_off)
     assert "train_unk" not in config
     assert off["train_unk"] is False
     assert CORPORA.parse(off).train_unk is False
@@ -171,16 +201,20 @@ def test_only_a_corpus_that_replaces_nothing_says_so_in_its_config(known):
 def test_both_sides_of_pairs_are_replaced_on_their_own(zipf, tmp_path):
     """The targets have no unknown word."""
     path = tmp_path / "pairs.tsv"
-    path.write_text(zipf.read_text().replace("\n", "\ta man sits\n"))
-    train = open_corpus({"name": "pairs", "path": str(path)}).train
-    off = open_corpus({"name": "pairs", "path": str(path), "train_unk": False}).train
-    assert train.sources[0].eq(UNKNOWN).any()
+    pairs = zipf.read_text().replace("\n", "\ta man sits\n")
+    path.write_text(pairs)
+    train = open_text(path, name="pairs").train
+    off = open_text(path, name="pairs", train_unk=False).train
+    source, _ = train.sources
+    source_off, _ = off.sources
+    assert source.eq(UNKNOWN).any()
     assert not train.tokens.eq(UNKNOWN).any()
-    assert not off.sources[0].eq(UNKNOWN).any()
+    assert not source_off.eq(UNKNOWN).any()
 
 
 def test_the_line_about_unk_says_its_share_in_training(corpus):
-    assert "of the training" in describe_unknown(corpus)
+    line = describe_unknown(corpus)
+    assert "of the training" in line
 
 
 def test_the_line_about_unk_says_that_training_has_none(plain):
@@ -190,6 +224,7 @@ def test_the_line_about_unk_says_that_training_has_none(plain):
 
 
 def test_there_is_no_line_about_unk_without_it(corpus, plain):
+    # The training split of the plain corpus has no unknown word.
     known = dataclasses.replace(corpus, valid=plain.train, test=plain.train)
     assert describe_unknown(known) == ""
 
@@ -197,5 +232,6 @@ def test_there_is_no_line_about_unk_without_it(corpus, plain):
 def test_the_line_about_unk_says_that_no_training_word_is_rare(tmp_path):
     path = tmp_path / "frequent.txt"
     path.write_text("a man runs\n" * 8 + "a dog runs\na cat runs\n")
-    line = describe_unknown(open_text(path))
+    corpus = open_text(path)
+    line = describe_unknown(corpus)
     assert "no training token is rare, and training has none" in line

@@ -14,9 +14,11 @@ RECIPE = Recipe(batch=16)
 
 def model_of(corpus: Corpus, seed: int = 0, **fields) -> LanguageModel:
     """Return DLM46 of width 4 with a mixture of three."""
-    return zoo.build(zoo.config("DLM46", **{**SMALL, **fields}), corpus.task, seed)
+    config = zoo.config("DLM46", **(SMALL | fields))
+    return zoo.build(config, corpus.task, seed)
 
 
 def member(corpus: Corpus, seed: int = 0, recipe: Recipe = RECIPE, **fields) -> Training:
     """Return a training of this model that has made no step."""
-    return Training(model_of(corpus, seed, **fields), recipe, seed)
+    model = model_of(corpus, seed, **fields)
+    return Training(model, recipe, seed)

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import pytest
 import torch
 
 from lmzoo import zoo
@@ -20,39 +21,59 @@ def _mgu(cuts, **fields):
 
 
 def test_structure_decides_the_pack_key_and_a_cut_that_equals_a_zero_weight_does_not():
-    key = pack_key(_mgu([]), RECIPE)
+    whole = pack_key(_mgu([]), RECIPE)
+    # Cut 6 is that of the carry, which no zero weight equals.
+    carry = pack_key(_mgu([6]), RECIPE)
+    wider = pack_key(_mgu([], width=8), RECIPE)
+    starts = pack_key(_mgu([], starts=2), RECIPE)
     for cuts in ([0], [1, 2], [3, 4, 5], [7], [3, 2, 4, 5]):
-        assert pack_key(_mgu(cuts), RECIPE) == key
-    for other in (_mgu([6]), _mgu([], width=8), _mgu([], starts=2)):
-        assert pack_key(other, RECIPE) != key
+        assert pack_key(_mgu(cuts), RECIPE) == whole
+    assert whole not in (carry, wider, starts)
 
 
-def test_which_recipe_fields_may_differ():
-    may = {"lr": 0.5, "clip": None, "weight_decay": 0.1, "warmup": 3, "schedule": "cosine"}
-    must_not = {"batch": 7, "optimiser": "rmsprop", "accumulate": "epoch", "loss": "sentence"}
-    keys = {
-        field: pack_key(_mgu([]), dataclasses.replace(RECIPE, **{field: value}))
-        for field, value in (may | must_not).items()
-    }
-    same = {field for field, key in keys.items() if key == pack_key(_mgu([]), RECIPE)}
-    assert same == set(may)
+MAY_DIFFER = {"lr": 0.5, "clip": None, "weight_decay": 0.1, "warmup": 3, "schedule": "cosine"}
+MUST_BE_SAME = {"batch": 7, "optimiser": "rmsprop", "accumulate": "epoch", "loss": "sentence"}
+
+
+def key_of_recipe(**fields):
+    recipe = dataclasses.replace(RECIPE, **fields)
+    return pack_key(_mgu([]), recipe)
+
+
+@pytest.mark.parametrize("field", MAY_DIFFER)
+def test_fields_of_a_recipe_that_may_differ_in_a_pack(field):
+    other = key_of_recipe(**{field: MAY_DIFFER[field]})
+    assert other == key_of_recipe()
+
+
+@pytest.mark.parametrize("field", MUST_BE_SAME)
+def test_fields_of_a_recipe_that_are_the_same_in_a_pack(field):
+    other = key_of_recipe(**{field: MUST_BE_SAME[field]})
+    assert other != key_of_recipe()
+
+
+def backward(cell):
+    """Return a model in whose reader the cell is nested."""
+    reader = {"name": "recurrent_lm", "cell": cell, "width": 7}
+    return zoo.config("backward_lm", reader=reader)
 
 
 def test_uncut_config_changes_nested_configs_and_nothing_else():
-    config = zoo.config("backward_lm", reader={"name": "recurrent_lm", "cell": "mgu", "width": 7})
-    cut = zoo.config(
-        "backward_lm",
-        reader={"name": "recurrent_lm", "cell": {"name": "mgu", "cuts": [0, 6]}, "width": 7},
-    )
+    config = backward("mgu")
+    cut = backward({"name": "mgu", "cuts": [0, 6]})
+    uncut = uncut_config(cut).reader
     assert uncut_config(config) == config
-    assert uncut_config(cut).reader.cell.cuts == {"carry"}
-    assert dataclasses.replace(uncut_config(cut).reader, cell=config.reader.cell) == config.reader
+    assert uncut.cell.cuts == {"carry"}
+    assert dataclasses.replace(uncut, cell=config.reader.cell) == config.reader
 
 
 def test_count_models_and_noisy_models_cannot_be_packed():
-    assert "closed form" in reason_not_packable(tiny("ngram_count"))
-    assert "noise" in reason_not_packable(tiny("gpt"))
-    assert reason_not_packable(tiny("gpt", dropout=0.0)) == ""
+    count_model = tiny("ngram_count")
+    noisy = tiny("gpt")
+    without_noise = tiny("gpt", dropout=0.0)
+    assert "closed form" in reason_not_packable(count_model)
+    assert "noise" in reason_not_packable(noisy)
+    assert reason_not_packable(without_noise) == ""
 
 
 class _Toy(Bigram):
@@ -73,6 +94,7 @@ class _Toy(Bigram):
 
 
 def test_a_model_that_vmap_cannot_run_is_detected(monkeypatch):
+    # The config of a toy is only the name of its fault.
     monkeypatch.setattr("lmzoo.train.pack_compatibility.template_model", lambda model: model)
     assert "vmap cannot run it" in reason_not_packable(_Toy("branch"))
     assert "running statistics" in reason_not_packable(_Toy("statistics"))
@@ -88,4 +110,5 @@ def test_a_model_with_frozen_parameters_cannot_be_packed():
 @cases("train/cases.toml", "paying", "row, vocab, width, length, pays")
 def test_packing_pays_where_it_was_measured_to_be_faster(row, vocab, width, length, pays):
     task = Task(vocab=vocab, length=length)
-    assert packing_pays(zoo.config(row, width=width), RECIPE, task) is pays
+    config = zoo.config(row, width=width)
+    assert packing_pays(config, RECIPE, task) is pays

@@ -1,6 +1,7 @@
 """One step for all members equals the step of torch's optimiser for each member."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -19,28 +20,22 @@ STEPS_BEFORE = [0, 0, 4, 0, 2]
 TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-13}
 
 
-def _groups(rows):
-    settings = zip(rows, RATES, DECAYS, strict=True)
-    return [{"params": [row], "lr": lr, "weight_decay": decay} for row, lr, decay in settings]
-
-
-def _stacked(kind, values, decays=None, columns=None):
-    if decays is None:
-        decays = [0.0] * len(values)
-    if columns is None:
-        columns = torch.ones(values.shape[1], dtype=torch.bool)
+def _stacked(kind, values, decays, columns):
     weight_decays = Decays(values, columns)
     weight_decays.set(decays)
-    return StackedOptimiser(Recipe(optimiser=kind), values, weight_decays)
+    recipe = Recipe(optimiser=kind)
+    return StackedOptimiser(recipe, values, weight_decays)
 
 
 class Single:
-    """A row that torch's optimiser trains."""
+    """Row `p`, which torch's optimiser trains."""
 
-    def __init__(self, kind, group, clip):
-        [self.row] = group["params"]
-        self.optimiser = make_optimiser(Recipe(optimiser=kind), [group])
-        self.clip = clip
+    def __init__(self, kind, p, values):
+        self.row = torch.nn.Parameter(values)
+        group = {"params": [self.row], "lr": RATES[p], "weight_decay": DECAYS[p]}
+        recipe = Recipe(optimiser=kind)
+        self.optimiser = make_optimiser(recipe, [group])
+        self.clip = CLIPS[p]
 
     def step(self, gradient):
         self.row.grad = gradient.clone()
@@ -66,48 +61,54 @@ def dtype(request):
 @pytest.fixture
 def singles(kind, dtype):
     """Return rows, some of which made steps alone."""
-    torch.manual_seed(0)
-    rows = [torch.nn.Parameter(row) for row in torch.randn(P, N, dtype=dtype)]
-    groups = _groups(rows)
-    singles = [Single(kind, group, clip) for group, clip in zip(groups, CLIPS, strict=True)]
-    for single, count in zip(singles, STEPS_BEFORE, strict=True):
-        for _ in range(count):
-            single.step(torch.randn(N, dtype=dtype))
+    singles = []
+    for p in range(P):
+        single = Single(kind, p, torch.randn(N, dtype=dtype))
+        for gradient in torch.randn(STEPS_BEFORE[p], N, dtype=dtype):
+            single.step(gradient)
+        singles.append(single)
     return singles
 
 
 def test_every_row_makes_the_steps_of_torch(kind, dtype, singles):
     values = torch.stack([single.row.detach() for single in singles])
+    stacked = _stacked(kind, values, DECAYS, torch.ones(N).bool())
     # The states of steps before are taken over.
-    stacked = _stacked(kind, values, DECAYS)
     for p, single in enumerate(singles):
         for key, value in single.state.items():
             stacked.state[key][p] = value
+    clips = torch.tensor(CLIPS)
     for gradients in torch.randn(6, P, N, dtype=dtype):
         for single, gradient in zip(singles, gradients, strict=True):
             single.step(gradient)
-        stacked.step(RATES, torch.tensor(CLIPS), gradients)
+        stacked.step(RATES, clips, gradients)
     tolerance = TOLERANCES[dtype]
+    assert_close = partial(torch.testing.assert_close, rtol=tolerance, atol=tolerance)
     for p, single in enumerate(singles):
-        actual = {key: rows[p] for key, rows in stacked.state.items()}
-        torch.testing.assert_close(actual, dict(single.state), rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(values[p], single.row.detach(), rtol=tolerance, atol=tolerance)
+        state = {key: rows[p] for key, rows in stacked.state.items()}
+        assert_close(state, dict(single.state))
+        assert_close(values[p], single.row.detach())
 
 
 def test_a_nan_stays_in_its_row():
     values = torch.ones(2, 16)
     gradients = torch.ones(2, 16)
     gradients[0, 3] = math.nan
-    _stacked("adam", values).step([0.1, 0.1], torch.tensor([1.0, 1.0]), gradients)
-    assert values[0].isnan().all()
-    assert values[1].isfinite().all()
+    adam = _stacked("adam", values, [0.0, 0.0], torch.ones(16).bool())
+    adam.step([0.1, 0.1], torch.ones(2), gradients)
+    broken, healthy = values
+    # The norm of the gradients, by which all of them are clipped, is NaN.
+    assert broken.isnan().all()
+    assert healthy.isfinite().all()
 
 
 @pytest.mark.parametrize("kind", ["adam", "adamw"])
 def test_columns_without_decay_stay_where_there_is_no_gradient(kind):
     values = torch.ones(2, 8)
-    adam = _stacked(kind, values, [0.1, 0.0], torch.arange(8) < 4)
-    adam.step([0.1, 0.1], torch.ones(2), torch.zeros(2, 8))
-    assert (values[0, :4] < 1).all()
-    assert (values[0, 4:] == 1).all()
-    assert (values[1] == 1).all()
+    first_half = torch.arange(8) < 4
+    adam = _stacked(kind, values, [0.1, 0.0], first_half)
+    no_gradient = torch.zeros(2, 8)
+    adam.step([0.1, 0.1], torch.ones(2), no_gradient)
+    assert values[0, :4].lt(1).all()
+    assert values[0, 4:].eq(1).all()
+    assert values[1].eq(1).all()

@@ -3,6 +3,7 @@
 Clipping of pack members: `test_pack_parameters.py` and `test_pack_trainer.py`.
 """
 
+import copy
 import dataclasses
 import io
 import math
@@ -17,7 +18,6 @@ from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.train.members import RECIPE, member, model_of
 
-SMALL = Recipe(batch=16)
 TIMINGS = ("seconds", "tokens_per_second")
 
 
@@ -25,59 +25,67 @@ def _records(epochs) -> list[dict]:
     """Return the records of epochs without what differs from run to run."""
     records = []
     for record in epochs:
-        records.append({name: value for name, value in record.items() if name not in TIMINGS})
+        same = {name: record[name] for name in record if name not in TIMINGS}
+        records.append(same)
     return records
 
 
-def test_a_resumed_training_equals_an_uninterrupted_one_bit_by_bit(corpus, tmp_path):
-    uninterrupted = Training(model_of(corpus), SMALL, seed=3)
-    expected = _records(fit(uninterrupted, corpus, 6))
+def _train(training: Training, corpus: Corpus, epochs: int) -> list[dict]:
+    return _records(fit(training, corpus, epochs))
 
-    first = Training(model_of(corpus), SMALL, seed=3)
-    records = _records(fit(first, corpus, 2))
-    torch.save(first.dump(), tmp_path / "state.pt")
-    second = Training(model_of(corpus, seed=9), SMALL, seed=3)
-    second.load(torch.load(tmp_path / "state.pt", weights_only=True))
-    records += _records(fit(second, corpus, 6))
+
+def assert_same_weights(actual, expected):
+    """Assert that all tensors are equal, bit by bit."""
+    torch.testing.assert_close(dict(actual), dict(expected), rtol=0, atol=0)
+
+
+def test_a_resumed_training_equals_an_uninterrupted_one_bit_by_bit(corpus):
+    uninterrupted = Training(model_of(corpus), RECIPE, seed=3)
+    expected = _train(uninterrupted, corpus, 6)
+
+    first = Training(model_of(corpus), RECIPE, seed=3)
+    records = _train(first, corpus, 2)
+    # Another start, which the loaded weights replace.
+    second = Training(model_of(corpus, seed=9), RECIPE, seed=3)
+    second.load(read(saved(first.dump())))
+    records += _train(second, corpus, 6)
 
     assert records == expected
-    for name, value in uninterrupted.model.state_dict().items():
-        assert torch.equal(value, second.model.state_dict()[name]), name
+    assert_same_weights(second.model.state_dict(), uninterrupted.model.state_dict())
 
 
 def test_another_seed_gives_another_order(corpus):
-    first = _records(fit(Training(model_of(corpus), SMALL, 0), corpus, 1))
-    second = _records(fit(Training(model_of(corpus), SMALL, 1), corpus, 1))
-    assert first != second
+    first = Training(model_of(corpus), RECIPE, seed=0)
+    second = Training(model_of(corpus), RECIPE, seed=1)
+    assert _train(first, corpus, 1) != _train(second, corpus, 1)
 
 
 def test_a_diverged_run_stops_and_records_null_losses(model, corpus):
     with torch.no_grad():
         model.embedding.weight.fill_(math.inf)
-    training = Training(model, SMALL, seed=0)
-    records = list(fit(training, corpus, 5))
-    assert len(records) == 1
+    training = Training(model, RECIPE, seed=0)
+    (record,) = fit(training, corpus, 5)
     assert training.diverged
-    assert records[0]["train_token"] is records[0]["valid_token"] is None
+    # JSON has no number for a loss that is not finite.
+    assert record["train_token"] is record["valid_token"] is None
 
 
 def test_the_best_weights_are_those_of_the_best_epoch(corpus):
-    training = Training(model_of(corpus), Recipe(batch=16, lr=0.3), seed=0)
-    losses = []
-    weights = []
+    training = member(corpus, recipe=Recipe(batch=16, lr=0.3))
+    best_loss = math.inf
     for record in fit(training, corpus, 8):
-        losses.append(record["valid_token"])
-        weights.append({k: v.clone() for k, v in training.model.state_dict().items()})
-    best = losses.index(min(losses))
-    assert training.best_epoch == best + 1
-    for name, value in training.best_weights.items():
-        assert torch.equal(value, weights[best][name])
+        if record["valid_token"] < best_loss:
+            best_loss = record["valid_token"]
+            best_epoch = record["epoch"]
+            best_weights = copy.deepcopy(training.model.state_dict())
+    assert training.best_epoch == best_epoch
+    assert_same_weights(training.best_weights, best_weights)
 
 
 @pytest.fixture
 def trained(corpus) -> Training:
     """Return a training of one epoch, whose weights are the best ones."""
-    training = Training(model_of(corpus), Recipe(batch=16, lr=0.03), seed=0)
+    training = member(corpus, recipe=Recipe(batch=16, lr=0.03))
     next(fit(training, corpus, 1))
     assert training.best_epoch == 1
     return training
@@ -90,6 +98,10 @@ def saved(state) -> io.BytesIO:
     return file
 
 
+def read(file) -> dict:
+    return torch.load(file, weights_only=True)
+
+
 def test_best_weights_are_saved_once_if_they_are_the_current_ones(trained):
     state = trained.dump()
     copied = state["best"] | {"weights": trained.best_weights}
@@ -100,22 +112,26 @@ def test_best_weights_are_saved_once_if_they_are_the_current_ones(trained):
 
 
 def test_best_weights_are_kept_after_worse_epochs(trained, corpus):
-    expected = {name: value.clone() for name, value in trained.best_weights.items()}
+    expected = copy.deepcopy(trained.best_weights)
     # With this rate, the next epoch is worse.
-    resumed = Training(model_of(corpus), Recipe(batch=16, lr=3.0), seed=0)
-    resumed.load(torch.load(saved(trained.dump()), weights_only=True))
+    resumed = member(corpus, recipe=Recipe(batch=16, lr=3.0))
+    resumed.load(read(saved(trained.dump())))
     worse = next(fit(resumed, corpus, 2))
     assert worse["valid_token"] > resumed.best_loss
-    later = torch.load(saved(resumed.dump()), weights_only=True)
-    for name, value in expected.items():
-        assert resumed.best_weights[name].equal(value)
-        assert later["best"]["weights"][name].equal(value)
+    later = read(saved(resumed.dump()))
+    assert_same_weights(resumed.best_weights, expected)
+    assert_same_weights(later["best"]["weights"], expected)
 
 
 def _before_steps(training, action):
     """Call `action` before every optimiser step."""
     step = training.optimiser.step
-    training.optimiser.step = lambda: (action(), step())
+
+    def act_and_step():
+        action()
+        step()
+
+    training.optimiser.step = act_and_step
 
 
 @pytest.fixture
@@ -129,37 +145,36 @@ def _gradients(training):
 
 def test_published_gradients_accumulate_within_an_epoch(corpus, published):
     """With constant weights, the gradient of the second step is g_1 + g_2."""
-    training = Training(model_of(corpus), published, seed=0)
-    accumulated = []
-
-    def record():
-        accumulated.append(_gradients(training))
-        training.optimiser.param_groups[0]["lr"] = 0.0  # constant weights
-
-    _before_steps(training, record)
-    list(fit(training, corpus, 2))
-    assert len(accumulated) == 4
+    accumulated = gradients_of_steps(corpus, published)
     by_step = dataclasses.replace(published, accumulate="step")
-    alone = Training(model_of(corpus), by_step, seed=0)
-    singles = []
+    first, second = gradients_of_steps(corpus, by_step)
+    for total, one, other in zip(accumulated[1], first, second, strict=True):
+        torch.testing.assert_close(total, one + other)
+
+
+def gradients_of_steps(corpus, recipe):
+    """Return the gradients of each step of an epoch, with constant weights."""
+    training = member(corpus, recipe=recipe)
+    gradients = []
     # The step is left out, so that the weights are constant.
-    alone.optimiser.step = lambda: singles.append(_gradients(alone))
-    list(fit(alone, corpus, 1))
-    for total, first, second in zip(accumulated[1], *singles, strict=True):
-        torch.testing.assert_close(total, first + second)
+    training.optimiser.step = lambda: gradients.append(_gradients(training))
+    list(fit(training, corpus, 1))
+    return gradients
 
 
 def test_losses_equal_their_definitions(model, corpus):
-    losses = evaluate(model, corpus.test, batch=7)
+    test = corpus.test
+    losses = evaluate(model, test, batch=7)
     with torch.no_grad():
-        scores = model.log_prob(corpus.test.tokens, corpus.test.lengths)
+        scores = model.log_prob(test.tokens, test.lengths)
     nll = -scores.double().sum(1)
-    n = (corpus.test.lengths - 1).double()
-    per_token = float(nll.sum() / n.sum())
-    per_sentence = float((nll / n).mean())
+    # <start> is not scored.
+    counts = test.lengths - 1
+    per_token = float(nll.sum() / counts.sum())
+    per_sentence = float((nll / counts).mean())
     assert losses.token == pytest.approx(per_token, abs=1e-6)
     assert losses.sentence == pytest.approx(per_sentence, abs=1e-6)
-    assert losses.tokens == corpus.test.num_scored
+    assert losses.tokens == test.num_scored
     torch.testing.assert_close(losses.nll, nll, atol=1e-5, rtol=0)
 
 
@@ -168,17 +183,14 @@ ABOVE = 1e3
 """A threshold below the norm of every gradient in these tests, and one above."""
 
 
-def new_training(corpus: Corpus, clip: float | None, value: float | None = None) -> Training:
-    return member(corpus, recipe=dataclasses.replace(RECIPE, clip=clip, clip_value=value))
-
-
 def step_gradients(corpus: Corpus, clip: float | None, value: float | None = None) -> list[Tensor]:
     """Return the gradient that the optimiser receives in each step of an epoch."""
-    training = new_training(corpus, clip, value)
+    recipe = dataclasses.replace(RECIPE, clip=clip, clip_value=value)
+    training = member(corpus, recipe=recipe)
     recorded = []
 
     def record():
-        gradients = [p.grad.flatten() for p in training.model.parameters() if p.grad is not None]
+        gradients = [gradient.flatten() for gradient in _gradients(training)]
         recorded.append(torch.cat(gradients))
 
     _before_steps(training, record)
@@ -201,12 +213,12 @@ def test_clipping_keeps_the_direction(corpus):
 
 
 def test_a_threshold_that_is_never_reached_changes_no_bit(corpus):
-    unclipped = step_gradients(corpus, None)
-    clipped = step_gradients(corpus, ABOVE)
-    assert len(unclipped) > 2
-    assert max(gradient.norm() for gradient in unclipped) < ABOVE
-    for a, b in zip(unclipped, clipped, strict=True):
-        assert a.equal(b)
+    unclipped = torch.stack(step_gradients(corpus, None))
+    clipped = torch.stack(step_gradients(corpus, ABOVE))
+    norms = unclipped.norm(dim=1)
+    assert len(norms) > 2
+    assert norms.max() < ABOVE
+    assert clipped.equal(unclipped)
 
 
 NUMBER = 0.01
@@ -214,11 +226,11 @@ NUMBER = 0.01
 
 
 def test_each_number_is_clipped_by_its_value(corpus):
-    """In the first step, because the later ones start from other weights."""
+    # The first steps, because later ones start from other weights.
     before = step_gradients(corpus, None)[0]
     after = step_gradients(corpus, None, NUMBER)[0]
-    assert (before.abs() > NUMBER).any()
-    assert (before.abs() < NUMBER).any()
+    sizes = before.abs()
+    assert sizes.min() < NUMBER < sizes.max()
     assert after.equal(before.clamp(-NUMBER, NUMBER))
 
 
@@ -232,18 +244,21 @@ def test_numbers_are_clipped_before_the_norm(corpus):
 @pytest.mark.parametrize("before", [0.0, 0.1])
 def test_a_training_that_goes_on_from_a_dump_follows_its_own_recipe(corpus, before):
     """As PBT needs it: another weight decay gives other groups, in another order."""
-    donor = Training(model_of(corpus), Recipe(optimiser="adamw", weight_decay=before), seed=0)
+    donor = member(corpus, recipe=Recipe(optimiser="adamw", weight_decay=before))
     next(fit(donor, corpus, 1))
     recipe = Recipe(optimiser="adamw", weight_decay=0.5, beta2=0.9, lr=0.05)
-    training = Training(model_of(corpus), recipe, seed=0)
+    training = member(corpus, recipe=recipe)
     training.load(donor.dump())
     settings = set()
     for group in training.optimiser.param_groups:
-        settings.add((group["weight_decay"], *group["betas"]))
+        settings.add((group["weight_decay"],) + group["betas"])
+    # Some weights have no decay.
     assert settings == {(0.5, 0.9, 0.9), (0.0, 0.9, 0.9)}
-    for name, parameter in training.parameters.items():
-        mean = training.optimiser.state[parameter]["exp_avg"]
-        expected = donor.optimiser.state[donor.parameters[name]]["exp_avg"]
-        assert mean.equal(expected), name
+    assert_same_weights(first_moments(training), first_moments(donor))
     next(fit(training, corpus, 2))
     assert training.optimiser.param_groups[0]["lr"] == 0.05
+
+
+def first_moments(training: Training) -> dict[str, Tensor]:
+    state = training.optimiser.state
+    return {name: state[weight]["exp_avg"] for name, weight in training.parameters.items()}
