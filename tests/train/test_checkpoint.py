@@ -17,6 +17,11 @@ def _trained(corpus, epochs, **recipe):
     return training
 
 
+def _read_again(state):
+    content = checkpoint_bytes(state)
+    return read_checkpoint(content)
+
+
 def _assert_equal(actual, expected):
     assert type(actual) is type(expected)
     if isinstance(expected, dict):
@@ -34,26 +39,32 @@ def _assert_equal(actual, expected):
 @pytest.mark.parametrize("optimiser", ["adam", "adamw", "rmsprop"])
 @pytest.mark.parametrize("epochs", [0, 2])
 def test_reading_returns_the_written_state(corpus, optimiser, epochs):
-    state = _trained(corpus, epochs, optimiser=optimiser).dump()
-    _assert_equal(read_checkpoint(checkpoint_bytes(state)), state)
+    training = _trained(corpus, epochs, optimiser=optimiser)
+    state = training.dump()
+    _assert_equal(_read_again(state), state)
 
 
 def test_every_tensor_has_its_own_storage(corpus):
     """Views of one large tensor would keep all of it in memory."""
-    state = read_checkpoint(checkpoint_bytes(_trained(corpus, 1).dump()))["optimiser"]["state"]
-    tensors = [value for values in state.values() for value in values.values()]
-    assert all(value.untyped_storage().nbytes() == value.nbytes for value in tensors)
+    training = _trained(corpus, 1)
+    optimiser = _read_again(training.dump())["optimiser"]
+    for values in optimiser["state"].values():
+        for value in values.values():
+            storage = value.untyped_storage()
+            assert storage.nbytes() == value.nbytes
 
 
 def test_optimiser_state_of_several_dtypes_is_not_flattened(corpus):
     training = _trained(corpus, 1)
     state = training.dump()
+    # The other moments are float32.
     state["optimiser"]["state"][0]["exp_avg"] = torch.arange(3)
-    _assert_equal(read_checkpoint(checkpoint_bytes(state)), state)
+    _assert_equal(_read_again(state), state)
 
 
 def test_torch_reads_the_weights_without_this_package(corpus):
     training = _trained(corpus, 1)
-    state = torch.load(io.BytesIO(checkpoint_bytes(training.dump())), weights_only=True)
+    content = checkpoint_bytes(training.dump())
+    state = torch.load(io.BytesIO(content), weights_only=True)
     _assert_equal(dict(state["weights"]), dict(training.model.state_dict()))
     _assert_equal(dict(state["best"]["weights"]), dict(training.best_weights))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmzoo import zoo
-from lmzoo.contract import START
+from lmzoo.contract import START, LanguageModel
 from lmzoo.data.corpus import Corpus, open_corpus
 from lmzoo.lab.store.records import RunFolder
 from lmzoo.laws_of_training.packing import assert_trainings_equal
@@ -21,21 +21,22 @@ from tests.user_errors import raises_user_error
 
 SIZES = {"train": 22, "valid": 9, "test": 7}
 RECIPE = Recipe(batch=8, lr=3e-2)
-RECALL = {"name": "mqar", "length": 12, "pairs": 2, "keys": 2}
+RECALL = {"name": "mqar", "length": 12, "pairs": 2, "keys": 2} | SIZES
 
 
 def task(name: str = "modular_arithmetic") -> Corpus:
-    return open_corpus({"name": name, "length": 9, "test_length": 11, **SIZES})
+    return open_corpus({"name": name, "length": 9, "test_length": 11} | SIZES)
 
 
 def recall() -> Corpus:
     """Return a task with several scored tokens in a sequence."""
-    return open_corpus({**RECALL, **SIZES})
+    return open_corpus(RECALL)
 
 
-def training(row: str, corpus: Corpus, seed: int = 0, **fields: object) -> Training:
-    config = zoo.config(row, **{"width": 8, **fields})
-    return Training(zoo.build(config, corpus.task, seed), RECIPE, seed)
+def training(row: str, corpus: Corpus, seed: int = 0, width: int = 8, **fields: object) -> Training:
+    config = zoo.config(row, width=width, **fields)
+    model = zoo.build(config, corpus.task, seed)
+    return Training(model, RECIPE, seed)
 
 
 @pytest.mark.parametrize("row", ["lstm_lm", "transformer_decoder_preln", "trigram_latent_crf"])
@@ -44,16 +45,26 @@ def test_the_loss_and_the_accuracy_are_those_of_the_answers(row):
     model = training(row, corpus).model.eval()
     nats = []
     right = []
-    for tokens, length in zip(corpus.test.tokens, corpus.test.lengths.tolist(), strict=True):
-        answer = tokens[length - 1]
-        with torch.no_grad():
-            (dense,) = model.next_log_prob(tokens[None, : length - 1])
-        nats.append(-float(dense[answer]))
-        right.append(float(dense.argmax() == answer))
+    lengths = corpus.test.lengths.tolist()
+    for tokens, length in zip(corpus.test.tokens, lengths, strict=True):
+        # The last token of a sequence is its answer.
+        *prefix, answer = tokens[:length].tolist()
+        dense = next_log_prob(model, prefix)
+        nats.append(-dense[answer])
+        right.append(dense.argmax() == answer)
     losses = evaluate(model, corpus.test, batch=3)
-    assert losses.token == losses.sentence == pytest.approx(np.mean(nats), abs=1e-5)
+    loss = pytest.approx(np.mean(nats), abs=1e-5)
+    accuracy = pytest.approx(np.mean(right))
     assert losses.tokens == 7
-    assert losses.accuracy == losses.sequence_accuracy == pytest.approx(np.mean(right))
+    assert losses.token == losses.sentence == loss
+    assert losses.accuracy == losses.sequence_accuracy == accuracy
+
+
+def next_log_prob(model: LanguageModel, prefix: list[int]) -> np.ndarray:
+    """Return the log probabilities of the token after these."""
+    with torch.no_grad():
+        (dense,) = model.next_log_prob(torch.tensor([prefix]))
+    return dense.numpy()
 
 
 def test_a_sequence_is_right_if_all_its_scored_tokens_are():
@@ -82,14 +93,15 @@ def test_right_answers_are_counted_on_the_cpu_wherever_tensors_are_made():
 def test_training_ignores_the_tokens_that_are_not_scored():
     """Without scored tokens but the sign `=`, which is certain, nothing else is learned."""
     corpus = task("parity")
-    tokens = corpus.train.tokens
     # It follows every sequence, so it is certain.
-    sign = tokens == corpus.vocabulary.ids["="]
+    sign = corpus.train.tokens == corpus.vocabulary.ids["="]
     train = dataclasses.replace(corpus.train, scored=sign)
+    changed = dataclasses.replace(corpus, train=train)
     run = training("rnn_lm", corpus, width=16)
-    records = list(fit(run, dataclasses.replace(corpus, train=train), 12))
-    assert records[-1]["train_token"] < 0.2 * math.log(corpus.task.vocab)
-    assert records[-1]["valid_accuracy"] == 0  # it learned to answer `=` everywhere
+    *_, last = fit(run, changed, 12)
+    uniform = math.log(corpus.task.vocab)
+    assert last["train_token"] < 0.2 * uniform
+    assert last["valid_accuracy"] == 0  # it learned to answer `=` everywhere
 
 
 def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
@@ -111,14 +123,14 @@ def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
 
 def test_a_run_records_accuracies_and_the_ceiling(tmp_path):
     corpus = recall()
-    recipe = Recipe(batch=8)
     model = zoo.config("ngram_count")
-    config = run_config(model, recipe, corpus, {**RECALL, **SIZES}, 0)
-    run = Run(RunFolder(tmp_path), config, corpus)
+    config = run_config(model, Recipe(batch=8), corpus, RECALL, 0)
+    folder = RunFolder(tmp_path)
+    run = Run(folder, config, corpus)
     list(run.train(1))
     losses = run.test()
     run.close()
-    epoch, test = RunFolder(tmp_path).records()
+    epoch, test = folder.records()
     assert config["ceiling"] == corpus.ceiling == 1
     assert epoch["valid_accuracy"] > 0
     assert test["accuracy"] == losses.accuracy > test["sequence_accuracy"]
@@ -157,17 +169,15 @@ def first_of_window(t: int, length: int) -> int:
 
 def test_the_loss_is_that_of_every_character_with_its_context(stream):
     model = training("rnn_lm", stream).model.eval()
-    text = stream.test.tokens[stream.test.scored]
-    start = torch.tensor([START])
+    text = stream.test.tokens[stream.test.scored].tolist()
     nats = []
-    for t in range(len(text)):
-        prefix = torch.cat([start, text[first_of_window(t, len(text)) : t]])
-        with torch.no_grad():
-            dense = model.next_log_prob(prefix[None])
-        nats.append(-float(dense[0, text[t]]))
+    for t, character in enumerate(text):
+        first = first_of_window(t, len(text))
+        dense = next_log_prob(model, [START] + text[first:t])
+        nats.append(-dense[character])
     losses = evaluate(model, stream.test)
     assert losses.tokens == len(text)
-    assert losses.token == pytest.approx(sum(nats) / len(nats), abs=1e-5)
+    assert losses.token == pytest.approx(np.mean(nats), abs=1e-5)
     assert losses.accuracies == {}
 
 

@@ -34,11 +34,15 @@ def _train_alone(training, corpus, epochs):
 
 def assert_packing_changes_nothing(corpus, members):
     """Check that runs of these arguments of `member` train in a pack as each does alone."""
-    packed = [member(corpus, seed, **fields) for seed, fields in enumerate(members)]
+    packed = []
+    alone = []
+    for seed, fields in enumerate(members):
+        packed.append(member(corpus, seed, **fields))
+        training = member(corpus, seed, **fields)
+        alone.append(_train_alone(training, corpus, 2))
     list(KeptTrainers().fit(packed, corpus, 2))
-    for seed, training in enumerate(packed):
-        alone = _train_alone(member(corpus, seed, **members[seed]), corpus, 2)
-        assert_trainings_equal(training, alone)
+    for ours, expected in zip(packed, alone, strict=True):
+        assert_trainings_equal(ours, expected)
 
 
 def _name(recipe):
@@ -47,20 +51,24 @@ def _name(recipe):
 
 @pytest.mark.parametrize("recipe", RECIPE_KINDS, ids=_name)
 def test_packing_does_not_change_the_result_of_any_recipe(corpus, recipe):
+    # Rates and thresholds differ between the members of a pack.
     other = dataclasses.replace(recipe, lr=3e-3, clip=0.1)
-    members = [{"recipe": recipe}, {"recipe": other}, {"recipe": recipe}]
+    members = [{"recipe": each} for each in (recipe, other, recipe)]
     assert_packing_changes_nothing(corpus, members)
 
 
 def test_members_may_join_at_other_epochs_and_leave(corpus):
-    late, early, leaving = (member(corpus, seed) for seed in range(3))
+    late = member(corpus, 0)
+    early = member(corpus, 1)
+    leaving = member(corpus, 2)
     list(KeptTrainers().fit([early, leaving], corpus, 1))
     list(KeptTrainers().fit([early, late], corpus, 3))
     epochs = {late: 3, early: 3, leaving: 1}
     for training, epoch in epochs.items():
-        expected = _train_alone(member(corpus, training.seed), corpus, epoch)
+        same_seed = member(corpus, training.seed)
+        alone = _train_alone(same_seed, corpus, epoch)
         assert training.epoch == epoch
-        assert_trainings_equal(training, expected)
+        assert_trainings_equal(training, alone)
 
 
 TWO_GROUPS = Recipe(batch=16, weight_decay=0.1)
@@ -79,7 +87,9 @@ def in_turn(corpus, tmp_path):
     for epoch in range(1, 6):
         training = member(corpus, 1, TWO_GROUPS)
         if epoch > 1:
-            training.load(torch.load(path, weights_only=True))
+            state = torch.load(path, weights_only=True)
+            training.load(state)
+        # Odd epochs are those of a pack.
         if epoch % 2:
             KeptTrainers().train_epoch([member(corpus, 7), training], corpus)
         else:
@@ -114,28 +124,34 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
     assert active == [[0, 1], [1], [1]]
     assert diverging.diverged
     assert diverging.record["train_token"] is diverging.record["valid_token"] is None
-    assert_trainings_equal(healthy, _train_alone(member(corpus, 1), corpus, 3))
+    alone = _train_alone(member(corpus, 1), corpus, 3)
+    assert_trainings_equal(healthy, alone)
 
 
 @cases("train/cases.toml", "packs", "name, field, cuts")
 def test_members_with_cuts_equal_runs_alone(corpus, name, field, cuts):
-    assert_packing_changes_nothing(corpus, [{"cell": {"name": name, field: own}} for own in cuts])
+    cells = [{"name": name, field: own} for own in cuts]
+    members = [{"cell": cell} for cell in cells]
+    assert_packing_changes_nothing(corpus, members)
 
 
 def test_packed_training_does_not_change_the_global_generator(corpus):
-    packed = [member(corpus, seed) for seed in range(2)]
+    packed = [member(corpus, 0), member(corpus, 1)]
     before = torch.random.get_rng_state()
     list(KeptTrainers().fit(packed, corpus, 1))
-    assert torch.equal(before, torch.random.get_rng_state())
+    after = torch.random.get_rng_state()
+    assert before.equal(after)
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypatch, size):
     monkeypatch.setattr(packed_trainer, "MIN_EVALUATION_BATCH", 1)
     monkeypatch.setattr(packed_trainer, "EVALUATION_BATCH", size)
-    members = [member(corpus, seed) for seed in range(2)]
+    members = [member(corpus, 0), member(corpus, 1)]
     records = KeptTrainers().train_epoch(members, corpus)
     for seed, record in enumerate(records):
-        alone = _train_alone(member(corpus, seed), corpus, 1).record
+        alone = _train_alone(member(corpus, seed), corpus, 1)
         for key in ("valid_token", "valid_sentence"):
-            assert record[key] == pytest.approx(alone[key], abs=1e-5)
+            # Sums in another order.
+            expected = pytest.approx(alone.record[key], abs=1e-5)
+            assert record[key] == expected

@@ -28,7 +28,8 @@ STEPS = 10
 
 
 def rates_of(recipe, epochs):
-    return [recipe.learning_rate(step, STEPS) for step in range(1, STEPS * epochs + 1)]
+    steps = range(1, STEPS * epochs + 1)
+    return [recipe.learning_rate(step, STEPS) for step in steps]
 
 
 @given(SCHEDULED)
@@ -56,35 +57,42 @@ def test_the_rate_stays_at_its_final_share(recipe):
 @pytest.mark.parametrize("schedule", [Schedule.LINEAR, Schedule.COSINE])
 @pytest.mark.parametrize("final", [0.0, 0.1])
 def test_the_rates_are_those_of_torch(schedule, final):
-    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.3)
+    weight = torch.zeros(1, requires_grad=True)
+    optimiser = torch.optim.SGD([weight], lr=0.3)
     if schedule is Schedule.LINEAR:
         theirs = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, final, 40)
     else:
         theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 40, 0.3 * final)
     recipe = Recipe(lr=0.3, schedule=schedule, schedule_epochs=4, final_lr=final)
-    for step in range(1, 41):
+    for rate in rates_of(recipe, 4):
+        # torch warns if the rate changes before the first step.
         optimiser.step()
         theirs.step()
         expected = optimiser.param_groups[0]["lr"]
-        assert recipe.learning_rate(step, 10) == pytest.approx(expected, abs=1e-9)
+        assert rate == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("final", [0.0, 0.1])
 def test_wsd_keeps_the_rate_and_falls_linearly_at_the_end(final):
-    recipe = Recipe(
-        lr=0.3, warmup=5, schedule="wsd", schedule_epochs=4, final_lr=final, cooldown=0.4
-    )
+    schedule = {"schedule": "wsd", "schedule_epochs": 4, "final_lr": final}
+    recipe = Recipe(lr=0.3, warmup=5, cooldown=0.4, **schedule)
     rates = rates_of(recipe, 4)
+    # Of the 35 steps after the warmup, the last 40 % fall.
     assert rates[5:26] == [0.3] * 21
     fall = torch.linspace(0.3, 0.3 * final, 15, dtype=torch.float64)
     assert rates[25:] == pytest.approx(fall.tolist(), abs=1e-12)
 
 
 def test_the_length_of_a_schedule_is_in_the_config():
-    assert Recipe().with_budget(7) == Recipe()
-    recipe = Recipe(schedule=Schedule.COSINE, final_lr=0.1).with_budget(7)
-    assert from_dict(Recipe, to_dict(recipe)) == recipe
+    schedule = Recipe(schedule=Schedule.COSINE, final_lr=0.1)
+    recipe = schedule.with_budget(7)
+    fields = to_dict(recipe)
+    assert from_dict(Recipe, fields) == recipe
     assert recipe.with_budget(5) == recipe, "the length is part of the run"
+
+
+def test_a_constant_rate_has_no_length():
+    assert Recipe().with_budget(7) == Recipe()
 
 
 TOO_FEW = ("schedule_epochs=2: ", "set at least 3")
@@ -106,8 +114,9 @@ def test_a_training_does_not_go_on_beyond_its_schedule(corpus):
 
 
 def test_a_schedule_without_a_length_has_no_rate():
+    recipe = Recipe(schedule=Schedule.LINEAR)
     with pytest.raises(UserError, match="has no length; set schedule_epochs"):
-        Recipe(schedule=Schedule.LINEAR).learning_rate(1, 10)
+        recipe.learning_rate(1, 10)
 
 
 @pytest.mark.parametrize("shift", [0, -1])
@@ -123,9 +132,10 @@ def test_resuming_needs_the_right_number_of_steps(corpus, shift):
     # A step too few is one step earlier in the schedule.
     second.steps += shift
     list(fit(second, corpus, 3))
-    weights = dict(second.model.named_parameters())
-    equal = [weights[name].equal(weight) for name, weight in whole.model.named_parameters()]
-    assert all(equal) == (shift == 0)
+    weights = list(second.model.parameters())
+    expected = list(whole.model.parameters())
+    equal = all(map(torch.equal, weights, expected))
+    assert equal == (shift == 0)
 
 
 @pytest.mark.parametrize("fields", [{"schedule_epochs": 3}, {"final_lr": 0.1}], ids=str)

@@ -73,6 +73,8 @@ def test_a_diverged_run_stops_and_records_null_losses(model, corpus):
 def test_the_best_weights_are_those_of_the_best_epoch(corpus):
     training = member(corpus, recipe=Recipe(batch=16, lr=0.3))
     best_loss = math.inf
+    best_epoch = 0
+    best_weights = {}
     for record in fit(training, corpus, 8):
         if record["valid_token"] < best_loss:
             best_loss = record["valid_token"]
