@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from lmzoo.contract import LanguageModel
+from lmzoo.contract import PAD, START, LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
 from lmzoo.kernels import dispatch
@@ -18,18 +18,22 @@ from tests.train.members import model_of
 def _sequences(count: int, seed: int) -> Sequences:
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(4, 9, (count, 8), generator=generator)
-    tokens[:, 2::2] = tokens[:, 1::2][:, : tokens[:, 2::2].shape[1]]  # every second token repeats
-    tokens[:, 0] = 1
+    # Every second token repeats the one before it, which a model can learn.
+    tokens[:, 2::2] = tokens[:, 1:6:2]
+    tokens[:, 0] = START
     lengths = torch.randint(3, 9, (count,), generator=generator)
-    tokens[torch.arange(8) >= lengths[:, None]] = 0
+    padded = torch.arange(8) >= lengths[:, None]
+    tokens[padded] = PAD
     return Sequences(tokens, lengths)
 
 
 @pytest.fixture(scope="session")
 def corpus() -> Corpus:
-    vocabulary = Vocabulary((*SPECIALS, *"abcde"))
-    parts = (_sequences(n, seed) for seed, n in enumerate((60, 20, 20)))
-    return Corpus("toy", vocabulary, *parts, unit="word", source="made here")
+    vocabulary = Vocabulary(SPECIALS + tuple("abcde"))
+    train = _sequences(60, seed=0)
+    valid = _sequences(20, seed=1)
+    test = _sequences(20, seed=2)
+    return Corpus("toy", vocabulary, train, valid, test, unit="word", source="made here")
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ def member(corpus, seed, width=4):
     return small.member(corpus, seed, RECIPES[seed % 4], width=width, cell=cell)
 
 
-def members(corpus, *seeds):
-    return [member(corpus, seed) for seed in seeds]
+def members(corpus, count):
+    return [member(corpus, seed) for seed in range(count)]
 
 
 @pytest.fixture
@@ -68,71 +68,78 @@ def assert_same_bits(actual, expected):
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
+def train(trainers, pack, corpus, epochs):
+    for _ in range(epochs):
+        trainers.train_epoch(pack, corpus)
+
+
+def kept_trainer(trainers):
+    """Return the only trainer that is kept."""
+    (trainer,) = trainers._shared.values()
+    return trainer
+
+
 def test_idle_rows_change_no_digit(trainers, corpus, fake_recorder, monkeypatch):
     """Idle rows may hold any number."""
     read = StackedParameters.read
 
     def poison(stacked):
         read(stacked)
-        idle = len(stacked.trainings)
-        for matrix in (stacked.values, *stacked.optimiser.state.values()):
-            matrix.detach()[idle:] = math.nan
+        first_idle = len(stacked.trainings)
+        matrices = list(stacked.optimiser.state.values())
+        matrices.append(stacked.values)
+        for matrix in matrices:
+            matrix.detach()[first_idle:] = math.nan
 
-    full = members(corpus, *range(8))
-    part = members(corpus, *range(5))
-    for _ in range(3):
-        trainers.train_epoch(full, corpus)
+    full = members(corpus, 8)
+    part = members(corpus, 5)
+    train(trainers, full, corpus, 3)
     monkeypatch.setattr(StackedParameters, "read", poison)
+    # A new trainer reads its parameters by the patched method.
     trainers.free()
-    for _ in range(3):
-        trainers.train_epoch(part, corpus)
-    [trainer] = trainers._shared.values()
-    assert len(trainer.stacked.values) == 8
-    for actual, expected in zip(part, full, strict=False):
-        assert_same_bits(numbers(actual), numbers(expected))
+    train(trainers, part, corpus, 3)
+    assert len(kept_trainer(trainers).stacked.values) == 8
+    assert_same_bits(list(map(numbers, part)), list(map(numbers, full[:5])))
 
 
 def test_members_that_left_are_not_written(trainers, corpus, fake_recorder, alone):
-    pack = members(corpus, *range(5))
-    for _ in range(3):
-        trainers.train_epoch(pack, corpus)
-    left = [pack.pop(i) for i in (3, 0)]
-    before = [numbers(training) for training in left]
+    pack = members(corpus, 5)
+    train(trainers, pack, corpus, 3)
+    first, second, third, fourth, fifth = pack
+    left = [first, fourth]
+    stayed = [second, third, fifth]
+    before = list(map(numbers, left))
     recordings = fake_recorder.recordings
-    for _ in range(2):
-        trainers.train_epoch(pack, corpus)
+    train(trainers, stayed, corpus, 2)
     assert fake_recorder.recordings == recordings
-    for training, state in zip(left, before, strict=True):
-        assert_same_bits(numbers(training), state)
-    for training in pack:
-        assert_trainings_equal(training, alone(training.seed, 5))
+    assert_same_bits(list(map(numbers, left)), before)
+    for training in stayed:
+        expected = alone(training.seed, 5)
+        assert_trainings_equal(training, expected)
 
 
 def test_other_members_use_the_recordings(trainers, corpus, fake_recorder, alone):
     """Their learning rates, clips, weight decays and cuts are their own."""
-
-    def train(*seeds):
-        pack = members(corpus, *seeds)
-        for _ in range(3):
-            trainers.train_epoch(pack, corpus)
-        return pack
-
-    train(1, 1, 1, 1)
+    equal = [member(corpus, 1) for _ in range(4)]
+    train(trainers, equal, corpus, 3)
     recordings = fake_recorder.recordings
     assert recordings > 0
-    train(0, 1, 2, 3)
-    for training in train(2, 3, 0):
-        assert_trainings_equal(training, alone(training.seed, 3))
+    train(trainers, members(corpus, 4), corpus, 3)
+    # Three members have four rows, too.
+    last = [member(corpus, seed) for seed in (2, 3, 0)]
+    train(trainers, last, corpus, 3)
+    for training in last:
+        expected = alone(training.seed, 3)
+        assert_trainings_equal(training, expected)
     assert fake_recorder.recordings == recordings
 
 
 def test_batches_that_were_made_ahead_are_those_of_their_corpus(trainers, corpus, fake_recorder):
     """A sweep trains members of one structure on several corpora."""
-    rows = torch.arange(len(corpus.train)).flip(0)
-    train = Sequences(corpus.train.ids[rows], corpus.train.lengths[rows])
-    other = dataclasses.replace(corpus, train=train)
-    pack = members(corpus, 0, 1)
-    twins = members(corpus, 0, 1)
+    reversed_ = Sequences(corpus.train.ids.flip(0), corpus.train.lengths.flip(0))
+    other = dataclasses.replace(corpus, train=reversed_)
+    pack = members(corpus, 2)
+    twins = members(corpus, 2)
     for data in (corpus, other):
         trainers.train_epoch(pack, data)
         KeptTrainers().train_epoch(twins, data)  # has made nothing ahead
@@ -140,77 +147,89 @@ def test_batches_that_were_made_ahead_are_those_of_their_corpus(trainers, corpus
         assert_trainings_equal(training, twin)
 
 
-@pytest.mark.parametrize(
-    ("members_", "rows"), [(1, 1), (2, 2), (3, 4), (5, 8), (8, 8), (9, 16), (64, 64), (65, 128)]
-)
-def test_a_pack_has_a_power_of_two_of_rows(members_, rows):
-    assert rows_for(members_) == rows
+ROWS_FOR = {1: 1, 2: 2, 3: 4, 5: 8, 8: 8, 9: 16, 64: 64, 65: 128}
 
 
-SIZES = [(5, {8}), (8, {8}), (3, {8}), (2, {2, 8}), (1, {2, 8}), (9, {2, 8, 16})]
+@pytest.mark.parametrize("count", ROWS_FOR)
+def test_a_pack_has_a_power_of_two_of_rows(count):
+    assert rows_for(count) == ROWS_FOR[count]
+
+
+KEPT_ROWS = {5: {8}, 8: {8}, 3: {8}, 2: {2, 8}, 1: {2, 8}, 9: {2, 8, 16}}
 """Members of one pack after another, and the rows of the trainers that are kept."""
 
 
 def test_a_pack_moves_to_fewer_rows_when_a_quarter_is_in_use(trainers, corpus, fake_recorder):
-    for count, rows in SIZES:
-        trainers.train_epoch(members(corpus, *range(count)), corpus)
+    for count, rows in KEPT_ROWS.items():
+        trainers.train_epoch(members(corpus, count), corpus)
         assert {key[-1] for key in trainers._shared} == rows
-    smallest = trainers._find(members(corpus, 0, 1))
+    smallest = trainers._find(members(corpus, 2))
     assert len(smallest.stacked.values) == 2
 
 
-def test_validation_and_test_are_recorded(trainers, corpus, fake_recorder, monkeypatch):
+@pytest.fixture
+def evaluated(trainers, corpus, fake_recorder, monkeypatch):
+    """Return the members of a pack whose validation was recorded."""
     monkeypatch.setattr(pack_trainer, "MIN_EVALUATION_BATCH", 8)
     monkeypatch.setattr(pack_trainer, "EVALUATION_BATCH", 8)  # of 20 sequences, 4 are left
-    pack = members(corpus, *range(3))
-    for _ in range(4):
-        trainers.train_epoch(pack, corpus)
-    evaluations = list(next(iter(trainers._shared.values()))._evaluation._stepper._recordings)
-    assert len(evaluations) == 1
-    before = fake_recorder.recordings, fake_recorder.runs
-    for training, other in zip(pack, members(corpus, 0, 1, 2), strict=True):
+    pack = members(corpus, 3)
+    train(trainers, pack, corpus, 4)
+    # The best weights are others than the last, and the test has to load them.
+    for training, other in zip(pack, members(corpus, 3), strict=True):
         training._best = copy.deepcopy(other.model.state_dict())
-    losses = trainers.test_losses(pack, corpus)
+    return pack
+
+
+def test_the_test_uses_the_recording_of_the_validation(trainers, corpus, fake_recorder, evaluated):
+    recordings = kept_trainer(trainers)._evaluation._stepper._recordings
+    assert len(recordings) == 1
+    before = fake_recorder.recordings, fake_recorder.runs
+    trainers.test_losses(evaluated, corpus)
     assert (fake_recorder.recordings, fake_recorder.runs) == before
-    for training, found in zip(pack, losses, strict=True):
+
+
+def test_the_losses_of_a_recorded_test_are_those_of_the_best_weights(trainers, corpus, evaluated):
+    losses = trainers.test_losses(evaluated, corpus)
+    for training, found in zip(evaluated, losses, strict=True):
         training.model.load_state_dict(training.best_weights)
         expected = evaluate(training.model, corpus.test)
         assert found.token == pytest.approx(expected.token, abs=1e-6)
-        torch.testing.assert_close(found.nll, expected.nll, rtol=1e-5, atol=1e-5)
+        assert_same_losses(found, expected)
+
+
+def assert_same_losses(actual, expected):
+    """Assert that each sequence has the same loss up to the rounding of single precision."""
+    torch.testing.assert_close(actual.nll, expected.nll, rtol=1e-5, atol=1e-5)
 
 
 def test_a_larger_part_is_evaluated_into_new_memory(trainers, corpus, fake_recorder):
     """What was recorded before would write to the memory that is freed."""
-    pack = members(corpus, *range(3))
-    for _ in range(4):
-        trainers.train_epoch(pack, corpus)
-    [trainer] = trainers._shared.values()
+    pack = members(corpus, 3)
+    train(trainers, pack, corpus, 4)
+    trainer = kept_trainer(trainers)
     assert trainer._evaluation._stepper._recordings
     larger = dataclasses.replace(corpus, test=corpus.train)
     for _ in range(4):
         losses = trainer.evaluate(larger.test, larger)
         trainer.evaluate(larger.valid, larger)
     for training, found in zip(pack, losses, strict=True):
-        torch.testing.assert_close(
-            found.nll, evaluate(training.model, larger.test).nll, rtol=1e-5, atol=1e-5
-        )
+        expected = evaluate(training.model, larger.test)
+        assert_same_losses(found, expected)
 
 
 def test_the_test_of_a_pack_leaves_no_trace(trainers, corpus, fake_recorder):
-    tested = members(corpus, *range(3))
-    other = members(corpus, *range(3))
+    tested = members(corpus, 3)
+    untested = members(corpus, 3)
     for _ in range(3):
         trainers.train_epoch(tested, corpus)
         trainers.test_losses(tested, corpus)
     trainers.free()
-    for _ in range(3):
-        trainers.train_epoch(other, corpus)
-    for actual, expected in zip(tested, other, strict=True):
-        assert_same_bits(numbers(actual), numbers(expected))
+    train(trainers, untested, corpus, 3)
+    assert_same_bits(list(map(numbers, tested)), list(map(numbers, untested)))
 
 
 def test_without_a_shared_trainer_a_pack_tests_nothing(trainers, corpus):
-    pack = members(corpus, 0, 1)
+    pack = members(corpus, 2)
     trainers.train_epoch(pack, corpus)
     assert trainers.test_losses(pack, corpus) == []
 
@@ -239,11 +258,11 @@ RECIPE_KINDS = [
 
 
 def _members(corpus, recipe=FIRST):
-    recipes = [recipe, dataclasses.replace(recipe, lr=3e-3, clip=None, warmup=0), recipe]
+    unclipped = dataclasses.replace(recipe, lr=3e-3, clip=None, warmup=0)
+    recipes = [recipe, unclipped, recipe]
     members = []
-    cuts = [[], [4], [1]]
     for seed in range(3):
-        cell = {"name": "mgu", "cuts": cuts[seed]}
+        cell = {"name": "mgu", "cuts": CUTS[seed]}
         member = small.member(corpus, seed, recipes[seed], cell=cell)
         if recipe.optimiser == "rmsprop":
             for group in member.optimiser.param_groups:
@@ -273,20 +292,20 @@ def test_replayed_members_equal_runs_alone(trainers, monkeypatch, corpus, fake_r
     list(trainers.fit(packed, corpus, 4))
     _assert_all_equal(packed, expected)
     for training in packed:
-        assert type(training.optimiser.param_groups[0]["lr"]) is float
+        first, *_ = training.optimiser.param_groups
+        # A replay reads its rates from a tensor, which does not stay in the optimiser.
+        assert type(first["lr"]) is float
     assert fake_recorder.replays > 4
 
 
 def test_recordings_survive_a_lone_member(trainers, monkeypatch, corpus, fake_recorder):
     expected = _train_alone(monkeypatch, corpus, [7, 8, 7])
     packed = _members(corpus)
-    for _ in range(4):
-        trainers.train_epoch(packed, corpus)
+    train(trainers, packed, corpus, 4)
     before = fake_recorder.recordings
     assert before > 0
     next(fit(packed[1], corpus, 5))
-    for _ in range(3):
-        trainers.train_epoch(packed, corpus)
+    train(trainers, packed, corpus, 3)
     # The member's own steps are too few to be recorded, and those of the pack are recorded.
     assert fake_recorder.recordings <= before + 1
     _assert_all_equal(packed, expected)
@@ -294,15 +313,18 @@ def test_recordings_survive_a_lone_member(trainers, monkeypatch, corpus, fake_re
 
 def test_a_packed_trainer_is_kept_until_its_members_change(trainers, corpus):
     packed = _members(corpus)
+    first, second, _ = packed
     list(trainers.fit(packed, corpus, 2))
-    packed_trainer = trainers._own[packed[0]]
+    packed_trainer = trainers._own[first]
     assert packed_trainer.stepper.replays
     assert not packed_trainer.stepper.few_shapes
     trainers.train_epoch(packed, corpus)
-    assert trainers._own[packed[0]] is packed_trainer
-    trainers.train_epoch([packed[1], packed[0]], corpus)
-    assert trainers._own[packed[1]].stacked.trainings == [packed[1], packed[0]]
-    assert packed[0] not in trainers._own
+    assert trainers._own[first] is packed_trainer
+    # A trainer is kept under the first of its members.
+    other_order = [second, first]
+    trainers.train_epoch(other_order, corpus)
+    assert trainers._own[second].stacked.trainings == other_order
+    assert first not in trainers._own
 
 
 def test_a_step_whose_recording_fails_is_performed_once(trainers, monkeypatch, corpus, caplog):
@@ -322,19 +344,19 @@ def test_a_step_whose_recording_fails_is_performed_once(trainers, monkeypatch, c
 def test_a_member_that_is_reset_starts_with_empty_optimiser_state(trainers, monkeypatch, corpus):
     expected = _train_alone(monkeypatch, corpus, [2, 4, 4])
     packed = _members(corpus)
-    start = copy.deepcopy(packed[0].dump())
+    first, *_ = packed
+    start = copy.deepcopy(first.dump())
     list(trainers.fit(packed, corpus, 2))
-    packed_trainer = trainers._own[packed[0]]
-    packed[0].load(start)
-    for _ in range(2):
-        trainers.train_epoch(packed, corpus)
-    assert trainers._own[packed[0]] is packed_trainer
+    packed_trainer = trainers._own[first]
+    first.load(start)
+    train(trainers, packed, corpus, 2)
+    assert trainers._own[first] is packed_trainer
     _assert_all_equal(packed, expected)
 
 
 def test_a_pack_whose_other_members_are_deleted_goes_on(trainers, monkeypatch, corpus):
     packed = _members(corpus)
-    [expected, *_] = _train_alone(monkeypatch, corpus, [5, 1, 1])
+    expected, *_ = _train_alone(monkeypatch, corpus, [5, 1, 1])
     list(trainers.fit(packed, corpus, 2))
     del packed[1:]
     list(trainers.fit(packed, corpus, 5))
@@ -344,7 +366,10 @@ def test_a_pack_whose_other_members_are_deleted_goes_on(trainers, monkeypatch, c
 def test_the_memory_block_is_freed_with_the_members_without_garbage_collection(trainers, corpus):
     packed = _members(corpus)
     list(trainers.fit(packed, corpus, 3))
-    block = weakref.ref(trainers._own[packed[0]].stepper._recorder._block)
+    packed_trainer = trainers._own[packed[0]]
+    block = weakref.ref(packed_trainer.stepper._recorder._block)
+    # The name would keep the trainer.
+    del packed_trainer
     assert block() is not None
     gc.disable()
     try:

@@ -1,10 +1,10 @@
 """Optimisers take torch's steps, Muon those of its equations; µP, and what decays."""
 
 import copy
-import itertools
 import math
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 import torch
@@ -34,6 +34,7 @@ from lmzoo.train.optimisers import (
 from lmzoo.train.pack_compatibility import pack_key, template_model
 from lmzoo.train.recipe import DecayOn, Optimiser, Recipe, stored_recipe
 from lmzoo.train.trainer import Training, fit
+from tests.cases import cases
 from tests.tiny import FINE, assert_equal_double, tiny
 
 TASK = Task(vocab=11, length=6)
@@ -46,7 +47,8 @@ def change(row: str, width: int, recipe: Recipe) -> float:
     fields = {}
     if row == "modern_decoder":
         fields = {"window": 6}
-    model = build_model(zoo.config(row, width=width, **fields), TASK, 0, recipe)
+    config = zoo.config(row, width=width, **fields)
+    model = build_model(config, TASK, 0, recipe)
     training = Training(model, recipe, 0)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(TASK.vocab, (16, TASK.length), generator=generator)
@@ -60,7 +62,8 @@ def change(row: str, width: int, recipe: Recipe) -> float:
     for _ in range(4):
         assert training.step is not None
         training.step(recipe.lr, None, tokens, lengths)
-    return float((logits() - before).square().mean().sqrt())
+    difference = logits() - before
+    return float(difference.square().mean().sqrt())
 
 
 @pytest.mark.parametrize("row", ROWS)
@@ -79,8 +82,8 @@ def test_the_change_of_the_logits_does_not_grow_with_the_width(row, optimiser):
 
 def test_the_factors_of_a_model():
     recipe = Recipe(parametrisation="mup", base_width=16)
-    model = zoo.build(zoo.config("modern_decoder", width=64), TASK)
-    factors = rate_factors(recipe, model)
+    config = zoo.config("modern_decoder", width=64)
+    factors = rate_factors(recipe, zoo.build(config, TASK))
     assert factors["embedding.weight"] == factors["norm.weight"] == 1
     assert factors["blocks.0.key.weight"] == 1 / 4
     assert factors["blocks.0.query.weight"] == 1 / 8
@@ -91,7 +94,8 @@ def test_the_factors_of_a_model():
 
 
 def gru_of_width_32(**recipe):
-    return build_model(zoo.config("gru", width=32), TASK, 0, Recipe(**recipe))
+    config = zoo.config("gru", width=32)
+    return build_model(config, TASK, 0, Recipe(**recipe))
 
 
 def test_a_pack_scores_with_the_scale_of_its_members():
@@ -109,14 +113,16 @@ def test_a_model_of_the_base_width_is_standard():
 
 def test_the_embedding_of_a_wider_model_is_larger():
     wide = gru_of_width_32(parametrisation="mup", base_width=8)
-    ratio = wide.embedding.weight / gru_of_width_32().embedding.weight
-    torch.testing.assert_close(ratio, torch.full_like(ratio, 2.0))
+    plain = gru_of_width_32()
+    # The square root of 32 / 8.
+    torch.testing.assert_close(wide.embedding.weight, 2 * plain.embedding.weight)
 
 
 def test_a_loaded_run_scores_as_the_run_did(tmp_path):
-    (tmp_path / "text.txt").write_text("a man runs\na dog sits\n" * 40)
+    text = tmp_path / "text.txt"
+    text.write_text("a man runs\na dog sits\n" * 40)
     recipe = {"parametrisation": "mup", "base_width": 8, "batch": 16}
-    model = lmzoo.build("gru", f"text:{tmp_path / 'text.txt'}", recipe=recipe, width=16)
+    model = lmzoo.build("gru", f"text:{text}", recipe=recipe, width=16)
     model.fit(1)
     model.save(tmp_path / "run")
     again = lmzoo.load_run(tmp_path / "run")
@@ -130,13 +136,15 @@ UNTIED = [("DLM46", "emission=vector"), ("hmm", "no recurrent"), ("gpt", "spread
 @pytest.mark.parametrize(("row", "words"), UNTIED)
 def test_a_model_without_a_tied_width_is_refused(row, words):
     recipe = Recipe(parametrisation="mup")
+    config = zoo.config(row)
     with pytest.raises(UserError, match=words):
-        build_model(zoo.config(row), TASK, 0, recipe)
+        build_model(config, TASK, 0, recipe)
 
 
 def test_counts_have_no_width_to_follow():
     recipe = Recipe(parametrisation="mup")
-    counts = build_model(zoo.config("ngram_count"), TASK, 0, recipe)
+    config = zoo.config("ngram_count")
+    counts = build_model(config, TASK, 0, recipe)
     assert rate_factors(recipe, counts) == {}
 
 
@@ -144,10 +152,14 @@ DECAY = Recipe(optimiser="adamw", lr=3e-3, weight_decay=0.1, batch=16)
 RATES = ("bias", "gates_bias", "norm", "log_", "skip", "decay", "nu", "theta", "vectors")
 
 
+def small_cell(name):
+    config = CELLS.parse(name)
+    return CELLS.build(config, 4, 5)
+
+
 @pytest.mark.parametrize("cell_name", list(CELLS))
 def test_only_matrices_of_a_cell_decay(cell_name):
-    cell = CELLS.build(CELLS.parse(cell_name), 4, 5)
-    for path, parameter in cell.named_parameters():
+    for path, parameter in small_cell(cell_name).named_parameters():
         name = path.split(".")[-1]
         # The gated feedback cell has a bias for each layer in one table.
         table_of_biases = cell_name == "gated_feedback" and name == "b"
@@ -157,15 +169,17 @@ def test_only_matrices_of_a_cell_decay(cell_name):
 
 @pytest.mark.parametrize("cell_name", list(CELLS))
 def test_parameters_of_a_copied_cell_decay_as_before(cell_name):
-    cell = CELLS.build(CELLS.parse(cell_name), 4, 5)
+    cell = small_cell(cell_name)
     copied = copy.deepcopy(cell)
     for path, parameter in cell.named_parameters():
-        assert decays(copied.get_parameter(path)) is decays(parameter), path
+        same = copied.get_parameter(path)
+        assert decays(same) is decays(parameter), path
 
 
 @pytest.mark.parametrize("row", ["mamba", "kda", "m2rnn", "mlstm", "h3", "DLM46"])
 def test_steps_without_gradient_move_matrices_only(row):
-    model = zoo.build(zoo.config(row, width=8), Task(vocab=9, length=5), seed=0)
+    config = zoo.config(row, width=8)
+    model = zoo.build(config, Task(vocab=9, length=5), seed=0)
     before = copy.deepcopy(model.state_dict())
     optimiser = make_optimiser(DECAY, model)
     for _ in range(3):
@@ -174,7 +188,9 @@ def test_steps_without_gradient_move_matrices_only(row):
         optimiser.step()
     for name, parameter in model.named_parameters():
         moved = not parameter.equal(before[name])
-        assert moved == bool(decays(parameter) and parameter.any()), name
+        # A share of zero is zero.
+        is_zero = not parameter.any()
+        assert moved == (decays(parameter) and not is_zero), name
 
 
 def test_parameters_with_and_without_decay_are_two_groups():
@@ -205,8 +221,9 @@ def test_recipes_of_earlier_versions_decay_all_parameters():
 def test_members_without_decay_share_a_pack_with_matrices_that_decay(on):
     config = zoo.config("rg_lru", width=4)
     decaying = Recipe(batch=16, weight_decay=0.1, weight_decay_on=on)
-    same = pack_key(config, decaying) == pack_key(config, Recipe(batch=16))
-    assert same is (on is DecayOn.MATRICES)
+    plain = Recipe(batch=16)
+    same_pack = pack_key(config, decaying) == pack_key(config, plain)
+    assert same_pack is (on is DecayOn.MATRICES)
 
 
 @pytest.mark.parametrize("on", DecayOn)
@@ -215,19 +232,23 @@ def test_a_rate_is_where_gradients_put_it_in_packs_too(corpus, on):
     recipe = Recipe(batch=30, optimiser="adamw", weight_decay=0.5, weight_decay_on=on)
 
     def member():
-        return Training(zoo.build(zoo.config("rg_lru", width=4), corpus.task, 0), recipe, 0)
+        config = zoo.config("rg_lru", width=4)
+        model = zoo.build(config, corpus.task, 0)
+        return Training(model, recipe, 0)
 
     alone = member()
-    packed = [member(), member()]
+    first = member()
+    second = member()
     assert list(fit(alone, corpus, 1))
-    KeptTrainers().train_epoch(packed, corpus)
-    first, second = packed
+    KeptTrainers().train_epoch([first, second], corpus)
     weights = second.model.state_dict()
-    for name, weight in alone.model.state_dict().items():
-        torch.testing.assert_close(weights[name], weight, rtol=0, atol=1e-4)
+    expected = alone.model.state_dict()
+    torch.testing.assert_close(weights, expected, rtol=0, atol=1e-4)
     groups = first.dump()["optimiser"]["param_groups"]
-    numbers = itertools.chain.from_iterable(group["params"] for group in groups)
-    assert list(numbers) == list(range(len(first.parameters)))
+    numbers = []
+    for group in groups:
+        numbers += group["params"]
+    assert numbers == list(range(len(first.parameters)))
     if on is DecayOn.ALL:
         assert len(groups) == 1
     else:
@@ -235,8 +256,11 @@ def test_a_rate_is_where_gradients_put_it_in_packs_too(corpus, on):
 
 
 def new_parameters() -> list[torch.nn.Parameter]:
+    """Return two matrices, the same at each call."""
     generator = torch.Generator().manual_seed(0)
-    return [torch.nn.Parameter(torch.randn(3, 4, generator=generator)) for _ in range(2)]
+    first = torch.randn(3, 4, generator=generator)
+    second = torch.randn(3, 4, generator=generator)
+    return [torch.nn.Parameter(first), torch.nn.Parameter(second)]
 
 
 def torch_optimiser(name: Optimiser, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
@@ -262,18 +286,24 @@ def test_steps_equal_those_of_torch(name):
     reference = torch_optimiser(name, expected)
     for step in range(6):
         if step == 3:  # as if the process had been restarted
-            fresh = make_optimiser(recipe, [{"params": actual}])
-            fresh.load_state_dict(copy.deepcopy(optimiser.state_dict()))
-            optimiser = fresh
-        for current, parameters in ((optimiser, actual), (reference, expected)):
-            current.zero_grad()
-            sum((p**4).sum() for p in parameters).backward()
-            current.step()
+            state = copy.deepcopy(optimiser.state_dict())
+            optimiser = make_optimiser(recipe, [{"params": actual}])
+            optimiser.load_state_dict(state)
+        step_downhill(optimiser, actual)
+        step_downhill(reference, expected)
         for parameter, other in zip(actual, expected, strict=True):
             assert parameter.equal(other)
-    first, *_ = new_parameters()
+    first, _ = new_parameters()
     assert actual[0].isfinite().all()
     assert not actual[0].equal(first)
+
+
+def step_downhill(optimiser: torch.optim.Optimizer, parameters: list[torch.nn.Parameter]):
+    """Make a step that lessens the sum of fourth powers."""
+    optimiser.zero_grad()
+    loss = torch.stack(parameters).pow(4).sum()
+    loss.backward()
+    optimiser.step()
 
 
 def test_no_training_imports_the_compiler(tmp_path):
@@ -290,6 +320,7 @@ def test_no_training_imports_the_compiler(tmp_path):
 
 TRAIN = """
 import sys
+from collections import defaultdict
 from lmzoo.laws_of_training.packing import random_corpus
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
@@ -389,33 +420,40 @@ def test_steps_are_those_of_the_equations():
             assert_close(parameter, expected[name].weight, FINE, f"{name} after step {step}")
 
 
-def test_the_roles_of_parameters():
-    model = zoo.build(zoo.config("mamba", tied=False, width=8), Task(vocab=5, length=4))
-    found = roles(model)
-    assert {name for name, role in found.items() if role == TABLES} == {
-        "embedding.weight", "head.weight",
-    }  # fmt: skip
-    others = {name.split(".")[-1] for name, role in found.items() if role == OTHERS}
-    assert {"conv", "log_rate", "skip"} <= others
-    matrices = {name.split(".")[-1] for name, role in found.items() if role == MATRICES}
-    assert {"x", "b", "c", "out"} <= matrices
-    groups = parameter_groups(RECIPE, model)
-    assert [(g.get("muon"), g.get("scale"), g.get("weight_decay")) for g in groups] == [
-        (True, 2.0, None), (None, 0.5, None), (None, None, None), (None, None, 0.0),
-    ]  # fmt: skip
-    assert parameter_groups(Recipe(), model) == [{"params": list(model.parameters())}]
+@pytest.fixture
+def untied():
+    config = zoo.config("mamba", tied=False, width=8)
+    return zoo.build(config, Task(vocab=5, length=4))
 
 
-@pytest.mark.parametrize(
-    ("fields", "words"),
-    [
-        ({"optimiser": "sgd", "rate_tables": 2.0}, "sgd has one rate for all parameters"),
-        ({"optimiser": "muon", "accumulate": "epoch"}, "set it to step"),
-        ({"base_width": 64}, "needs parametrisation=mup"),
-        ({"parametrisation": "mup", "init": "normal_0.1"}, "draws of its own"),
-        ({"rate_others": 0.0}, "rate_others"),
-    ],
-)
+def test_the_roles_of_parameters(untied):
+    names = defaultdict(set)
+    for path, role in roles(untied).items():
+        names[role].add(path.removeprefix("cell.w."))
+    assert names[TABLES] == {"embedding.weight", "head.weight"}
+    assert {"conv", "log_rate", "skip"} <= names[OTHERS]
+    assert {"x", "b", "c", "out"} <= names[MATRICES]
+
+
+def test_each_role_has_a_group(untied):
+    groups = parameter_groups(RECIPE, untied)
+    matrices, tables, vectors, undecayed = [settings_of(group) for group in groups]
+    assert matrices == {"muon": True, "scale": 2.0}
+    assert tables == {"scale": 0.5}
+    assert vectors == {}
+    assert undecayed == {"weight_decay": 0.0}
+
+
+def settings_of(group):
+    return {name: group[name] for name in ("muon", "scale", "weight_decay") if name in group}
+
+
+def test_by_default_all_parameters_are_one_group(untied):
+    groups = parameter_groups(Recipe(), untied)
+    assert groups == [{"params": list(untied.parameters())}]
+
+
+@cases("train/cases.toml", "groups", "fields, words")
 def test_what_a_group_cannot_have_is_refused(fields, words):
     with pytest.raises(UserError, match=words) as caught:
         from_dict(Recipe, fields)

@@ -19,16 +19,18 @@ ROWS = ("DLM46", "gru", "lstm_lm", "gla")
 
 def losses(row, corpus, seeds, order) -> list[float]:
     """Return the losses of seed 0, trained in a pack of these seeds."""
-    pack = [
-        Training(zoo.build(zoo.config(row, width=8), corpus.task, seed), Recipe(batch=16), seed)
-        for seed in seeds
-    ]
+    config = zoo.config(row, width=8)
+    pack = []
+    for seed in seeds:
+        model = zoo.build(config, corpus.task, seed)
+        pack.append(Training(model, Recipe(batch=16), seed))
+    observed = pack[seeds.index(0)]
     trainers = KeptTrainers()
     found = []
     with order():
         for _ in range(EPOCHS):
             trainers.train_epoch(pack, corpus)
-            found.append(pack[seeds.index(0)].record["valid_token"])
+            found.append(observed.record["valid_token"])
     return found
 
 

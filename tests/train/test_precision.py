@@ -22,21 +22,27 @@ IDENTITIES = {"default": "6f491ff69772", "published": "d51e3aa71dfa"}
 
 
 def identity(recipe: Recipe) -> str:
-    return run_identity({**dict.fromkeys(IDENTITY_FIELDS, 0), "recipe": to_dict(recipe)})
+    fields = dict.fromkeys(IDENTITY_FIELDS, 0)
+    return run_identity(fields | {"recipe": to_dict(recipe)})
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
 def test_the_default_leaves_no_trace_in_the_identity(name):
-    assert "precision" not in to_dict(RECIPES[name])
-    assert identity(RECIPES[name]) == IDENTITIES[name]
+    recipe = RECIPES[name]
+    assert "precision" not in to_dict(recipe)
+    assert identity(recipe) == IDENTITIES[name]
 
 
 def test_each_precision_is_another_run_and_another_pack():
-    recipes = [Recipe(precision=precision) for precision in Precision]
-    assert all(from_dict(Recipe, to_dict(recipe)) == recipe for recipe in recipes)
-    assert len({identity(recipe) for recipe in recipes}) == len(Precision)
     model = zoo.config("DLM46")
-    assert len({pack_key(model, recipe) for recipe in recipes}) == len(Precision)
+    identities = set()
+    keys = set()
+    for precision in Precision:
+        recipe = Recipe(precision=precision)
+        assert from_dict(Recipe, to_dict(recipe)) == recipe
+        identities.add(identity(recipe))
+        keys.add(pack_key(model, recipe))
+    assert len(identities) == len(keys) == len(Precision)
 
 
 @pytest.mark.parametrize("precision", OTHERS)
@@ -49,13 +55,17 @@ def test_a_cpu_refuses_all_but_the_default(corpus, precision):
 
 @pytest.mark.parametrize("precision", Precision)
 def test_the_products_of_torch_follow(precision):
-    backends = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = [backend.allow_tf32 for backend in backends]
+    def allowed():
+        """Return whether products and convolutions may be rounded to TF32."""
+        return torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+
+    before = allowed()
+    is_less = precision in OTHERS
     with use_precision(precision):
         assert current_precision() is precision
-        assert {backend.allow_tf32 for backend in backends} == {precision in OTHERS}
+        assert allowed() == (is_less, is_less)
     assert current_precision() is Precision.TF32X3
-    assert [backend.allow_tf32 for backend in backends] == before
+    assert allowed() == before
 
 
 @pytest.fixture

@@ -23,17 +23,22 @@ SPEC = {"name": "captions", "train": 60, "valid": 20, "test": 20}
 
 
 def config(seed: int = 0) -> dict:
-    corpus = open_corpus(SPEC, None)
-    return run_module.identity_config(zoo.config("DLM46"), Recipe(), corpus, SPEC, seed)
+    corpus = open_corpus(SPEC)
+    model = zoo.config("DLM46")
+    return run_module.identity_config(model, Recipe(), corpus, SPEC, seed)
+
+
+def forget_version():
+    """Find the commit again, which is found once in a process."""
+    versions.code_version.cache_clear()
+    versions._fixed.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def fresh_version():
-    versions.code_version.cache_clear()
-    versions._fixed.cache_clear()
+    forget_version()
     yield
-    versions.code_version.cache_clear()
-    versions._fixed.cache_clear()
+    forget_version()
 
 
 def test_other_numerics_are_another_run(monkeypatch):
@@ -45,27 +50,31 @@ def test_other_numerics_are_another_run(monkeypatch):
 def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
     before = config()
     monkeypatch.setenv(COMMIT, "f00d+")
-    versions.code_version.cache_clear()
-    versions._fixed.cache_clear()
+    forget_version()
     after = config()
+    environment = after["environment"]
     assert after["run"] == before["run"]
-    assert after["environment"] == {**before["environment"], "commit": "f00d+"}
-    assert after["environment"]["lmzoo"]
+    assert environment == before["environment"] | {"commit": "f00d+"}
+    assert environment["lmzoo"]
 
 
-@pytest.mark.parametrize(
-    ("name", "version", "value"), [("schema", "READABLE", (99,)), ("numerics", "NUMERICS", 99)]
-)
-def test_a_store_of_another_version_is_refused_and_stays(
-    tmp_path, monkeypatch, name, version, value
-):
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+VERSIONS = {"schema": ("READABLE", (99,)), "numerics": ("NUMERICS", 99)}
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_a_store_of_another_version_is_refused_and_stays(tmp_path, monkeypatch, name):
     with closing(StudyStore(tmp_path / "study")) as store:
         store.write_study({"name": "study"})
-    files = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(records, version, value)
+    before = contents(tmp_path)
+    constant, value = VERSIONS[name]
+    monkeypatch.setattr(records, constant, value)
     with pytest.raises(UserError, match=rf"study has {name} version \d+.* another --out"):
         StudyStore(tmp_path / "study")
-    assert files == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert contents(tmp_path) == before
 
 
 def test_a_store_without_numerics_is_refused(tmp_path):
@@ -74,35 +83,65 @@ def test_a_store_without_numerics_is_refused(tmp_path):
         StudyStore(tmp_path)
 
 
-def test_a_commit_has_a_plus_if_tracked_files_have_changes(tmp_path, monkeypatch):
-    def git(*arguments: str) -> str:
-        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-        return subprocess.check_output(command, cwd=tmp_path, text=True).strip()
+GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
 
-    assert find_commit(tmp_path) == ""  # outside a clone
-    (tmp_path / ".git").mkdir()
-    assert find_commit(tmp_path) == ""  # git fails
-    git("init", "-q")
+
+def git(folder: Path, arguments: str) -> str:
+    command = GIT + arguments.split()
+    return subprocess.check_output(command, cwd=folder, text=True).strip()
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    """A repository with a commit, which has a tag."""
+    git(tmp_path, "init -q")
     (tmp_path / "code.py").write_text("1")
-    git("add", "code.py")
-    git("commit", "-q", "-m", "first")
-    git("tag", "-a", "v1", "-m", "a tag")
-    assert git("rev-parse", "HEAD").startswith(find_commit(tmp_path))
-    assert len(find_commit(tmp_path)) >= 4
-    (tmp_path / "new.txt").write_text("not tracked")
-    assert not find_commit(tmp_path).endswith("+")
-    (tmp_path / "code.py").write_text("2")
-    assert find_commit(tmp_path).endswith("+")
-    (tmp_path / "inside").mkdir()
-    assert find_commit(tmp_path / "inside") == ""  # a package installed below another repository
-    assert find_commit(tmp_path / "inside", above=True).endswith("+")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_commit(tmp_path) == ""  # there is no git
+    git(tmp_path, "add code.py")
+    git(tmp_path, "commit -q -m first")
+    git(tmp_path, "tag -a v1 -m first")
+    return tmp_path
+
+
+def test_outside_a_clone_there_is_no_commit(tmp_path):
+    assert find_commit(tmp_path) == ""
+    (tmp_path / ".git").mkdir()
+    # Now git fails.
+    assert find_commit(tmp_path) == ""
+
+
+def test_a_commit_is_short(clone):
+    commit = find_commit(clone)
+    assert git(clone, "rev-parse HEAD").startswith(commit)
+    assert len(commit) >= 4
+
+
+def test_a_commit_has_a_plus_if_tracked_files_have_changes(clone):
+    (clone / "new.txt").write_text("not tracked")
+    assert not find_commit(clone).endswith("+")
+    (clone / "code.py").write_text("2")
+    assert find_commit(clone).endswith("+")
+
+
+def test_a_package_installed_below_another_repository_has_no_commit(clone):
+    inside = clone / "inside"
+    inside.mkdir()
+    assert find_commit(inside) == ""
+    assert find_commit(inside, above=True) == find_commit(clone)
+
+
+def test_without_git_there_is_no_commit(clone, monkeypatch):
+    monkeypatch.setenv("PATH", str(clone))
+    assert find_commit(clone) == ""
 
 
 def test_git_runs_once_per_process(monkeypatch):
     calls = []
-    monkeypatch.setattr(versions, "find_commit", lambda root, **_: calls.append(root) or "1234567")
+
+    def find(root, **_):
+        calls.append(root)
+        return "1234567"
+
+    monkeypatch.setattr(versions, "find_commit", find)
     config()
     for seed in range(50):
         assert config(seed)["environment"]["commit"] == "1234567"
@@ -110,17 +149,25 @@ def test_git_runs_once_per_process(monkeypatch):
 
 
 def test_the_products_of_an_lstm_are_those_of_its_equations():
-    """Four gates read x and h, and a tied softmax has V logits."""
-    vocab = 30
-    width = 8
-    task = Task(vocab=vocab, length=12, ends=True)
-    model = zoo.build(zoo.config("lstm_lm", width=width), task)
-    assert matrix_flops(model, task) == 2 * (8 * width * width + width * vocab)
+    # Four gates read x and h, and a tied softmax has V logits.
+    gates = 4 * WIDTH * (WIDTH + WIDTH)
+    logits = WIDTH * VOCAB
+    assert flops_of("lstm_lm", 12) == 2 * (gates + logits)
 
 
-@pytest.mark.parametrize(("row", "grows"), [("gru", False), ("transformer_decoder", True)])
-def test_attention_costs_more_at_a_greater_length_and_a_finite_state_does_not(row, grows):
-    tasks = [Task(vocab=30, length=length, ends=True) for length in (25, 60)]
-    short, long = (matrix_flops(zoo.build(zoo.config(row, width=8), own), own) for own in tasks)
-    assert (short < long) is grows
-    assert short <= long
+def test_attention_costs_more_at_a_greater_length():
+    assert flops_of("transformer_decoder", 60) > flops_of("transformer_decoder", 25)
+
+
+def test_a_finite_state_costs_the_same_at_every_length():
+    assert flops_of("gru", 60) == flops_of("gru", 25)
+
+
+VOCAB = 30
+WIDTH = 8
+
+
+def flops_of(row: str, length: int) -> float:
+    task = Task(vocab=VOCAB, length=length, ends=True)
+    config = zoo.config(row, width=WIDTH)
+    return matrix_flops(zoo.build(config, task), task)

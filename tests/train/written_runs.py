@@ -67,8 +67,10 @@ def events(address, config):
     lines = (store.read(RECORDS) or b"").splitlines()
     records = RunFolder(store).records()
     assert len(records) == len(lines), "a record is there twice, or torn"
-    drop = ("seconds", "tokens_per_second", "time", "environment")
-    return [{k: v for k, v in record.items() if k not in drop} for record in records]
+    for record in records:
+        for name in ("seconds", "tokens_per_second", "time", "environment"):
+            record.pop(name, None)
+    return records
 
 
 def kill_at(patch, count, *, after):
@@ -79,19 +81,25 @@ def kill_at(patch, count, *, after):
         @functools.wraps(write)
         def wrapper(*args, **options):
             writes[0] += 1
-            if writes[0] > count or (writes[0] == count and not after):
-                if writes[0] == count and write.__name__ == "overwrite":
-                    own, name, data = args  # half of it is written
-                    write(own, name, b"".join(data)[: sum(map(len, data)) // 2])
+            is_last = writes[0] == count
+            if writes[0] > count:
+                raise KilledError
+            if is_last and not after:
+                if write.__name__ == "overwrite":
+                    own, name, data = args
+                    content = b"".join(data)
+                    half = content[: len(content) // 2]
+                    write(own, name, half)
                 raise KilledError
             result = write(*args, **options)
-            if writes[0] >= count:
+            if is_last:
                 raise KilledError
             return result
 
         return wrapper
 
-    local = [(Store, name) for name in ("create", "write", "append", "overwrite")]
-    for owner, name in (*local, (Bucket, "put")):
-        patch.setattr(owner, name, killing(getattr(owner, name)))
+    for name in ("create", "write", "append", "overwrite"):
+        write = getattr(Store, name)
+        patch.setattr(Store, name, killing(write))
+    patch.setattr(Bucket, "put", killing(Bucket.put))
     return writes
