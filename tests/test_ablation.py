@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import lmzoo
 from lmzoo import ablation
@@ -33,8 +34,10 @@ def mgu(w, x, h, term):
 def gru(w, x, h, term):
     def gates(v, weight, bias):
         """Return the products and the biases of each gate."""
-        products = (v @ w[weight].T).chunk(3, dim=-1)
-        return dict(zip("rzn", zip(products, w[bias].chunk(3), strict=True), strict=True))
+        product = v @ w[weight].T
+        # torch's order of the gates.
+        r, z, n = zip(product.chunk(3, dim=-1), w[bias].chunk(3), strict=True)
+        return {"r": r, "z": z, "n": n}
 
     of_input = gates(x, "weight_ih", "bias_ih")
     of_state = gates(h, "weight_hh", "bias_hh")
@@ -64,27 +67,32 @@ STEP = {"mgu": mgu, "gru": gru, "min_gru": min_gru}
 
 
 def norm(x):
-    return x / torch.sqrt((x**2).mean(-1, keepdim=True) + 1e-5)
+    mean_square = (x**2).mean(-1, keepdim=True)
+    return x / torch.sqrt(mean_square + 1e-5)
 
 
 def nll(cell, w, tokens, lengths, term=as_it_is):
     """Return −log P of each token, 0 beyond the lengths."""
     table = w["weight"]
-    h = torch.full((len(tokens), table.shape[1]), START[cell])
+    step = STEP[cell]
+    batch, length = tokens.shape
+    _, width = table.shape
+    h = torch.full((batch, width), START[cell])
     values = []
-    for t in range(tokens.shape[1] - 1):
-        x = norm(table[tokens[:, t]])
-        h = STEP[cell](w, x, h, term)
-        scores = torch.log_softmax(norm(h) @ table.T, -1)
-        chosen = scores.gather(1, tokens[:, t + 1, None])
-        values.append(-chosen[:, 0])
-    scored = torch.arange(1, tokens.shape[1]) < lengths[:, None]
+    for t in range(1, length):
+        x = norm(table[tokens[:, t - 1]])
+        h = step(w, x, h, term)
+        logits = norm(h) @ table.T
+        value = cross_entropy(logits, tokens[:, t], reduction="none")
+        values.append(value)
+    scored = torch.arange(1, length) < lengths[:, None]
     return torch.stack(values, 1) * scored
 
 
 def groups(part):
+    """Yield the tokens and the lengths of sequences that are equally long."""
     for length in part.lengths.unique():
-        rows = (part.lengths == length).nonzero().flatten()
+        rows = part.lengths == length
         yield part.tokens[rows, :length], part.lengths[rows]
 
 
@@ -123,65 +131,80 @@ def with_other(cell, w, tokens, lengths):
     """Return the loss with the products of the sequence before."""
     # One product for each position.
     others = iter(products(cell, w, tokens.roll(1, 0), lengths))
-    return nll(cell, w, tokens, lengths, replaced(cell, lambda _: next(others)))
+    term = replaced(cell, lambda _: next(others))
+    return nll(cell, w, tokens, lengths, term)
 
 
 def trained_on(cell, w, model, term):
     """Return the weights after some steps of Adam."""
     data = extra_data(model.corpus, 16, STEPS)
-    w = {name: value.clone().requires_grad_() for name, value in w.items()}
-    adam = torch.optim.Adam(w.values(), lr=0.02)
+    trained = {name: value.clone().requires_grad_() for name, value in w.items()}
+    weights = list(trained.values())
+    adam = torch.optim.Adam(weights, lr=0.02)
     for rows in epoch_batches(data.lengths, 16, seed=5, epoch=0):
         adam.zero_grad()
         lengths = data.lengths[rows]
-        values = nll(cell, w, data.tokens[rows], lengths, term)
+        values = nll(cell, trained, data.tokens[rows], lengths, term)
         mean = values.sum() / (lengths - 1).sum()
         mean.backward()
-        torch.nn.utils.clip_grad_norm_(w.values(), 1.0)
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
         adam.step()
-    return {name: value.detach() for name, value in w.items()}
+    return trained
 
 
 SLOW = [pytest.param(cell, marks=pytest.mark.slow) for cell in ("gru", "min_gru")]
 
 
-@pytest.fixture(params=["mgu", *SLOW])
+@pytest.fixture(params=["mgu"] + SLOW)
 def trained(request, tmp_path):
     cell = request.param
     fields = {"cell": cell, "emission": "vector", "width": 6}
     recipe = {"lr": 0.02, "batch": 16}
     model = lmzoo.build("recurrent_lm", CORPUS, recipe=recipe, seed=5, **fields)
     model.fit(1)
-    state = model.module.state_dict()
-    w = {name.rpartition(".")[2]: value for name, value in state.items()}
+    w = {}
+    for path, value in model.module.state_dict().items():
+        name = path.rpartition(".")[2]
+        w[name] = value
     return cell, w, model, model.save(tmp_path / "run")
+
+
+@torch.no_grad()
+def loss_of(cell, w, part, term):
+    values = nll(cell, w, part.tokens, part.lengths, term)
+    return float(values.sum() / (part.lengths - 1).sum())
+
+
+def loss_with_other(cell, w, part):
+    """Return the loss with the products of another sequence that is as long."""
+    total = 0.0
+    for tokens, lengths in groups(part):
+        values = with_other(cell, w, tokens, lengths)
+        total += float(values.sum())
+    return total / float((part.lengths - 1).sum())
 
 
 def test_the_four_ways_equal_a_cell_that_is_written_here(trained):
     cell, w, model, folder = trained
     test = model.corpus.test
-    count = (test.lengths - 1).sum()
-
-    def loss(weights, term):
-        values = nll(cell, weights, test.tokens, test.lengths, term)
-        return float(values.sum() / count)
-
-    whole = loss(w, as_it_is)
     zero = replaced(cell, torch.zeros_like)
     mean = mean_product(cell, w, model.corpus.train)
-    with_mean = loss(w, replaced(cell, mean.expand_as))
-    other = sum(with_other(cell, w, *group).sum() for group in groups(test)) / count
-    went_on = loss(trained_on(cell, w, model, as_it_is), as_it_is)
-    repaired = loss(trained_on(cell, w, model, zero), zero)
+    with_mean = replaced(cell, mean.expand_as)
+    went_on = trained_on(cell, w, model, as_it_is)
+    repaired = trained_on(cell, w, model, zero)
+    whole = loss_of(cell, w, test, as_it_is)
+    # Training goes on without the cut, too, which is what the repaired one is compared with.
+    longer = loss_of(cell, went_on, test, as_it_is)
     expected = {
-        "zero": loss(w, zero) - whole,
-        "mean": with_mean - whole,
-        "other": float(other) - whole,
-        "trained": repaired - went_on,
+        "zero": loss_of(cell, w, test, zero) - whole,
+        "mean": loss_of(cell, w, test, with_mean) - whole,
+        "other": loss_with_other(cell, w, test) - whole,
+        "trained": loss_of(cell, repaired, test, zero) - longer,
     }
     frame = lmzoo.ablate(folder, steps=STEPS)
-    [found] = frame.filter(frame["cut"] == f"cut {CUTS[cell]}").to_dicts()
-    assert {way: found[way] for way in expected} == pytest.approx(expected, abs=3e-5)
+    (row,) = frame.filter(frame["cut"] == f"cut {CUTS[cell]}").to_dicts()
+    found = {way: row[way] for way in expected}
+    assert found == pytest.approx(expected, abs=3e-5)
     assert abs(expected["zero"]) > 1e-3
 
 
@@ -197,15 +220,18 @@ def test_a_second_call_measures_what_is_missing(trained, monkeypatch):
     *_, folder = trained
     first = lmzoo.ablate(folder, steps=STEPS)
     file = folder.parent / ABLATIONS
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(lines[:-1]) + b'{"cut')
+    *written, _ = file.read_bytes().splitlines(keepends=True)
+    # As a process that ended while it wrote leaves it.
+    file.write_bytes(b"".join(written) + b'{"cut')
     measured = []
     measure = ablation.losses
 
     def counted(*arguments):
-        measured.append(arguments[1])
+        _, way, *_ = arguments
+        measured.append(way)
         return measure(*arguments)
 
     monkeypatch.setattr(ablation, "losses", counted)
-    assert lmzoo.ablate(folder, steps=STEPS).equals(first)
+    second = lmzoo.ablate(folder, steps=STEPS)
+    assert second.equals(first)
     assert measured == ["trained"]

@@ -10,12 +10,16 @@ from lmzoo.emissions.vector import VectorEmission
 from lmzoo.functional.normalise import Norm
 from tests.tiny import quick
 
-plain = st.recursive(
-    st.integers() | st.text(max_size=3),
-    lambda inner: st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3),
-    max_leaves=6,
-)
-trees = st.dictionaries(st.sampled_from(["a", "b", "c"]), plain, max_size=3)
+keys = st.sampled_from(["a", "b", "c"])
+leaves = st.integers() | st.text(max_size=3)
+
+
+def branches(inner):
+    return st.dictionaries(keys, inner, max_size=3)
+
+
+plain = st.recursive(leaves, branches, max_leaves=6)
+trees = branches(plain)
 
 
 @quick
@@ -30,25 +34,30 @@ def test_overlaid_fields_replace_those_of_the_base(base, over):
     once = zoo.overlay(base, over)
     assert zoo.overlay(once, over) == once
     for key, value in (base | over).items():
-        # A mapping over a name or a mapping is merged with it.
         is_part = isinstance(base.get(key), dict | str)
-        if not (is_part and isinstance(over.get(key), dict)):
+        # A mapping over a name or a mapping is merged with it.
+        is_merged = is_part and isinstance(over.get(key), dict)
+        if not is_merged:
             assert once[key] == value
 
 
+CUT = {"name": "mgu", "cuts": [0]}
+
+
 def test_a_part_with_another_name_replaces_the_old_part():
-    assert overlaid_cell({"name": "mgu", "cuts": [0]}, {"name": "gru"}) == {"name": "gru"}
-    assert overlaid_cell({"name": "mgu", "cuts": [0]}, "gru") == "gru"
+    assert overlaid_cell(CUT, {"name": "gru"}) == {"name": "gru"}
+    assert overlaid_cell(CUT, "gru") == "gru"
 
 
 def test_fields_of_a_part_replace_its_fields():
     wanted = {"name": "mgu", "cuts": [1]}
-    assert overlaid_cell({"name": "mgu", "cuts": [0]}, {"cuts": [1]}) == wanted
+    assert overlaid_cell(CUT, {"cuts": [1]}) == wanted
     assert overlaid_cell("mgu", {"cuts": [1]}) == wanted
 
 
 def overlaid_cell(base, over):
-    return zoo.overlay({"cell": base, "width": 4}, {"cell": over})["cell"]
+    model = {"cell": base, "width": 4}
+    return zoo.overlay(model, {"cell": over})["cell"]
 
 
 def test_rows_are_found_by_name_and_by_alias():
@@ -66,8 +75,10 @@ def test_every_row_has_a_description_and_is_its_model_with_fields_set():
         assert "\n" not in row.summary, row.name
         assert row.source, row.name
         if row.model is not None:
-            assert MODELS[row.model].score is Score(row.score), row.name
-            assert zoo.config(row.name) == zoo.config(row.model, **row.fields), row.name
+            model = MODELS[row.model]
+            expected = zoo.config(row.model, **row.fields)
+            assert model.score is Score(row.score), row.name
+            assert zoo.config(row.name) == expected, row.name
 
 
 def test_fields_override_those_of_the_preset_and_of_its_parts():
@@ -76,24 +87,29 @@ def test_fields_override_those_of_the_preset_and_of_its_parts():
     assert config.cell == MGU.Config(cuts=[4])
     assert config.norm == Norm.L2
     assert config.emission == VectorEmission.Config()  # from the preset
-    assert zoo.config("DLM46", cell={"cuts": "0,2"}).cell == MGU.Config(cuts=[0, 2])
+
+
+def test_cuts_are_a_list_or_a_text():
+    config = zoo.config("DLM46", cell={"cuts": "0,2"})
+    assert config.cell == MGU.Config(cuts=[0, 2])
 
 
 def test_mutation_numbers_override_the_fields_of_a_cell():
     expected = MGRU.Config(mutations=[4, 6])
     for cell in ({"mutations": [4, 6]}, {"name": "mgru", "mutations": "4,6"}):
-        assert zoo.config("DLM47", cell=cell).cell == expected
+        config = zoo.config("DLM47", cell=cell)
+        assert config.cell == expected
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"width": 0}, "width: .*got 0"),
-        ({"cell": {"cuts": ["reset"]}}, "cell: .*no cut 'reset'"),
-        ({"cell": {"cuts": [6, 7]}}, r"cuts carry \(6\), write \(7\) leave h = 0"),
-        ({"kernel": 3}, "kernel"),
-    ],
-)
+INVALID = [
+    ({"width": 0}, "width: .*got 0"),
+    ({"cell": {"cuts": ["reset"]}}, "cell: .*no cut 'reset'"),
+    ({"cell": {"cuts": [6, 7]}}, r"cuts carry \(6\), write \(7\) leave h = 0"),
+    ({"kernel": 3}, "kernel"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), INVALID)
 def test_an_invalid_field_is_an_error(fields, message):
     with pytest.raises(UserError, match=message):
         zoo.config("DLM46", **fields)

@@ -24,17 +24,22 @@ class Bigram(LanguageModel):
         return self.table(tokens[:, :-1])
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        return self.chosen(self.logits(tokens, lengths).log_softmax(-1), tokens)
+        dense = self.logits(tokens, lengths).log_softmax(-1)
+        return self.chosen(dense, tokens)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        return self.table(prefix[:, -1]).log_softmax(-1)
+        logits = self.table(prefix[:, -1])
+        return logits.log_softmax(-1)
 
     def chosen(self, dense: Tensor, tokens: Tensor) -> Tensor:
-        return dense.gather(-1, tokens[:, 1:, None])[..., 0]
+        """Return the scores of the tokens after <start>."""
+        scores = dense.gather(-1, tokens[:, 1:, None])
+        return scores[..., 0]
 
 
 def toy(cls: type[Bigram]) -> Bigram:
     """Return the toy model for 3 tokens, sequences of length 4 and sources of length 3."""
-    model = cls(cls.Config(), Task(vocab=3, length=4, source_vocab=3, source_length=3))
+    task = Task(vocab=3, length=4, source_vocab=3, source_length=3)
+    model = cls(cls.Config(), task)
     initialise(model, 0)
     return model

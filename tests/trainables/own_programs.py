@@ -13,17 +13,24 @@ def descend(w: float, lr: float) -> float:
     return w - 2 * lr * w
 
 
-def metrics(w: float, seed: int, epoch: int, shift: float = 0.0) -> dict:
+def report_of(w: float, seed: int, epoch: int, shift: float = 0.0) -> dict:
+    report = {"epoch": epoch}
     noise = random.Random(1000 * seed + epoch)
-    return {name: 2 + shift + w * w + size * noise.random() for name, size in LOSSES.items()}
+    for name, size in LOSSES.items():
+        report[name] = 2 + shift + w * w + size * noise.random()
+    return report
 
 
 def train(settings, seed, resume):
     """Descend; the state is the weight and the epoch."""
-    w, done = resume or (1.0, 0)
+    w = 1.0
+    done = 0
+    if resume:
+        w, done = resume
+    shift = settings.get("shift", 0.0)
     for epoch in range(done + 1, 1000):
         w = descend(w, settings["lr"])
-        yield {"epoch": epoch, **metrics(w, seed, epoch, settings.get("shift", 0.0))}, (w, epoch)
+        yield report_of(w, seed, epoch, shift), (w, epoch)
 
 
 def train_without_state(settings, seed):
@@ -31,7 +38,7 @@ def train_without_state(settings, seed):
     w = 1.0
     for epoch in range(1, 1000):
         w = descend(w, settings["lr"])
-        yield {"epoch": epoch, **metrics(w, seed, epoch)}
+        yield report_of(w, seed, epoch)
 
 
 def train_untested(settings, seed):
@@ -47,12 +54,16 @@ def accuracy(settings, seed, epochs):
 def run_script(lr: float, seed: int, *, ahead: bool = False):
     """Descend, and keep the state in a file; `ahead`: save before the report."""
     file = Path(os.environ["LMZOO_FOLDER"], "state.json")
-    w, done = json.loads(file.read_text()) if file.exists() else (1.0, 0)
+    w = 1.0
+    done = 0
+    if file.exists():
+        w, done = json.loads(file.read_text())
     for epoch in range(done + 1, 1000):
         w = descend(w, lr)
-        report = json.dumps({"epoch": epoch, **metrics(w, seed, epoch)})
+        report = json.dumps(report_of(w, seed, epoch))
         if not ahead:
             sys.stdout.write(report + "\n")
+        # A script that dies while it writes still has the state before.
         new = file.with_suffix(".new")
         new.write_text(json.dumps([w, epoch]))
         new.replace(file)

@@ -2,6 +2,7 @@
 
 import builtins
 import gc
+import itertools
 import json
 import math
 import os
@@ -37,6 +38,7 @@ from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import sentences as sentences
 from tests.toy_study import toy_study
 from tests.trainables import own_programs
+from tests.user_errors import raises_user_error
 
 SCRIPT = f"{sys.executable} {Path(own_programs.__file__)} {{lr}} {{seed}}"
 SPACE = {"lr": FloatRange(0.01, 0.9, log=True)}
@@ -53,21 +55,29 @@ POINTS = (
 
 
 def own_study(points=POINTS, **changes) -> Study:
-    given = {"search": SPACE, "epochs": 4, "samples": 3, "seeds": 2, "grace": 1, **changes}
-    return Study(name="own", question="Which one?", points=points, **given)
+    given = {"search": SPACE, "epochs": 4, "samples": 3, "seeds": 2, "grace": 1}
+    return Study(name="own", question="Which one?", points=points, **(given | changes))
+
+
+def first_point(study: Study):
+    """Return the first point of a study that needs no corpus."""
+    first, *_ = resolve(study, None, None)
+    return first
 
 
 def run_of(program, tmp_path: Path, settings=None, **changes):
     """Return an open run of a program, without a study."""
     if settings is None:
         settings = {"lr": 0.1}
-    study = own_study((Point("one", program, settings),), search={}, **changes)
-    config = resolve(study, None, None)[0].run_config({}, 0)
-    config = {**config, "point": {"id": "p", "label": "one"}, "stage": "confirm", "setting": {}}
+    point = Point("one", program, settings)
+    study = own_study((point,), search={}, **changes)
+    config = first_point(study).run_config({}, 0)
+    config |= {"point": {"id": "p", "label": "one"}, "stage": "confirm", "setting": {}}
     kind = FunctionRun
     if isinstance(program, Command):
         kind = CommandRun
-    return kind(RunFolder(tmp_path / config["run"]), config, lock=False)
+    folder = RunFolder(tmp_path / config["run"])
+    return kind(folder, config, lock=False)
 
 
 def trained(run, budget: int) -> list[float]:
@@ -76,16 +86,22 @@ def trained(run, budget: int) -> list[float]:
         run.train_epoch(budget)
         run.save_epoch()
     run.close()
-    return [r["valid_token"] for r in epoch_records(run.folder.records())]
+    records = epoch_records(run.folder.records())
+    return [record["valid_token"] for record in records]
 
 
 def script_of(tmp_path: Path, text: str) -> str:
-    (tmp_path / "own.py").write_text(text)
-    return f"{sys.executable} {tmp_path / 'own.py'} {{seed}}"
+    script = tmp_path / "own.py"
+    script.write_text(text)
+    return f"{sys.executable} {script} {{seed}}"
 
 
 def table(path: Path):
     return study_ranking(path).frame.drop("seconds")
+
+
+def rows_by_label(path: Path) -> dict:
+    return {row["label"]: row for row in table(path).to_dicts()}
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a worker that dies closes nothing
@@ -96,13 +112,9 @@ def test_deaths_on_two_workers_do_not_change_the_table(sentences, corpus, corpus
     The runs of the row are in other packs, in which sums have another order.
     """
     toy = toy_study(sentences)
-    study = own_study(
-        (toy.points[0], POINTS[0], POINTS[4]),
-        corpus=toy.corpus,
-        fields=toy.fields,
-        search={**toy.search, **SPACE},
-        samples=2,
-    )
+    points = (toy.points[0], POINTS[0], POINTS[4])
+    of_rows = {"corpus": toy.corpus, "fields": toy.fields, "search": toy.search | SPACE}
+    study = own_study(points, samples=2, **of_rows)
     with other_order():
         fleet_sweep(study, corpus, corpus_fields, tmp_path / "whole", seed=1)
         fleet_sweep(study, corpus, corpus_fields, tmp_path / "dead", seed=2, deaths={7, 16, 25})
@@ -111,54 +123,56 @@ def test_deaths_on_two_workers_do_not_change_the_table(sentences, corpus, corpus
     dead = table(tmp_path / "dead")
     assert_frame_equal(whole, dead, rel_tol=ROUNDING, abs_tol=ROUNDING)
     assert whole["score"].unique().to_list() == ["exact"]
-    marked = {row["label"] for row in whole.to_dicts() if "reported" in row["marks"]}
+    rows = rows_by_label(tmp_path / "whole")
+    marked = {label for label in rows if "reported" in rows[label]["marks"]}
     assert marked == {"function", "ahead"}
-    verdicts = dict(whole.select("label", "verdict").iter_rows())
-    assert verdicts["function"], "it is compared with the row"
-    assert read_study(tmp_path / "whole")["data"] == json.loads(json.dumps(corpus.facts.as_json()))
+    assert rows["function"]["verdict"], "it is compared with the row"
+    # As they are in JSON, which has no tuples.
+    facts = json.loads(json.dumps(corpus.facts.as_json()))
+    assert read_study(tmp_path / "whole")["data"] == facts
 
 
 def test_a_study_of_programs_needs_no_corpus(tmp_path):
     study = own_study(reference="function")
     fleet_sweep(study, None, None, tmp_path)
-    rows = {row["label"]: row for row in table(tmp_path).to_dicts()}
-    assert rows["function"]["verdict"] is None
-    assert rows["shifted"]["verdict"] == "worse"
-    assert rows["shifted"]["difference"] == pytest.approx(0.5, abs=0.05)
-    assert rows["command"]["loss"] == pytest.approx(rows["function"]["loss"], abs=0.05)
+    rows = rows_by_label(tmp_path)
+    function = rows["function"]
+    shifted = rows["shifted"]
+    # The noise of a test is at most 0.04.
+    assert function["verdict"] is None
+    assert shifted["verdict"] == "worse"
+    assert shifted["difference"] == pytest.approx(0.5, abs=0.05)
+    assert rows["command"]["loss"] == pytest.approx(function["loss"], abs=0.05)
 
 
-@pytest.mark.parametrize("program", [POINTS[0].row, POINTS[2].row, POINTS[4].row])
+FUNCTION, _, STATELESS, _, AHEAD = [point.row for point in POINTS]
+
+
+@pytest.mark.parametrize("program", [FUNCTION, STATELESS, AHEAD])
 def test_an_interrupted_run_has_the_records_of_a_whole_one(program, tmp_path):
     whole = trained(run_of(program, tmp_path / "whole"), 6)
-    first = run_of(program, tmp_path / "cut")
-    trained(first, 2)
-    assert trained(run_of(program, tmp_path / "cut"), 6) == whole
+    trained(run_of(program, tmp_path / "cut"), 2)
+    resumed = trained(run_of(program, tmp_path / "cut"), 6)
+    assert resumed == whole
     assert len(whole) == 6
 
 
-def test_a_state_that_is_ahead_of_the_records_begins_again(tmp_path):
-    program = Command(SCRIPT + " ahead")
-    whole = trained(run_of(program, tmp_path / "whole"), 4)
-    run = run_of(program, tmp_path / "cut")
+# A state of two epochs too late, and one after which nothing is reported.
+@pytest.mark.parametrize("state", ["[0.5, 3]", "[0.5, 999]"])
+def test_a_state_that_is_ahead_of_the_records_begins_again(state, tmp_path):
+    whole = trained(run_of(AHEAD, tmp_path / "whole"), 4)
+    run = run_of(AHEAD, tmp_path / "cut")
     trained(run, 1)
-    (run.folder.path / "state" / "state.json").write_text("[0.5, 3]")
-    assert trained(run_of(program, tmp_path / "cut"), 4) == whole
-
-
-def test_a_program_with_nothing_left_to_report_begins_again(tmp_path):
-    program = Command(SCRIPT + " ahead")
-    whole = trained(run_of(program, tmp_path / "whole"), 4)
-    run = run_of(program, tmp_path / "ended")
-    trained(run, 1)
-    (run.folder.path / "state" / "state.json").write_text("[0.5, 999]")
-    assert trained(run_of(program, tmp_path / "ended"), 4) == whole
+    (run.folder.path / "state" / "state.json").write_text(state)
+    resumed = trained(run_of(AHEAD, tmp_path / "cut"), 4)
+    assert resumed == whole
 
 
 def test_a_worker_that_dies_takes_its_program_along(tmp_path):
     """The program, and what it started, end when the pipe of the worker closes."""
     text = 'import os, time\nprint(\'{"epoch": 1, "valid": 1}\', flush=True)\ntime.sleep(600)\n'
-    run = run_of(Command(script_of(tmp_path, text)), tmp_path, {})
+    command = Command(script_of(tmp_path, text))
+    run = run_of(command, tmp_path, {})
     run.train_epoch(2)
     process = run._process
     process.stdin.close()  # as the death of this process does
@@ -196,7 +210,8 @@ def refuse(settings, seed):
 
 def test_states_are_tensors_arrays_and_plain_values(tmp_path):
     trained(run_of(keep, tmp_path), 1)
-    assert len(trained(run_of(keep, tmp_path), 3)) == 3
+    losses = trained(run_of(keep, tmp_path), 3)
+    assert len(losses) == 3
     assert RESUMED == [False, True]
 
 
@@ -208,11 +223,9 @@ def test_a_state_of_another_kind_is_refused(tmp_path):
 
 
 def test_a_metric_to_maximize_in_its_own_unit(tmp_path):
-    points = (
-        Point("0.0", own_programs.accuracy, {"lr": 0.0}),
-        Point("3.0", own_programs.accuracy, {"lr": 3.0}),
-    )
-    study = own_study(points, search={}, metric="accuracy", direction="maximize", unit="%", seeds=4)
+    points = tuple(Point(str(lr), own_programs.accuracy, {"lr": lr}) for lr in (0.0, 3.0))
+    metric = {"metric": "accuracy", "direction": "maximize", "unit": "%"}
+    study = own_study(points, search={}, seeds=4, **metric)
     fleet_sweep(study, None, None, tmp_path)
     report = study_ranking(tmp_path)
     first, second = report.frame.to_dicts()
@@ -235,19 +248,22 @@ STEPS = """for s in (50 * e - 50, 50 * e - 25, 50 * e):
 EPOCHS = "import json, sys\nfor e in range(1, 4):\n    {}\n"
 
 
-@pytest.mark.parametrize(
-    ("line", "reading"),
-    [
-        (REPORT, {}),
-        (REPORT.replace("e,", "e - 1,"), {"first_epoch": 0}),
-        (PRINT, {"pattern": r"epoch (?P<epoch>\d+).* val (?P<valid>\S+)"}),
-        (WRITE, {"csv": "{folder}/m.csv"}),
-        (STEPS, {"every": 50}),
-    ],
-)
+FROM_ZERO = REPORT.replace("e,", "e - 1,")
+PATTERN = r"epoch (?P<epoch>\d+).* val (?P<valid>\S+)"
+READINGS = [
+    (REPORT, {}),
+    (FROM_ZERO, {"first_epoch": 0}),
+    (PRINT, {"pattern": PATTERN}),
+    (WRITE, {"csv": "{folder}/m.csv"}),
+    (STEPS, {"every": 50}),
+]
+
+
+@pytest.mark.parametrize(("line", "reading"), READINGS)
 def test_where_a_command_reports_its_epochs(line, reading, tmp_path):
-    command = Command(script_of(tmp_path, EPOCHS.format(line)) + " {folder}", **reading)
-    assert trained(run_of(command, tmp_path, {}), 3) == [3.0, 1.5, 1.0]
+    script = script_of(tmp_path, EPOCHS.format(line))
+    run = run_of(Command(script + " {folder}", **reading), tmp_path, {})
+    assert trained(run, 3) == [3.0, 1.5, 1.0]
 
 
 EVENTS = """import sys
@@ -264,8 +280,10 @@ writer.close()
 
 
 def test_a_command_that_writes_for_tensorboard(tmp_path):
-    command = Command(script_of(tmp_path, EVENTS) + " {folder}/tb", tensorboard="{folder}/tb")
-    assert trained(run_of(command, tmp_path, {}, metric="val/loss"), 2) == [4.0, 2.0]
+    script = script_of(tmp_path, EVENTS)
+    command = Command(script + " {folder}/tb", tensorboard="{folder}/tb")
+    run = run_of(command, tmp_path, {}, metric="val/loss")
+    assert trained(run, 2) == [4.0, 2.0]
 
 
 @cases("trainables/cases.toml", "reports")
@@ -274,9 +292,11 @@ def test_the_last_report_of_a_command_counts_or_it_says_why(case, tmp_path):
     text = "exit('no such file x.bin')"
     if case["lines"]:
         text = f"print(*{case['lines']}, sep='\\n', end='')"
-    command = Command(script_of(tmp_path, text), pattern=case.get("pattern", ""))
+    pattern = case.get("pattern", "")
+    command = Command(script_of(tmp_path, text), pattern=pattern)
     run = run_of(command, tmp_path, {})
     loss = case.get("loss")
+    # A text is the error.
     if not isinstance(loss, str):
         assert trained(run, 4) == [loss]
         return
@@ -287,12 +307,18 @@ def test_the_last_report_of_a_command_counts_or_it_says_why(case, tmp_path):
 
 def read_aloud(settings, seed):
     """Report what a setting says; null is not reported."""
-    for epoch, report in enumerate(json.loads(settings["reports"])):
-        metrics = {"epoch": epoch + 1}
-        for name, value in zip(("valid", "test"), report, strict=True):
-            if value is not None:
-                metrics[name] = value
+    reports = json.loads(settings["reports"])
+    for epoch, (valid, test) in enumerate(reports, start=1):
+        metrics = {"epoch": epoch, "valid": valid}
+        if test is not None:
+            metrics["test"] = test
         yield metrics
+
+
+def is_finite(report) -> bool:
+    """Return whether all metrics that are there are numbers."""
+    valid, test = report
+    return math.isfinite(valid) and (test is None or math.isfinite(test))
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
@@ -301,47 +327,52 @@ def test_no_number_stands_in_for_a_metric_that_is_not_there(reports):
     text = {"reports": json.dumps(reports)}
     with tempfile.TemporaryDirectory() as folder:
         losses = trained(run_of(read_aloud, Path(folder), text), len(reports))
-        expected = []
-        for valid, test in reports:
-            if not math.isfinite(valid) or (test is not None and not math.isfinite(test)):
-                expected.append(None)
-                break
-            expected.append(valid)
-        assert losses == expected
-        if None in expected:
+        finite = list(itertools.takewhile(is_finite, reports))
+        expected = [valid for valid, _ in finite]
+        if len(finite) < len(reports):
+            # A run ends with the first number that is none.
+            assert losses == expected + [None]
             return
+        assert losses == expected
         run = run_of(read_aloud, Path(folder), text)
-        valid, test = min(reports, key=lambda report: report[0])
-        if all(t is None for _, t in reports):
-            record = run.test()
-            assert record["token"] == valid
-            assert record["metric"] == "valid"
-        elif test is not None:
-            record = run.test()
-            assert record["token"] == test
-            assert record["metric"] == "test"
-        else:
-            with pytest.raises(RuntimeError, match="did not report 'test' with 'valid'"):
-                run.test()
+        assert_test_is_that_of_the_best_epoch(run, reports)
         run.close()
 
 
+def assert_test_is_that_of_the_best_epoch(run, reports):
+    best_valid, test_of_best = min(reports, key=lambda report: report[0])
+    is_tested = any(test is not None for _, test in reports)
+    if is_tested and test_of_best is None:
+        with pytest.raises(RuntimeError, match="did not report 'test' with 'valid'"):
+            run.test()
+        return
+    record = run.test()
+    if is_tested:
+        assert record["metric"] == "test"
+        assert record["token"] == test_of_best
+    else:
+        assert record["metric"] == "valid"
+        assert record["token"] == best_valid
+
+
 def test_a_point_without_the_test_metric_is_not_compared_by_another(tmp_path):
-    study = own_study((Point("a", own_programs.train), Point("b", own_programs.train_untested)))
+    tested = Point("a", own_programs.train)
+    untested = Point("b", own_programs.train_untested)
+    study = own_study((tested, untested))
     fleet_sweep(study, None, None, tmp_path)
-    rows = {row["label"]: row for row in table(tmp_path).to_dicts()}
+    rows = rows_by_label(tmp_path)
     assert rows["a"]["loss"] is not None
     assert rows["b"]["loss"] is None
     assert not rows["b"]["verdict"]
 
 
 def test_a_program_that_stops_early_has_its_last_metric_at_the_budget(tmp_path):
-    command = Command(script_of(tmp_path, EPOCHS.format(REPORT)))
-    run = run_of(command, tmp_path, {})
+    script = script_of(tmp_path, EPOCHS.format(REPORT))
+    run = run_of(Command(script), tmp_path, {})
     assert trained(run, 9) == [3.0, 1.5, 1.0, 1.0]
-    run = run_of(command, tmp_path, {})
-    assert run.test()["token"] == 1.0
-    run.close()
+    again = run_of(Command(script), tmp_path, {})
+    assert again.test()["token"] == 1.0
+    again.close()
 
 
 STARTED: list[int | None] = []
@@ -349,13 +380,17 @@ STARTED: list[int | None] = []
 
 def three_epochs(settings, seed, resume):
     STARTED.append(resume)
-    for epoch in range((resume or 0) + 1, 4):
+    first = 1
+    if resume is not None:
+        first = resume + 1
+    for epoch in range(first, 4):
         yield {"epoch": epoch, "valid": 1 / epoch}, epoch
 
 
 def test_a_program_that_goes_on_and_stops_early_does_not_begin_again(tmp_path):
     trained(run_of(three_epochs, tmp_path), 1)
-    assert trained(run_of(three_epochs, tmp_path), 9) == [1, 1 / 2, 1 / 3, 1 / 3]
+    losses = trained(run_of(three_epochs, tmp_path), 9)
+    assert losses == [1, 1 / 2, 1 / 3, 1 / 3]
     assert STARTED == [None, 1]
 
 
@@ -383,7 +418,8 @@ REPORTS = {
 
 
 def report(settings, seed):
-    return REPORTS[settings["report"]][0]
+    reported, _ = REPORTS[settings["report"]]
+    return reported
 
 
 async def later(settings, seed):
@@ -399,7 +435,8 @@ def test_what_a_function_reports_is_a_number_or_its_error_says_why(name, tmp_pat
     run = run_of(report, tmp_path, {"report": name})
     _, expected = REPORTS[name]
     if not isinstance(expected, str):
-        assert trained(run, 2)[0] == expected
+        first, *_ = trained(run, 2)
+        assert first == expected
         return
     with pytest.raises(RuntimeError, match=expected):
         trained(run, 2)
@@ -407,16 +444,27 @@ def test_what_a_function_reports_is_a_number_or_its_error_says_why(name, tmp_pat
 
 
 def leave(settings, seed):
+    error = getattr(builtins, settings["error"])
     try:
         yield {"epoch": 1, "valid": 1.0}
     finally:
-        raise getattr(builtins, settings["error"])("no disk")
+        raise error("no disk")
 
 
-@pytest.mark.parametrize("error", ["SystemExit", "KeyboardInterrupt", "GeneratorExit"])
+LEAVING = ["SystemExit", "KeyboardInterrupt", "GeneratorExit"]
+
+
+@pytest.mark.parametrize("error", LEAVING)
+def test_what_a_function_raises_after_its_last_epoch_is_kept(error, tmp_path):
+    run = run_of(leave, tmp_path, {"error": error})
+    assert trained(run, 1) == [1.0]
+    # GeneratorExit is how Python itself closes a generator.
+    is_kept = (run.folder.path / "output.txt").exists()
+    assert is_kept == (error != "GeneratorExit")
+
+
+@pytest.mark.parametrize("error", LEAVING)
 def test_a_function_that_leaves_python_ends_its_run_with_its_words(error, tmp_path):
-    assert trained(run_of(leave, tmp_path / "ended", {"error": error}), 1) == [1.0]
-    assert len(list(tmp_path.glob("*/*/output.txt"))) == (error != "GeneratorExit")
     run = run_of(leave, tmp_path, {"error": error})
     run.train_epoch(4)
     words = error.replace("SystemExit", "sys.exit")
@@ -440,10 +488,13 @@ def test_what_a_function_prints_is_kept_up_to_a_limit(lines, tmp_path, monkeypat
     run = run_of(talk, tmp_path, {"lines": lines})
     trained(run, 2)
     run.close()
-    found = (run.folder.path / output.OUTPUT).read_text().splitlines()
-    assert found[-3:] == [f"line {lines - 2} of epoch 2", f"line {lines - 1} of epoch 2", "ünd"]
-    assert (found[0] == "line 0 of epoch 1") == (lines == 2)
-    assert (run.folder.path / output.OUTPUT).stat().st_size <= 1000
+    kept = (run.folder.path / output.OUTPUT).read_bytes()
+    first, *_, last_line, from_stderr = kept.decode().splitlines()
+    assert last_line == f"line {lines - 1} of epoch 2"
+    assert from_stderr == "ünd"
+    # Of many lines, the first ones are left out.
+    assert (first == "line 0 of epoch 1") == (lines == 2)
+    assert len(kept) <= 1000
     assert capsys.readouterr() == ("", "")
 
 
@@ -451,7 +502,8 @@ def fork(settings, seed):
     child = os.fork()
     if child == 0:
         return 9.0
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
 
 
 def test_a_child_that_a_function_forks_does_not_go_on_as_the_worker(tmp_path):
@@ -459,6 +511,7 @@ def test_a_child_that_a_function_forks_does_not_go_on_as_the_worker(tmp_path):
     try:
         reports = trained(run_of(fork, tmp_path, {}), 1)
     finally:
+        # Or a child would run the remaining tests.
         if os.getpid() != own:
             os._exit(3)
     assert reports == [1.0]
@@ -484,29 +537,49 @@ def test_what_a_function_sets_for_the_process_ends_with_its_run(tmp_path):
     assert (Path.cwd(), np.geterr(), dict(os.environ)) == before
 
 
-@pytest.mark.parametrize(
-    ("point", "changes", "message"),
-    [
-        (Point("a", lambda settings, seed: 1.0), {}, "not defined at the top of a module"),
-        (Point("a", print), {}, "print has no parameter 'settings'"),
-        (Point("a", max), {}, "function max has no parameter 'settings'"),
-        (Point("a", later), {}, "function later is asynchronous"),
-        (Point("a", needs), {}, "needs path; it is given settings, seed, resume, epochs by"),
-        (Point("a", 3), {}, "3 is not the name of a row, a function or a Command"),
-        (Point("a", Command("train --lr {lr}")), {}, "has no {seed}"),
-        (Point("a", Command("train {seed} --lr {rl}")), {}, "no setting 'rl'; known: lr"),
-        (Point("a", Command("train {seed}")), {}, "has no {lr}, a setting of the point"),
-        (Point("a", Command("t {seed} {lr}", pattern="(")), {}, "pattern '\\('"),
-        (Point("a", own_programs.train), {"search": {"lr": None}}, "no search range is known"),
-        (Point("a", own_programs.train, {"x": object()}), {}, "a setting is no plain value"),
-        (POINTS[0], {"search": {"lr": Choice((1.0, math.nan))}}, "a setting is no plain value"),
-        (Point("a", own_programs.train), {"direction": "up"}, "direction 'up' is not minimize or"),
-        (Point("a", "DLM46"), {"direction": "maximize"}, "rows of the zoo have a loss"),
-    ],
-)  # fmt: skip
-def test_what_a_study_of_programs_refuses(point, changes, message):
-    with pytest.raises(UserError, match=message.replace("{", r"\{")):
-        resolve(own_study((point,), **changes), None, None)
+def assert_refused(message, program, settings=(), **changes):
+    """Assert that a study of this program is refused with the message."""
+    point = Point("a", program, dict(settings))
+    study = own_study((point,), **changes)
+    with raises_user_error(message):
+        resolve(study, None, None)
+
+
+NO_PROGRAMS = {
+    "not defined at the top of a module": lambda settings, seed: 1.0,
+    "print has no parameter 'settings'": print,
+    "function max has no parameter 'settings'": max,
+    "function later is asynchronous": later,
+    "needs path; it is given settings, seed, resume, epochs by": needs,
+    "3 is not the name of a row, a function or a Command": 3,
+}
+
+
+@pytest.mark.parametrize("message", NO_PROGRAMS)
+def test_what_cannot_be_called_as_a_program_is_refused(message):
+    assert_refused(message, NO_PROGRAMS[message])
+
+
+@cases("trainables/cases.toml", "commands", "text, pattern, message")
+def test_a_command_that_does_not_fit_its_settings_is_refused(text, pattern, message):
+    command = Command(text, pattern=pattern)
+    assert_refused(message, command)
+
+
+def test_a_setting_that_is_no_plain_value_is_refused():
+    with_nan = Choice((1.0, math.nan))
+    message = "a setting is no plain value"
+    assert_refused(message, own_programs.train, {"x": object()})
+    assert_refused(message, own_programs.train, search={"lr": with_nan})
+
+
+def test_a_setting_without_a_known_range_is_refused():
+    assert_refused("no search range is known", own_programs.train, search={"lr": None})
+
+
+def test_a_direction_that_a_metric_cannot_have_is_refused():
+    assert_refused("direction 'up' is not minimize or", own_programs.train, direction="up")
+    assert_refused("rows of the zoo have a loss", "DLM46", direction="maximize")
 
 
 DATA = """import json, os
@@ -531,19 +604,22 @@ def test_a_run_whose_files_change_has_no_result(file, own_folder):
     run = run_of(command, own_folder / "store", {})
     run.train_epoch(2)
     run.save_epoch()
-    before = Path(file).read_text()
-    Path(file).write_text(before + "\n")
+    path = own_folder / file
+    before = path.read_text()
+    path.write_text(before + "\n")
     with pytest.raises(ProgramError, match=f"{file} has changed since the sweep began"):
         run.train_epoch(2)
     run.close()
     assert not run.folder.records()
-    Path(file).write_text(before)
-    assert trained(run_of(command, own_folder / "store", {}), 2) == [1.0, 1.0]
+    path.write_text(before)
+    again = run_of(command, own_folder / "store", {})
+    assert trained(again, 2) == [1.0, 1.0]
 
 
 def test_a_run_whose_variable_changes_has_no_result(own_folder, monkeypatch):
     monkeypatch.setenv("LEVEL", "1")
-    run = run_of(Command("python own.py $LEVEL {seed}"), own_folder / "store", {})
+    command = Command("python own.py $LEVEL {seed}")
+    run = run_of(command, own_folder / "store", {})
     run.train_epoch(2)
     run.save_epoch()
     monkeypatch.setenv("LEVEL", "2")
@@ -561,20 +637,26 @@ def test_a_file_that_was_read_is_a_part_of_the_identity(own_folder, caplog):
         Path("data.csv").write_text(str(value))
         SEEN.clear()
         caplog.clear()
-        fleet_sweep(study, None, None, own_folder / "store", workers=1)
-        (row,) = table(own_folder / "store").to_dicts()
+        store = own_folder / "store"
+        fleet_sweep(study, None, None, store, workers=1)
+        (row,) = table(store).to_dicts()
+        runs = load_study(store).runs.collect()
+        # The mean of seeds 1 and 2.
         assert row["loss"] == pytest.approx(value + 1.5 / 8)
-        assert load_study(own_folder / "store").runs.collect().height == study.seeds
+        assert runs.height == study.seeds
         assert caplog.messages == lines
 
 
 def test_a_file_that_is_gone_is_said(own_folder, caplog):
-    study = own_study((Point("a", reads_by_a_child),), search={}, epochs=1, samples=1, seeds=1)
-    for line in ([], ["a: runs have read data.csv, which cannot be read now: they count"]):
-        SEEN.clear()
-        fleet_sweep(study, None, None, own_folder / "store", workers=1)
-        assert caplog.messages == line
-        Path("data.csv").unlink(missing_ok=True)
+    point = Point("a", reads_by_a_child)
+    study = own_study((point,), search={}, epochs=1, samples=1, seeds=1)
+    fleet_sweep(study, None, None, own_folder / "store", workers=1)
+    assert caplog.messages == []
+    Path("data.csv").unlink()
+    SEEN.clear()
+    fleet_sweep(study, None, None, own_folder / "store", workers=1)
+    (line,) = caplog.messages
+    assert line == "a: runs have read data.csv, which cannot be read now: they count"
 
 
 def reads_by_a_child(settings, seed):
@@ -582,13 +664,25 @@ def reads_by_a_child(settings, seed):
     yield {"epoch": 1, "valid": seed / 1000}
 
 
-def test_files_and_places_of_a_command_are_declared(own_folder):
-    assert Command("own {seed}", files=("*.csv",)).facts()["files"].keys() == {"data.csv"}
-    with pytest.raises(UserError, match="names no file"):
-        Command("own {seed}", files=("*.R",)).facts()
-    for place in ({"csv": "m.csv"}, {"tensorboard": "runs/{seed}"}):
-        with pytest.raises(UserError, match=r"runs would share .*; write \{folder\}/"):
-            Command("own {seed}", **place).check({})
+def files_of(text, files=()):
+    facts = Command(text, files=files).facts()
+    return set(facts["files"])
+
+
+def test_files_of_a_command_are_declared(own_folder):
+    assert files_of("own {seed}", ("*.csv",)) == {"data.csv"}
+    with raises_user_error("names no file"):
+        files_of("own {seed}", ("*.R",))
+
+
+@pytest.mark.parametrize("place", [{"csv": "m.csv"}, {"tensorboard": "runs/{seed}"}], ids=str)
+def test_a_place_that_runs_would_share_is_refused(place):
+    command = Command("own {seed}", **place)
+    with raises_user_error("runs would share ", "; write {folder}/"):
+        command.check({})
+
+
+def test_a_command_may_read_its_seed_from_the_environment():
     Command("own $LMZOO_SEED").check({})
 
 
@@ -596,45 +690,48 @@ def test_what_an_earlier_process_wrote_does_not_count(tmp_path):
     text = "import sys\nopen(sys.argv[2], 'a').write('1,3\\n')"
     command = Command(script_of(tmp_path, text) + " {folder}/m.csv", csv="{folder}/m.csv")
     run = run_of(command, tmp_path / "store", {})
-    (run.folder.path / "state").mkdir(parents=True)
-    (run.folder.path / "state/m.csv").write_text("epoch,valid\n1,9\n")
+    folder = run.folder.path / "state"
+    folder.mkdir(parents=True)
+    (folder / "m.csv").write_text("epoch,valid\n1,9\n")
     assert trained(run, 1) == [3.0]
 
 
 def unseeded(settings, seed):
-    yield {
-        "epoch": 1,
-        "valid": 1.0,
-        "a": random.random(),
-        "b": float(np.random.rand()),
-        "c": float(torch.rand(())),
-    }
+    a = random.random()
+    b = np.random.rand()
+    c = torch.rand(())
+    yield {"epoch": 1, "valid": 1.0, "a": a, "b": b, "c": c}
 
 
 def test_functions_draw_from_the_seed_of_their_run(tmp_path):
-    found = []
-    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+    def draws(name, seed):
         run = run_of(unseeded, tmp_path / name, {})
-        run.config = {**run.config, "seed": seed}
+        run.config = run.config | {"seed": seed}
         trained(run, 1)
-        found.append([run.training.record["metrics"][key] for key in "abc"])
-    assert found[0] == found[1]
-    assert not set(found[0]) & set(found[2])
+        metrics = run.training.record["metrics"]
+        return {metrics["a"], metrics["b"], metrics["c"]}
+
+    first = draws("first", 1)
+    assert draws("again", 1) == first
+    assert draws("other", 2).isdisjoint(first)
 
 
 def test_the_identity_has_the_command_and_its_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def identity(command: Command) -> str:
-        study = own_study((Point("a", command),), search={})
-        return resolve(study, None, None)[0].run_config({}, 0)["run"]
+    def identity(text: str) -> str:
+        point = Point("a", Command(text))
+        study = own_study((point,), search={})
+        return first_point(study).run_config({}, 0)["run"]
 
     (tmp_path / "t.py").write_text("1\n")
-    one = identity(Command("python t.py {seed}"))
-    assert one == identity(Command("python t.py {seed}"))
+    one = identity("python t.py {seed}")
+    again = identity("python t.py {seed}")
     (tmp_path / "t.py").write_text("2\n")
-    two = identity(Command("python t.py {seed}"))
-    assert len({one, two, identity(Command("python  t.py {seed}"))}) == 3
+    changed = identity("python t.py {seed}")
+    spaced = identity("python  t.py {seed}")
+    assert again == one
+    assert len({one, changed, spaced}) == 3
 
 
 def test_a_command_reads_the_files_that_it_names_but_for_those_that_it_writes(
@@ -643,12 +740,21 @@ def test_a_command_reads_the_files_that_it_names_but_for_those_that_it_writes(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").write_text("1\n")
     long = "python t.py {seed} " + 300 * "x"  # too long for the name of a file
-    assert Command(long).facts()["files"].keys() == {"t.py"}
-    assert not Command("python a.py {seed} > t.py").facts()["files"]
+    assert files_of(long) == {"t.py"}
+    assert files_of("python a.py {seed} > t.py") == set()
 
 
-def test_the_identity_has_the_modules_of_a_function_and_the_metric():
-    config = resolve(own_study(POINTS[:1]), None, None)[0].run_config({"lr": 0.1}, 0)
+def config_of_a_function(**changes):
+    study = own_study(POINTS[:1], **changes)
+    return first_point(study).run_config({"lr": 0.1}, 0)
+
+
+def test_the_identity_has_the_modules_of_a_function():
+    config = config_of_a_function()
     assert config["user_code"]["modules"].keys() == {"tests.trainables.own_programs"}
-    changed = own_study(POINTS[:1], metric="loss")
-    assert resolve(changed, None, None)[0].run_config({"lr": 0.1}, 0)["run"] != config["run"]
+
+
+def test_the_identity_has_the_metric():
+    config = config_of_a_function()
+    changed = config_of_a_function(metric="loss")
+    assert changed["run"] != config["run"]

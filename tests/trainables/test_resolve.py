@@ -37,6 +37,7 @@ from tests.toy_study import corpus as corpus
 from tests.toy_study import corpus_fields as corpus_fields
 from tests.toy_study import sentences as sentences
 from tests.toy_study import study as study
+from tests.user_errors import raises_user_error
 
 STARTS = tuple(Point(str(n), "DLM46", {"starts": n}) for n in (1, 2))
 
@@ -83,36 +84,39 @@ def test_the_point_id_depends_on_the_ranges(resolved):
     assert ids(wider).isdisjoint(ids(resolved()))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"fields": {"width": 3}}, "field 'width' does not start with"),
-        ({"search": {"recipe.batch": None}}, "no search range is known for 'recipe.batch'"),
-        ({"search": {"recipe.speed": FloatRange(0.0, 1.0)}}, "no field 'recipe.speed'"),
-        ({"recipe": "fast"}, "no recipe 'fast'"),
-        ({"points": ()}, "has no points"),
-        (
-            {"points": STARTS, "search": {"model.starts": None}},
-            "point '2' differs from '1' in model.starts only",
-        ),
-    ],
-)
-def test_an_invalid_study_is_refused_in_one_line(resolved, change, message):
-    with pytest.raises(UserError, match=message) as caught:
-        resolved(**change)
-    assert "\n" not in str(caught.value)
+UNIT = FloatRange(0.0, 1.0)
+INVALID = {
+    "field 'width' does not start with": {"fields": {"width": 3}},
+    "no search range is known for 'recipe.batch'": {"search": {"recipe.batch": None}},
+    "no field 'recipe.speed'": {"search": {"recipe.speed": UNIT}},
+    "no recipe 'fast'": {"recipe": "fast"},
+    "has no points": {"points": ()},
+}
+
+
+@pytest.mark.parametrize("message", INVALID)
+def test_an_invalid_study_is_refused_in_one_line(resolved, message):
+    with raises_user_error(message):
+        resolved(**INVALID[message])
+
+
+def test_what_points_compare_is_not_searched(resolved):
+    with raises_user_error("point '2' differs from '1' in model.starts only"):
+        resolved(points=STARTS, search={"model.starts": None})
 
 
 @cases("trainables/cases.toml", "wrong_points", "row, fields, message")
 def test_a_wrong_point_is_refused_in_one_line(resolved, row, fields, message):
+    wrong = Point("x", row, fields)
     with pytest.raises(UserError, match=message) as caught:
-        resolved(points=(Point("x", row, fields),))
+        resolved(points=(wrong,))
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_without_next_tokens_is_refused_on_a_task_that_scores_some_tokens():
     fields = {"name": "parity", "train": 8, "valid": 4, "test": 4}
     task = open_corpus(fields)
+    # An autoencoder reads the whole sequence first.
     points = (Point("recurrent", "gru"), Point("autoencoder", "gru_autoencoder"))
     study = Study(name="toy", question="?", points=points)
     with pytest.raises(UserError, match=r"^point 'autoencoder': .* no distribution of the next to"):
@@ -128,7 +132,7 @@ MINGPT = Point("minGPT", "DLM40")
 def with_starts(study):
     """Changes of the study with a transformer, which has no field `starts`."""
     fields = {"model.width": 4, "model.starts": 2}
-    return {"points": (*study.points, MINGPT), "fields": fields}
+    return {"points": study.points + (MINGPT,), "fields": fields}
 
 
 def test_a_point_that_is_not_needed_need_not_accept_the_common_fields(resolved, with_starts):
@@ -148,7 +152,8 @@ def test_a_needed_point_must_accept_the_common_fields(resolved, with_starts, nee
 @pytest.fixture
 def with_counts(study):
     """The points of the study and one that equals a baseline."""
-    return (*study.points, Point("counts", "ngram_count", {"order": 1}))
+    counts = Point("counts", "ngram_count", {"order": 1})
+    return study.points + (counts,)
 
 
 def test_a_baseline_under_another_label_is_compared(resolved, with_counts):
@@ -161,49 +166,53 @@ def test_a_baseline_under_another_label_is_always_planned(study, resolved, with_
     assert sum(point.baseline for point in points) == 2
     with closing(StudyStore(tmp_path)) as store:
         planner = Planner(study, points, store, {"cut 4"})
-        labels = [planned.point.label for planned in planner.points]
-    assert labels[:2] == ["cut 4", "counts"]
-    assert len(labels) == 3
+        first, second, _ = planner.points
+    # The third is the other baseline.
+    assert first.point.label == "cut 4"
+    assert second.point.label == "counts"
 
 
 def test_study_json_lists_the_points_that_were_left_out(study, resolved, tmp_path):
-    both = dataclasses.replace(study, points=(*study.points, MINGPT))
+    both = dataclasses.replace(study, points=study.points + (MINGPT,))
+    points = resolved({"wild type"}, points=both.points)
     with closing(StudyStore(tmp_path)) as store:
-        points = resolved({"wild type"}, points=both.points)
         Planner(both, points, store, {"wild type"})
-    assert read_json(tmp_path / STUDY)["left_out"] == ["minGPT"]
+    written = read_json(tmp_path / STUDY)
+    assert written["left_out"] == ["minGPT"]
 
 
 CUTS = (Point("wild type", "DLM46"), Point("cut 4", "DLM46", {"cell.cuts": [4]}))
 ROWS = (Point("LSTM", "DLM26"), Point("GRU", "DLM44"))
-WHOLE = (Point("MGRU", "DLM47"), Point("cut", "DLM47", {"cell": {"name": "mgru", "mutations": 4}}))
-
-
+MUTANT = {"name": "mgru", "mutations": 4}
+WHOLE = (Point("MGRU", "DLM47"), Point("cut", "DLM47", {"cell": MUTANT}))
 SIZES = (Point("E=8", "DLM46", {"width": 8}), Point("E=16", "DLM46"))
 
 
 def set_field(points, path):
-    check_settings(Study(name="toy", question="?", points=points), {path: 1})
+    study = Study(name="toy", question="?", points=points)
+    check_settings(study, {path: 1})
 
 
-@pytest.mark.parametrize(
-    ("points", "path", "label"),
-    [
-        (CUTS, "model.cell", "'cut 4'"),
-        (CUTS, "model.cell.cuts", "'cut 4'"),
-        (ROWS, "model.cell", "'LSTM', 'GRU'"),
-        (WHOLE, "model.cell.carry", "'cut'"),
-        (SIZES, "model.width", "'E=8'"),
-    ],
-)
+COMPARED = [
+    (CUTS, "model.cell", "'cut 4'"),
+    (CUTS, "model.cell.cuts", "'cut 4'"),
+    (ROWS, "model.cell", "'LSTM', 'GRU'"),
+    (WHOLE, "model.cell.carry", "'cut'"),
+    (SIZES, "model.width", "'E=8'"),
+]
+
+
+@pytest.mark.parametrize(("points", "path", "label"), COMPARED)
 def test_a_setting_that_replaces_what_points_compare_is_refused(points, path, label):
     with pytest.raises(UserError, match=rf"--set {path}: .*\({label}\); drop the option"):
         set_field(points, path)
 
 
-@pytest.mark.parametrize(
-    "path", ["model.width", "model.norm", "recipe.lr", "corpus.cell", "model.cellar"]
-)
+# Two of them only look like the cell of the model.
+OF_OTHER_PARTS = ["model.width", "model.norm", "recipe.lr", "corpus.cell", "model.cellar"]
+
+
+@pytest.mark.parametrize("path", OF_OTHER_PARTS)
 def test_settings_of_another_part_are_accepted(path):
     set_field(CUTS, path)
 
@@ -219,22 +228,25 @@ def cosine(study):
     return study.fields | {"recipe.schedule": "cosine"}
 
 
-def run_of(points, setting):
-    """Return the identity of the first run of the first point."""
-    return points[0].run_config(setting, 1)["run"]
-
-
 RATE = {"recipe.lr": 0.01}
 
 
+def run_of(points, setting=RATE):
+    """Return the identity of the first run of the first point."""
+    config = points[0].run_config(setting, 1)
+    return config["run"]
+
+
 def test_the_length_does_not_decide_a_run_whose_rate_is_constant(resolved):
-    assert run_of(resolved(epochs=4), RATE) == run_of(resolved(epochs=8), RATE)
+    short = resolved(epochs=4)
+    long = resolved(epochs=8)
+    assert run_of(short) == run_of(long)
 
 
 def test_the_length_decides_a_run_whose_rate_falls(resolved, cosine):
     short = resolved(epochs=4, fields=cosine)
     long = resolved(epochs=8, fields=cosine)
-    assert run_of(short, RATE) != run_of(long, RATE)
+    assert run_of(short) != run_of(long)
 
 
 @pytest.mark.parametrize("path", ["recipe.schedule", "recipe.schedule_epochs", "recipe.final_lr"])
@@ -246,13 +258,13 @@ def test_runs_at_different_rates_are_not_compared(path, resolved, cosine):
 def test_a_constant_rate_is_searched_beside_falling_ones(resolved, cosine):
     """The fields that a constant rate cannot have are dropped, so its settings are one run."""
     schedules = ("constant", "cosine")
-    shares = FloatRange(0.1, 0.2)
-    search = {"recipe.schedule": Choice(schedules), "recipe.final_lr": shares}
+    search = {"recipe.schedule": Choice(schedules), "recipe.final_lr": FloatRange(0.1, 0.2)}
     points = resolved(search=search, pruner="none", fields=cosine)
     runs = set()
-    for schedule, share in itertools.product(schedules, (shares.low, shares.high)):
+    for schedule, share in itertools.product(schedules, (0.1, 0.2)):
         setting = {"recipe.schedule": schedule, "recipe.final_lr": share}
         runs.add(run_of(points, setting))
+    # One constant rate and two that fall.
     assert len(runs) == 3
 
 
@@ -268,18 +280,20 @@ def test_runs_train_as_long_as_their_schedule(short, corpus, corpus_fields, tmp_
     stages = set()
     for path in tmp_path.glob(f"*/{CONFIG}"):
         config = read_json(path)
+        if config["model"]["name"] == "ngram_count":
+            # Counts have no rate.
+            continue
         records = RunFolder(path.parent).records()
-        if config["model"]["name"] != "ngram_count":
-            assert config["recipe"]["schedule_epochs"] == len(epoch_records(records)) == 2
-            stages.add(config["stage"])
+        epochs = len(epoch_records(records))
+        assert config["recipe"]["schedule_epochs"] == epochs == 2
+        stages.add(config["stage"])
     assert stages == {"tune", "confirm"}
 
 
-def test_a_longer_schedule_is_another_point(short, corpus, corpus_fields):
-    longer = dataclasses.replace(short, epochs=3)
-    assert ids(resolve(longer, corpus, corpus_fields)).isdisjoint(
-        ids(resolve(short, corpus, corpus_fields))
-    )
+def test_a_longer_schedule_is_another_point(resolved, cosine):
+    short = resolved(epochs=2, fields=cosine)
+    longer = resolved(epochs=3, fields=cosine)
+    assert ids(longer).isdisjoint(ids(short))
 
 
 def test_a_schedule_that_ends_before_the_budget_is_refused(resolved, cosine):
@@ -292,89 +306,97 @@ TASK = Task(vocab=50, length=6)
 BUDGET = 5000
 
 
+def assert_largest(fitted, wider):
+    """Assert that only the first is within the budget."""
+    assert count_parameters(fitted, TASK) <= BUDGET
+    assert count_parameters(wider, TASK) > BUDGET
+
+
 @pytest.mark.parametrize("name", ["rnn_lm", "chain_slot_ngram", "transformer_decoder"])
 def test_the_width_is_the_largest_within_the_budget(name):
-    fitted = fit_width(zoo.config(name), TASK, BUDGET)
+    config = zoo.config(name)
+    fitted = fit_width(config, TASK, BUDGET)
     wider = zoo.config(name, width=fitted.width + 1)
-    assert count_parameters(fitted, TASK) <= BUDGET < count_parameters(wider, TASK)
+    assert_largest(fitted, wider)
 
 
 def test_the_width_of_a_wrapped_model_is_fitted():
-    fitted = fit_width(zoo.config("backward_lm"), TASK, BUDGET)
+    config = zoo.config("backward_lm")
+    fitted = fit_width(config, TASK, BUDGET)
     wider = zoo.config("backward_lm", reader={"width": fitted.reader.width + 1})
-    assert count_parameters(fitted, TASK) <= BUDGET < count_parameters(wider, TASK)
+    assert_largest(fitted, wider)
 
 
 @pytest.mark.parametrize("name", ["ngram_count", "pcfg"])
 def test_a_model_without_a_width_is_unchanged(name):
-    assert fit_width(zoo.config(name), TASK, 10) == zoo.config(name)
+    config = zoo.config(name)
+    assert fit_width(config, TASK, 10) == config
 
 
-@pytest.mark.parametrize(
-    ("budget", "words"),
-    [
-        (50, "recurrent_lm has more than 50 parameters at width 2"),
-        (10**12, "recurrent_lm has less than 1,000,000,000,000 parameters"),
-    ],
-)
-def test_a_budget_that_no_width_has_is_refused(budget, words):
-    with pytest.raises(UserError, match=words):
-        fit_width(zoo.config("rnn_lm"), TASK, budget)
+BUDGETS = {
+    50: "recurrent_lm has more than 50 parameters at width 2",
+    10**12: "recurrent_lm has less than 1,000,000,000,000 parameters",
+}
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_budget_that_no_width_has_is_refused(budget):
+    config = zoo.config("rnn_lm")
+    with pytest.raises(UserError, match=BUDGETS[budget]):
+        fit_width(config, TASK, budget)
 
 
 def test_the_store_of_a_corpus_without_a_file_has_its_name():
-    assert store_name("toy", {"name": "captions", "split": "a"}, "012345") == "toy-captions"
+    fields = {"name": "captions", "split": "a"}
+    assert store_name("toy", fields, "012345") == "toy-captions"
 
 
-@pytest.mark.parametrize(
-    ("path", "name"),
-    [
-        ("data/My Sentences.txt.gz", "toy-text-my_sentences-012345"),
-        ("Ünï.txt", "toy-text-n-012345"),
-        ("a" * 60 + ".txt", "toy-text-aaaaaaaaaaaaaaaaaaaaaaaa-012345"),
-        ("словарь", "toy-text-012345"),
-    ],
-)
+@cases("trainables/cases.toml", "store_names", "path, name")
 def test_the_name_of_a_store_is_readable_and_short(path, name):
-    assert store_name("toy", {"name": "text", "path": path}, "0123456789") == name
+    fields = {"name": "text", "path": path}
+    assert store_name("toy", fields, "0123456789") == name
 
 
 def test_a_text_has_one_store_whatever_its_path_is(tmp_path):
-    def store(path: str, fingerprint: str = "0123456789", study: str = "toy") -> Path:
-        return store_folder(tmp_path, study, {"name": "text", "path": path}, fingerprint)
+    def store(fingerprint: str = "0123456789", study: str = "toy", **fields: str) -> Path:
+        return store_folder(tmp_path, study, {"name": "text"} | fields, fingerprint)
 
-    first = store("a/my.txt")
+    first = store(path="a/my.txt")
     first.mkdir()
-    assert store("./other.txt") == first
-    assert store("a/my.txt", "1123456789") != first
-    assert store("a/my.txt", study="to") != first
-    assert store_folder(tmp_path, "toy", {"name": "text"}, "0123456789") == tmp_path / "toy-text"
+    assert store(path="./other.txt") == first
+    assert store("1123456789", path="a/my.txt") != first
+    assert store(path="a/my.txt", study="to") != first
+    assert store() == tmp_path / "toy-text"
 
 
 @pytest.fixture(scope="module")
 def factorial():
     """Return the points of the factorial study, on few sentences."""
-    fields = corpus_config(gru_factorial.STUDY, gru_factorial.STUDY.fields)
-    few = open_corpus({**fields, "train": 10, "valid": 1, "test": 1})
-    return compared(resolve(gru_factorial.STUDY, few, fields))
+    study = gru_factorial.STUDY
+    fields = corpus_config(study, study.fields)
+    few = open_corpus(fields | {"train": 10, "valid": 1, "test": 1})
+    return compared(resolve(study, few, fields))
 
 
 def test_every_point_of_the_factorial_study_is_a_distinct_mutant(factorial):
     cells = [type(point.model.cell).__qualname__ for point in factorial]
     assert cells == ["MGU.Config"] * 92 + ["MGRU.Config"] * 148
     for point in factorial:
+        # Equal points would be one with an alias.
         assert not point.aliases
         assert point.model.width == point.model.emission.components == 16
 
 
 def test_every_point_of_the_factorial_study_reads_its_input(factorial):
     for point in factorial:
-        assert not CELLS.build(point.model.cell, 1, 2).input_blind
+        cell = CELLS.build(point.model.cell, 1, 2)
+        assert not cell.input_blind
 
 
 def test_the_cuts_of_the_factorial_study_are_those_of_all_patterns(factorial):
     names = np.array(MGU)
-    expected = {frozenset(names[pattern].tolist()) for pattern in mgu()}
+    expected = {frozenset(names[pattern]) for pattern in mgu()}
+    # The first 92 points are those of the MGU.
     found = {frozenset(map(str, point.model.cell.cuts)) for point in factorial[:92]}
     assert found == expected
 
@@ -385,9 +407,10 @@ def test_points_that_learn_have_no_warning(resolved):
 
 def test_points_that_are_not_checked_for_want_of_time_are_counted(resolved, monkeypatch):
     points = resolved()
+    count = len(points)
     monkeypatch.setattr("lmzoo.trainables.rows.CHECK_SECONDS", -1.0)
-    [line] = check_points(points)
-    assert line == f"{len(points)} of {len(points)} points are not checked for dead parameters"
+    (line,) = check_points(points)
+    assert line == f"{count} of {count} points are not checked for dead parameters"
 
 
 @pytest.fixture
@@ -410,13 +433,15 @@ def test_what_does_not_learn_is_said(study, resolved, tmp_path):
     points = resolved()
     lines = check_points(points)
     assert "parameters do not learn: " in lines[0]
-    with closing(StudyStore(tmp_path / "toy")) as store:
+    with closing(StudyStore(tmp_path)) as store:
         Planner(study, points, store)
-    assert read_json(tmp_path / "toy" / STUDY)["data"]["warnings"] == lines
+    written = read_json(tmp_path / STUDY)
+    assert written["data"]["warnings"] == lines
 
 
 def width_in_budget(points, corpus):
-    return fit_width(points[0].model, corpus.task, 700).width
+    fitted = fit_width(points[0].model, corpus.task, 700)
+    return fitted.width
 
 
 def test_what_does_not_learn_is_not_paid_for(resolved, corpus, request):
