@@ -12,7 +12,7 @@ from typing import IO, TypeVar
 
 ROOT = Path(__file__).parents[3]
 T = TypeVar("T")
-WORKERS = ("ray::Worker", "ray::PackTrial")
+WORKERS = ("ray::Worker", "ray::PackTrial", "ray::ResourceTrainable")
 """Titles of the processes of workers, with Ray Core and with Ray Tune."""
 
 

@@ -49,6 +49,14 @@ def test_a_slow_shape_makes_no_worker_slow(worker):
     assert after(12, shape_b=10).slowness(worker) == pytest.approx(1)
 
 
+def test_a_worker_with_larger_packs_is_not_faster_once_two_sizes_are_known():
+    # Until then a pack is thought to take as long as its runs one after another.
+    pace = Pace()
+    for worker, size in (("large", 8), ("small", 2), ("small", 2), ("small", 1)):
+        pace.add("a", size, 0.97 + 0.03 * size, worker=worker)
+    assert pace.slowness("small") == pytest.approx(1, abs=0.05)
+
+
 def test_a_worker_that_is_alone_with_its_shape_is_half_to_blame():
     alone = Pace()
     alone.add("a", 1, 1.0, worker="x")

@@ -70,6 +70,14 @@ def room(sharing: Sharing, workers: dict[str, WorkerState], name: str, now: floa
     return sharing.room(workers[name])
 
 
+@pytest.mark.parametrize(("runs", "shares"), [(5, [2, 1, 1, 1]), (7, [2, 2, 2, 1]), (3, [1, 1, 1])])
+def test_no_worker_is_without_runs_while_another_one_has_two(runs, shares):
+    sharing = many_shapes(1, runs)
+    workers = workers_named("u", "v", "w", "x")
+    taken = [take(sharing, workers, name, live=4) for name in workers]
+    assert taken == shares + [0] * (4 - len(shares))
+
+
 @pytest.fixture
 def waiting():
     """Eight runs, of which the only worker has two: three more workers are awaited."""

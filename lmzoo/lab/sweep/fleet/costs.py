@@ -106,6 +106,13 @@ SPREAD = 0.1
 Sums = tuple[float, ...]
 
 
+class Epoch(NamedTuple):
+    """An epoch of a pack, or the mean of several."""
+
+    members: float
+    seconds: float
+
+
 class Pace:
     """What epochs have taken, by shape: a + b n, by weighted least squares.
 
@@ -119,11 +126,12 @@ class Pace:
         """The same for the first epochs of workers."""
         self._slopes = dict[str, float]()
         """Shape -> b / (a + b), as it was last known."""
-        self._by = defaultdict[str, dict[str, float]](dict)
-        """Shape -> worker -> seconds of an epoch of one run."""
+        self._by = defaultdict[str, dict[str, Epoch]](dict)
+        """Shape -> worker -> its usual epoch."""
         # A study may have hundreds of shapes, and the driver asks for all after each epoch.
         self.cost = functools.cache(self._cost_of)
         self.slowness = functools.cache(self._slowness_of)
+        self._alone = functools.cache(self._alone_of)
 
     def add(
         self, shape: str, members: int, seconds: float, *, first: bool = False, worker: str = ""
@@ -142,25 +150,35 @@ class Pace:
         slope = _slope(kind[shape])
         if slope is not None:
             self._slopes[shape] = slope
-        self.cost.cache_clear()
-        self.slowness.cache_clear()
-        cost = self.cost(shape, 1.0)
-        # Workers have packs of different sizes: they are compared by what one run would have taken.
-        alone = c * cost.seconds(1) / cost.seconds(n)
+        for known in (self.cost, self.slowness, self._alone):
+            known.cache_clear()
         by = self._by[shape]
-        by[worker] = (by.get(worker, alone) + alone) / 2
+        before = by.get(worker, Epoch(n, c))
+        by[worker] = Epoch((before.members + n) / 2, (before.seconds + c) / 2)
+
+    def _alone_of(self, shape: str) -> dict[str, float]:
+        """Return the seconds that an epoch of one run would take, by worker.
+
+        They follow from today's costs: what was thought of a shape before its packs had two sizes
+        would make workers with other sizes look slow.
+        """
+        cost = self.cost(shape, 1.0)
+        alone = {}
+        for worker, (members, seconds) in self._by[shape].items():
+            alone[worker] = seconds * cost.seconds(1) / cost.seconds(members)
+        return alone
 
     def _slowness_of(self, worker: str) -> float:
         """Return the seconds of a worker's epochs, relative to the fastest worker's."""
-        of_shapes = [min(by.values()) for by in self._by.values()]
-        fastest = min(of_shapes, default=1.0)
+        shapes = [self._alone(shape) for shape in self._by]
+        fastest = min((min(alone.values()) for alone in shapes), default=1.0)
         ratios = []
-        for by in self._by.values():
-            if worker not in by:
+        for alone in shapes:
+            if worker not in alone:
                 continue
-            own = by[worker]
-            if len(by) > 1:
-                ratios.append(own / min(by.values()))
+            own = alone[worker]
+            if len(alone) > 1:
+                ratios.append(own / min(alone.values()))
             else:
                 # Nobody else has trained the shape, which may be slow: half of the blame.
                 ratios.append((own / fastest) ** 0.5)

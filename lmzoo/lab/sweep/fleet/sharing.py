@@ -146,6 +146,7 @@ class Sharing:
         """Pack key -> workers that it should have, by the last division."""
         self._workers = list[WorkerState]()
         """Those among whom the runs were divided."""
+        self._any_slow = False
         self._expected = 0
         """Workers that are not there yet and have a part in the division."""
         self._expected_since = 0.0
@@ -187,6 +188,7 @@ class Sharing:
         for worker in self._workers:
             # A worker of half the speed is half a worker: it should not get an equal share.
             speed += 1 / self._slowness(worker)
+        self._any_slow = speed < there
         count = max(1, round(speed) + self._expected)
         self._division, _ = divide(self._loads(workers), count)
         return self._division
@@ -287,13 +289,23 @@ class Sharing:
         return [worker for worker in self._able(key) if worker.training and worker.key == key]
 
     def _share(self, worker: WorkerState) -> int:
-        """Return the runs of a worker's key for each of those that may take some."""
+        """Return how many runs of its key a worker may have, among those that share them."""
         key = worker.key
         # Workers that avoid the key take nothing: the share of the others is larger.
         able = len(self._able(key)) + self._expected
         sharing = max(1, min(self._division.get(key, 1), able))
         runs = self.runs[key] + self.released[key] + self.ready.count(key)
-        return min(self._limit(key, worker.memory), math.ceil(runs / sharing))
+        share = math.ceil(runs / sharing)
+        if not self._any_slow:
+            # Five runs of four workers are 2, 1, 1, 1: with 2, 2, 1 the last one would have none.
+            # Beside slow workers that is wanted: it takes what they have.
+            larger = runs - (share - 1) * sharing
+            for other in self._on(key):
+                if other is not worker and len(other.training) >= share:
+                    larger -= 1
+            if larger <= 0:
+                share -= 1
+        return min(self._limit(key, worker.memory), max(1, share))
 
     def _largest(self, key: str, memory: int) -> int:
         """Return the largest pack of a key, which takes long to compute."""
