@@ -103,11 +103,13 @@ def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
     ours = attention(pick="argmax")
     x = inputs(2, T, E)
     mask = causal_mask(T)
-    identity = {"weight": torch.eye(E), "bias": torch.zeros(E)}
+    bias = torch.zeros(E)
+    identity = {"weight": torch.eye(E), "bias": bias}
     # So that outputs are values.
     ours.output.load_state_dict(identity)
     logits = ours.logits(x, x, mask)
-    by_head = ours.value(x).unflatten(-1, (4, -1))
+    values = ours.value(x)
+    by_head = values.unflatten(-1, (4, -1))
     values = by_head.transpose(1, 2)
     place = logits.argmax(-1, keepdim=True)
     best = values.gather(2, place.expand_as(values))
@@ -118,7 +120,8 @@ def test_argmax_returns_the_best_value_with_the_gradient_of_the_mean():
     mean = logits.softmax(-1) @ values
     # Both depend on the logits.
     (expected,) = torch.autograd.grad(mean.sum(), weight, retain_graph=True)
-    (gradient,) = torch.autograd.grad(output.sum(), weight)
+    total = output.sum()
+    (gradient,) = torch.autograd.grad(total, weight)
     assert_equal_single(gradient, expected)
 
 

@@ -38,7 +38,8 @@ def test_draws_follow_q():
     assert tokens.shape == shape
     count = tokens.numel()
     q = noise.log_q(torch.zeros(())).exp()
-    frequencies = torch.bincount(tokens.flatten(), minlength=len(COUNTS))
+    flat = tokens.flatten()
+    frequencies = torch.bincount(flat, minlength=len(COUNTS))
     gap = (frequencies - count * q).abs()
     variance = count * q * (1 - q)
     assert (gap < 5 * variance.sqrt()).all()

@@ -34,9 +34,11 @@ def gradients(model, copies):
 
 
 def test_unique_rows_returns_first_indices_and_values():
-    windows = torch.tensor([[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]])
+    pairs = [[3, 1], [0, 1], [3, 1], [1, 3], [0, 1]]
+    windows = torch.tensor(pairs)
     first, index = unique_rows(windows)
-    assert sorted(first.tolist()) == [0, 1, 3]
+    places = first.tolist()
+    assert sorted(places) == [0, 1, 3]
     values = windows[first]
     assert values[index].equal(windows)
 
@@ -51,7 +53,8 @@ def test_under_vmap_no_shape_depends_on_the_tokens():
         first, index = unique_rows(tokens)
         # The indices are computed, and change nothing.
         nothing = 0 * first[index]
-        return at(x.square()) + nothing[:, None, None]
+        squared = at(x.square())
+        return squared + nothing[:, None, None]
 
     for batches in (tokens, tokens[:, :, :5]):
         actual = torch.vmap(squares)(batches)

@@ -143,12 +143,15 @@ def delta_projections(cell, w, x):
         mixed = conv(mixed, w.conv)
     else:
         mixed = F.silu(mixed)
-    sizes = [len(w.q), len(w.k), len(w.v)]
+    sizes = [len(weight) for weight in (w.q, w.k, w.v)]
     q, k, v = mixed.split(sizes, dim=1)
     # A token has several steps, and one query.
     q = heads(q, cell.heads)
-    shape = (len(x), cell.substeps, cell.heads, -1)
-    return [q, k.view(shape), v.view(shape)]
+    size = len(x)
+    shape = (size, cell.substeps, cell.heads, -1)
+    keys = k.view(shape)
+    values = v.view(shape)
+    return [q, keys, values]
 
 
 def delta_decays(cell, w, x):
@@ -180,7 +183,8 @@ def delta_output(cell, w, x, o):
 
 
 def unit(u):
-    squares = u.square().sum(-1, keepdim=True)
+    squares = u.square()
+    squares = squares.sum(-1, keepdim=True)
     # The ε is inside the root, as in flash-linear-attention.
     return u / torch.sqrt(squares + 1e-6)
 
@@ -232,7 +236,8 @@ def retention(cell, w, x):
 
     def shifted(u):
         # torchscale has the pairs side by side
-        a, b = heads(u, n).chunk(2, dim=-1)
+        by_head = heads(u, n)
+        a, b = by_head.chunk(2, dim=-1)
         real = a * cos - b * sin
         imaginary = b * cos + a * sin
         return torch.cat([real, imaginary], dim=-1)
@@ -296,7 +301,8 @@ def mamba2(cell, w, u):
     state = 0
     outputs = []
     for t in range(len(u)):
-        written = torch.einsum("n,np,s->nps", delta[t], x[t], b[t])
+        moved = delta[t][:, None] * x[t]
+        written = moved[..., None] * b[t]
         kept = decay[t][:, None, None] * state
         state = kept + written
         passed = w.skip[:, None] * x[t]
@@ -393,7 +399,8 @@ def m2rnn(cell, w, x):
 def rwkv7(cell, w, x):
     n = cell.heads
     # Zeros are before the first token.
-    before = F.pad(x, (0, 0, 1, -1))
+    one_earlier = (0, 0, 1, -1)
+    before = F.pad(x, one_earlier)
     change = before - x
     # Each projection reads a mixture of its own of a token and the one before.
     shares = w.mu.view(6, -1)
@@ -402,7 +409,8 @@ def rwkv7(cell, w, x):
     r = heads(xr @ w.r.T, n)
     low_rank = torch.tanh(xw @ w.w1.T)
     logits = low_rank @ w.w2.T + w.bias_w
-    log_decay = -math.exp(-0.5) * torch.sigmoid(logits)
+    scale = -math.exp(-0.5)
+    log_decay = scale * torch.sigmoid(logits)
     decay = heads(log_decay.exp(), n)
     rate = xa @ w.a1.T @ w.a2.T
     rate = torch.sigmoid(rate + w.bias_a)
@@ -429,7 +437,8 @@ def rwkv7(cell, w, x):
     epsilon = cell.keys * 1e-5
     o = F.group_norm(flat, n, w.norm, w.bias_norm, epsilon)
     rho = heads(w.rho[None], n)
-    match = (r * k * rho).sum(-1, keepdim=True)
+    products = r * k * rho
+    match = products.sum(-1, keepdim=True)
     bonus = (match * v).flatten(1)
     return ((o + bonus) * gate) @ w.out.T
 
@@ -447,7 +456,8 @@ def hgrn2(cell, w, x):
     q = heads(query, n)
     k = heads(1 - decay, n)
     v = heads(x @ w.xv, n)
-    o = sums_of_pairs(q, k, v, heads(decay, n))
+    decay = heads(decay, n)
+    o = sums_of_pairs(q, k, v, decay)
     o = o.flatten(1)
     return rms(o, w.norm) @ w.out
 
@@ -471,19 +481,28 @@ def mlstm(cell, w, x):
     qkv = torch.cat([q, k, v], dim=1)
     log_i = qkv @ w.i.T + w.bias_i
     log_i = log_i.T[:, None]
-    log_f = F.logsigmoid(qkv @ w.f.T + w.bias_f)
+    logits = qkv @ w.f.T + w.bias_f
+    log_f = F.logsigmoid(logits)
     # Sums of logarithms are products of forget gates.
     log_f = log_f.T.cumsum(1)
     log_decay = log_f[:, :, None] - log_f[:, None]
     later = torch.ones(steps, steps).triu(1) > 0
-    d = (log_decay + log_i).masked_fill(later, -torch.inf)
+    exponents = log_decay + log_i
+    d = exponents.masked_fill(later, -torch.inf)
     # Without the largest exponent, the exponentials overflow.
     top = d.amax(-1, keepdim=True)
-    q, k, v = (heads(u, n).transpose(0, 1) for u in (q, k, v))
+
+    def by_head(u):
+        return heads(u, n).transpose(0, 1)
+
+    q = by_head(q)
+    k = by_head(k)
+    v = by_head(v)
     size = k.shape[-1]
     scores = q @ k.mT / math.sqrt(size)
     c = scores * (d - top).exp()
-    total = c.sum(-1, keepdim=True).abs()
+    total = c.sum(-1, keepdim=True)
+    total = total.abs()
     # The normaliser is one at least, before the scale of the exponents.
     least = torch.exp(-top)
     h = (c / torch.maximum(total, least)) @ v
@@ -514,7 +533,8 @@ def slstm(cell, w, x):
 
     def logit(gate, t, y):
         # The memory mixes within a head only.
-        total = inputs[gate][t] + headwise(y, "h", gate)
+        recurrent = headwise(y, "h", gate)
+        total = inputs[gate][t] + recurrent
         return total + w.get(f"b{gate}", 0)
 
     y = c = normaliser = m = torch.zeros_like(x[0])
@@ -582,14 +602,17 @@ def min_lstm(cell, w, x):
     i = x @ w.xi + w.bi
     hidden = x @ w.xh + w.bh
     # The log-odds of i against f, so that both gates sum to one.
-    gate = F.softplus(-f) - F.softplus(-i)
+    log_f = -F.softplus(-f)
+    log_i = -F.softplus(-i)
+    gate = log_i - log_f
     return in_logarithms(gate, hidden)
 
 
 @form
 def lru(cell, w, x):
     # Their absolute values are below 1 for every ν.
-    exponents = -w.nu.exp() + 1j * w.theta.exp()
+    radius = -w.nu.exp()
+    exponents = radius + 1j * w.theta.exp()
     eigenvalues = exponents.exp()
     # Weights are stored as real numbers.
     b = torch.complex(w.b_re, w.b_im)

@@ -59,7 +59,8 @@ def test_min_gru_with_its_path_h_to_z_is_the_mgu_without_state_to_candidate(seed
 
 
 def test_the_write_gate_of_a_candidate_of_zeros_changes_nothing():
-    whole = {"name": "min_gru", "candidate": "tanh", "cuts": [2, 3]}
+    options = {"candidate": "tanh", "cuts": [2, 3]}
+    whole = {"name": "min_gru"} | options
     cut = whole | {"cuts": [2, 3, 5]}
     config = CELLS.parse(cut)
     assert config == CELLS.parse(whole), "z_t ⊙ 0 = 0"
@@ -76,7 +77,8 @@ def test_min_lstm_with_tied_gates_is_the_min_gru(seed):
     for cuts in ([], ["normaliser"]):
         # Gates with opposite weights sum to one, with the normaliser or without.
         full = make("min_lstm", cuts=cuts)
-        copy(full, gru, TIED | {"xi": "xz", "bi": "bz"})
+        weights = TIED | {"xi": "xz", "bi": "bz"}
+        copy(full, gru, weights)
         same(full, gru, seed)
 
 
@@ -88,7 +90,8 @@ LOW = st.floats(0, 0.8)
 def test_initial_eigenvalues_are_in_the_ring_and_gamma_is_their_normaliser(seed, low):
     for cuts in ([], ["exponential"]):
         ring = {"r_min": low, "r_max": 0.95, "max_phase": 0.3}
-        cell = make("lru", width=50, cuts=cuts, seed=seed, **ring)
+        fields = ring | {"cuts": cuts, "seed": seed}
+        cell = make("lru", width=50, **fields)
         eigenvalues = cell.eigenvalues()
         # Eigenvalues are drawn in a ring, within a sector of it.
         radius = eigenvalues.abs()
@@ -134,14 +137,18 @@ def test_slstm_without_exponential_and_normaliser_is_the_lstm(seed):
     lstm = make("lstm", seed=seed)
     cell = make("slstm", cuts="exponential, normaliser, convolution, norm", heads=1)
     biases = lstm.w.bias_ih + lstm.w.bias_hh
-    parts = {"x": lstm.w.weight_ih, "h": lstm.w.weight_hh, "b": biases}
+    w = lstm.w
+    parts = {"x": w.weight_ih, "h": w.weight_hh, "b": biases}
     with torch.no_grad():
         for kind, weight in parts.items():
-            for gate, part in zip("ifzo", weight.chunk(4), strict=True):
-                cell.w.get_parameter(f"{kind}{gate}").copy_(part.t())
+            parts_of_gates = weight.chunk(4)
+            for gate, part in zip("ifzo", parts_of_gates, strict=True):
+                target = cell.w.get_parameter(f"{kind}{gate}")
+                target.copy_(part.t())
     x, start = inputs(cell, seed=seed)
     zeros = torch.zeros_like(start)
-    both = torch.cat([start - 1, zeros], dim=-1)
+    h = start - 1
+    both = torch.cat([h, zeros], dim=-1)
     actual = cell.scan(x, start)
     expected = lstm.scan(x, both)
     assert_equal_double(actual, expected)
@@ -149,7 +156,8 @@ def test_slstm_without_exponential_and_normaliser_is_the_lstm(seed):
 
 def test_slstm_does_not_overflow_on_long_sequences_of_large_inputs():
     for cuts in ("", "normaliser", "forget_gate", "forget_gate, normaliser"):
-        cell = make("slstm", cuts=cuts, length=128).float()
+        cell = make("slstm", cuts=cuts, length=128)
+        cell.float()
         x, start = inputs(cell)
         large = 100 * x.float()
         for part in trace(cell, large, start.float()):

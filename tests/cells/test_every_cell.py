@@ -18,7 +18,12 @@ CONFIGS = [{"name": name} for name in CELLS]
 CONFIGS += rows("cells/cases.toml", "besides")
 
 
-@pytest.fixture(params=CONFIGS, ids=lambda part: "-".join(part.values()))
+def name_of(fields):
+    """Return the name of a test: all values of the fields."""
+    return "-".join(map(str, fields.values()))
+
+
+@pytest.fixture(params=CONFIGS, ids=name_of)
 def cell(request):
     return make(**request.param)
 
@@ -64,7 +69,8 @@ def test_the_state_after_a_fast_scan_is_that_of_the_steps(cell):
     """In float32, for which there are kernels."""
     disturb(cell)
     cell.double()
-    x, start = (part.float() for part in laws.inputs(cell))
+    drawn = laws.inputs(cell)
+    x, start = (part.float() for part in drawn)
     cell.float()
     first = cell.initial_state(start)
     scanned = cell.fast_scan_from(x, first)
@@ -83,17 +89,11 @@ for name in CELLS:
         WITH_CUTS.append({"name": name})
 
 
-def values(fields):
-    """Return the name of a test: all values of the fields."""
-    texts = map(str, fields.values())
-    return "-".join(texts)
-
-
 SLOW_THREE = pytest.param(3, marks=pytest.mark.slow)
 
 
 @parametrize("most", [2, SLOW_THREE])
-@parametrize("config", WITH_CUTS, ids=values)
+@parametrize("config", WITH_CUTS, ids=name_of)
 def test_one_function_has_one_config(config, most):
     cell = make(**config, width=8)
     laws.law_equal_functions_have_equal_configs(cell, most)

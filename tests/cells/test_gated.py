@@ -94,8 +94,10 @@ def gru(w, u, h, reset, cut):
         product = v @ w[f"weight_{kind}"][gate].T
         return product + w[f"bias_{kind}"][gate]
 
-    r = read(u, "ih", "reset") + read(h, "hh", "reset")
-    z = read(u, "ih", "update") + read(h, "hh", "update")
+    r = read(u, "ih", "reset")
+    r = r + read(h, "hh", "reset")
+    z = read(u, "ih", "update")
+    z = z + read(h, "hh", "update")
     r = torch.sigmoid(r)
     z = torch.sigmoid(z)
     if Cut.RESET in cut:
@@ -159,11 +161,14 @@ def mgu(w, cut, x, start):
     for x_t in x.unbind(1):
         from_input = u[0] * (x_t @ w["xf"])
         from_state = u[1] * (h @ w["hf"])
-        f = torch.sigmoid(from_input + from_state + u[2] * w["bf"])
+        logits = from_input + from_state + u[2] * w["bf"]
+        f = torch.sigmoid(logits)
         from_input = u[3] * (x_t @ w["xh"])
         # The gate acts before the matrix.
-        from_state = u[4] * ((h * f) @ w["hh"])
-        c = torch.tanh(from_input + from_state + u[5] * w["bh"])
+        forgetful = (h * f) @ w["hh"]
+        from_state = u[4] * forgetful
+        logits = from_input + from_state + u[5] * w["bh"]
+        c = torch.tanh(logits)
         h = u[6] * (1 - f) * h
         h = h + u[7] * f * c
         states.append(h)
@@ -314,7 +319,8 @@ def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, field
     for u in x.unbind(1):
         a = {}
         for gate in ih:
-            seen = u @ ih[gate].T + h @ hh[gate].T
+            from_input = u @ ih[gate].T
+            seen = from_input + h @ hh[gate].T
             a[gate] = seen + bias[gate]
         if cell.config.gate_recurrence:
             parts_before = [gates[gate] for gate in read]
@@ -362,8 +368,10 @@ def test_janet_computes_its_equation(beta):
     c = start - 1
     states = []
     for u in x.unbind(1):
-        logits = u @ w.weight_ih.T + c @ w.weight_hh.T
-        s, g = (logits + w.bias).chunk(2, dim=-1)
+        logits = u @ w.weight_ih.T
+        logits = logits + c @ w.weight_hh.T
+        logits = logits + w.bias
+        s, g = logits.chunk(2, dim=-1)
         kept = torch.sigmoid(s) * c
         # With β = 0, both gates sum to one.
         write = torch.sigmoid(beta - s)
@@ -376,7 +384,8 @@ def test_janet_computes_its_equation(beta):
 def test_janet_starts_with_the_chrono_initialisation():
     # One less than the length.
     largest_lag = 59
-    bias = make("janet", width=400, length=60).w.bias
+    cell = make("janet", width=400, length=60)
+    bias = cell.w.bias
     f, g = bias.exp().chunk(2)
     assert (g == 1).all()
     assert f.min() >= 1

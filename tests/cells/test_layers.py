@@ -101,7 +101,8 @@ def test_canon_b_convolves_what_becomes_queries_keys_and_values(inner):
 
     def mixed(u):
         z = project(u)
-        memory = canon_layer(cell.w.canon_b, z[..., :size])
+        read = z[..., :size]
+        memory = canon_layer(cell.w.canon_b, read)
         rest = z[..., size:]
         return torch.cat([memory, rest], dim=-1)
 
@@ -148,7 +149,8 @@ def reference(cell, x, start):
     # One matrix gives both halves of the gated layer.
     both = canon("d", z @ w.up.T)
     a, b = both.chunk(2, dim=-1)
-    return r + (F.silu(a) * b) @ w.down.T
+    hidden = F.silu(a) * b
+    return r + hidden @ w.down.T
 
 
 @parametrize("canon", ["", "a", "c", "d", "a,c,d"])
@@ -322,16 +324,20 @@ def by_hand(a, u, i):
         # Heads of a group share keys and values.
         group = head // heads_of_a_group
 
-        query = of_head(a.query.weight, a.heads, head) @ u[i]
-        keys = u @ of_head(a.key.weight, a.groups, group).T
-        values = u @ of_head(a.value.weight, a.groups, group).T
+        query = of_head(a.query.weight, a.heads, head)
+        key = of_head(a.key.weight, a.groups, group)
+        value = of_head(a.value.weight, a.groups, group)
+        query = query @ u[i]
+        keys = u @ key.T
+        values = u @ value.T
         logits = []
         for j in positions:
             logit = match(query, keys[j], i, j, rotated=a.rotated)
             if Memory.FORGET in a.memory:
                 between = u[j + 1 : i + 1]
                 forgotten = between @ a.forget.weight[head]
-                kept = F.logsigmoid(forgotten + a.forget.bias[head])
+                forgotten = forgotten + a.forget.bias[head]
+                kept = F.logsigmoid(forgotten)
                 logit = logit + kept.sum()
             logits.append(logit)
         seen = values[first : i + 1]
@@ -373,7 +379,8 @@ def turned(z, t):
     size = len(z)
     pairs = z.view(-1, 2).contiguous()
     numbers = torch.view_as_complex(pairs)
-    exponents = torch.arange(0, size, 2, dtype=z.dtype) / size
+    places = torch.arange(0, size, 2, dtype=z.dtype)
+    exponents = places / size
     turns = torch.exp(1j * t * 10000**-exponents)
     turned_numbers = torch.view_as_real(numbers * turns)
     return turned_numbers.flatten()
@@ -397,7 +404,8 @@ def test_the_outputs_are_those_of_the_equations(memory, window):
     cell = attention(memory=memory, window=window)
     x, start = inputs(cell)
     with torch.no_grad():
-        expected = [by_hand(cell.w, x[0], i) for i in range(6)]
+        inputs_of_one = x[0]
+        expected = [by_hand(cell.w, inputs_of_one, i) for i in range(6)]
         actual = cell.scan(x, start)[0]
         assert_equal_double(actual, torch.stack(expected))
 

@@ -68,7 +68,9 @@ def test_gla_and_retention_without_decay_are_linear_attention():
     share(retention, gla)
     x, _ = pair(gla)
     w = gla.w
-    q, k, v = (by_head(x @ weight.T) for weight in (w.q, w.k, w.v))
+    q = by_head(x @ w.q.T)
+    k = by_head(x @ w.k.T)
+    v = by_head(x @ w.v.T)
     # A head has half of the width.
     scale = (H / 2) ** -0.5
     o = attention(scale * q, k, v)
@@ -124,13 +126,16 @@ def test_mamba2_is_retention_with_a_decay_that_reads_the_token():
     (x, _) = pair(cell)
     w = cell.w
     values = by_head(silu(x @ w.x.T))
-    b = silu(x @ w.b.T)[:, None]
-    c = silu(x @ w.c.T)[:, None]
+    b = silu(x @ w.b.T)
+    c = silu(x @ w.c.T)
+    b = b[:, None]
+    c = c[:, None]
     logits = x @ w.delta.T + w.bias_delta
     delta = softplus(logits).mT
     rate = w.log_rate.exp()[:, None]
     total = (-rate * delta).cumsum(-1)
-    between = total[..., :, None] - total[..., None, :]
+    later = total[..., :, None]
+    between = later - total[..., None, :]
     # Above the diagonal, the other factor is 0.
     decay = between.tril().exp()
     weights = torch.tril(c @ b.mT) * decay
@@ -150,7 +155,8 @@ def test_mamba_without_selection_is_a_convolution():
     delta = softplus(w.bias_delta)
     rate = w.log_rate.exp().view(16, -1)
     lags = torch.arange(T).double()
-    powers = torch.exp(-rate * delta * lags[:, None, None])
+    exponents = -rate * delta * lags[:, None, None]
+    powers = exponents.exp()
     cb = w.fixed_c * w.fixed_b
     terms = cb[:, None] * powers * delta
     kernel = terms.sum(1)  # (T, D)
@@ -168,12 +174,14 @@ def test_rwkv7_without_removal_is_gated_linear_attention():
     (x, _) = pair(cell)
     w = cell.w
     low_rank = torch.tanh(x @ w.w1.T)
-    rate = torch.sigmoid(low_rank @ w.w2.T + w.bias_w)
+    logits = low_rank @ w.w2.T + w.bias_w
+    rate = torch.sigmoid(logits)
     log_decay = -(torch.e**-0.5) * rate
     total = log_decay.cumsum(1)
     # Short enough that the decays need not be subtracted before they are exponentials.
     r = x @ w.r.T * total.exp()
-    k = x @ w.k.T * torch.exp(-total)
+    k = x @ w.k.T
+    k = k * torch.exp(-total)
     o = attention(r, k, x @ w.v.T)
     expected = o @ w.out.T
     assert_equal_double(scan(cell), expected)
@@ -194,7 +202,8 @@ def test_rwkv7_with_a_rate_of_beta_is_deltanet():
         key = unit(k[:, :, t])
         # What was known under this key goes.
         erased = outer(key, key) @ matrix
-        written = outer(k[:, :, t], v[:, :, t])
+        key_t = k[:, :, t]
+        written = outer(key_t, v[:, :, t])
         matrix = matrix - erased + written
         query = r[:, :, t, :, None]
         outputs.append(matrix.mT @ query)

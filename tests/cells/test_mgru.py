@@ -41,11 +41,13 @@ def carried(outputs, h, w, m):
     """Return j after the first step: h, or attention over o_0..o_{t-1}; 10 wins over 11."""
     earlier = torch.stack(outputs, dim=2)  # P B s H
     key_scores = earlier @ w["attend.key"]
-    by_key = (key_scores.softmax(2) * earlier).sum(2)
+    key_weights = key_scores.softmax(2)
+    by_key = (key_weights * earlier).sum(2)
     form = w["attend.form"]
     scores = torch.einsum("pbsh,whk,pbk->pbsw", earlier, form, h)
     query_scores = scores @ w["attend.mix.weight"].T
-    by_query = (query_scores.softmax(2) * earlier).sum(2)
+    query_weights = query_scores.softmax(2)
+    by_query = (query_weights * earlier).sum(2)
     j = torch.where(m[11], by_query, h)
     return torch.where(m[10], by_key, j)
 
@@ -138,7 +140,8 @@ def test_every_pattern_computes_its_equation(configs, expected):
     functions = set(configs) - {None}
     results = {config: run(config, named) for config in functions}
     outputs, _ = expected
-    for config, output, mutations in zip(configs, outputs, PATTERNS, strict=True):
+    results_of_patterns = zip(configs, outputs, PATTERNS, strict=True)
+    for config, output, mutations in results_of_patterns:
         if config is not None:
             assert_close(results[config], output, FINE, f"outputs of {mutations}")
 
@@ -171,7 +174,8 @@ def test_numbers_are_other_names_of_options():
 def test_numbers_are_other_names_of_cuts():
     numbered = MGRU.Config(mutations="0;4,10")
     cuts = [MGRUCut.STATE_TO_GATE]
-    named = MGRU.Config(cuts=cuts, squash="sigmoid", carry=Carry.PRIOR)
+    options = {"squash": "sigmoid", "carry": Carry.PRIOR}
+    named = MGRU.Config(cuts=cuts, **options)
     assert numbered == named
 
 

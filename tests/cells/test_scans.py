@@ -17,9 +17,15 @@ from tests.kernels.variants import data, results
 
 SERIAL = {"slstm": {4, 5, 6, 7}}
 """Cells whose scan is parallel under these cuts."""
-DIAGONAL = [name for name in CELLS if issubclass(CELLS[name], DiagonalCell)]
+
+
+def cells_of(kind):
+    return [name for name in CELLS if issubclass(CELLS[name], kind)]
+
+
+DIAGONAL = cells_of(DiagonalCell)
 DIAGONAL += ["slstm", "rg_lru"]
-MATRIX = [name for name in CELLS if issubclass(CELLS[name], MatrixCell)]
+MATRIX = cells_of(MatrixCell)
 NAMES = DIAGONAL + MATRIX + ["block"]
 
 
@@ -60,8 +66,11 @@ def test_every_cut(name):
         agree(cell, 2, 6)
 
 
+ODD_SIZES = [(97, 1), (7, 19)]
+
+
 @parametrize("name", NAMES)
-@parametrize(("count", "length"), [(97, 1), (7, 19)])
+@parametrize(("count", "length"), ODD_SIZES)
 def test_odd_sizes(name, count, length):
     """Heads that do not divide the width are rounded up."""
     fields = {"cuts": sorted(least_cuts(name))}
@@ -81,7 +90,8 @@ LONG = DIAGONAL + ["deltaproduct", "gla", "mamba", "rwkv7"]
 def test_long_sequences_of_large_inputs_are_finite_in_single_precision(name):
     """Gates saturate at 0 and 1."""
     cuts = sorted(least_cuts(name))
-    cell = make(name, width=8, length=512, cuts=cuts).float()
+    cell = make(name, width=8, length=512, cuts=cuts)
+    cell.float()
     x, start = data(cell, 2, 512)
     scale = 5
     if name in DIAGONAL:

@@ -110,8 +110,9 @@ def test_boundaries_are_bits_with_the_gradient_of_the_hard_sigmoid(slope):
     s = torch.tensor(inputs).double().requires_grad_()
     cell = make("hm_lstm", slope=slope)
     z = cell._boundary(s)
+    total = z.sum()
     assert z.tolist() == [0, 0, 0, 1, 1, 1]
-    (gradient,) = torch.autograd.grad(z.sum(), s)
+    (gradient,) = torch.autograd.grad(total, s)
     inside = (slope * s).abs() < 1
     # The hard sigmoid has the slope a/2.
     expected = torch.where(inside, slope / 2, 0.0)
@@ -183,26 +184,32 @@ def test_gated_feedback_computes_its_equation(unit):
             from_before = before @ w.global_before[j].T
             reset = torch.sigmoid(from_below + from_before)
             # Every layer has a gate of its own to every other one.
-            first, second = (old[i] @ w.u[j, i].T for i in range(2))
-            feedback = reset[:, :1] * first + reset[:, 1:] * second
+            first = old[0] @ w.u[j, 0].T
+            second = old[1] @ w.u[j, 1].T
+            feedback = reset[:, :1] * first
+            feedback = feedback + reset[:, 1:] * second
             gates = {}
             if names:
                 from_below = below @ w.gates_below[j].T
                 from_before = old[j] @ w.gates_before[j].T
                 logits = from_below + from_before + w.gates_bias[j]
-                values = torch.sigmoid(logits).split(H, dim=-1)
+                values = torch.sigmoid(logits)
+                values = values.split(H, dim=-1)
                 gates = dict(zip(names, values, strict=True))
             if "r" in gates:
                 feedback = gates["r"] * feedback
-            read = below @ w.w[j].T + w.b[j]
+            read = below @ w.w[j].T
+            read = read + w.b[j]
             n = torch.tanh(read + feedback)
             h[j] = n
             if "z" in gates:
-                h[j] = torch.lerp(n, old[j], gates["z"])
+                kept = gates["z"]
+                h[j] = torch.lerp(n, old[j], kept)
             if "f" in gates:
                 kept = gates["f"] * c[j]
                 c[j] = kept + gates["i"] * n
-                h[j] = gates["o"] * torch.tanh(c[j])
+                squashed = torch.tanh(c[j])
+                h[j] = gates["o"] * squashed
             below = h[j]
         outputs.append(below)
     actual = cell.scan(x, start)

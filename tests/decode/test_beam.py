@@ -14,7 +14,8 @@ MODELS = ["lstm_mixture", "gpt", "ngram_count", "lagged_aggregate_markov"]
 
 
 def greedy(model, length, prefix=()):
-    (tokens,) = sample(model, 1, length, temperature=0.0, prefix=prefix)
+    options = {"temperature": 0.0, "prefix": prefix}
+    (tokens,) = sample(model, 1, length, **options)
     return tokens.tolist()
 
 
@@ -65,8 +66,12 @@ def test_a_wide_beam_finds_every_sequence_in_order(name, alpha):
     scores = all_sequences(model)
     task = model.task
     # Wide enough for every sequence.
-    hypotheses = beam_search(model, task.length, task.vocab**3, alpha=alpha)
-    possible = {tokens for tokens, score in scores.items() if score > -math.inf}
+    count = task.vocab**3
+    hypotheses = beam_search(model, task.length, count, alpha=alpha)
+    possible = set()
+    for tokens, score in scores.items():
+        if score > -math.inf:
+            possible.add(tokens)
     assert len(hypotheses) == len(possible)
     assert {found.tokens for found in hypotheses} == possible
     ranks = []
@@ -114,10 +119,12 @@ def test_a_finished_sequence_is_kept_when_unfinished_prefixes_outrank_it():
     model = Apple().eval()
     table = torch.full_like(model.table.weight, -torch.inf)
     first = torch.tensor([0.24, 0.5, 0.13, 0.13])
-    table[START, [END, 4, 6, 7]] = first.log()
+    words = [END, 4, 6, 7]
+    table[START, words] = first.log()
     # Prefixes of 0.25 each outrank 0.24, but have ten continuations each.
     table[4, [5, 8]] = math.log(0.5)
-    table[[5, 8], 4:14] = math.log(0.1)
+    continued = [5, 8]
+    table[continued, 4:14] = math.log(0.1)
     model.table.load_state_dict({"weight": table})
     best, _ = beam_search(model, 4, 2)
     assert best.tokens == (START, END)
@@ -136,7 +143,8 @@ def test_decoding_continues_a_prefix(name):
     for tokens, score in all_sequences(model).items():
         if tokens[:3] == begun:
             scores[tokens] = score - prefix_score
-    hypotheses = beam_search(model, 5, 5**2, prefix=begun[1:])
+    prefix = begun[1:]
+    hypotheses = beam_search(model, 5, 5**2, prefix=prefix)
     assert {found.tokens for found in hypotheses} == set(scores)
     best = hypotheses[0]
     assert best.log_prob == near(max(scores.values()))

@@ -26,7 +26,8 @@ def chi_squared_p(model, **options):
     Outcomes with an expected count below 5 are pooled.
     """
     length = model.task.length
-    tokens = sample(model, DRAWS, length, generator=generator(), **options)
+    options |= {"generator": generator()}
+    tokens = sample(model, DRAWS, length, **options)
     observed = Counter(without_pads(row) for row in tokens.tolist())
     expected = {}
     for sequence, score in all_sequences(model).items():
@@ -111,7 +112,8 @@ def assert_share(tokens, token, expected):
 
 def test_temperature_is_an_exponent_of_the_probabilities():
     p = (0.7, 0.2, 0.1)
-    tokens = draw(repeated(*p), temperature=2.0, generator=generator())
+    scores = repeated(*p)
+    tokens = draw(scores, temperature=2.0, generator=generator())
     # Temperature 2 is the exponent ½.
     roots = [math.sqrt(share) for share in p]
     for token, root in enumerate(roots):
@@ -126,7 +128,8 @@ def sampled(seed=0):
 
 def test_a_sample_begins_with_the_prefix():
     begun = sampled()[:, :3]
-    assert begun.unique(dim=0).tolist() == [[START, 4, 5]]
+    different = begun.unique(dim=0).tolist()
+    assert different == [[START, 4, 5]]
 
 
 def test_pads_follow_an_end():

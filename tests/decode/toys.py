@@ -21,7 +21,8 @@ class Apple(Bigram):
 
     def __init__(self):
         count = len(SIGNS)
-        super().__init__(Bigram.Config(), Task(vocab=count, length=4))
+        task = Task(vocab=count, length=4)
+        super().__init__(Bigram.Config(), task)
         probabilities = torch.zeros(count, count)
         first = probabilities[PLACES["<start>"]]
         first[PLACES["苹"]] = 0.45
@@ -62,9 +63,10 @@ def all_sequences(model: LanguageModel) -> dict[tuple[int, ...], float]:
     ended[:, 0] = False
     ended[:, -1] = True
     lengths = ended.int().argmax(1) + 1
-    scores = model.log_prob(tokens, lengths).double().sum(1)
+    scores = model.log_prob(tokens, lengths).double()
+    totals = scores.sum(1).tolist()
     found = {}
-    for row, size, score in zip(tokens, lengths, scores, strict=True):
-        sequence = tuple(row[:size].tolist())
-        found[sequence] = score.item()
+    for row, size, total in zip(tokens, lengths, totals, strict=True):
+        sequence = row[:size].tolist()
+        found[tuple(sequence)] = total
     return found

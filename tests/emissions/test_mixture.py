@@ -50,7 +50,8 @@ def test_scoring_the_vocabulary_equals_scoring_the_targets(kind, monkeypatch):
         with patch.object(mixture, "log_normalisers", wraps=log_normalisers) as normalise:
             scores = components.token_log_probs(targets, table)
         assert normalise.called == by_target
-        gradients = torch.autograd.grad(scores.square().sum(), leaves)
+        loss = scores.square().sum()
+        gradients = torch.autograd.grad(loss, leaves)
         return [scores] + list(gradients)
 
     expected = results(by_target=False)
@@ -93,8 +94,10 @@ def test_it_computes_its_definition_in_scores_and_gradients(emission):
     found = emission.dense(y, table)
     assert_equal_double(found, dense)
     # Squares, whose gradients differ between tokens.
-    actual = torch.autograd.grad(ours.square().sum(), inputs)
-    expected = torch.autograd.grad(theirs.square().sum(), inputs)
+    our_loss = ours.square().sum()
+    their_loss = theirs.square().sum()
+    actual = torch.autograd.grad(our_loss, inputs)
+    expected = torch.autograd.grad(their_loss, inputs)
     for gradient, reference in zip(actual, expected, strict=True):
         assert_equal_double(gradient, reference)
 
@@ -105,7 +108,8 @@ def test_the_posterior_follows_bayes_rule(emission):
     log_p = log_joint.logsumexp(-2, keepdim=True)
     bayes = (log_joint - log_p).exp()  # B T K V
     # The same word for each of three components.
-    index = targets[..., None, None].expand(-1, -1, 3, 1)
+    index = targets[..., None, None]
+    index = index.expand(-1, -1, 3, 1)
     expected = bayes.gather(-1, index)[..., 0]
     scores = emission.joint(y, targets, table)
     posterior = scores.softmax(-1)
@@ -128,7 +132,8 @@ def test_dense_is_finite_if_a_gate_probability_underflows():
         emission.gate.weight.zero_()
         emission.gate.bias.copy_(bias)
         emission.means.zero_()
-        emission.means[:, 0] = torch.tensor([30.0, -30.0])
+        opposite = torch.tensor([30.0, -30.0])
+        emission.means[:, 0] = opposite
     table = torch.zeros(2, 4)
     table[:, 0] = torch.tensor([9.0, -9.0])
     y = torch.zeros(1, 4)

@@ -45,7 +45,8 @@ def softmax_inputs(count, seed):
     words = 1 + seed % 11
     # Logits from flat to peaked.
     scale = 10.0 ** (seed % 3)
-    y, table = normal(seed, (count, 3), (words, 3))
+    shapes = [(count, 3), (words, 3)]
+    y, table = normal(seed, *shapes)
     return [y * scale, table]
 
 
@@ -58,7 +59,8 @@ def tied_inputs(count, seed):
 def recurrence_inputs(dtype, steps, seed):
     width = 1 + seed % 5
     each = (2, steps, width)
-    a, b, start = normal(seed, each, each, (2, width), dtype=dtype)
+    shapes = [each, each, (2, width)]
+    a, b, start = normal(seed, *shapes, dtype=dtype)
     # A decay above 1 would grow without bound.
     sizes = a.abs().clamp_min(1)
     return [a / sizes, b, start]
@@ -83,14 +85,16 @@ def selective_inputs(steps, seed):
     states = (batch, n, width)
     shapes = [each, each, (n, width), inner, inner, states]
     x, delta, rate, b, c, state = normal(seed, *shapes)
-    return [x, delta.abs(), rate.exp(), b, c, state]
+    maps = [x, delta.abs(), rate.exp()]
+    return maps + [b, c, state]
 
 
 def selective_loop(x, delta, rate, b, c, state, *, signed):
     inputs = delta * x
     outputs = []
     for t in range(x.shape[1]):
-        write = b[:, t, :, None] * inputs[:, t, None]
+        inputs_t = inputs[:, t, None]
+        write = b[:, t, :, None] * inputs_t
         exponent = -rate * delta[:, t, None]
         decay = exponent.exp()
         if signed:
@@ -104,7 +108,8 @@ def selective_loop(x, delta, rate, b, c, state, *, signed):
 def convolution_inputs(steps, seed):
     width = 1 + seed % 5
     past = (2, 3, width)
-    return normal(seed, (2, steps, width), past, (width, 4), (width,))
+    x = (2, steps, width)
+    return normal(seed, x, past, (width, 4), (width,))
 
 
 def shifted_sum(x, past, taps, bias):
@@ -142,7 +147,8 @@ def matrix_inputs(steps, seed, *, vector, delta):
     start, query, key, value, log_decay, *erase = normal(seed, *shapes)
     # Small, so that the states do not grow.
     small = [0.3 * part for part in erase]
-    return [start, query, key, value, -log_decay.abs()] + small
+    small_decay = -log_decay.abs()
+    return [start, query, key, value, small_decay] + small
 
 
 def scan_matrices(start, *update):

@@ -16,7 +16,8 @@ POSITIONS = {"log normaliser": [0], "tied softmax": [0, 2]}
 
 every_form = parametrize("name", FORMS)
 # The last counts need two and three rows of tiles.
-COUNTS = st.one_of(st.integers(1, 30), st.integers(ROWS - 1, 3 * ROWS))
+FEW = st.integers(1, 30)
+COUNTS = st.one_of(FEW, st.integers(ROWS - 1, 3 * ROWS))
 SEEDS = st.integers(0, 99)
 
 
@@ -64,7 +65,8 @@ def members_of(inputs, shared):
 
     found = []
     for member in range(6):
-        found.append([varied(i, x, member) for i, x in enumerate(inputs)])
+        of_member = [varied(i, x, member) for i, x in enumerate(inputs)]
+        found.append(of_member)
     return found
 
 
@@ -151,11 +153,13 @@ def test_gradients_through_nested_maps_equal_those_of_members_alone(name, shared
 
 
 def swapped(x):
-    return x.unflatten(0, (4, 6)).transpose(0, 1)
+    axes = x.unflatten(0, (4, 6))
+    return axes.transpose(0, 1)
 
 
 def four_axes(x):
-    return x.unflatten(0, (2, 1, 3, 4)).movedim(0, 2)
+    axes = x.unflatten(0, (2, 1, 3, 4))
+    return axes.movedim(0, 2)
 
 
 MEMORY_ORDERS = {

@@ -1,5 +1,6 @@
 """Mixtures, sums over splits and normalisers, against sums of exponentials."""
 
+from functools import partial
 from math import log
 
 import pytest
@@ -57,16 +58,18 @@ def test_a_component_with_zero_weight_has_finite_gradients():
 @given(SIZES, st.floats(0, 2000), SEEDS)
 def test_the_exact_mixture_has_no_floor(size, spread, seed):
     """In float32, where the product underflows below e^-87."""
-    weights, values = normal(seed, (2, 3, size), (size, 4), dtype=torch.float32)
-    log_p = torch.log_softmax(spread * weights, dim=-1).requires_grad_()
+    shapes = [(2, 3, size), (size, 4)]
+    weights, values = normal(seed, *shapes, dtype=torch.float32)
+    log_p = torch.log_softmax(spread * weights, dim=-1)
+    log_p.requires_grad_()
     b = torch.log_softmax(spread * values, dim=-1)
     joint = log_p[..., None] + b
     expected = torch.logsumexp(joint, dim=-2)
     found = exact_log_mixture(log_p, b)
     assert_close(found, expected, 1e-5 * (1 + spread), "mixture")
     (gradient,) = torch.autograd.grad(found.sum(), log_p)
-    (expected_gradient,) = torch.autograd.grad(expected.sum(), log_p)
-    assert_close(gradient, expected_gradient, 1e-4, "gradient")
+    (slope,) = torch.autograd.grad(expected.sum(), log_p)
+    assert_close(gradient, slope, 1e-4, "gradient")
 
 
 def draw(*shape, seed=0):
@@ -88,14 +91,17 @@ def test_values_and_gradients_are_those_of_probabilities():
     left = draw_with_zeros(2, 5, 4, seed=1)
     right = draw_with_zeros(2, 5, 4, seed=2)
     rules = draw(3, 4, 4, seed=3)
-    inputs = [part.requires_grad_() for part in (left, right, rules)]
+    inputs = (left, right, rules)
+    for part in inputs:
+        part.requires_grad_()
     found = log_bilinear(left, right, rules)
     probabilities = [part.exp() for part in inputs]
     expected = torch.einsum("nkb,nkc,abc->na", *probabilities).log()
-    torch.testing.assert_close(found, expected, rtol=FINE, atol=FINE)
+    close = partial(torch.testing.assert_close, rtol=FINE, atol=FINE)
+    close(found, expected)
     gradients = torch.autograd.grad(found.sum(), inputs)
     expected_gradients = torch.autograd.grad(expected.sum(), inputs)
-    torch.testing.assert_close(gradients, expected_gradients, rtol=FINE, atol=FINE)
+    close(gradients, expected_gradients)
 
 
 def test_splits_that_differ_by_hundreds_of_nats_add_exactly():
@@ -103,10 +109,12 @@ def test_splits_that_differ_by_hundreds_of_nats_add_exactly():
     nats = 40 * torch.arange(12.0)[:, None]
     left = draw(12, 2).float() - nats
     # A left part that is probable has a right part that is not.
-    right = draw(12, 2, seed=1).float() + nats - 440
+    drawn = draw(12, 2, seed=1).float()
+    right = drawn + nats - 440
     rules = draw(1, 2, 2, seed=2).float()
     # The sum in double precision is the reference.
-    pairs = left.double()[:, :, None] + right.double()[:, None]
+    column = left.double()[:, :, None]
+    pairs = column + right.double()[:, None]
     joint = pairs + rules.double()
     expected = joint.logsumexp((0, 1, 2))[None]
     actual = log_bilinear(left, right, rules).double()
@@ -140,7 +148,8 @@ LARGE = [(1e3, 1e3 + log(2)), (-1e3, 1e3)]
 def test_logits_whose_exponential_overflows(scale, expected):
     y = torch.full((1, 1), scale)
     # Two words share the largest logit, or one has it.
-    table = torch.tensor([[1.0], [-1.0], [1.0]])
+    signs = [[1.0], [-1.0], [1.0]]
+    table = torch.tensor(signs)
     found = log_normalisers(y, table, naive_limit=TILED)
     assert found.item() == pytest.approx(expected)
 

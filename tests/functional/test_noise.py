@@ -111,7 +111,8 @@ def test_gaussian_density_and_kl_equal_torch():
 
 
 def test_categorical_kl_equals_torch_and_is_zero_only_between_equal_distributions():
-    log_q, log_p = torch.randn(2, 4, 3, 3).log_softmax(-1)
+    logits = torch.randn(2, 4, 3, 3)
+    log_q, log_p = logits.log_softmax(-1)
     q = Categorical(logits=log_q)
     p = Categorical(logits=log_p)
     kl = categorical_kl(log_q, log_p)

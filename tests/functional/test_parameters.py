@@ -42,7 +42,8 @@ NAMES = [name for name in INITIALISERS if name != "default"]
 def test_the_standard_deviation_matches_the_name(name):
     weight = drawn(name)
     std = stated_deviation(name)
-    assert weight.std().item() == pytest.approx(std, rel=0.02)
+    deviation = weight.std().item()
+    assert deviation == pytest.approx(std, rel=0.02)
     mean = weight.mean().item()
     assert abs(mean) < 0.02 * std
 
@@ -93,7 +94,8 @@ def test_an_unknown_initialiser_is_refused(module):
 def test_variants_share_the_initial_weights_of_shared_modules():
     gru = tiny("recurrent_lm", cell="gru").state_dict()
     mgu = tiny("recurrent_lm", cell="mgu", starts=2).state_dict()
-    shared = [name for name in gru if name.startswith(("embedding.", "emission."))]
+    parts = ("embedding.", "emission.")
+    shared = [name for name in gru if name.startswith(parts)]
     assert len(shared) == 5
     for name in shared:
         assert gru[name].equal(mgu[name])

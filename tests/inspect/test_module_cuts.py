@@ -32,7 +32,8 @@ class Scored(nn.Module):
     def __init__(self, row, **fields):
         super().__init__()
         config = zoo.config(row, width=8, **fields)
-        self.m = zoo.build(config, Task(V, T), seed=0)
+        task = Task(V, T)
+        self.m = zoo.build(config, task, seed=0)
 
     def forward(self, tokens):
         return self.m.log_prob(tokens, full_lengths(tokens))
@@ -134,9 +135,11 @@ NAMED_CUTS = [
 def test_every_cut_of_a_weight_that_the_zoo_names_is_found(row, cell, seen):
     """Others are terms without a module, or parts of a bias; the GRU stacks three gates."""
     whole = Scored(row).eval()
-    outputs = [cut_copy(whole, cut.name)(TOKENS) for cut in cuts(whole, TOKENS)]
+    names = [cut.name for cut in cuts(whole, TOKENS)]
+    outputs = [cut_copy(whole, name)(TOKENS) for name in names]
     for number, name in enumerate(cut_names(cell)):
-        cut = Scored(row, cell={"cuts": [number]}).eval()
+        cell_fields = {"cuts": [number]}
+        cut = Scored(row, cell=cell_fields).eval()
         expected = cut(TOKENS)
         # Some cut of the module computes what the row's cut does.
         found = any(expected.allclose(output, atol=1e-6) for output in outputs)
@@ -181,7 +184,8 @@ def twice(module, x):
 @pytest.fixture
 def own():
     """A module with an identity, and with a layer that nothing calls."""
-    parts = {"none": nn.Identity(), "b": linear(), "unused": linear()}
+    parts = {"none": nn.Identity()}
+    parts |= {"b": linear(), "unused": linear()}
     return Own(call=twice, **parts)
 
 

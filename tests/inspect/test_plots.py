@@ -18,5 +18,6 @@ def test_a_cell_has_the_probability_of_its_row_and_column():
         row = ROWS.index(cell["row"])
         column = COLUMNS.index(cell["column"])
         assert cell["p"] == PROBABILITIES[row][column]
-    assert len({(cell["row"], cell["column"]) for cell in cells}) == 4
+    places = {(cell["row"], cell["column"]) for cell in cells}
+    assert len(places) == 4
     assert chart["encoding"]["y"]["sort"] == ROWS

@@ -45,7 +45,8 @@ def expected_posterior(model, prefix):
     count = len(prefix)
     words = torch.arange(vocab).repeat(count)
     repeated = prefix.repeat_interleave(vocab, 0)
-    longer = torch.cat([repeated, words[:, None]], dim=1)
+    column = words[:, None]
+    longer = torch.cat([repeated, column], dim=1)
     last = full_posterior(model, longer)[..., -1]
     by_word = last.unflatten(0, (count, vocab))
     following = next_log_prob(model, prefix).exp()
@@ -58,7 +59,8 @@ EVERY_LATENT = parametrize(("name", "fields"), LATENT, ids=str)
 @EVERY_LATENT
 def test_a_posterior_is_normalised_and_has_the_documented_shape(name, fields):
     model = tiny(name, **fields)
-    found = posterior(model, [START, 0, 2], ["<start>", "a", "b"])
+    ids = [START, 0, 2]
+    found = posterior(model, ids, ["<start>", "a", "b"])
     probability = found.probability
     count = len(found.values)
     assert found.tokens == ("1 a", "2 b")
@@ -80,7 +82,8 @@ def test_a_prior_is_normalised_and_has_the_documented_shape(name, fields):
     assert table.shape[1] == count
     assert len(set(found.values)) == count
     # A column for each position, or one for all.
-    assert table.shape[2] in (1, model.task.length - 1)
+    positions = model.task.length - 1
+    assert table.shape[2] in (1, positions)
     mass = table.sum(1)
     assert_equal_single(mass, torch.ones_like(mass))
     latent = posterior(model, IDS, TOKENS)
@@ -125,13 +128,15 @@ def test_a_recurrent_mixture_weights_its_initial_states_by_their_likelihood(star
     found = full_posterior(model, tokens)
     joint = torch.zeros_like(found)
     for i in range(max(1, starts)):
-        single = tiny("recurrent_lm", starts=min(1, starts)).eval()
+        count = min(1, starts)
+        single = tiny("recurrent_lm", starts=count).eval()
         state = dict(model.state_dict())
         weight = 1.0
         if starts:
             vectors = model.starts.vectors.detach()
             state["starts.vectors"] = vectors[i : i + 1]
-            weight = model.starts.log_weights()[i].exp().item()
+            log_weights = model.starts.log_weights()
+            weight = log_weights[i].exp().item()
             state.pop("starts.logits", None)
         single.load_state_dict(state)
         scores = log_prob(single, tokens, lengths).cumsum(1)
@@ -183,7 +188,8 @@ def test_a_decoder_attends_to_its_prefix(name):
     assert weight.shape == (2, 2, 3, 3)
     assert maps.looking == ("0 <start>", "1 a", "2 c")
     assert maps.looked_at == maps.looking
-    assert_equal_single(weight.sum(-1), torch.ones(2, 2, 3))
+    mass = weight.sum(-1)
+    assert_equal_single(mass, torch.ones(2, 2, 3))
     assert not weight.triu(1).any()
 
 
@@ -230,7 +236,8 @@ def test_a_predicted_token_attends_to_the_source():
         logits = state.source[0] @ state.h[0]
         expected = torch.softmax(logits, dim=0)
         assert_equal_single(actual, expected)
-        _, state = model.advance(state, torch.tensor([token]))
+        read = torch.tensor([token])
+        _, state = model.advance(state, read)
 
 
 @pytest.fixture
@@ -263,7 +270,8 @@ def test_boundaries_equal_those_in_the_state_after_each_token(segments):
         expected.append(boundary[0])
     by_layer = torch.stack(expected, 1)
     assert result.ended.equal(by_layer)
-    assert set(by_layer.flatten().tolist()) == {0.0, 1.0}
+    found = by_layer.flatten().tolist()
+    assert set(found) == {0.0, 1.0}
 
 
 def test_boundaries_have_the_names_of_layers_and_tokens(segments):

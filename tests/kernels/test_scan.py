@@ -85,7 +85,8 @@ def detached(named):
 def agree(found, expected):
     actual = pytree.tree_leaves(found)
     references = pytree.tree_leaves(expected)
-    for i, (gradient, reference) in enumerate(zip(actual, references, strict=True)):
+    pairs = zip(actual, references, strict=True)
+    for i, (gradient, reference) in enumerate(pairs):
         assert_close(gradient, reference, FINE, f"gradient {i}")
 
 
@@ -179,8 +180,8 @@ def test_a_second_derivative_raises():
     cell = double("mgu")
     x, start = data(cell)
     x.requires_grad_()
-    outputs = cell.scan(x, start)
-    (first,) = torch.autograd.grad(outputs.sum(), x, create_graph=True)
+    total = cell.scan(x, start).sum()
+    (first,) = torch.autograd.grad(total, x, create_graph=True)
     with pytest.raises(NotImplementedError, match="naive_scan"):
         first.sum().backward()
 

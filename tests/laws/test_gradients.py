@@ -102,7 +102,8 @@ def first(module, x):
 
 def attended(module, x):
     mask = causal(x)
-    return module.inner(x, x, x, attn_mask=mask, need_weights=False)[0]
+    outputs, _ = module.inner(x, x, x, attn_mask=mask, need_weights=False)
+    return outputs
 
 
 def convolved(module, x):

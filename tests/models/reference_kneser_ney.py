@@ -41,7 +41,8 @@ class ReferenceKneserNey:
 
     def _discounts(self, n):
         """Return the discounts of counts 1, 2 and 3 or more, from the counts of counts."""
-        n1, n2, n3, n4 = (self._grams_with_count(n, count) for count in range(1, 5))
+        by_count = [self._grams_with_count(n, count) for count in range(1, 5)]
+        n1, n2, n3, n4 = by_count
         if 0 in (n1, n2, n3):
             return USUAL
         # The names are those of the paper.

@@ -10,7 +10,8 @@ Sentence = tuple[int, ...]
 
 def pad_sentences(sentences: list[Sentence], length: int) -> tuple[Tensor, Tensor]:
     lengths = [len(sentence) for sentence in sentences]
-    tokens = torch.full((len(sentences), length), PAD)
+    shape = (len(sentences), length)
+    tokens = torch.full(shape, PAD)
     for row, sentence in zip(tokens, sentences, strict=True):
         row[: len(sentence)] = torch.tensor(sentence)
     return tokens, torch.tensor(lengths)
@@ -30,7 +31,8 @@ def random_sentences(count: int, vocab: int, length: int, seed: int) -> list[Sen
             # The last word decides which words are frequent next.
             ranks = 1 + (words - 3 * last) % len(words)
             weights = 1.0 / ranks**1.5
-            last = int(torch.multinomial(weights, 1, generator=generator))
+            drawn = torch.multinomial(weights, 1, generator=generator)
+            last = int(drawn)
             sentence.append(4 + last)
         sentences.append(tuple(sentence + [END]))
     return sentences

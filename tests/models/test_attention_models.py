@@ -114,7 +114,8 @@ def test_a_state_with_a_window_has_the_stated_size():
     state = model.begin(1)
     # More tokens than the window has.
     for token in (1, 0, 2, 0, 1, 2):
-        _, state = model.advance(state, torch.tensor([token]))
+        read = torch.tensor([token])
+        _, state = model.advance(state, read)
     _, layers = state
     size = 0
     for layer in layers:
@@ -132,21 +133,26 @@ def test_star_features_follow_the_equation():
     e = list(x[0])
     h = e
     # A relay starts as the mean of the tokens so far.
-    relays = [torch.stack(e[: i + 1]).mean(0) for i in range(4)]
+    relays = []
+    for i in range(4):
+        so_far = torch.stack(e[: i + 1])
+        relays.append(so_far.mean(0))
     for layer in range(2):
         satellites = []
         for i in range(4):
             # The token before, itself, its embedding and its relay.
             near = h[max(0, i - 1) : i + 1]
             memory = near + [e[i], relays[i]]
-            satellite = star_update(model.satellites[layer], h[i], memory)
+            part = model.satellites[layer]
+            satellite = star_update(part, h[i], memory)
             satellites.append(satellite)
         h = satellites
         # What the last relays become is read by nothing.
         if layer == 0:
             for i in range(4):
                 memory = [relays[i]] + h[: i + 1]
-                relays[i] = star_update(model.relays[0], relays[i], memory)
+                relay = star_update(model.relays[0], relays[i], memory)
+                relays[i] = relay
     actual = model.encode(x)[0]
     expected = torch.stack(h)
     assert_equal_single(actual, expected)
@@ -154,7 +160,8 @@ def test_star_features_follow_the_equation():
 
 def star_update(part, query, memory):
     vectors = torch.stack(memory)
-    read = part.attention(query[None, None], vectors[None])
+    queries = query[None, None]
+    read = part.attention(queries, vectors[None])
     updated = part.norm(read.relu())
     return updated[0, 0]
 
@@ -164,7 +171,10 @@ def test_spread_sets_the_standard_deviation_of_all_weights(points):
     fields = {"width": 64, "points": points}
     spread = tiny("set_transformer_causal", spread=0.02, **fields).blocks
     default = tiny("set_transformer_causal", **fields).blocks
-    matrices = [name for name, w in spread.named_parameters() if w.dim() == 2]
+    matrices = []
+    for name, weight in spread.named_parameters():
+        if weight.dim() == 2:
+            matrices.append(name)
     assert len(matrices) >= 2 * 6
     for name in matrices:
         drawn = spread.get_parameter(name).std().item()
@@ -193,7 +203,8 @@ def by_hand(model, tokens):
     x = model.embedding.weight[tokens]
     for layer in model.blocks:
         positions = range(len(tokens))
-        x = torch.stack([position(layer, x, t) for t in positions])
+        features = [position(layer, x, t) for t in positions]
+        x = torch.stack(features)
     y = normed(model.norm, x)
     return y @ model.embedding.weight.T
 
@@ -205,7 +216,8 @@ def position(layer, x, t):
     if Cut.CONVOLUTION not in cuts:
         taps = layer.conv.T
         # Nothing is before the first token.
-        padded = nn.functional.pad(u, (0, 0, 3, 0))
+        three_before = (0, 0, 3, 0)
+        padded = nn.functional.pad(u, three_before)
         windows = padded.unfold(0, 4, 1).mT
         u = (taps * windows).sum(1)
     h = x[t] + attended(layer, u, t)
@@ -231,14 +243,16 @@ def normed(norm, x):
 def test_scores_are_those_of_the_equations(fields):
     sizes = {"vocab": 6, "length": 7, "layers": 2}
     sizes |= {"width": 8, "heads": 4, "groups": 2, "window": 2}
-    model = tiny("modern_decoder", **sizes, **fields).double().eval()
+    model = tiny("modern_decoder", **sizes, **fields)
+    model.double().eval()
     tokens = torch.tensor([1, 4, 5, 4, 5, 5, 4])
     with torch.no_grad():
         for weight in model.parameters():
             drawn = torch.randn_like(weight)
             weight.copy_(0.5 * drawn)
         logits = by_hand(model, tokens[:-1])
-        (scores,) = model.log_prob(tokens[None], torch.tensor([7]))
+        lengths = torch.tensor([7])
+        (scores,) = model.log_prob(tokens[None], lengths)
     expected = token_scores(logits, tokens[1:])
     assert_equal_double(scores[1:], expected)
 

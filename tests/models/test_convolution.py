@@ -26,7 +26,8 @@ def convolved(convolution, x, width, window):
         earlier = list(past.split(width, dim=1))
     now = convolution.now
     # Ours has the present token first, torch the oldest.
-    taps = torch.stack([now.weight] + earlier, dim=2)
+    ordered = [now.weight] + earlier
+    taps = torch.stack(ordered, dim=2)
     padded = pad(x, (window - 1, 0))
     return conv1d(padded, taps.flip(2), now.bias)
 
@@ -117,7 +118,8 @@ def test_h3_reads_a_matrix_per_head():
     k = layer.key(u)
     k = by_fft(k, layer.shift) + layer.shift_skip * k
     parts = [layer.query(u), k, layer.value(u)]
-    queries, keys, values = (part.chunk(3, dim=-1) for part in parts)
+    chunks = [part.chunk(3, dim=-1) for part in parts]
+    queries, keys, values = chunks
     kernel = layer.kernel(9)
     heads = []
     for head in range(3):
@@ -172,7 +174,8 @@ def test_base_conv_gates_long_convolutions(base_conv, u):
     # A positional encoding of one frequency, far below one turn.
     angle = 1e-4 * 2 * math.pi * j / length
     share = j / (length - 1)
-    place = torch.stack([share, angle.cos(), -angle.sin()], -1)
+    parts = [share, angle.cos(), -angle.sin()]
+    place = torch.stack(parts, -1)
     hidden = long.hidden(place).relu()
     kernel = long.taps(hidden).mT
     y = u + by_fft(u, kernel)

@@ -25,7 +25,8 @@ OTHER = random_sentences(40, VOCAB, LENGTH, seed=1)
 
 def unfitted(vocab, length, **fields):
     config = zoo.config("ngram_count", **fields)
-    return zoo.build(config, Task(vocab=vocab, length=length))
+    task = Task(vocab=vocab, length=length)
+    return zoo.build(config, task)
 
 
 def fitted(sentences, vocab=VOCAB, length=LENGTH, **fields):
@@ -40,7 +41,8 @@ def nll(model, sentences):
     tokens, lengths = pad_sentences(sentences, model.task.length)
     scores = model.log_prob(tokens, lengths).double()
     # `<start>` has no score.
-    mean = scores.sum() / (lengths - 1).sum()
+    count = (lengths - 1).sum()
+    mean = scores.sum() / count
     return -mean.item()
 
 
@@ -87,7 +89,8 @@ def test_kneser_ney_of_random_small_corpora_equals_the_reference(sentences, pref
     reference = ReferenceKneserNey(train, order, SMALL_VOCAB)
     history = tuple([START] + prefix)
     actual = distribution(model, history)
-    expected = [reference.probability(word, history) for word in range(SMALL_VOCAB)]
+    words = range(SMALL_VOCAB)
+    expected = [reference.probability(word, history) for word in words]
     assert sum(actual) == pytest.approx(1, abs=1e-6)
     assert actual == pytest.approx(expected, rel=1e-5)
 
@@ -122,13 +125,15 @@ class Smoothed:
         for sentence in sentences:
             for t in range(1, len(sentence)):
                 word = sentence[t]
-                for size in range(min(self.order, t + 1)):
+                longest = min(self.order, t + 1)
+                for size in range(longest):
                     context = sentence[t - size : t]
                     self.counts[context][word] += 1
 
     def probability(self, word, history):
         """Return P(word | history), the whole sentence so far."""
-        first = max(0, len(history) - self.order + 1)
+        length = len(history)
+        first = max(0, length - self.order + 1)
         context = history[first:]
         if self.fields["smoothing"] == "jelinek_mercer":
             return self.interpolated(word, context)
@@ -174,13 +179,16 @@ def test_other_smoothing_equals_the_reference(fields, order, monkeypatch):
             expected = reference.probability(sentence[t], sentence[:t])
             assert actual[t] == pytest.approx(expected, rel=1e-5)
         history = sentence[:-1]
-        after = [reference.probability(word, history) for word in range(VOCAB)]
-        assert distribution(model, history) == pytest.approx(after, rel=1e-5)
+        words = range(VOCAB)
+        after = [reference.probability(word, history) for word in words]
+        following = distribution(model, history)
+        assert following == pytest.approx(after, rel=1e-5)
 
 
 def test_jelinek_mercer_weights_maximise_the_held_out_likelihood():
     """No pair of weights on a grid gives the held-out tokens a higher likelihood."""
-    frequency = torch.tensor(rows("models/cases.toml", "frequency")).double()
+    shares = rows("models/cases.toml", "frequency")
+    frequency = torch.tensor(shares).double()
     known = torch.ones(2, 5).double()
     # One context of one token was not seen.
     known[1, 2] = 0

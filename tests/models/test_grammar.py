@@ -82,7 +82,8 @@ def tree_log_prob(tree, words, grammar):
 
 def listed_log_probs(trees, words, grammar):
     """Return log P(words, tree) of every tree."""
-    return torch.stack([tree_log_prob(tree, words, grammar) for tree in trees])
+    scores = [tree_log_prob(tree, words, grammar) for tree in trees]
+    return torch.stack(scores)
 
 
 def all_sentences(model, words):
@@ -114,10 +115,11 @@ def test_inside_probability_is_the_sum_over_all_labelled_trees(n, classes):
 def test_scores_of_a_sentence_sum_to_its_inside_probability(n):
     model = tiny_pcfg()
     words = all_sentences(model, n)[:40]
-    start = torch.full((len(words), 1), START)
+    count = len(words)
+    start = torch.full((count, 1), START)
     end = torch.full_like(start, END)
     tokens = torch.cat([start, words, end], dim=1)
-    lengths = torch.full((len(words),), n + 2)
+    lengths = torch.full((count,), n + 2)
     scores = model.log_prob(tokens, lengths)
     actual = scores.sum(1)
     expected = model.sentence_log_prob(words)
@@ -154,13 +156,15 @@ def test_prefix_probability_is_the_mass_of_sentences_with_that_prefix():
     begin = torch.tensor([0, 3])
     start = torch.tensor([START])
     tokens = torch.cat([start, begin])[None]
-    scores = model.log_prob(tokens, torch.tensor([3]))
+    length = torch.tensor([3])
+    scores = model.log_prob(tokens, length)
     prefix = scores.sum().exp()
     mass = torch.zeros(())
     # Sentences of two to eight words.
     for n in range(2, 9):
         words = all_sentences(model, n)
-        begun = (words[:, :2] == begin).all(1)
+        first_words = words[:, :2]
+        begun = (first_words == begin).all(1)
         log_p = model.sentence_log_prob(words[begun])
         mass = mass + log_p.exp().sum()
     torch.testing.assert_close(mass, prefix, atol=2e-4, rtol=0)
@@ -253,5 +257,6 @@ def test_the_mean_over_drawn_bracketings_estimates_the_probability():
 
 def test_a_vocabulary_without_end_is_refused():
     config = zoo.config("pcfg")
+    task = Task(vocab=2, length=4)
     with pytest.raises(UserError, match="vocab=2"):
-        zoo.build(config, Task(vocab=2, length=4))
+        zoo.build(config, task)

@@ -17,7 +17,8 @@ def paths(model, tokens):
     count = len(start)
     steps = tokens.shape[1] - 1
     states = torch.arange(count)
-    every = torch.cartesian_prod(*[states] * steps).reshape(-1, steps)
+    choices = [states] * steps
+    every = torch.cartesian_prod(*choices).reshape(-1, steps)
     first = every[:, 0]
     # A path has one probability for each sequence of tokens.
     total = start[first][:, None]
@@ -54,7 +55,10 @@ def test_posteriors_are_those_of_the_paths(length):
         prefix = tokens[:, : t + 1]
         every, joint = paths(model, prefix)
         last = every[:, t - 1]
-        by_state = [joint[last == k].sum(0) for k in range(3)]
+        by_state = []
+        for state in range(3):
+            ending = joint[last == state]
+            by_state.append(ending.sum(0))
         mass = torch.stack(by_state, 1)
         expected = mass / mass.sum(1, keepdim=True)
         actual = filtered[:, :, t - 1]

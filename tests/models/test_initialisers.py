@@ -56,4 +56,5 @@ def test_transposed_matrix_is_initialised_by_its_own_fan_in():
     weight = model.get_parameter("z.to_logits")
     expected = DEVIATIONS["kaiming_normal"]
     assert weight.shape == (64, 3 * 64)
-    assert weight.std().item() == pytest.approx(expected, rel=0.05)
+    deviation = weight.std().item()
+    assert deviation == pytest.approx(expected, rel=0.05)

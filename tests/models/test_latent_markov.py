@@ -81,7 +81,8 @@ def lagged_aggregate_markov(model, prefix):
     logits = torch.zeros(len(words(model)))
     for j, lag in enumerate(model.lags):
         # Each lag counts half as much as the nearer one.
-        logits = logits + lag(context[j]) / 2 ** (j + 1)
+        share = 1 / 2 ** (j + 1)
+        logits = logits + share * lag(context[j])
     return torch.softmax(logits, 0) @ words(model)
 
 
@@ -144,7 +145,8 @@ def parents(model, prefix):
             gate = torch.softmax(model.gate(x), 0)
             of_parent = gate @ words(model)
         else:
-            of_parent = type_weights(model, a, t) @ bigrams(model, x)
+            types = type_weights(model, a, t)
+            of_parent = types @ bigrams(model, x)
         total = total + prior[a] * of_parent
     return total
 
@@ -158,10 +160,12 @@ def bigrams(model, x):
 
 def type_weights(model, a, t):
     """Return the probabilities of the types of the arc from a to t."""
-    logits = getattr(model, "types", torch.zeros(1, 1, 1))
+    one_type = torch.zeros(1, 1, 1)
+    logits = getattr(model, "types", one_type)
     weights = torch.softmax(logits, 0)
     # Types may be the same for every arc.
-    return weights.expand(-1, LENGTH, LENGTH)[:, a, t]
+    by_arc = weights.expand(-1, LENGTH, LENGTH)
+    return by_arc[:, a, t]
 
 
 def two_parents(model, prefix):
@@ -169,8 +173,10 @@ def two_parents(model, prefix):
     t = len(prefix)
     x = table(model)[prefix]
     pairs = model.pairs[:t, :t, t].flatten()
-    prior = torch.softmax(pairs, 0).view(t, t, 1)
-    logits = model.first(x)[:, None] + model.second(x)
+    prior = torch.softmax(pairs, 0)
+    prior = prior.view(t, t, 1)
+    of_first = model.first(x)[:, None]
+    logits = of_first + model.second(x)
     states = torch.softmax(logits, 2)
     return prior * (states @ words(model))
 
@@ -250,7 +256,9 @@ def test_both_ways_to_compute_the_normaliser_agree(groups):
     x = model.embedding.weight[tokens]
     by_states = model.log_normaliser(x)
     # Fewer sequences than joint states are summed over tokens.
-    parts = [model.log_normaliser(part) for part in (x[:1], x[1:])]
+    first = model.log_normaliser(x[:1])
+    rest = model.log_normaliser(x[1:])
+    parts = [first, rest]
     by_tokens = torch.cat(parts)
     assert_equal_double(by_states, by_tokens)
 
@@ -277,7 +285,8 @@ def test_posterior_mass_of_each_group_is_one_over_g():
     model = small(FACTORIAL, groups=2, states=3)
     tokens, lengths = every_sequence(model.task)
     posterior = model.posterior(tokens, lengths)
-    by_group = posterior.unflatten(1, (2, 3)).sum(2)
+    posteriors = posterior.unflatten(1, (2, 3))
+    by_group = posteriors.sum(2)
     expected = torch.full_like(by_group, 1 / 2)
     assert_equal_single(by_group, expected)
 
@@ -298,7 +307,8 @@ def test_posterior_follows_bayes_rule(name):
     """P(z | s_t, s_<t) ∝ P(z | s_<t) P(s_t | z)."""
     model = small(name)
     tokens, lengths = batch(model.task)
-    prior = model.log_weights(tokens[:, :-1]).exp()
+    weights = model.log_weights(tokens[:, :-1])
+    prior = weights.exp()
     by_token = words(model).T
     joint = prior * by_token[tokens[:, 1:]]
     expected = joint / joint.sum(-1, keepdim=True)

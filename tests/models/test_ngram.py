@@ -51,7 +51,8 @@ def mixture(model, weights, c):
     maps = blocks(model.transition, count, 0)
     biases = model.transition.bias.chunk(count)
     total = torch.zeros(())
-    for weight, block, bias in zip(weights, maps, biases, strict=True):
+    parts = zip(weights, maps, biases, strict=True)
+    for weight, block, bias in parts:
         y = block @ c + bias
         total = total + weight * softmax(model, y)
     return total
@@ -155,8 +156,10 @@ def test_scores_equal_the_pytorch_rnn_on_one_hot_vectors():
         library.bias_hh_l0.zero_()
         words = nn.functional.one_hot(tokens, vocab).float()
         ones = torch.ones(1, len(tokens), width)
-        h, _ = library(words[:, :-1], ones)
-        expected = token_scores(model.write(h), tokens[:, 1:])
+        read = words[:, :-1]
+        h, _ = library(read, ones)
+        logits = model.write(h)
+        expected = token_scores(logits, tokens[:, 1:])
     actual = log_prob(model, tokens, lengths)[:, 1:]
     assert_equal_single(actual, expected)
 

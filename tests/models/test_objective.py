@@ -122,7 +122,8 @@ def draws_with_mean(model, tokens, lengths, mean):
 def test_objective_equals_the_score_in_expectation():
     """Without attention the prediction of a token does not depend on the other tokens."""
     shares = {"select": 0.25, "hide": 1.0, "swap": 0.0}
-    model = masked(dropout=0.0, layers=1, **shares).eval()
+    model = masked(dropout=0.0, layers=1, **shares)
+    model.eval()
     (block,) = model.blocks
     with torch.no_grad():  # switch attention off
         block.attention.output.weight.zero_()
@@ -209,7 +210,8 @@ def test_the_contrastive_objective_has_its_optimum_at_the_data(k):
 @parametrize("name", ["nce", "negative_sampling"])
 def test_sampled_objective_has_the_exact_expectation(name):
     k = 3
-    model = tiny(name, vocab=VOCAB, negatives=k).eval()
+    model = tiny(name, vocab=VOCAB, negatives=k)
+    model.eval()
     tokens, lengths = batch(model.task, count=2)
     # Noise that is not uniform.
     seen = torch.tensor([0, 1, 1, 2, 2, 2])
@@ -232,7 +234,9 @@ def test_sampled_objective_has_the_exact_expectation(name):
 
 def noise_probabilities(model):
     """Return q(v), (V,)."""
-    return model.noise.log_q(torch.zeros(())).exp()
+    like = torch.zeros(())
+    log_q = model.noise.log_q(like)
+    return log_q.exp()
 
 
 def test_only_training_counts_noise_tokens():
@@ -287,8 +291,10 @@ def test_score_is_the_sum_over_pairs_plus_expected_noise(name, fields):
     actual = log_prob(model, tokens, lengths)
     config = model.config
     q = noise_probabilities(model)
-    words = clipped(model.word.weight, config.max_norm).detach()
-    all_contexts = clipped(model.context.weight, config.max_norm).detach()
+    words = clipped(model.word.weight, config.max_norm)
+    words = words.detach()
+    all_contexts = clipped(model.context.weight, config.max_norm)
+    all_contexts = all_contexts.detach()
     for row, length in enumerate(lengths.tolist()):
         for t in range(1, length):
             word = words[tokens[row, t]]
@@ -354,7 +360,8 @@ COUNTED = {
 @parametrize(("name", "counts"), COUNTED.items())
 def test_noise_counts_contexts_for_skip_gram_and_words_for_cbow(name, counts):
     """Skip-gram samples contexts, including `<start>`; CBOW samples words."""
-    tokens = torch.tensor([[START, 3, 4, 0, 0, 0]])
+    sentence = [START, 3, 4, 0, 0, 0]
+    tokens = torch.tensor([sentence])
     model = tiny(name, vocab=VOCAB, length=6).train()
     lengths = torch.tensor([3])
     model.objective(tokens, lengths)

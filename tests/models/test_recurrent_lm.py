@@ -72,7 +72,8 @@ def test_inputs_are_computed_per_entry_for_more_tokens_than_entries(norm):
 @parametrize("cell", LIBRARY)
 def test_three_layers_equal_the_pytorch_module(cell):
     layers = {"cell": cell, "num_layers": 3}
-    model = small("recurrent_lm", emission="vector", norm="none", **layers)
+    fields = {"emission": "vector", "norm": "none"}
+    model = small("recurrent_lm", **fields, **layers)
     cells = [model.cell] + list(model.upper)
     endings = ("l0", "l1", "l2")
     theirs = torch_layers(*cells, endings=endings, num_layers=3)
@@ -239,7 +240,8 @@ def test_skip_reads_the_last_token_only():
     x = model.embedding(prefix)
     start = torch.ones(len(x), 4)
     h = model.cell.scan(x, start)
-    y = h[:, -1] + model.skip(x[:, -1])
+    skipped = model.skip(x[:, -1])
+    y = h[:, -1] + skipped
     logits = y @ model.embedding.weight.T
     actual = next_log_prob(model, prefix)
     expected = logits.log_softmax(1)
@@ -269,7 +271,8 @@ def weights_of(model, direction):
 def of_every_length(model):
     """Return all sequences, with every length from 2 to the full one."""
     tokens, _ = every_sequence(model.task)
-    lengths = torch.arange(len(tokens)) % (LENGTH - 1)
+    numbers = torch.arange(len(tokens))
+    lengths = numbers % (LENGTH - 1)
     return tokens, 2 + lengths
 
 
@@ -319,10 +322,13 @@ def test_scores_are_the_readers_scores_of_the_reversed_sequence(reader):
     for b, n in enumerate(lengths.tolist()):
         # `<start>` stays first.
         words = tokens[b, 1:n].flip(0)
-        read = torch.cat([tokens[b, :1], words])
-        (scores,) = log_prob(model.reader, read[None], torch.tensor([n]))
+        first = tokens[b, :1]
+        read = torch.cat([first, words])
+        length = torch.tensor([n])
+        (scores,) = log_prob(model.reader, read[None], length)
         expected = scores[1:].flip(0)
-        assert_close(actual[b, 1:n], expected, CLOSE, f"scores of row {b}")
+        found = actual[b, 1:n]
+        assert_close(found, expected, CLOSE, f"scores of row {b}")
         assert not actual[b, n:].any()
 
 
@@ -336,7 +342,8 @@ ENDED = Task(vocab=4, length=5, ends=True)
 def tiny_model(name):
     config = zoo.config(name)
     small = shrink(to_dict(config))
-    return zoo.build(zoo.config(name, **small), ENDED).eval()
+    model = zoo.build(zoo.config(name, **small), ENDED)
+    return model.eval()
 
 
 def test_nothing_follows_the_end_of_a_represented_sentence():
@@ -347,7 +354,8 @@ def test_nothing_follows_the_end_of_a_represented_sentence():
     width = outputs.shape[-1]
     with torch.no_grad():
         vectors = model.represent(tokens, lengths)
-    first, second = (vectors[row, n - 1] for row, n in enumerate(lengths))
+    last = lengths - 1
+    first, second = vectors[torch.arange(2), last]
     forward = slice(width)
     backward = slice(width, 2 * width)
     assert_close(first[backward], second[backward], SAME, "state after the start")

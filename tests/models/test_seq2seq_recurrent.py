@@ -64,7 +64,8 @@ def test_both_directions_equal_the_pytorch_bidirectional_module(name):
     read_backward = encode_backward(backward, x, LENGTHS)
     theirs = outputs.chunk(2, dim=-1)
     # torch joins both directions.
-    for direction, (h, state) in enumerate([read_forward, read_backward]):
+    both = [read_forward, read_backward]
+    for direction, (h, state) in enumerate(both):
         actual = h * real[..., None]
         assert_equal_single(actual, theirs[direction])
         for part, expected in zip(state, final, strict=True):
@@ -151,7 +152,8 @@ def outputs_by_hand(model, tokens, source):
     for x in model.embedding(tokens):
         shares = torch.softmax(h @ keys.T, -1)
         attended = shares @ keys
-        read = torch.cat([x[None], attended], dim=-1)
+        token = x[None]
+        read = torch.cat([token, attended], dim=-1)
         if model.join is not None:
             read = model.join(read)
         h = decoder(read, h)
@@ -162,14 +164,16 @@ def outputs_by_hand(model, tokens, source):
 @parametrize("folded", [True, False])
 @torch.no_grad()
 def test_attention_model_equals_a_manual_computation(*, folded):
-    model = small("seq2seq_dot_attention", folded=folded).double().eval()
+    model = small("seq2seq_dot_attention", folded=folded)
+    model.double().eval()
     tokens, lengths = every_sequence(model.task)
     tokens = tokens[:4]
     source, n = sources(model.task, 4)
     actual = log_prob(model, tokens, lengths[:4], source, n)
     for i, size in enumerate(n.tolist()):
         sentence = tokens[i]
-        y = outputs_by_hand(model, sentence[:-1], source[i, :size])
+        read = source[i, :size]
+        y = outputs_by_hand(model, sentence[:-1], read)
         logits = y @ model.embedding.weight.T
         expected = token_scores(logits, sentence[1:])
         found = actual[i, 1:]
@@ -196,7 +200,8 @@ def test_bidirectional_encoder_reads_later_source_tokens(*, bidirectional):
     before = model.start(source, n).source
     after = model.start(changed, n).source
     # One answer for each token of the source.
-    moved = (after - before).abs().amax((0, 2)) > 1e-4
+    change = (after - before).abs()
+    moved = change.amax((0, 2)) > 1e-4
     assert moved[:-1].all() == bidirectional
     assert moved[-1]
 
@@ -217,7 +222,8 @@ class Decoded:
     """The outputs of an autoencoder for each of six shared draws of noise."""
 
     def __init__(self, **fields):
-        model = small("linear_autoencoder", samples=6, **fields).eval()
+        model = small("linear_autoencoder", samples=6, **fields)
+        model.eval()
         self.model = model
         self.table = model.embedding.weight
         self.spread = fields.get("noise_std")
@@ -227,7 +233,8 @@ class Decoded:
     def outputs(self, tokens, lengths):
         z = self.model.encode(tokens, lengths)
         width = z.shape[1]
-        eps = normal(shared_uniforms((6, 1, width), z))
+        uniforms = shared_uniforms((6, 1, width), z)
+        eps = normal(uniforms)
         moved = z + self.spread * eps
         return self.model.decode(moved)
 
@@ -244,7 +251,8 @@ def test_evaluation_averages_scores_over_shared_noise(fields):
     tokens, lengths = batch(model.task)
     scores = []
     for y in decoded.outputs(tokens, lengths):
-        of_draw = model.emission.log_prob(y, tokens[:, 1:], decoded.table)
+        words = tokens[:, 1:]
+        of_draw = model.emission.log_prob(y, words, decoded.table)
         scores.append(of_draw)
     mean = torch.stack(scores).mean(0)
     actual = model.score_tokens(tokens, lengths)
@@ -262,10 +270,12 @@ def test_next_token_probabilities_are_averaged_over_shared_noise(fields):
     lengths = full_lengths(prefix)
     log_p = []
     for y in decoded.outputs(prefix, lengths):
-        of_draw = model.emission.dense(y[:, 2], decoded.table)
+        last = y[:, 2]
+        of_draw = model.emission.dense(last, decoded.table)
         log_p.append(of_draw)
     actual = model.next_log_prob(prefix)
-    expected = torch.stack(log_p).exp().mean(0)
+    probabilities = torch.stack(log_p).exp()
+    expected = probabilities.mean(0)
     assert_equal_single(actual.exp(), expected)
     one_draw = (actual - log_p[0]).abs()
     assert one_draw.max() > 1e-3

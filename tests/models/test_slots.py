@@ -63,7 +63,8 @@ def affinities(model, sources):
     words = torch.softmax(component_logits(model), -1)
     by_word = torch.log(component @ words)  # B S V
     # The words at the sources.
-    index = sources[:, None].expand(*by_word.shape[:2], -1)
+    positions = by_word.shape[1]
+    index = sources[:, None].expand(-1, positions, -1)
     return by_word.gather(2, index)
 
 
@@ -74,7 +75,8 @@ def test_chained_pointers_follow_the_formula(name):
     sources = read_tokens(model)
     e = normed_embedding(model, sources)
     appeal = model.appeal(e)[..., 0]
-    first = torch.softmax(model.lags[0, 4] + appeal, -1)
+    logits = model.lags[0, 4] + appeal
+    first = torch.softmax(logits, -1)
     scores = affinities(model, sources) + model.lags[1]
     moves = torch.softmax(scores, -1)
     second = torch.einsum("bi,bij->bj", first, moves)
@@ -143,7 +145,8 @@ def one_matrix_per_target(first, scores):
     pointers = [first]
     for score in scores:
         # The rows of a target have no mass after it.
-        by_target = score[:, None].masked_fill(hidden, -torch.inf)
+        every_target = score[:, None]
+        by_target = every_target.masked_fill(hidden, -torch.inf)
         moves = by_target.softmax(-1)
         moved = pointers[-1][..., None, :] @ moves
         pointers.append(moved[..., 0, :])
@@ -157,10 +160,12 @@ def test_blocks_of_targets_equal_one_matrix_per_target(sources, spread):
     visible = causal_mask(sources)
     # Each part has a seed of its own.
     appeal = draw(2, sources, seed=1)
-    first = lag_pointer(draw(sources, sources), appeal).requires_grad_()
+    first = lag_pointer(draw(sources, sources), appeal)
+    first.requires_grad_()
     scores = draw(2, 2, sources, sources, seed=2, spread=spread)
     scores.requires_grad_()
-    weights = draw(2, 3, sources, sources, seed=3) * visible
+    weights = draw(2, 3, sources, sources, seed=3)
+    weights = weights * visible
 
     def with_gradients(function):
         pointers = function(first, scores)

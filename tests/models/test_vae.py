@@ -35,7 +35,8 @@ def quadrature():
     """Return nodes ε and log-weights of a product rule for two standard normal channels."""
     points, weights = hermegauss(POINTS)
     nodes = torch.tensor(points).float()
-    shares = torch.tensor(weights / weights.sum()).float()
+    shares = weights / weights.sum()
+    shares = torch.tensor(shares).float()
     # Every pair of nodes.
     eps = torch.cartesian_prod(nodes, nodes)
     products = torch.outer(shares, shares).flatten()
@@ -76,7 +77,8 @@ def discrete_parts(model, tokens, lengths):
     """Return log q(z | s) and log w(z) = log P(s, z) − log q(z | s) of all z, (K^E, B)."""
     z = all_vectors(model)
     h = model.encode_sentence(tokens, lengths)
-    each = z[:, None].expand(-1, len(tokens), -1)
+    each = z[:, None]
+    each = each.expand(-1, len(tokens), -1)
     log_q = model.log_prob_of(model.log_q(h), each)
     log_p = log_prob_given_z(model, tokens, lengths, z)
     return log_q, log_p + model.log_ratio(each, h)
@@ -102,7 +104,8 @@ def test_encoder_reads_every_token_and_no_pads(name):
     for t in range(task.length):
         changed = tokens.clone()
         # Another word at one place.
-        changed[:, t] = (tokens[:, t] + 1) % task.vocab
+        word = tokens[:, t]
+        changed[:, t] = (word + 1) % task.vocab
         change = encode(changed, lengths) - before
         moved = change.abs().amax(1) > 1e-4
         is_read = first <= t < length
@@ -115,7 +118,8 @@ BERNOULLI = parametrize("name", ["gru_vae", "gru_ternary_vae", "gru_autoencoder"
 def outputs_from(model, z):
     """Return the outputs of the decoder when every channel of the latent is z."""
     tokens, _ = batch(model.task)
-    z = torch.full((1, len(tokens), 4), z)
+    shape = (1, len(tokens), 4)
+    z = torch.full(shape, z)
     return model.outputs(tokens, z)
 
 
@@ -125,7 +129,8 @@ def outputs_from(model, z):
 def test_bernoulli_states_are_probabilities_for_any_latent(name, mutations):
     """Any vector z is mapped to a valid state. A centred cell outputs h - ½."""
     cell = {"name": "mgru", "mutations": mutations}
-    model = tiny(name, norm="none", cell=cell).eval()
+    model = tiny(name, norm="none", cell=cell)
+    model.eval()
     for z in (-3.0, 0.0, 1.0, 3.0):
         h = outputs_from(model, z)
         # Mutation 6 centres the states.
@@ -138,7 +143,8 @@ def test_bernoulli_states_are_probabilities_for_any_latent(name, mutations):
 @torch.no_grad()
 @BERNOULLI
 def test_states_of_other_cells_are_not_bounded(name):
-    model = tiny(name, norm="none", cell="gru").eval()
+    model = tiny(name, norm="none", cell="gru")
+    model.eval()
     h = outputs_from(model, 3.0)
     assert h.max() > 1
 
@@ -157,13 +163,15 @@ def exact(model, tokens, lengths):
         return elbo, gaussian_log_p(model, tokens, lengths)
     log_q, log_w = discrete_parts(model, tokens, lengths)
     terms = log_q.exp() * log_w
-    return terms.sum(0), torch.logsumexp(log_q + log_w, dim=0)
+    log_p = torch.logsumexp(log_q + log_w, dim=0)
+    return terms.sum(0), log_p
 
 
 def copies(model, count=COPIES):
     """Return copies of one sequence that is shorter than the padded length."""
     tokens, _ = batch(model.task)
-    lengths = torch.full((count,), model.task.length - 1)
+    length = model.task.length - 1
+    lengths = torch.full((count,), length)
     return tokens[:1].expand(count, -1), lengths
 
 
@@ -207,7 +215,8 @@ def test_two_sample_bound_equals_enumeration():
     # Both samples are independent.
     pairs = torch.exp(log_q + log_q.T)
     # The logarithm of the mean of both weights.
-    log_mean = torch.logaddexp(log_w, log_w.T) - math.log(2)
+    log_sum = torch.logaddexp(log_w, log_w.T)
+    log_mean = log_sum - math.log(2)
     bound_2 = (pairs * log_mean).sum()
     elbo, log_p = exact(model, sentence, length)
     assert elbo < bound_2 < log_p
@@ -223,7 +232,8 @@ def test_two_sample_bound_equals_enumeration():
 
 def sampled(model, h, count):
     """Return draws of the posterior, (S, B, E)."""
-    uniform = torch.rand(count, len(h), *model.noise_shape)
+    shape = (count, len(h), *model.noise_shape)
+    uniform = torch.rand(shape)
     return model.sample_posterior(h, uniform)
 
 
@@ -275,8 +285,10 @@ def test_each_sample_has_its_own_draw_of_the_prior(name):
     drawn = first_scores(model)
     spread = drawn.std(0)
     assert (spread > 0).all()
-    (log_p,) = many.next_log_prob(torch.tensor([[START]]))
-    gap = (drawn.mean(0) - log_p.exp()).abs()
+    start = torch.tensor([[START]])
+    (log_p,) = many.next_log_prob(start)
+    expected = log_p.exp()
+    gap = (drawn.mean(0) - expected).abs()
     error = spread / DRAWS**0.5
     assert (gap < 5 * error + 1e-6).all()
 
@@ -356,7 +368,8 @@ def test_score_function_estimator_is_unbiased():
     # The gradient of the KL alone, as in the S0 code, is further away.
     h = model.encode_sentence(sentence, length)
     kl = model.kl(h).sum()
-    gap = (gradients(model, -kl) - expected).abs()
+    of_kl = gradients(model, -kl)
+    gap = (of_kl - expected).abs()
     assert (gap > tolerance).any()
 
 
@@ -380,8 +393,10 @@ def test_kl_equals_enumeration_over_all_latents():
     model = small("gru_ternary_vae", width=3)
     tokens, lengths = batch(model.task)
     h = model.encode_sentence(tokens, lengths)
-    z = all_vectors(model)[:, None].expand(-1, len(h), -1)
-    q = model.log_prob_of(model.log_q(h), z).exp()
+    vectors = all_vectors(model)[:, None]
+    z = vectors.expand(-1, len(h), -1)
+    log_q = model.log_q(h)
+    q = model.log_prob_of(log_q, z).exp()
     terms = q * model.log_ratio(z, h)
     expected = -terms.sum(0)
     ones = torch.ones(len(h))

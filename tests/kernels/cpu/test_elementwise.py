@@ -39,12 +39,14 @@ SCALES = [1e-30, 1e-4, 0.1, 0.9, 0.9999, 1.0, 20.0, 80.0]
 @DTYPES
 @parametrize("scale", SCALES)
 def test_functions_are_accurate(dtype, units, scale):
-    drawn = np.random.default_rng(0).uniform(-scale, scale, 100_000)
+    generator = np.random.default_rng(0)
+    drawn = generator.uniform(-scale, scale, 100_000)
     x = drawn.astype(dtype)
     # The largest argument is there for certain.
     x[0] = -scale
     wide = x.astype(np.longdouble)
-    expected = {TANH: np.tanh(wide), EXP: np.exp(-np.abs(wide))}
+    expected = {TANH: np.tanh(wide)}
+    expected[EXP] = np.exp(-np.abs(wide))
     expected[SIGMOID] = 1 / (1 + np.exp(-wide))
     # atanh is finite within ±1.
     if scale < 1:
@@ -116,7 +118,8 @@ def test_infinities_and_zeros(dtype):
 @EITHER
 def test_a_row_minus_its_maximum_keeps_nan(dtype):
     """Whether NaN counts as larger or smaller than all numbers, the difference has a NaN."""
-    x = np.array([[1, np.nan, 2], [1, -np.nan, 2]], dtype)
+    table = [[1, np.nan, 2], [1, -np.nan, 2]]
+    x = np.array(table, dtype)
     largest = maximum(x)[:, None]
     is_nan = np.isnan(x - largest)
     assert is_nan.any(1).all()

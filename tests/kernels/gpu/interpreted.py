@@ -80,7 +80,7 @@ def assert_equal_to_step(config, rows, steps, width):
     with without_kernels():
         loops = run(x, start, upstream)
         cell.double()
-        wide = [tensor.double() for tensor in (x, start, upstream)]
+        wide = [x.double(), start.double(), upstream.double()]
         expected = run(*wide)
     errors = []
     for result, loop, reference in zip(results, loops, expected, strict=True):
@@ -130,7 +130,8 @@ def assert_members_are_computed_as_if_alone(name, members, rows, steps, width):
     start = torch.randn(members, rows, size)
 
     def run(weights, x, start):
-        return torch.func.functional_call(first, weights, (x, start), strict=True)
+        inputs = (x, start)
+        return torch.func.functional_call(first, weights, inputs, strict=True)
 
     def gradients_of(outputs, upstream, weights):
         total = (outputs * upstream).sum()
@@ -158,15 +159,20 @@ def test_members_are_computed_as_if_alone(name):
 @parametrize("dtype", [torch.float32, torch.complex64], ids=str)
 @parametrize("shape", [(3, 6, 5), (2, 3, 1, 70)], ids=str)
 def test_elementwise_recurrences_equal_a_loop(dtype, shape):
-    a, b, g = torch.randn((3,) + shape, dtype=dtype).unbind()
+    drawn = torch.randn((3,) + shape, dtype=dtype)
+    a, b, g = drawn.unbind()
     # A decay above 1 would grow without bound.
-    a = 0.9 * a / a.abs().clamp(min=1)
+    sizes = a.abs().clamp(min=1)
+    a = 0.9 * a / sizes
     # One state for all steps.
-    start = torch.randn(shape[:-2] + shape[-1:], dtype=dtype)
+    state = shape[:-2] + shape[-1:]
+    start = torch.randn(state, dtype=dtype)
     inputs = [tensor.requires_grad_() for tensor in (a, b, start)]
     out = linear_recurrence(*inputs)
     double = torch.promote_types(dtype, torch.float64)
-    wide = [tensor.detach().to(double).requires_grad_() for tensor in inputs]
+    wide = []
+    for tensor in inputs:
+        wide.append(tensor.detach().to(double).requires_grad_())
     reference = forms.loop(*wide)
     error = (out - reference).abs()
     assert error.max() < TOLERANCE
@@ -217,7 +223,8 @@ def test_nan_is_kept_as_by_step(config):
         """Return where outputs and gradients are NaN."""
         inputs = x.clone().requires_grad_()
         out = cell.scan(inputs, start)
-        (gradient,) = torch.autograd.grad(out.sum(), inputs)
+        total = out.sum()
+        (gradient,) = torch.autograd.grad(total, inputs)
         return out.isnan(), gradient.isnan()
 
     outputs, gradients = places()

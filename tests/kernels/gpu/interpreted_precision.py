@@ -37,6 +37,7 @@ def test_weights_stay_on_the_chip_up_to_a_width():
     """The widest of the default is less wide than that of the others."""
     for precision, widest in WIDEST.items():
         recurrence = rnn.Scan(precision=precision)
-        inputs = [torch.zeros(1, 1, width) for width in (widest, widest + 1)]
+        widths = (widest, widest + 1)
+        inputs = [torch.zeros(1, 1, width) for width in widths]
         fits = [recurrence.fits(x) for x in inputs]
         assert fits == [True, False]

@@ -81,7 +81,8 @@ def values_and_gradients(function, inputs):
     out = function(*inputs)
     # The kernel and the formula get the same weights.
     torch.manual_seed(1)
-    upstream = torch.randn(out.shape, dtype=torch.float64).to(out.dtype)
+    weights = torch.randn(out.shape, dtype=torch.float64)
+    upstream = weights.to(out.dtype)
     gradients = torch.autograd.grad(out, inputs, upstream)
     return [out] + list(gradients)
 
@@ -112,7 +113,8 @@ def test_the_sphere_reads_a_parameter_of_all_members_in_place():
     project = partial(project_to_sphere, radius=1.0)
     parameters = torch.randn(3, 50)
     # A part of each row, as the pack stores parameters.
-    x = parameters[:, 8:38].view(3, 5, 6)
+    inner = parameters[:, 8:38]
+    x = inner.view(3, 5, 6)
     assert_equal(project, project, [x], members=3)
 
 
@@ -245,7 +247,8 @@ TILES = [(9, 67, 6), (70, 5, 33), (1, 130, 16)]
 def test_a_tied_softmax_equals_its_formula(members, count, vocab, width):
     """Vectors and tokens of one tile and of several, the last one smaller."""
     lead = leading(members)
-    inputs = [torch.randn(lead + (n, width)) for n in (count, vocab)]
+    sizes = (count, vocab)
+    inputs = [torch.randn(lead + (size, width)) for size in sizes]
     tokens = torch.randint(vocab, (count,))
 
     def formula(y, table):
@@ -302,8 +305,9 @@ def test_a_selective_scan_equals_its_operations(members, signed, sizes):
     """States and channels fill their blocks and do not, and so do steps the chunks of states."""
     rows, steps, states, width = sizes
     lead = leading(members)
-    x, delta = torch.randn((2,) + lead + (rows, steps, width))
-    b, c = torch.randn((2,) + lead + (rows, steps, states))
+    each = (2,) + lead + (rows, steps)
+    x, delta = torch.randn(each + (width,))
+    b, c = torch.randn(each + (states,))
     rate = torch.rand(lead + (states, width))
     start = torch.randn(lead + (rows, states, width))
     inputs = [x, delta.exp(), rate + 0.1, b, c, start]
@@ -376,7 +380,8 @@ def test_a_step_has_as_many_launches_at_every_length_and_number_of_members(monke
 
     # Members, then words, sequences and widths, then tokens.
     counts = set()
-    for members, length in ((2, 12), (2, 24), (5, 12)):
+    sizes = [(2, 12), (2, 24), (5, 12)]
+    for members, length in sizes:
         shape = Shape(members, 40, 8, 8, 8, length)
         counts.add(count_launches(shape).counts.total())
     (count,) = counts

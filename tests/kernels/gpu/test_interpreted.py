@@ -17,8 +17,10 @@ FOLDER = Path(__file__).parent
 def run(*names, marker):
     environment = {**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider"]
-    command += ["-m", marker, *(str(FOLDER / name) for name in names)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    command += ["-m", marker]
+    command += [str(FOLDER / name) for name in names]
+    options = {"capture_output": True, "text": True, "env": environment}
+    done = subprocess.run(command, check=False, **options)
     assert done.returncode == 0, done.stdout[-5000:]
     assert "[100%]" in done.stdout
 

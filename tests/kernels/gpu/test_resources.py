@@ -129,7 +129,8 @@ def test_a_launch_compiles_the_step_of_its_recurrence(monkeypatch):
         # A warm-up compiles and launches nothing.
         tensors = [torch.zeros(2, 4, 4, 32)] * 6
         constants = recurrence.constants(0, 32)
-        compiled = scan._forward.warmup(*tensors, 4, 4, 32, **constants, grid=(1, 2))
+        options = constants | {"grid": (1, 2)}
+        compiled = scan._forward.warmup(*tensors, 4, 4, 32, **options)
         programs.add(compiled.asm["ptx"])
     assert len(programs) == 2
 

@@ -16,8 +16,12 @@ MESSAGES = {"race": "is read after it was stored", "index": "is a 32-bit product
 
 def nodes(tree, kind):
     """Return the nodes of a kind in the order of the source."""
+
+    def place(node):
+        return node.lineno, node.col_offset
+
     found = [node for node in ast.walk(tree) if isinstance(node, kind)]
-    return sorted(found, key=lambda node: (node.lineno, node.col_offset))
+    return sorted(found, key=place)
 
 
 def kernels():
@@ -35,7 +39,11 @@ KERNELS = kernels()
 
 
 def calls(node, name):
-    return [call for call in nodes(node, ast.Call) if ast.unparse(call.func) == name]
+    found = []
+    for call in nodes(node, ast.Call):
+        if ast.unparse(call.func) == name:
+            found.append(call)
+    return found
 
 
 def assignments(kernel):
@@ -82,7 +90,8 @@ def is_after(load, store, loops):
 def replaces(load, store):
     """Return whether a number is read before it is replaced."""
     # Another address may be one that another thread stored.
-    if ast.unparse(load.args[0]) != ast.unparse(store.args[0]):
+    address = ast.unparse(load.args[0])
+    if address != ast.unparse(store.args[0]):
         return False
     return load in ast.walk(store) or load.lineno < store.lineno
 
@@ -91,7 +100,8 @@ def races(kernel):
     """Return what may be read after it was stored: in a later line, or a later round of a loop."""
     stores = []
     for store in calls(kernel, "tl.store"):
-        stores.append((pointer(kernel, store.args[0]), store))
+        name = pointer(kernel, store.args[0])
+        stores.append((name, store))
     loops = nodes(kernel, ast.For)
     found = []
     for load in calls(kernel, "tl.load"):
@@ -114,7 +124,8 @@ def calls_of_helpers(kernel):
     called = []
     for call in nodes(kernel, ast.Call):
         # Triton's own functions are attributes of `tl`.
-        if isinstance(call.func, ast.Name) and call.func.id != "range":
+        is_name = isinstance(call.func, ast.Name)
+        if is_name and call.func.id != "range":
             called.append(call)
     return called
 
@@ -138,7 +149,9 @@ def narrow_products(kernel):
     found = []
 
     def reads(node, function, names):
-        return function in ast.unparse(node) or bool(names_in([node]) & names)
+        if function in ast.unparse(node):
+            return True
+        return bool(names_in([node]) & names)
 
     def is_narrow(node):
         if reads(node, "tl.int64", wide):
@@ -151,7 +164,8 @@ def narrow_products(kernel):
         elif is_narrow(value):
             narrow.add(name)
     for product in nodes(kernel, ast.BinOp):
-        if not isinstance(product.op, ast.Mult) or reads(product, "tl.int64", wide):
+        is_product = isinstance(product.op, ast.Mult)
+        if not is_product or reads(product, "tl.int64", wide):
             continue
         is_index = is_narrow(product.left) or is_narrow(product.right)
         if is_index and names_in([product]) & sizes:
@@ -177,6 +191,7 @@ def test_kernels_are_found():
 def test_planted_faults_are_found(name, old, new, fault):
     source = ast.unparse(KERNELS[name])
     assert old in source
-    (changed,) = ast.parse(source.replace(old, new)).body
+    module = ast.parse(source.replace(old, new))
+    (changed,) = module.body
     found = [message for check in CHECKS for message in check(changed)]
     assert MESSAGES[fault] in " ".join(found)
