@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 import polars as pl
-from polars import DataFrame
+from polars import DataFrame, Float64, Int64, String, col
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import AFTER_TRAINING_ENDS
@@ -31,9 +31,9 @@ ZERO = "zero"
 ENDS = ("mean", "low", "high")
 WAYS = {"zero": "zero", "mean": "mean", "other": "other sequence", "trained": "{steps} more steps"}
 SCHEMA = (
-    dict.fromkeys(("run", "cut", "way", "why", "model"), pl.String)
-    | dict.fromkeys(("epoch", "steps"), pl.Int64)
-    | {"loss": pl.Float64}
+    dict.fromkeys(("run", "cut", "way", "why", "model"), String)
+    | dict.fromkeys(("epoch", "steps"), Int64)
+    | {"loss": Float64}
 )
 """A line; `loss` is null where `why` says that the way has no meaning. `model` is JSON."""
 
@@ -48,17 +48,17 @@ def read_lines(folder: Path | str) -> DataFrame:
             rows.append(row)
     lines = DataFrame(rows, SCHEMA)
     # A run that was trained further since is measured again.
-    latest = pl.col("epoch") == pl.last("epoch").over("run")
+    latest = col("epoch") == pl.last("epoch").over("run")
     keys = ["run", "cut", "model", "way", "steps"]
     return lines.filter(latest).unique(keys, keep="last", maintain_order=True)
 
 
 def costs(lines: DataFrame) -> DataFrame:
     """Return one row a cut and way: mean cost with its interval, number of seeds, reason."""
-    is_whole = pl.col("cut") == NOTHING
+    is_whole = col("cut") == NOTHING
     # By steps: a repaired cut was trained on, and so must the whole model have been.
-    whole = pl.col("loss").filter(is_whole).first().over("run", "steps")
-    paired = lines.with_columns(cost=pl.col("loss") - whole).filter(~is_whole)
+    whole = col("loss").filter(is_whole).first().over("run", "steps")
+    paired = lines.with_columns(cost=col("loss") - whole).filter(~is_whole)
     keys = ["cut", "model", "way", "steps"]
     by_cut = paired.group_by(keys, maintain_order=True).agg("cost", pl.first("why"))
     rows = []
@@ -67,7 +67,7 @@ def costs(lines: DataFrame) -> DataFrame:
         known = cost.drop_nulls()
         mean, low, high = map(float, mean_interval(known.to_numpy()))
         rows.append((mean, low, high, len(known)))
-    schema = dict.fromkeys(ENDS, pl.Float64) | {"seeds": pl.UInt32}
+    schema = dict.fromkeys(ENDS, Float64) | {"seeds": pl.UInt32}
     ends = DataFrame(rows, schema, orient="row").fill_nan(None)
     return by_cut.drop("cost").hstack(ends)
 
@@ -75,7 +75,7 @@ def costs(lines: DataFrame) -> DataFrame:
 def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> Report:
     """Return the table of cuts, those that cost most after training first."""
     # Only further training has steps; a cut alone has 0.
-    known = costs(lines.filter(pl.col("steps").is_in([0, steps])))
+    known = costs(lines.filter(col("steps").is_in([0, steps])))
     frame = _wide(known)
     rows = []
     for row in frame.iter_rows(named=True):
@@ -87,9 +87,9 @@ def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> R
     ways = [name.format(steps=steps) for name in WAYS.values()]
     header = tuple(["cut"] + ways + ["seeds"])
     table = TextTable("", header, rows, frozenset({"cut"}))
-    missing = known.filter(pl.col("why") != "").group_by("why", maintain_order=True)
-    cuts = pl.col("cut").unique(maintain_order=True)
-    reasons = missing.agg(cuts, pl.col("way").unique())
+    missing = known.filter(col("why") != "").group_by("why", maintain_order=True)
+    cuts = col("cut").unique(maintain_order=True)
+    reasons = missing.agg(cuts, col("way").unique())
     legend = []
     for why, cuts, ways in reasons.iter_rows():
         legend.append(f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}")
@@ -101,7 +101,7 @@ def _wide(known: DataFrame) -> DataFrame:
     frame = known.group_by(keys, maintain_order=True).agg(pl.max("seeds"))
     for way in WAYS:
         of_way = known.filter(way=way).select(
-            "cut", "model", pl.col("mean").alias(way), pl.col("low", "high").name.prefix(f"{way}_")
+            "cut", "model", col("mean").alias(way), col("low", "high").name.prefix(f"{way}_")
         )  # fmt: skip
         frame = frame.join(of_way, on=keys, how="left", maintain_order="left")
     return frame.sort(ZERO, descending=True, nulls_last=True, maintain_order=True)
@@ -118,7 +118,7 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
     """
     reference = folder.study.get("reference")
     runs = chosen_runs(folder.study).filter(point=reference)["run"]
-    lines = read_lines(folder.path).filter(pl.col("run").is_in(runs.implode()))
+    lines = read_lines(folder.path).filter(col("run").is_in(runs.implode()))
     if lines.is_empty():
         raise UserError(
             f"{folder.address}: no part of the reference's models was cut after training; "
@@ -134,7 +134,7 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
         # A point that is no cut of the reference has no cost here.
         found.append(by_model.get(model, (None, None, None)))
     names = ["after_training"] + list(AFTER_TRAINING_ENDS)
-    schema = dict.fromkeys(names, pl.Float64)
+    schema = dict.fromkeys(names, Float64)
     return frame.with_columns(DataFrame(found, schema, orient="row"))
 
 

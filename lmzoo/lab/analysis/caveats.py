@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col
 
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.base.search_space import FloatRange, near_bound, range_text
@@ -44,7 +44,7 @@ DAMAGED = 5
 """Damaged files that a ranking names; the others are counted."""
 WIDER = 4
 """A range that is too narrow ends at this multiple of its bound."""
-COUNTS = (pl.col("parameters") == 0).fill_null(value=False)
+COUNTS = (col("parameters") == 0).fill_null(value=False)
 """Models of counts, baselines or points; the parameters of the user's programs are not known."""
 
 
@@ -77,7 +77,7 @@ def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
 
 def _impossible(frame: DataFrame) -> Iterator[Caveat]:
     losses = []
-    for row in frame.filter(pl.col("marks").list.contains("impossible")).to_dicts():
+    for row in frame.filter(col("marks").list.contains("impossible")).to_dicts():
         losses.append(f"{row['label']} {row['loss']:.3f} (entropy {row['floor']:.3f})")
     if losses:
         yield Caveat(
@@ -203,9 +203,9 @@ def _hardly_trained(frame: DataFrame) -> str:
 def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
     """Yield a line for each mark that makes numbers doubtful, with the points that have it."""
     for mark, text in MARKS.items():
-        marked = pl.col("marks").list.contains(mark)
+        marked = col("marks").list.contains(mark)
         if mark == "noisy":  # the verdict of a point says it all, if it has one
-            marked &= pl.col("reference") | (pl.col("verdict") == UNDECIDED)
+            marked &= col("reference") | (col("verdict") == UNDECIDED)
         own = frame.filter(marked)
         labels = own["label"].to_list()
         # `impossible` has a line of its own, above all others.
@@ -224,7 +224,7 @@ def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
 
 def leaks_of(frame: DataFrame) -> list[tuple[str, list[str]]]:
     """Return each leak of a ranking, and the labels of its points."""
-    leaking = frame.filter(pl.col("leaks") != "")
+    leaking = frame.filter(col("leaks") != "")
     return leaking.group_by("leaks", maintain_order=True).agg("label").rows()
 
 

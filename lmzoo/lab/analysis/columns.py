@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import polars as pl
-from polars import DataFrame
+from polars import DataFrame, Float64, col, lit, when
 
 from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.formatting import (
@@ -149,7 +148,7 @@ def legends(tables: Iterable[TextTable], columns: Iterable[Column], **words: str
 
 def in_unit(table: DataFrame, unit: str) -> DataFrame:
     """Return a ranking in another unit; a `UserError` if it needs an unknown size."""
-    table = table.with_columns(metric=pl.lit(unit))
+    table = table.with_columns(metric=lit(unit))
     # Losses by token and by sentence are in nats already.
     if unit not in SIZE_OF:
         return table
@@ -159,7 +158,7 @@ def in_unit(table: DataFrame, unit: str) -> DataFrame:
         if column.unit:
             own += column.names
     # By row: each text has a size of its own.
-    return table.with_columns(pl.col(own) * bits_per_nat(SIZE_OF[unit]))
+    return table.with_columns(col(own) * bits_per_nat(SIZE_OF[unit]))
 
 
 def maximized(table: DataFrame, frame: str) -> DataFrame:
@@ -178,7 +177,7 @@ def maximized(table: DataFrame, frame: str) -> DataFrame:
     for name, source in sources.items():
         if source in table.columns:
             # A metric of 0 would be shown as -0.0.
-            turned.append((-pl.col(source)).replace(-0.0, 0.0).alias(name))
+            turned.append((-col(source)).replace(-0.0, 0.0).alias(name))
     return table.with_columns(turned, higher_is_better=True)
 
 
@@ -322,19 +321,19 @@ CELLS: dict[str, Cell] = {
     "count": lambda row, _: str(row["diverged"] or ""),
 }
 """Name of a cell in `columns.csv` -> its function; other cells are formats."""
-PERPLEXITY = pl.col("loss").exp()
+PERPLEXITY = col("loss").exp()
 # A training objective and a reconstruction are no probabilities of the text.
-HAS_PERPLEXITY = pl.col("score").is_in(["exact", "bound", "conditional"])
+HAS_PERPLEXITY = col("score").is_in(["exact", "bound", "conditional"])
 # A loss by sentence has no perplexity per token, and an overflow is none.
-HAS_PERPLEXITY &= (pl.col("metric") == "token") & PERPLEXITY.is_finite()
+HAS_PERPLEXITY &= (col("metric") == "token") & PERPLEXITY.is_finite()
 AFTER_TRAINING_ENDS = ("after_training_low", "after_training_high")
 """Null until a ranking is asked for them (`after_training.py`)."""
 VALUES = {
-    "perplexity": pl.when(HAS_PERPLEXITY).then(PERPLEXITY),
-    "gap": pl.col("loss") - pl.col("floor"),
-    "after_training": pl.lit(None, pl.Float64),
-    "after_training_low": pl.lit(None, pl.Float64),
-    "after_training_high": pl.lit(None, pl.Float64),
+    "perplexity": when(HAS_PERPLEXITY).then(PERPLEXITY),
+    "gap": col("loss") - col("floor"),
+    "after_training": lit(None, Float64),
+    "after_training_low": lit(None, Float64),
+    "after_training_high": lit(None, Float64),
 }
 """Column -> its value, if it follows from others of a ranking."""
 

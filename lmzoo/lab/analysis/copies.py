@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
+from polars import DataFrame, col
 
 from lmzoo.lab.store.archive import archived_files, read_run_file
 from lmzoo.lab.store.records import DAMAGED
@@ -31,19 +32,17 @@ def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tu
     return [own for own in copies if own not in replaced]
 
 
-def copy_warnings(
-    events: pl.DataFrame, copied: pl.DataFrame, names: Mapping[str, str]
-) -> Iterator[str]:
+def copy_warnings(events: DataFrame, copied: DataFrame, names: Mapping[str, str]) -> Iterator[str]:
     """Yield a line if the events of runs differ from those of their copies."""
     if copied.is_empty():
         return
-    is_measured = pl.col("event").is_in(["test", "epoch"])
-    key = pl.col(KEY)
+    is_measured = col("event").is_in(["test", "epoch"])
+    key = col(KEY)
     ours = events.filter(is_measured).select(key, here=LOSS)
     theirs = copied.filter(is_measured).select(key, there=LOSS)
     both = ours.join(theirs, on=KEY, maintain_order="left")
-    here = pl.col("here")
-    there = pl.col("there")
+    here = col("here")
+    there = col("there")
     scale = pl.min_horizontal(here.abs(), there.abs())
     # The difference of two infinite losses is NaN, which polars holds greater than any number.
     differ = both.filter(here != there, (here - there).abs() > CLOSE * scale)

@@ -14,8 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 import numpy as np
-import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col
 from scipy import special
 
 from lmzoo.base.environment import Values, apart, counted
@@ -34,7 +33,7 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
     `losses` are those of the confirm runs: point, run, seed, loss.
     """
     labels = labels_of(study)
-    is_known = pl.col("status").is_not_null() & pl.col("point").is_in(list(labels))
+    is_known = col("status").is_not_null() & col("point").is_in(list(labels))
     yield from _mixed(runs.filter(is_known), labels)
     confirm = of_points(runs.join(losses, on="run", how="semi"))
     reference = study.get("reference", "")
@@ -45,7 +44,7 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
             f"not comparable: {labels[reference]} with {name} {theirs}, {labels[point]} with "
             f"{ours}; run the sweep with --again, which trains again what differs from now"
         )
-    drawn = runs.filter(pl.col("parameters").ne_missing(0)).select("run")  # no models of counts
+    drawn = runs.filter(col("parameters").ne_missing(0)).select("run")  # no models of counts
     own = losses.unique("run", maintain_order=True).join(drawn, on="run")
     points = own["point"].unique().sort()
     yield from equal_lines([labels.get(p, p) for p in points], by_seed(own, points))

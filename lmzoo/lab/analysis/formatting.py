@@ -18,7 +18,7 @@ from math import floor, inf, log, log10
 from typing import Any
 
 import polars as pl
-from polars import DataFrame, LazyFrame
+from polars import DataFrame, LazyFrame, col, when
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict
@@ -194,30 +194,30 @@ def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
     Words are null in records of earlier versions.
     """
     # A training objective is no loss of the text, so it has no bits.
-    text = runs.filter(pl.col("score") != OBJECTIVE).select("run", "fingerprint")
+    text = runs.filter(col("score") != OBJECTIVE).select("run", "fingerprint")
     tests = events.filter(event="test").drop_nulls(["tokens", "characters", "bytes"])
-    recorded = tests.join(text, on="run").select("fingerprint", "tokens", pl.col(SIZES))
+    recorded = tests.join(text, on="run").select("fingerprint", "tokens", col(SIZES))
     # All runs on one corpus have equal sizes, so any row tells them.
     corpora = recorded.collect().unique("fingerprint", keep="first")
-    ratios = (pl.col(SIZES) / pl.col("tokens")).name.suffix("_per_token")
+    ratios = (col(SIZES) / col("tokens")).name.suffix("_per_token")
     return corpora.select("fingerprint", ratios)
 
 
 def add_sizes(table: DataFrame, sizes: DataFrame) -> DataFrame:
     """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
-    is_text = pl.col("score") != OBJECTIVE
+    is_text = col("score") != OBJECTIVE
     # A join keeps an order only with this option.
     table = table.join(sizes, on="fingerprint", how="left", maintain_order="left")
-    table = table.with_columns(pl.when(is_text).then(pl.col(SIZE_COLUMNS)))
+    table = table.with_columns(when(is_text).then(col(SIZE_COLUMNS)))
     return table.with_columns(
-        bits_per_character=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
-        bits_per_byte=pl.col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
+        bits_per_character=col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
+        bits_per_byte=col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
     )
 
 
 def bits_per_nat(size: str) -> pl.Expr:
     """Return bits per character or per byte of one nat per token; `size` is a size column."""
-    return 1 / (log(2) * pl.col(size))
+    return 1 / (log(2) * col(size))
 
 
 def size_line(table: DataFrame) -> str:
@@ -236,7 +236,7 @@ def size_line(table: DataFrame) -> str:
 
 def require_size(frame: DataFrame, unit: str) -> None:
     """Raise a `UserError` unless all rows with the loss of a text have its size."""
-    if frame.filter(pl.col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
+    if frame.filter(col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
         raise UserError(
             f"the records lack the size of the test text, which --unit {unit} needs: residues form "
             "no words, and earlier versions wrote no size; use --unit token"

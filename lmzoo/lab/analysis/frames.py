@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import polars as pl
-from polars import DataFrame
+from polars import DataFrame, Series, String, col, lit
 
 from lmzoo.base.arguments import called
 from lmzoo.base.parts import is_complete
@@ -62,9 +62,9 @@ def runs(study: Path | str | Named) -> DataFrame:
     """
     path = find_study(study)
     frame = run_frame(load_study(path))
-    folder = pl.lit(None, pl.String)
+    folder = lit(None, String)
     if path.is_dir():
-        folder = pl.lit(f"{path}/") + pl.col("run")
+        folder = lit(f"{path}/") + col("run")
     return frame.with_columns(folder=folder)
 
 
@@ -99,33 +99,33 @@ def run_frame(folder: StudyFolder) -> DataFrame:
     """Return the frame of `runs` without `folder`, in the order of the study's points."""
     study = folder.study
     points = point_labels(study).with_row_index("place")
-    points = points.with_columns(reference=pl.col("point") == study.get("reference", ""))
+    points = points.with_columns(reference=col("point") == study.get("reference", ""))
     chosen = chosen_runs(study)
     epochs = _events(folder, "epoch").rename(NAMES).group_by("run").agg(
         pl.max("epoch").alias("epochs"), pl.sum("seconds"),
-        pl.col("train", "valid", "valid_sentence").sort_by("epoch").last(),
+        col("train", "valid", "valid_sentence").sort_by("epoch").last(),
     )  # fmt: skip
     # The tests that a ranking compares: the last ones within the budget.
-    tests = _events(folder, "test").filter(pl.col("epoch") <= study["budget"]["epochs"])
-    tests = tests.filter(pl.col("epoch") == pl.max("epoch")).rename(NAMES)
-    tests = tests.select("run", "test", "test_sentence", "best_epoch", pl.col(ACCURACIES))
+    tests = _events(folder, "test").filter(col("epoch") <= study["budget"]["epochs"])
+    tests = tests.filter(col("epoch") == pl.max("epoch")).rename(NAMES)
+    tests = tests.select("run", "test", "test_sentence", "best_epoch", col(ACCURACIES))
     runs = folder.runs.collect()
     # A run that confirms several points has a row for each.
     of_points = pl.concat([runs.select(chosen.columns), chosen]).unique(maintain_order=True)
     runs = of_points.join(runs.drop("point"), on="run")
     runs = runs.join(chosen.with_columns(chosen=True), on=["run", "point"], how="left")
-    runs = runs.with_columns(pl.col("chosen").fill_null(value=False))
+    runs = runs.with_columns(col("chosen").fill_null(value=False))
     settings = list(map(json.loads, runs["setting"]))
     fields = []
     searched = _searched(folder)
     for name in searched:
         values = [setting.get(name) for setting in settings]
-        fields.append(pl.Series(name, values, strict=False))
+        fields.append(Series(name, values, strict=False))
     runs = runs.with_columns(fields)
     runs = runs.join(points, on="point", how="left")
     for own in (epochs, tests):
         runs = runs.join(own, on="run", how="left")
-    is_confirm = pl.col("stage") == "confirm"
+    is_confirm = col("stage") == "confirm"
     runs = runs.sort("place", is_confirm, "seed", "run", nulls_last=True)
     columns = ["point", "label", "reference", "stage", "seed", "chosen"]
     columns += searched + ["status", "epochs", "best_epoch"]

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from polars import DataFrame, LazyFrame
+from polars import DataFrame, Float64, Int64, LazyFrame, Series, String, col, lit, when
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict, Texts
@@ -42,13 +42,13 @@ from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.whole import read_fields
 
-TYPES = {"text": pl.String, "json": pl.String, "number": pl.Float64, "whole": pl.Int64}
+TYPES = {"text": String, "json": String, "number": Float64, "whole": Int64}
 RUN_SCHEMA = pl.Schema({name: TYPES[kind] for name, kind in read_fields("run").items()})
 """Columns of the runs; model, corpus, setting and recipe are JSON, and environment: a list, as
 recorded at the start and at the end. `program` is "function" or "command". `state_size` is null if
 the state grows, `flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the
 epoch of the last end, are joined; they are null while a run has not ended."""
-KEY = {"run": pl.String, "event": pl.String, "epoch": pl.Int64}
+KEY = {"run": String, "event": String, "epoch": Int64}
 EVENT_SCHEMA = pl.Schema(KEY | {name: TYPES[kind] for name, kind in read_fields("event").items()})
 LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
 """Columns of events that have minus the metric, if it is maximized."""
@@ -99,12 +99,12 @@ def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> S
     runs, events, damaged = _frames(study, stored, path)
     runs = _with_ends(runs, events)
     # An edit of a file that a program reads makes new runs; the old ones count no more.
-    runs = runs.filter(~pl.col("run").is_in(_superseded(study, runs, events)))
+    runs = runs.filter(~col("run").is_in(_superseded(study, runs, events)))
     models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
     copied, _ = read_events(without_replaced(path, stored.copies))
     if is_maximized(study):
-        turned = -pl.col(LOSSES) + 0.0  # not −0.0
+        turned = -col(LOSSES) + 0.0  # not −0.0
         events = events.with_columns(turned)
         copied = copied.with_columns(turned)
     study = named_points(study, models, [path / files.USER_CODE])
@@ -157,11 +157,11 @@ def _with_ends(runs: DataFrame, events: DataFrame) -> DataFrame:
     """Return runs with the status, the epoch and the environment of their last end."""
     ends = events.filter(event="end").group_by("run")
     last = ends.agg(
-        pl.col("status", "time").last(),
+        col("status", "time").last(),
         ended=pl.last("epoch"),
         later=pl.last("environment"),
     )
-    both = pl.format("[{}, {}]", "environment", pl.col("later").fill_null("{}"))
+    both = pl.format("[{}, {}]", "environment", col("later").fill_null("{}"))
     joined = runs.join(last, on="run", how="left", maintain_order="left")
     return joined.with_columns(environment=both).drop("later")
 
@@ -194,12 +194,12 @@ def _without_other_metrics(
 ) -> tuple[DataFrame, DataFrame]:
     """Count runs that never reported the test metric as failed, if others of the study did."""
     names = {model["test_metric"] for model in models if "test_metric" in model}
-    is_other = ~pl.col("metric").is_in(names).fill_null(value=True)
+    is_other = ~col("metric").is_in(names).fill_null(value=True)
     others = events.filter(is_other)["run"]
     if not events["metric"].is_in(names).any():
         return runs, events
-    has_failed = pl.col("run").is_in(others.implode())
-    status = pl.when(has_failed).then(pl.lit("failed")).otherwise("status")
+    has_failed = col("run").is_in(others.implode())
+    status = when(has_failed).then(lit("failed")).otherwise("status")
     return runs.with_columns(status=status), events.filter(~is_other)
 
 
@@ -278,8 +278,8 @@ def _confirmed(study: Fields, runs: DataFrame, events: DataFrame) -> DataFrame:
 
 def status_at(epoch: int) -> pl.Expr:
     """Return the status of a run at an epoch: one that was stopped later counts as finished."""
-    later = (pl.col("ended") > epoch) & pl.col("status").is_in(["pruned", "diverged"])
-    return pl.when(later).then(pl.lit("finished")).otherwise("status")
+    later = (col("ended") > epoch) & col("status").is_in(["pruned", "diverged"])
+    return when(later).then(lit("finished")).otherwise("status")
 
 
 def read_study(path: Path) -> FieldsDict:
@@ -337,7 +337,7 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> DataFrame:
     frame = pl.read_ndjson(data, schema=EVENT_SCHEMA)
     if len(frame) != sum(lines):
         raise pl.exceptions.ComputeError("not every line is a record")
-    names = pl.Series([run for run, _ in texts], dtype=pl.String)
+    names = Series([run for run, _ in texts], dtype=String)
     runs = names.gather(np.repeat(np.arange(len(texts)), lines))
     if (frame["run"] != runs).any():  # null in old files
         raise pl.exceptions.ComputeError("a line is of another run")
@@ -393,13 +393,13 @@ def chosen_runs(study: Fields) -> DataFrame:
     """Return one row (point, run) for each confirm run of a chosen setting."""
     chosen = study.get("chosen", {})
     pairs = [(point, run) for point, own in chosen.items() for run in own["runs"]]
-    return DataFrame(pairs, {"point": pl.String, "run": pl.String}, orient="row")
+    return DataFrame(pairs, {"point": String, "run": String}, orient="row")
 
 
 def point_labels(study: Fields) -> DataFrame:
     """Return one row (point, label) for each point of a study, in its order."""
     labels = list(labels_of(study).items())
-    return DataFrame(labels, {"point": pl.String, "label": pl.String}, orient="row")
+    return DataFrame(labels, {"point": String, "label": String}, orient="row")
 
 
 def confirm_runs(
@@ -425,7 +425,7 @@ def confirm_runs(
     known = runs.drop("point").with_columns(status=status_at(epoch))
     known = known.join(of_epoch, on="run", how="left")
     # Infinite, so that a diverged run is counted and enters no mean.
-    loss = pl.when(pl.col("status") == "diverged").then(float("inf")).otherwise("loss")
+    loss = when(col("status") == "diverged").then(float("inf")).otherwise("loss")
     confirm = chosen.lazy().join(known, on="run", how="left", maintain_order="left")
     return confirm.with_columns(loss=loss).collect(), epoch
 
@@ -466,11 +466,11 @@ def learning_curves(folder: StudyFolder, metric: str = "token") -> DataFrame:
         mean, low, high = map(float, mean_interval(part["loss"].to_numpy()))
         rows.append((label, epoch, mean, low, high, part.height))
     schema = {
-        "label": pl.String, "epoch": pl.Int64, "loss": pl.Float64,
-        "low": pl.Float64, "high": pl.Float64, "runs": pl.Int64,
+        "label": String, "epoch": Int64, "loss": Float64,
+        "low": Float64, "high": Float64, "runs": Int64,
     }  # fmt: skip
     curves = DataFrame(rows, schema, orient="row").sort("label", "epoch")
-    return curves.with_columns(pl.col("low", "high").fill_nan(None))
+    return curves.with_columns(col("low", "high").fill_nan(None))
 
 
 def distinct_ranges(study: Fields) -> dict[str, list[Fields]]:

@@ -44,7 +44,7 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from polars import DataFrame, LazyFrame, Series
+from polars import DataFrame, Float64, Int64, LazyFrame, Series, String, col, lit, when
 
 from lmzoo.base.environment import apart
 from lmzoo.base.plain import Fields, FieldsDict
@@ -79,7 +79,7 @@ def rank_points(
     table = table.join(_training_seconds(confirm, events), on="point", how="left")
     table = table.join(_point_accuracies(confirm), on="point", how="left")
     of_others = list(apart(of_points(confirm), study.get("reference", "")))
-    table = table.with_columns(apart=pl.col("point").is_in(of_others))
+    table = table.with_columns(apart=col("point").is_in(of_others))
     parts = table.partition_by(TABLE_KEYS, maintain_order=True)
     table = pl.concat(add_statistics(part, with_lost(confirm), study) for part in parts)
     sizes = text_sizes(runs, events)
@@ -90,7 +90,7 @@ def rank_points(
     counts = tests.group_by("fingerprint").agg(pl.max("sequences")).collect()
     table = table.join(counts, on="fingerprint", how="left", maintain_order="left")
     # A program that reports no test metric is compared by the metric that chose its setting.
-    chose = pl.col("metric") == study.get("asked", {}).get("metric", "")
+    chose = col("metric") == study.get("asked", {}).get("metric", "")
     own_split = "test"
     if len(tests.filter(chose).collect()):
         own_split = "validation"
@@ -100,9 +100,9 @@ def rank_points(
 def with_lost(confirm: DataFrame) -> DataFrame:
     """Return runs with an infinite loss where one diverged or has not solved its task."""
     if "solved" in confirm.columns:
-        is_lost = pl.col("solved").eq(other=False).fill_null(value=False)
+        is_lost = col("solved").eq(other=False).fill_null(value=False)
         confirm = confirm.with_columns(
-            loss=pl.when(is_lost).then(float("inf")).otherwise("loss"),
+            loss=when(is_lost).then(float("inf")).otherwise("loss"),
         )
     return confirm.drop_nulls("seed")
 
@@ -115,42 +115,42 @@ def _point_facts(study: Fields, runs: LazyFrame, confirm: DataFrame) -> DataFram
     # Runs of an older version do not know all facts, and a join has no order.
     known = known.group_by("point").agg(pl.all().drop_nulls().first())
     names = list(map(architecture, map(json.loads, known["model"])))
-    known = known.with_columns(architecture=Series(names, dtype=pl.String))
-    status = pl.col("status")
+    known = known.with_columns(architecture=Series(names, dtype=String))
+    status = col("status")
     counts = own.group_by("point").agg(
-        tune=(pl.col("stage") == "tune").sum(),
+        tune=(col("stage") == "tune").sum(),
         pruned=(status == "pruned").sum(),
         diverged=(status == "diverged").sum(),
         failed=(status == "failed").sum(),
     )
     confirm_counts = confirm.group_by("point").agg(
         confirm=pl.len(),
-        runs=pl.col("loss").is_finite().sum(),
+        runs=col("loss").is_finite().sum(),
         confirm_diverged=(status == "diverged").sum(),
     )
     table = _study_points(study).join(known, on="point", maintain_order="left")
     for counted in (counts, confirm_counts):
         table = table.join(counted, on="point", how="left", maintain_order="left")
     # A count is unsigned, and its differences would be, too.
-    table = table.with_columns(pl.col(pl.UInt32).fill_null(0).cast(pl.Int64))
-    missing = pl.col("confirm") - pl.col("runs") - pl.col("confirm_diverged")
+    table = table.with_columns(col(pl.UInt32).fill_null(0).cast(Int64))
+    missing = col("confirm") - col("runs") - col("confirm_diverged")
     return table.with_columns(missing=missing)
 
 
 def _training_seconds(confirm: DataFrame, events: LazyFrame) -> DataFrame:
     epochs = events.filter(event="epoch").group_by("run").agg(pl.sum("seconds"))
     # A run that diverged early was cheap, and has no loss to compare its time with.
-    counted = confirm.filter(pl.col("loss").is_finite())
+    counted = confirm.filter(col("loss").is_finite())
     runs = counted.lazy().select("point", "run").join(epochs, on="run")
     # Rounded, because sums of parts have no order.
     return runs.group_by("point").agg(pl.mean("seconds").round(6)).collect()
 
 
 def _study_points(study: Fields) -> DataFrame:
-    texts = pl.List(pl.String)
+    texts = pl.List(String)
     schema = {
-        "point": pl.String, "label": pl.String, "aliases": texts,
-        "setting": pl.String, "edge": texts, "equations": texts,
+        "point": String, "label": String, "aliases": texts,
+        "setting": String, "edge": texts, "equations": texts,
     }  # fmt: skip
     rows = []
     for point in study["points"]:
@@ -173,20 +173,20 @@ def _add_derived_columns(
 
     `own_split` has the metrics of programs; the losses of rows of the zoo are of the test split.
     """
-    is_metric = pl.col("score") == METRIC
+    is_metric = col("score") == METRIC
     asked = study.get("asked", {})
     unit = asked.get("unit")
     if not unit:
         unit = asked.get("metric", "")
     table = table.with_columns(
-        floor=pl.col(f"floor_{metric}"),
+        floor=col(f"floor_{metric}"),
         marks=_marks(metric),
-        metric=pl.when(is_metric).then(pl.lit(unit)).otherwise(pl.lit(metric)),
-        split=pl.when(is_metric).then(pl.lit(own_split)).otherwise(pl.lit("test")),
-        epoch=pl.lit(epoch),
+        metric=when(is_metric).then(lit(unit)).otherwise(lit(metric)),
+        split=when(is_metric).then(lit(own_split)).otherwise(lit("test")),
+        epoch=lit(epoch),
     )
     # Other kinds are null, and last.
-    kind = pl.col("score").cast(pl.Enum(SCORE_ORDER), strict=False)
+    kind = col("score").cast(pl.Enum(SCORE_ORDER), strict=False)
     table = table.sort(kind, "fingerprint", "rank", nulls_last=True, maintain_order=True)
     return add_values(table)
 
@@ -197,20 +197,20 @@ def _marks(metric: str) -> pl.Expr:
         "vocab", "sequences", loss=pl.coalesce("high", "loss"), floor=f"floor_{metric}"
     )  # fmt: skip
     conditions = {
-        "edge": pl.col("edge").list.len() > 0,
-        "leaks": pl.col("leaks") != "",
-        "missing": pl.col("missing") > 0,
-        "unconfirmed": pl.col("confirm") == 0,
-        "untuned": pl.col("untuned"),
-        "apart": pl.col("apart"),
-        "noisy": pl.col("noisy"),
-        "fixed": (pl.col("runs") > 1) & (pl.col("low") == pl.col("high")),
+        "edge": col("edge").list.len() > 0,
+        "leaks": col("leaks") != "",
+        "missing": col("missing") > 0,
+        "unconfirmed": col("confirm") == 0,
+        "untuned": col("untuned"),
+        "apart": col("apart"),
+        "noisy": col("noisy"),
+        "fixed": (col("runs") > 1) & (col("low") == col("high")),
         "impossible": facts.map_elements(lambda row: is_impossible(**row), pl.Boolean),
-        "reported": pl.col("program").is_not_null() & (pl.col("score") != METRIC),
+        "reported": col("program").is_not_null() & (col("score") != METRIC),
     }
     marks = []
     for mark, condition in conditions.items():
-        marks.append(pl.when(condition).then(pl.lit(mark)))
+        marks.append(when(condition).then(lit(mark)))
     return pl.concat_list(marks).list.drop_nulls()
 
 
@@ -238,15 +238,15 @@ def _with_accuracies(confirm: DataFrame, events: LazyFrame, study: Fields, epoch
 
 def _point_accuracies(confirm: DataFrame) -> DataFrame:
     """Return one row (point, accuracies, solved) for each point that has one of them."""
-    accuracy = pl.col("accuracy")
-    solved = pl.col("solved")
+    accuracy = col("accuracy")
+    solved = col("solved")
     known = confirm.filter(accuracy.is_not_null() | solved.is_not_null())
     return known.group_by("point").agg(
         pl.mean("accuracy", "sequence_accuracy").round(9),  # sums of parts have no order
         accuracy_low=accuracy.min(),
         accuracy_high=accuracy.max(),
         ceiling=pl.max("ceiling"),
-        solved=pl.when(solved.count() > 0).then(solved.sum()).cast(pl.Int64),
+        solved=when(solved.count() > 0).then(solved.sum()).cast(Int64),
     )
 
 
@@ -309,15 +309,15 @@ def add_statistics(part: DataFrame, runs: DataFrame, study: Fields) -> DataFrame
     columns |= verdict_columns(found)
     for name in CHANCES:  # as a verdict would be
         columns[name] = np.where(elsewhere, np.nan, columns[name])
-    whole = pl.col("rank_low", "rank_high", "seeds_needed", "sign").cast(pl.Int64)
-    rank = pl.col("rank").rank("min").cast(pl.Int64)
+    whole = col("rank_low", "rank_high", "seeds_needed", "sign").cast(Int64)
+    rank = col("rank").rank("min").cast(Int64)
     part = part.hstack(DataFrame(columns).fill_nan(None).with_columns(whole, rank))
     # Means without the effects of the seeds can have another order.
     low = pl.min_horizontal("rank_low", "rank")
     high = pl.max_horizontal("rank_high", "rank")
     part = part.with_columns(
-        rank_low=pl.when(pl.col("rank_low") > 0).then(low),
-        rank_high=pl.when(pl.col("rank_high") > 0).then(high),
+        rank_low=when(col("rank_low") > 0).then(low),
+        rank_high=when(col("rank_high") > 0).then(high),
         higher_is_better=False,
     )
     part = add_baseline_columns(part, losses, tuning)
@@ -338,7 +338,7 @@ def tuning_sds(part: DataFrame, study: Fields) -> Array:
 
 def verdict_columns(found: Compared) -> FieldsDict:
     """Return the columns of a comparison."""
-    verdict = Series(found.verdict.astype(str), dtype=pl.String).replace("", None)
+    verdict = Series(found.verdict.astype(str), dtype=String).replace("", None)
     return {
         "difference": found.mean, "difference_low": found.low, "difference_high": found.high,
         "p_raw": found.p_raw, "p": found.p, "verdict": verdict, "sign": found.sign,
@@ -412,10 +412,10 @@ WINS = "wins"
 UNDECIDED = "undecided"
 ONE_SEED = "one seed"
 BASELINE_COLUMNS = {
-    "kn5": pl.String,
-    "kn5_difference": pl.Float64,
-    "kn5_difference_low": pl.Float64,
-    "kn5_difference_high": pl.Float64,
+    "kn5": String,
+    "kn5_difference": Float64,
+    "kn5_difference_low": Float64,
+    "kn5_difference_high": Float64,
 }
 """The columns that `add_baseline_columns` adds; null for rows that are not compared."""
 
@@ -436,15 +436,15 @@ def add_baseline_columns(table: DataFrame, losses: Array, tuning_sd: Array) -> D
     numbers = numbers.fill_nan(None)
     sign = Series(found.sign)
     word = (
-        pl.when(pl.col("kn5_difference").is_null()).then(None)
-        .when(sign > 0).then(pl.lit(LOSES))
+        when(col("kn5_difference").is_null()).then(None)
+        .when(sign > 0).then(lit(LOSES))
         .when(table["leaks"] != "").then(None)
-        .when(sign < 0).then(pl.lit(WINS))
-        .when(pl.col("kn5_difference_low").is_null()).then(pl.lit(ONE_SEED))
-        .otherwise(pl.lit(UNDECIDED))
+        .when(sign < 0).then(lit(WINS))
+        .when(col("kn5_difference_low").is_null()).then(lit(ONE_SEED))
+        .otherwise(lit(UNDECIDED))
     )  # fmt: skip
     columns = numbers.select(word.alias("kn5"), pl.all())
-    return table.hstack(columns.select(pl.when(is_compared).then(pl.all())))
+    return table.hstack(columns.select(when(is_compared).then(pl.all())))
 
 
 def _baseline_of(models: Sequence[Fields]) -> int | None:

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, Texts
@@ -166,9 +165,9 @@ def _caption(folder: StudyFolder, frame: DataFrame) -> str:
     """Return what the numbers of a table or a figure are, for a reader who has only that."""
     study = folder.study
     row = frame.row(0, named=True)
-    is_baseline = pl.col("point").is_in(baselines(study))
+    is_baseline = col("point").is_in(baselines(study))
     # A baseline without randomness has one run, which is not the number of seeds.
-    trained = frame.filter(~is_baseline, pl.col("runs") > 0)
+    trained = frame.filter(~is_baseline, col("runs") > 0)
     return filled(
         FORMS / "caption.txt",
         unit=unit_words(row),
@@ -260,7 +259,7 @@ WIDTH = 80
 def _brief(report: Report, folder: StudyFolder) -> Report:
     """Return the short form of a ranking's report."""
     frame = report.frame
-    is_baseline = pl.col("point").is_in(baselines(folder.study))
+    is_baseline = col("point").is_in(baselines(folder.study))
     parts = frame.filter(~is_baseline).partition_by(TABLE_KEYS, maintain_order=True)
     tables = []
     for part in parts:

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import polars as pl
 from jinja2 import Environment, FileSystemLoader
+from polars import DataFrame, String, col, lit
 from rich import box
 from rich.console import Console
 from rich.table import Table
@@ -68,7 +69,7 @@ class Report:
     """What the tables hold, in words."""
     tables: tuple[TextTable, ...]
     legend: Texts
-    frame: pl.DataFrame
+    frame: DataFrame
     json_columns: frozenset[str] = field(default=frozenset())
     """Columns of the frame whose strings are JSON."""
     question: str = ""
@@ -134,7 +135,7 @@ def account_line(account: Mapping[str, int]) -> str:
     return f"{whole}: {', '.join(parts)}"
 
 
-class ReportFrame(pl.DataFrame):
+class ReportFrame(DataFrame):
     """The frame of a report, which it prints; what is selected of it is a plain frame."""
 
     report: Report | None = None
@@ -319,13 +320,13 @@ def _latex_letter(letter: str) -> str:
 
 def _csv(report: Report) -> str:
     # A cell of CSV holds no list.
-    lists = pl.col(pl.List(pl.String)).list.join("; ")
+    lists = col(pl.List(String)).list.join("; ")
     # A label must not run in a spreadsheet.
-    texts = pl.col(pl.String).str.replace(FORMULA, "'${1}")
+    texts = col(String).str.replace(FORMULA, "'${1}")
     frame = report.frame.with_columns(lists)
     if report.warnings:
-        frame = frame.with_columns(warnings=pl.lit("; ".join(report.warnings)))
-    frame = frame.with_columns(made_by=pl.lit(report.made_by))
+        frame = frame.with_columns(warnings=lit("; ".join(report.warnings)))
+    frame = frame.with_columns(made_by=lit(report.made_by))
     return printable(frame.with_columns(texts).write_csv().rstrip("\n"))
 
 
@@ -337,7 +338,7 @@ def csv_note(report: Report) -> str:
     """Return what a file of rows has no place for, and which cells are marked as text."""
     lines = list(report.lead + report.warnings[report.grave :])
     lines.append(report.next_line)
-    texts = report.frame.select(pl.col(pl.String))
+    texts = report.frame.select(col(String))
     marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
     if marked:
         said = "cells that a spreadsheet would run as a formula have a ' before them"

@@ -4,20 +4,20 @@ A pivot of polars makes a column of a frame for each seed, which takes seconds a
 """
 
 import numpy as np
-import polars as pl
+from polars import DataFrame, Float64, Series, col
 
 from lmzoo.lab.statistics.intervals import Array
 
 
-def by_seed(runs: pl.DataFrame, points: pl.Series) -> Array:
+def by_seed(runs: DataFrame, points: Series) -> Array:
     """Return the losses (P, S) of these points, in the order of the seeds; NaN without a run.
 
     `runs` has point, seed and loss; several of one point and seed count with their mean.
     """
-    rows = pl.DataFrame({"point": points}).with_row_index("row")
-    columns = runs.select(pl.col("seed").unique().sort()).with_row_index("column")
+    rows = DataFrame({"point": points}).with_row_index("row")
+    columns = runs.select(col("seed").unique().sort()).with_row_index("column")
     losses = np.full((len(rows), len(columns)), np.nan, order="F")
-    means = runs.group_by("point", "seed").agg(pl.col("loss").cast(pl.Float64).mean())
+    means = runs.group_by("point", "seed").agg(col("loss").cast(Float64).mean())
     own = means.join(rows, on="point").join(columns, on="seed")
     losses[own["row"], own["column"]] = own["loss"].to_numpy()
     return losses

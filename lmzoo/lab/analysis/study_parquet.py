@@ -20,6 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import polars as pl
+from polars import DataFrame, String
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, checked, parts_of, read_regular
@@ -39,7 +40,7 @@ from lmzoo.lab.store.records import (
 SUFFIX = ".parquet"
 LINES = "*.ndjson"
 FILES = ("*.json", LINES)
-COLUMNS = pl.Schema({"folder": pl.String, "file": pl.String, "content": pl.Binary})
+COLUMNS = pl.Schema({"folder": String, "file": String, "content": pl.Binary})
 PAGE = 1 << 28
 GROUP = 20_000
 """Bytes and files that are compressed together: many, as configs of a study are nearly equal."""
@@ -66,7 +67,7 @@ def save_study(store: Store | Path | str, path: Path) -> int:
     parts = []
     part = list(itertools.islice(rows, PART))
     while part:
-        parts.append(pl.DataFrame(part, COLUMNS, orient="row"))
+        parts.append(DataFrame(part, COLUMNS, orient="row"))
         part = list(itertools.islice(rows, PART))
     buffer = io.BytesIO()
     # Sorted, equal studies have equal bytes, and files that are nearly equal stand together.
@@ -108,7 +109,7 @@ def read_rows(path: Path) -> list[tuple[str, str, bytes]]:
     return read_files(path).rows()
 
 
-def read_files(path: Path) -> pl.DataFrame:
+def read_files(path: Path) -> DataFrame:
     """Return the frame of a file of records; a `UserError` if it is none."""
     try:
         with polars_errors():

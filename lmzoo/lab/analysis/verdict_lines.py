@@ -3,8 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col
 
 from lmzoo.base.plain import Fields, Texts
 from lmzoo.lab.analysis.formatting import (
@@ -71,9 +70,9 @@ def meanings(frame: DataFrame) -> list[str]:
     for verdict, text in MEANINGS.items():
         if verdict in found:
             said.append(f"{SHOWN.get(verdict, verdict)}: {text}")
-    is_sign = ~pl.col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
+    is_sign = ~col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
     # The words of a verdict do not say why it is unsure.
-    if frame.filter(is_sign & ~pl.col("confirmed")).height:
+    if frame.filter(is_sign & ~col("confirmed")).height:
         said.append(f"{NOT_CONFIRMED}: no fresh seeds have repeated the sign")
     return said
 

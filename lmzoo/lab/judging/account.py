@@ -15,7 +15,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import polars as pl
-from polars import DataFrame, Series
+from polars import DataFrame, Float64, Int64, Series, String, col, lit, when
 
 from lmzoo.base import arguments
 from lmzoo.base.errors import UserError, near
@@ -220,10 +220,10 @@ def _with_steps(
     if at is None:
         return rows.with_columns(step=0.0), "step"
     # A row that does not count may have no step.
-    usable = rows.select((pl.col("why") == "") & VALUE.is_not_null()).to_series()
+    usable = rows.select((col("why") == "") & VALUE.is_not_null()).to_series()
     rows = rows.with_columns(step=numbers(frame[at], usable, notes))
     if question.step is None:
-        rows = rows.with_columns(pl.col("step").fill_null(0.0))
+        rows = rows.with_columns(col("step").fill_null(0.0))
     else:
         # A run of Lightning may begin where another one of its variant and seed ends.
         rows = continue_runs(rows, notes, with_seeds=question.seed is not None)
@@ -234,17 +234,17 @@ def _counted(
     rows: DataFrame, runs: DataFrame, question: Question, notes: list[str], unread: int
 ) -> Account:
     """Return the account of rows, of which those in `runs` count if they have a value."""
-    no_value = pl.lit(f"without a value of {question.metric}")
-    is_other = ~pl.col("row").is_in(runs["row"].implode())
+    no_value = lit(f"without a value of {question.metric}")
+    is_other = ~col("row").is_in(runs["row"].implode())
     why = (
-        pl.when(pl.col("why") != "").then("why")
-        .when(is_other).then(pl.lit(OTHER))
+        when(col("why") != "").then("why")
+        .when(is_other).then(lit(OTHER))
         .when(VALUE.is_null()).then(no_value)
-        .when(VALUE.is_finite()).then(pl.lit(COUNTED))
-        .otherwise(pl.lit(DIVERGED))
+        .when(VALUE.is_finite()).then(lit(COUNTED))
+        .otherwise(lit(DIVERGED))
     )  # fmt: skip
-    counts = pl.col("why").is_in([COUNTED, DIVERGED])
-    runs = runs.with_columns(why=why).with_columns(value=pl.when(counts).then(VALUE))
+    counts = col("why").is_in([COUNTED, DIVERGED])
+    runs = runs.with_columns(why=why).with_columns(value=when(counts).then(VALUE))
     columns = ("row", "variant", "key", "value")
     return Account(rows.select("row", why=why), runs.select(columns), question, notes, unread)
 
@@ -324,44 +324,44 @@ def _rows(
     frame: DataFrame, question: Question, key: str | None, facts: Sequence[str], notes: list[str]
 ) -> DataFrame:
     """Return the rows with the run, the value and the reason of each, "" if it may count."""
-    row = Series("row", range(len(frame)), pl.Int64)
+    row = Series("row", range(len(frame)), Int64)
     cells = {name: _labels(frame[name], notes) for name in question.columns}
     variant = DataFrame(cells).select(pl.concat_str(pl.all(), separator=", ")).to_series()
-    keys = row.cast(pl.String)
+    keys = row.cast(String)
     if key is not None:
         keys = _seeds(frame[key], notes)
         cells[key] = keys
-    names = pl.lit(None, pl.String)
+    names = lit(None, String)
     named = _first((RUN, RUN_ID), [c for c in frame.columns if c != key])
     if named:
-        names = frame[named].cast(pl.String)
+        names = frame[named].cast(String)
     lacking = []
     for name, labels in cells.items():
-        reason = pl.lit(f"without a value of {name}")
-        lacking.append(pl.when(labels.is_null()).then(reason))
-    lacking.append(pl.lit(""))
+        reason = lit(f"without a value of {name}")
+        lacking.append(when(labels.is_null()).then(reason))
+    lacking.append(lit(""))
     rows = DataFrame({"row": row, "variant": variant, "key": keys})
     state = states(frame, question.seed, facts, question.finished, notes)
     is_diverged = state == DIVERGED
     rows = rows.with_columns(
         name=names,
-        why=pl.when(_parents(frame, question.metric)).then(pl.lit(PARENTS))
+        why=when(_parents(frame, question.metric)).then(lit(PARENTS))
         .when((state != "") & ~is_diverged).then(state)
         .otherwise(pl.coalesce(lacking)),
     )  # fmt: skip
-    is_whole = ~pl.any_horizontal(pl.col(IDENTITY).is_null())
+    is_whole = ~pl.any_horizontal(col(IDENTITY).is_null())
     if not rows.select(is_whole.any()).item():
         raise UserError(f"no row has a value of {' and '.join(cells)}")
     # A deleted run, a mean and a parent are no runs, so nothing is missing in their place.
-    is_run = is_whole & ~pl.col("why").is_in([DELETED, MEANS, PARENTS])
+    is_run = is_whole & ~col("why").is_in([DELETED, MEANS, PARENTS])
     usable = rows["why"] == ""
     values = numbers(frame[question.metric], usable, notes)
     best = values
     if question.best:
         best = numbers(frame[question.best], usable, notes)
     return rows.with_columns(
-        run=pl.when(is_run).then(pl.min("row").over(IDENTITY)),
-        value=pl.when(is_diverged).then(math.inf).otherwise(values),
+        run=when(is_run).then(pl.min("row").over(IDENTITY)),
+        value=when(is_diverged).then(math.inf).otherwise(values),
         best=best,
     )
 
@@ -401,7 +401,7 @@ def _said_of_runs(
     known = picked.filter(VALUE.is_finite())
     by_variant = known.group_by("variant", maintain_order=True)
     variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
-    same = variants.filter(pl.col("runs") > 1, values=1)["variant"]
+    same = variants.filter(col("runs") > 1, values=1)["variant"]
     if len(same):
         # A script that fixes its seed gives this.
         yield f"{', '.join(map(repr, same))}: {SAME}"
@@ -425,7 +425,7 @@ def _said_of_runs(
     if of_epochs != metric and of_epochs in source.frame.columns:
         yield f"{metric} is of one batch, {of_epochs} of all; which do you mean?"
     lost = set()
-    left = rows.filter(pl.col("variant").is_null())
+    left = rows.filter(col("variant").is_null())
     for name, key in left.select("name", "key").rows():
         text = f"{word} {key}"
         if name:
@@ -452,7 +452,7 @@ def _environments(frame: DataFrame, picked: DataFrame) -> Iterator[str]:
         if not name.startswith(ENVIRONMENT):
             continue
         groups = counted.drop_nulls(name).group_by(name, maintain_order=True)
-        found = groups.agg(runs=pl.len(), variants=pl.col("variant").unique(maintain_order=True))
+        found = groups.agg(runs=pl.len(), variants=col("variant").unique(maintain_order=True))
         said = []
         for value, runs, variants in found.rows():
             said.append(f"{runs} runs with {value} ({', '.join(variants)})")
@@ -466,14 +466,14 @@ def parse_column(frame: DataFrame, pattern: str) -> DataFrame:
 
     Without a column of names, those of the first column of texts that it matches are read.
     """
-    columns = frame.select(pl.col(pl.String)).columns
+    columns = frame.select(col(String)).columns
     named = _first(NAMES, frame.columns)
     if named:
         columns = [named]
     if not columns:
         raise UserError("--parse reads the names of runs; the results have no column of texts")
     try:
-        groups = [frame[name].cast(pl.String).str.extract_groups(pattern) for name in columns]
+        groups = [frame[name].cast(String).str.extract_groups(pattern) for name in columns]
     except pl.exceptions.ComputeError as error:
         reason = str(error).splitlines()[-1]
         raise UserError(f"--parse {pattern!r} is no regular expression: {reason}") from error
@@ -495,14 +495,14 @@ def parse_column(frame: DataFrame, pattern: str) -> DataFrame:
 
 def numbers(values: Series, usable: Series, notes: list[str]) -> Series:
     """Return a column as numbers, null where empty or not usable; a `UserError` for text."""
-    is_text = values.dtype == pl.String
+    is_text = values.dtype == String
     given = values
     if is_text:
         given = values.str.strip_chars()
         given = given.set(given.is_in(["", NULL]), None)
-    read = Series(values.name, [None], pl.Float64).new_from_index(0, len(values))
+    read = Series(values.name, [None], Float64).new_from_index(0, len(values))
     if is_text or values.dtype.is_numeric():
-        read = given.cast(pl.Float64, strict=False)
+        read = given.cast(Float64, strict=False)
     is_plain = read.is_nan() | (read.abs() <= LARGEST)
     # The few others are read one by one: 1e999, Infinity, a Decimal, a text, which is refused.
     odd = given.is_not_null() & usable & ~is_plain.fill_null(value=False)
@@ -570,10 +570,10 @@ def _seed(label: str | None) -> str | None:
 
 def _say_merged(values: Series, labels: Series, text: str, notes: list[str]) -> None:
     """Say which cells, written in several ways, are one label."""
-    ways = DataFrame({"label": labels, "cell": values.cast(pl.String)})
+    ways = DataFrame({"label": labels, "cell": values.cast(String)})
     ways = ways.drop_nulls("label").unique(maintain_order=True)
     several = ways.group_by("label", maintain_order=True).agg("cell")
-    several = several.filter(pl.col("cell").list.len() > 1)["cell"]
+    several = several.filter(col("cell").list.len() > 1)["cell"]
     if len(several):
         texts = [" and ".join(map(repr, cells)) for cells in several]
         notes.append(f"{text}: {some(texts)}")
@@ -603,7 +603,7 @@ def _seed_column(
 
 def _has_fractions(values: Series) -> bool:
     """Return whether a number of a column is not whole, as in a share of a variance."""
-    read = values.cast(pl.Float64, strict=False)
+    read = values.cast(Float64, strict=False)
     return bool((read.filter(read.is_finite()) % 1 > 0).any())
 
 
@@ -612,11 +612,11 @@ def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> N
     for name in facts:
         if not STEPS.fullmatch(name):
             continue
-        texts = frame[name].cast(pl.String).str.strip_chars()
-        at = texts.cast(pl.Float64, strict=False)
+        texts = frame[name].cast(String).str.strip_chars()
+        at = texts.cast(Float64, strict=False)
         steps = rows.with_columns(at=at).filter(why="").drop_nulls("at")
         by_variant = steps.group_by("variant", maintain_order=True)
-        ladders = by_variant.agg(pl.col("at").unique().sort())["at"].to_list()
+        ladders = by_variant.agg(col("at").unique().sort())["at"].to_list()
         # A column with one value a variant, such as a number of epochs, orders no rows.
         if min(map(len, ladders), default=0) > 1:
             first, second = ladders[0][:2]

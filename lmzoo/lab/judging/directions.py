@@ -2,7 +2,7 @@
 
 import re
 
-import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import KNOWN_NAMES, plain
@@ -47,7 +47,7 @@ def direction_of(name: str) -> bool:
     return found
 
 
-def stated(frame: pl.DataFrame) -> dict[str, bool | None]:
+def stated(frame: DataFrame) -> dict[str, bool | None]:
     """Return the directions that settings state: `{"metric": {"name": "acc", "goal": "max"}}`.
 
     None: they differ.

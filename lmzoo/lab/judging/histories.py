@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-from polars import DataFrame
+from polars import DataFrame, Float64, Int64, Series, String, col, lit
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 IDENTITY = ("variant", "key")
 """What tells runs apart; the key is a seed, or what else tells the runs of a variant apart."""
 ROWS: FieldsDict = {
-    "row": pl.Int64,
-    "run": pl.Int64,
-    "variant": pl.String,
-    "key": pl.String,
-    "name": pl.String,
-    "why": pl.String,  # it does not count, or ""
-    "value": pl.Float64,
-    "best": pl.Float64,  # by which the best row of a run is chosen
-    "step": pl.Float64,
+    "row": Int64,
+    "run": Int64,
+    "variant": String,
+    "key": String,
+    "name": String,
+    "why": String,  # it does not count, or ""
+    "value": Float64,
+    "best": Float64,  # by which the best row of a run is chosen
+    "step": Float64,
 }
-VALUE = pl.col("value")
-STEP = pl.col("step")
-USABLE = pl.col("run").is_not_null() & (pl.col("why") == "")
+VALUE = col("value")
+STEP = col("step")
+USABLE = col("run").is_not_null() & (col("why") == "")
 KNOWN = USABLE & VALUE.is_not_null()
 """Rows that may count, and have a value."""
 
@@ -125,13 +125,13 @@ def _check_runs(known: DataFrame, free: DataFrame, question: "Question", key: st
     """
     by_run = known.group_by("run").agg(
         pl.first("variant", "key", "row"),
-        names=pl.col("name").unique(maintain_order=True),
+        names=col("name").unique(maintain_order=True),
         rows=pl.len(),
         steps=STEP.n_unique(),
         values=VALUE.n_unique(),
     )  # fmt: skip
     runs = by_run.sort("run")
-    of_two_names = runs.filter(pl.col("names").list.len() > 1)
+    of_two_names = runs.filter(col("names").list.len() > 1)
     if len(of_two_names):
         run = of_two_names.row(0, named=True)
         first, second = run["names"][:2]
@@ -139,10 +139,10 @@ def _check_runs(known: DataFrame, free: DataFrame, question: "Question", key: st
             f"two runs have {_shown(run, key)}: {first!r} and {second!r}; keep one of them, or "
             "tell them apart with more --by or another --seed"
         )
-    several = runs.filter(pl.col("rows") > 1)
+    several = runs.filter(col("rows") > 1)
     if question.step is not None and runs["steps"].max() != 1:  # their rows have an order
         several = several.clear()
-    is_repeated = pl.col("names").list.first().is_not_null() & (pl.col("values") == 1)
+    is_repeated = col("names").list.first().is_not_null() & (col("values") == 1)
     unclear = several.filter(~is_repeated)
     if len(unclear):
         run = unclear.row(0, named=True)
@@ -156,7 +156,7 @@ def _check_runs(known: DataFrame, free: DataFrame, question: "Question", key: st
         yield f"rows of one run that have one value count once: {_all_shown(several, key)}"
 
 
-def _told_apart(rows: pl.Series, free: DataFrame) -> str:
+def _told_apart(rows: Series, free: DataFrame) -> str:
     """Return what tells the rows of a run apart, and how to name it.
 
     A factor has values that other runs share; what is measured is another number in each row.
@@ -190,7 +190,7 @@ def _said_of_ends(
     ends = last.group_by("run").agg(identity, STEP.first(), values=VALUE.n_unique())
     ends = ends.sort("run")
     runs = known.group_by("run").agg(identity, again=is_again)
-    several = ends.filter(pl.col("values") > 1)
+    several = ends.filter(col("values") > 1)
     if len(several):
         shown = _all_shown(several, key)
         yield f"several values at the last {step}; the last row counts: {shown}"
@@ -211,15 +211,15 @@ def _best(rows: DataFrame, known: DataFrame, question: "Question") -> DataFrame:
     # The direction that was given is that of the metric, not that of the other column.
     if question.best not in (None, question.metric) and stated is not None:
         is_higher = stated
-    best = pl.col("best")
+    best = col("best")
     at_best = best.arg_min()
     if is_higher:
         at_best = best.arg_max()
     by_run = rows.filter(USABLE & best.is_finite()).group_by("run")
     finite = by_run.agg(at=STEP.get(at_best), count=pl.len())
     joined = known.join(finite, on="run", how="left", maintain_order="left")
-    joined = joined.with_columns(pl.col("count").fill_null(0))
-    at_step = joined.filter(pl.col("at").fill_null(STEP) == STEP)
+    joined = joined.with_columns(col("count").fill_null(0))
+    at_step = joined.filter(col("at").fill_null(STEP) == STEP)
     found = at_step.group_by("run").last().sort("run")
     # The metric may be logged at other steps than the column.
     lost = joined.join(found, on="run", how="anti")
@@ -243,10 +243,10 @@ def _beside_best(last: DataFrame, best: DataFrame, question: "Question") -> Iter
     for row in means.to_dicts():
         texts.append(f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}")
     said = f"last values count, not the best ones of runs (--best): {some(texts)}"
-    is_other = pl.col("variant").ne_missing(pl.lit(question.reference))
+    is_other = col("variant").ne_missing(lit(question.reference))
     # Without a reference, the first variant is it.
     value, top = means.sort(is_other, maintain_order=True).select("value", "top").row(0)
-    is_turned = (VALUE - value) * (pl.col("top") - top) < 0
+    is_turned = (VALUE - value) * (col("top") - top) < 0
     turned = means.filter(is_turned)["variant"]
     if len(turned):
         said += f"; the sign of {' and '.join(turned[:SHOWN])} turns"

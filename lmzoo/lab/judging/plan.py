@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from polars import DataFrame, Float64, Int64, col
 
 from lmzoo.base.arguments import called, number, whole
 from lmzoo.base.errors import UserError
@@ -89,7 +90,7 @@ def pilot_of_study(path: Path) -> Pilot:
     tuning = tuning_sds(part, folder.study)
     # As `judge` would pair them.
     paired = pairs_pay(losses, np.full(len(losses), at), asked)
-    seconds = part["seconds"].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    seconds = part["seconds"].cast(Float64).fill_null(float("nan")).to_numpy()
     training = longer_training(folder)
     notes: Texts = ()
     if training.epochs > folder.study["budget"]["epochs"]:
@@ -214,8 +215,8 @@ def plan_report(
         "chance": found.chance, "seeds_if_tuned": planned(0.0).seeds,
     }  # fmt: skip
     is_shown = known.asked & ~np.isnan(found.sd)
-    frame = pl.DataFrame(shown).fill_nan(None).filter(is_shown)
-    frame = frame.with_columns(pl.col("seeds", "least", "most", "seeds_if_tuned").cast(pl.Int64))
+    frame = DataFrame(shown).fill_nan(None).filter(is_shown)
+    frame = frame.with_columns(col("seeds", "least", "most", "seeds_if_tuned").cast(Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
     how = "by the means"
     if known.paired:
@@ -255,7 +256,7 @@ COLUMNS = (
 )
 
 
-def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, count: int) -> Iterator[str]:
+def _summary(pilot: Pilot, frame: DataFrame, power: float, count: int) -> Iterator[str]:
     """Yield the answer, then what it costs and what may cost less."""
     known = frame.drop_nulls("seeds")
     if known.is_empty():
@@ -281,8 +282,8 @@ def _summary(pilot: Pilot, frame: pl.DataFrame, power: float, count: int) -> Ite
         )
 
 
-def _undecidable(frame: pl.DataFrame) -> Iterator[str]:
-    for row in frame.filter(pl.col("seeds").is_null()).to_dicts():
+def _undecidable(frame: DataFrame) -> Iterator[str]:
+    for row in frame.filter(col("seeds").is_null()).to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"
         if row["seeds_if_tuned"] is not None:
             why = "the choice of its setting is too uncertain; more tuning runs first"

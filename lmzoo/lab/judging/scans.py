@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars import Float64, LazyFrame, col, when
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import Source, below_comments, decoded, read_csv, separator_of
@@ -36,7 +37,7 @@ def large_table(file: Path, question: Any) -> Source | None:
         if question.step is not None and question.best is None:
             typed = scan
             if separator:
-                kinds = dict(schema) | dict.fromkeys((question.metric, question.step), pl.Float64)
+                kinds = dict(schema) | dict.fromkeys((question.metric, question.step), Float64)
                 typed = pl.scan_csv(file, separator=separator, schema=kinds)
             with contextlib.suppress(pl.exceptions.PolarsError):  # a number is a text
                 found = _ends_of_runs(typed.select(columns), question)
@@ -48,7 +49,7 @@ def large_table(file: Path, question: Any) -> Source | None:
     return None
 
 
-def _scan(file: Path) -> tuple[pl.LazyFrame, str]:
+def _scan(file: Path) -> tuple[LazyFrame, str]:
     """Return the scan of a table, and the separator of a CSV; a `UserError` if it is not plain.
 
     Of a plain CSV, polars reads the beginning as `read_csv` does.
@@ -79,7 +80,7 @@ def _scan(file: Path) -> tuple[pl.LazyFrame, str]:
     return pl.scan_csv(file, separator=separator, infer_schema=False), separator
 
 
-def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
+def _ends_of_runs(scan: LazyFrame, question: Any) -> Source | None:
     """Return the rows of a history that an account looks at, and how many others there are.
 
     These are the rows at the first and the last step of each run, at the step of its last row, and
@@ -92,17 +93,17 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
         if name not in schema or not schema[name].is_numeric():
             return None
     keys = [name for name in schema if name not in numbers]
-    value, step = (pl.col(name).cast(pl.Float64) for name in numbers)
+    value, step = (col(name).cast(Float64) for name in numbers)
     is_known = value.is_not_null()
     is_usual = (value.abs() < 2**53) & step.is_finite().fill_null(value=False)
     marked = scan.with_columns(
-        _value=value, _odd=is_known & ~is_usual, _step=pl.when(is_known).then(step)
+        _value=value, _odd=is_known & ~is_usual, _step=when(is_known).then(step)
     )  # fmt: skip
-    seen = pl.col("_value", "_step")
+    seen = col("_value", "_step")
     by_run = marked.group_by(keys).agg(
         seen.min().name.suffix("_low"),
         seen.max().name.suffix("_high"),
-        _last=pl.col("_step").drop_nulls().last(),
+        _last=col("_step").drop_nulls().last(),
         _odd=pl.any("_odd"),
         _rows=pl.len(),
     )  # fmt: skip
@@ -111,14 +112,14 @@ def _ends_of_runs(scan: pl.LazyFrame, question: Any) -> Source | None:
     goes_on = known.select(pl.max("_step_low") > pl.min("_step_high")).item()
     if known.is_empty() or runs["_odd"].any() or goes_on:
         return None
-    is_end = pl.col("_step_low").is_null()  # a run without a value has no ends
-    may_be_end = pl.col("_step").is_null()
+    is_end = col("_step_low").is_null()  # a run without a value has no ends
+    may_be_end = col("_step").is_null()
     # The best rows are compared with the last ones.
     ends = {"_step": ("_step_low", "_step_high", "_last"), "_value": ("_value_low", "_value_high")}
     for column, names in ends.items():
         for name in names:
-            is_end |= pl.col(column) == pl.col(name)
-            may_be_end |= pl.col(column).is_in(known[name].implode())
+            is_end |= col(column) == col(name)
+            may_be_end |= col(column).is_in(known[name].implode())
     # Few rows are at an end of any run: the others need no join.
     few = marked.drop("_odd").filter(may_be_end)
     joined = few.join(runs.lazy(), on=keys, nulls_equal=True, maintain_order="left")

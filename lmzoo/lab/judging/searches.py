@@ -10,8 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col, lit, when
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.judging.texts import KNOWN_NAMES, some
@@ -38,7 +37,7 @@ def settings_of(frame: DataFrame, named: Collection[str]) -> list[str]:
 
 def _searched(runs: DataFrame, settings: Sequence[str]) -> list[str]:
     """Return the settings that have several values within a variant."""
-    values = runs.group_by("variant").agg(pl.col(settings).drop_nulls().n_unique())
+    values = runs.group_by("variant").agg(col(settings).drop_nulls().n_unique())
     return [name for name in settings if (values[name] > 1).any()]
 
 
@@ -68,8 +67,8 @@ def without_tuning(
     searched = _searched(trials, settings)
     if not searched:
         return rows, []
-    by_setting = trials.group_by("variant", pl.col(searched), maintain_order=True).agg(TRIAL)
-    repeated = by_setting.filter(pl.col(TRIAL).list.len() > 1)
+    by_setting = trials.group_by("variant", col(searched), maintain_order=True).agg(TRIAL)
+    repeated = by_setting.filter(col(TRIAL).list.len() > 1)
     what = f"several values of {', '.join(searched)} within a variant"
     if repeated.is_empty():
         raise UserError(f"the {len(trials)} trials are tuning, not seeds: {what}; {more}")
@@ -79,9 +78,9 @@ def without_tuning(
     seeds = repeated[TRIAL].explode()
     is_tuning = counts & ~frame[TRIAL].is_in(seeds.implode())
     rows = rows.with_columns(
-        why=pl.when(is_tuning).then(pl.lit(TUNING)).otherwise("why"),
+        why=when(is_tuning).then(lit(TUNING)).otherwise("why"),
         # A trial of tuning is no run of its variant, so nothing is missing in its place.
-        run=pl.when(~is_tuning).then("run"),
+        run=when(~is_tuning).then("run"),
     )
     tuning = len(trials) - len(seeds)
     return rows, [f"{tuning} trials are tuning ({what}), {len(seeds)} are seeds; {more}"]

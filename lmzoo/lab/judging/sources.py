@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars import DataFrame
+from polars import DataFrame, LazyFrame
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.foreign import below, unpacked
@@ -106,7 +106,7 @@ def _read(file: Path) -> Source:
 
 def as_source(results: Any, question: Any = None) -> Source:
     """Return the source of a polars or pandas frame, columns, rows or a path."""
-    if isinstance(results, pl.LazyFrame):
+    if isinstance(results, LazyFrame):
         results = results.collect()
     if hasattr(results, "experiment_path"):  # a ResultGrid of Ray Tune, which has no states
         results = results.experiment_path

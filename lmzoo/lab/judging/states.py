@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 import polars as pl
+from polars import DataFrame, Series, String
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields
@@ -28,9 +29,9 @@ FLAGS = KNOWN_NAMES["flags"]
 
 
 def states(
-    frame: pl.DataFrame, seed: str | None, free: Iterable[str], finished: Sequence[str],
+    frame: DataFrame, seed: str | None, free: Iterable[str], finished: Sequence[str],
     notes: list[str],
-) -> pl.Series:  # fmt: skip
+) -> Series:  # fmt: skip
     """Return why the state of a row excludes it, or that it diverged; "" if it counts."""
     result = pl.repeat("", len(frame), eager=True)
     if STATE in frame.columns:
@@ -42,7 +43,7 @@ def states(
         reasons = _reasons(frame[name], finished, notes, is_seed=name == seed)
         if any(reasons):
             known = frame[name].unique(maintain_order=True)
-            own = frame[name].replace_strict(known, reasons, return_dtype=pl.String)
+            own = frame[name].replace_strict(known, reasons, return_dtype=String)
             result = own.zip_with(result == "", result)
     # A program with words of its own for an end would lose all of its runs.
     if (result != "").all() and not result.is_in([DELETED, DIVERGED]).any():
@@ -52,7 +53,7 @@ def states(
 
 
 def _reasons(
-    column: pl.Series, finished: Sequence[str], notes: list[str], *, is_seed: bool
+    column: Series, finished: Sequence[str], notes: list[str], *, is_seed: bool
 ) -> list[str]:
     """Return why each different cell of a column excludes its row; "" if it does not."""
     name = column.name
@@ -120,7 +121,7 @@ def is_state(name: str) -> bool:
     return any(is_named(name, flag["name"]) for flag in FLAGS if flag["name"] != ANY)
 
 
-def may_be_state(head: pl.Series) -> bool:
+def may_be_state(head: Series) -> bool:
     """Return whether a column, by its first cells, may say how runs ended."""
     if is_state(head.name):
         return True

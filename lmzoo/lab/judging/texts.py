@@ -20,7 +20,7 @@ from unicodedata import normalize
 
 import polars as pl
 import yaml
-from polars import DataFrame, Series
+from polars import DataFrame, Float64, Series, String
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict
@@ -136,7 +136,7 @@ def frame_of(rows: Iterable[Fields]) -> DataFrame:
             if name in row:
                 cells[i] = _cell(row[name], texts)
         columns[name] = cells
-    return DataFrame(columns, dict.fromkeys(columns, pl.String))
+    return DataFrame(columns, dict.fromkeys(columns, String))
 
 
 def _cell(value: Any, texts: Container[str]) -> str:
@@ -278,10 +278,10 @@ def read_csv(text: str) -> Source:
             columns[STATE] = [None] * len(others) + [TORN[STATE]]
         elif len(end) < min(others, default=0):
             notes.append(f"the last line has no end: is {header[-1]} {end!r} whole?")
-    frame = DataFrame(columns, dict.fromkeys(columns, pl.String))
+    frame = DataFrame(columns, dict.fromkeys(columns, String))
     if text.startswith('#{"t_start"'):  # a monitor of Stable-Baselines has a row an episode
         episodes = frame.with_columns(pl.all().replace({"True": "1", "False": "0"}))
-        frame = episodes.cast(pl.Float64, strict=False).tail(EPISODES).mean()
+        frame = episodes.cast(Float64, strict=False).tail(EPISODES).mean()
         notes.append(f"a monitor is a run: means of its last {EPISODES} episodes")
     if not W_AND_B.isdisjoint(header):
         fields = frame_of(known_cells(frame))
@@ -621,8 +621,8 @@ def _plain(value: Any) -> str | None:
 def mapped(values: Series, read: Callable[[Series], Sequence[str | None]]) -> Series:
     """Return a column of the texts that `read` makes of its different cells."""
     known = values.unique(maintain_order=True)
-    texts = Series(values.name, read(known), pl.String)
-    return values.replace_strict(known, texts, return_dtype=pl.String)
+    texts = Series(values.name, read(known), String)
+    return values.replace_strict(known, texts, return_dtype=String)
 
 
 SHOWN = 3

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
-from polars import DataFrame, Series
+from polars import DataFrame, Float64, Int64, Series, String, col, lit, when
 from polars.selectors import by_name
 
 from lmzoo.base.arguments import called
@@ -89,8 +89,8 @@ def judged(results: Any, question: Question) -> Judged:
     # A table without any verdict would look like one in which nothing was shown.
     if len(table) > 1 and table["verdict"].is_null().all():
         raise UserError(f"{_why_nothing(table, question.metric)}; {found.line()}")
-    is_lone = pl.col("row").is_in(losses.lone.implode())
-    why = pl.when(is_lone).then(pl.lit(NO_PAIR)).otherwise("why")
+    is_lone = col("row").is_in(losses.lone.implode())
+    why = when(is_lone).then(lit(NO_PAIR)).otherwise("why")
     found = found._replace(rows=found.rows.with_columns(why=why))
     # Runs that share what should differ are fewer runs than they seem.
     values = found.runs.group_by("variant", maintain_order=True).agg("value")["value"]
@@ -115,7 +115,7 @@ def judgement(results: Any, question: Question) -> Report:
 
 
 def _why_nothing(table: DataFrame, metric: str) -> str:
-    few = table.sort("against", maintain_order=True).filter(pl.col("seeds") < 2)  # reference first
+    few = table.sort("against", maintain_order=True).filter(col("seeds") < 2)  # reference first
     if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
     if table["seeds"].max() == 0:
@@ -146,7 +146,7 @@ def _lacking(table: DataFrame) -> Iterator[str]:
             said.append(f"{diverged} of {seeds} diverged (NaN or infinite): counted, in no mean")
         if said:
             yield f"{row['variant']}: {'; '.join(said)}"
-    single = table.filter(pl.col("verdict").is_null(), seeds=1)
+    single = table.filter(col("verdict").is_null(), seeds=1)
     if len(single):
         names = ", ".join(map(repr, single["variant"]))
         yield f"a single seed, so no verdict: {names}"
@@ -176,15 +176,15 @@ def _table(losses: "Losses", question: Question) -> DataFrame:
     }  # fmt: skip
     columns = means | verdict_columns(found) | counts
     # With a single variant, no cell would tell the type of `against`.
-    table = DataFrame(columns, schema_overrides={"against": pl.String}).fill_nan(None)
+    table = DataFrame(columns, schema_overrides={"against": String}).fill_nan(None)
     table = table.with_columns(
-        pl.col("seeds_needed", "sign", *counts).cast(pl.Int64),
-        pl.col("rank").rank("min").cast(pl.Int64),
-        paired=pl.lit(losses.paired),
-        metric=pl.lit(question.metric),
-        margin=pl.lit(question.margin),
+        col("seeds_needed", "sign", *counts).cast(Int64),
+        col("rank").rank("min").cast(Int64),
+        paired=lit(losses.paired),
+        metric=lit(question.metric),
+        margin=lit(question.margin),
         # `maximized` below turns this and all numbers together.
-        higher_is_better=pl.lit(value=False),
+        higher_is_better=lit(value=False),
     )
     # The comparison was made in another unit, so that no square overflows.
     for column in FRAMES["judged"]:
@@ -235,8 +235,8 @@ def losses_of(runs: DataFrame, question: Question) -> Losses:
     sign = 1
     if question.higher_is_better:
         sign = -1
-    value = pl.col("value")
-    loss = pl.when(value.is_finite()).then(value * (sign / unit))
+    value = col("value")
+    loss = when(value.is_finite()).then(value * (sign / unit))
     runs = runs.with_columns(
         loss=loss.when(value.is_not_null()).then(math.inf),
         number=pl.int_range(pl.len()).over("variant"),
@@ -244,7 +244,7 @@ def losses_of(runs: DataFrame, question: Question) -> Losses:
 
     def matrix(column: str, cell: str) -> Array:
         wide = runs.pivot(column, index="variant", values=cell).drop("variant")
-        return np.array(wide.cast(pl.Float64))
+        return np.array(wide.cast(Float64))
 
     counts = runs.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     losses = matrix("key", "loss")
@@ -261,7 +261,7 @@ def losses_of(runs: DataFrame, question: Question) -> Losses:
     # A diverged run is a count, with or without a partner.
     lone = np.isfinite(losses) & ~partner
     losses[lone] = math.nan
-    rows = Series(matrix("key", "row")[lone]).cast(pl.Int64)
+    rows = Series(matrix("key", "row")[lone]).cast(Int64)
     return Losses(losses, variants, base, counts, lone.sum(1), rows, paired=True, unit=unit)
 
 
@@ -338,10 +338,10 @@ def as_ranking(table: DataFrame) -> DataFrame:
     references = table["against"].drop_nulls().unique()
     return table.with_columns(
         label="variant",
-        reference=pl.col("against").is_null() & pl.col("variant").is_in(references.implode()),
-        is_baseline=pl.lit(value=False),
+        reference=col("against").is_null() & col("variant").is_in(references.implode()),
+        is_baseline=lit(value=False),
         confirm_diverged="diverged",
         confirm="seeds",
-        score=pl.lit("metric"),
-        fingerprint=pl.lit(""),
+        score=lit("metric"),
+        fingerprint=lit(""),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import polars as pl
+from polars import DataFrame, Series, col
 
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.render import filled
@@ -100,7 +100,7 @@ def near_limit(distances: Iterable[float], least: float = 0.0) -> float:
     return limit
 
 
-def scale_of(values: pl.Series) -> FieldsDict:
+def scale_of(values: Series) -> FieldsDict:
     """Return a scale that holds these values and not 0."""
     scale: FieldsDict = {"zero": False}
     low: Any = values.min()
@@ -143,9 +143,9 @@ class Hues(NamedTuple):
     groups: Mapping[str, str]
     """Label -> verdict, `reference` or `baseline`, in the order of the ranking."""
 
-    def rows(self, frame: pl.DataFrame) -> list[FieldsDict]:
+    def rows(self, frame: DataFrame) -> list[FieldsDict]:
         """Return the rows of a frame with the column `label`; the column `group` is added."""
-        group = pl.col("label").replace_strict(self.groups, default=BASELINE)
+        group = col("label").replace_strict(self.groups, default=BASELINE)
         return frame.with_columns(group=group).to_dicts()
 
     def legend(self, labels: Iterable[str] = ()) -> list[str]:
@@ -178,7 +178,7 @@ def group_of(row: Fields) -> str:
     return NO_VERDICT
 
 
-def hues_of(ranked: pl.DataFrame) -> Hues:
+def hues_of(ranked: DataFrame) -> Hues:
     """Return the colours of a study's charts."""
     rows = ranked.drop_nulls("label").to_dicts()
     groups = {row["label"]: group_of(row) for row in rows}

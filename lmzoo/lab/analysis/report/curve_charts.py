@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 import polars as pl
-from polars import DataFrame, Series
+from polars import DataFrame, Float64, Series, String, col
 
 from lmzoo.base.plain import FieldsDict
 from lmzoo.lab.analysis.formatting import UNITS
@@ -93,7 +93,7 @@ def curve_charts(folder: StudyFolder, ranked: DataFrame) -> FieldsDict:
     shares = importances(tuned, searched)
     if shares:
         charts["importance"] = importance_chart(shares, len(tuned.filter(status="finished")))
-    own = shown.filter(~pl.col("is_baseline")).drop_nulls("loss")
+    own = shown.filter(~col("is_baseline")).drop_nulls("loss")
     factors = factors_of(folder, own["point"].to_list())
     if factors:
         charts["factors"] = heat_map(factors, own["loss"].to_list(), what)
@@ -115,8 +115,8 @@ def _settings(folder: StudyFolder, tuned: DataFrame, name: str) -> DataFrame:
     for point in folder.study["points"]:
         if point["id"] in chosen:
             values[point["label"]] = chosen[point["id"]]["setting"].get(name)
-    value = pl.col(name).cast(pl.Float64)
-    known = pl.col("label").replace_strict(values, default=None, return_dtype=pl.Float64)
+    value = col(name).cast(Float64)
+    known = col("label").replace_strict(values, default=None, return_dtype=Float64)
     own = tuned.select("label", "loss", "epoch", "status", value=value, chosen=value == known)
     return own.drop_nulls("value").sort("label", "value")
 
@@ -139,7 +139,7 @@ def learning_chart(frame: DataFrame, hues: Hues, what: str) -> Any:
         head += " of the reference"
         own = [label for label, group in hues.groups.items() if group == REFERENCE]
     # The band of a point outside the axis would cover all others.
-    banded = frame.filter(pl.col("label").is_in(own) & ~pl.col("label").is_in(far))
+    banded = frame.filter(col("label").is_in(own) & ~col("label").is_in(far))
     return chart_of(
         "curves", "learning curves", [head] + said + outside,
         epochs=epochs,
@@ -159,7 +159,7 @@ def _names(frame: DataFrame, hues: Hues, low: float, high: float) -> list[Fields
     """Return the names of curves for their ends, moved apart where curves end together."""
     gap = (high - low) * LINE / HEIGHT
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
-    rows = last.filter(pl.col("loss") <= high).sort("loss")
+    rows = last.filter(col("loss") <= high).sort("loss")
     places = rows["loss"].to_list()
     # Upwards from the lowest curve, then down again from the upper end of the axis.
     for i in range(1, len(places)):
@@ -168,22 +168,22 @@ def _names(frame: DataFrame, hues: Hues, low: float, high: float) -> list[Fields
     for i in reversed(range(len(places))):
         places[i] = min(places[i], top)
         top = places[i] - gap
-    place = Series(places, dtype=pl.Float64)
-    shown = Series(list(map(short_label, rows["label"])), dtype=pl.String)
+    place = Series(places, dtype=Float64)
+    shown = Series(list(map(short_label, rows["label"])), dtype=String)
     return hues.rows(rows.select("label", "loss", place=place, shown=shown))
 
 
 def _baselines(frame: DataFrame, hues: Hues, epochs: list[int]) -> tuple[DataFrame, list[str]]:
     """Draw baselines of one epoch as level lines; leave out those far above the other points."""
     baselines = [label for label, group in hues.groups.items() if group == BASELINE]
-    is_flat = pl.col("label").is_in(baselines) & (pl.len().over("label") == 1)
+    is_flat = col("label").is_in(baselines) & (pl.len().over("label") == 1)
     level = frame.filter(is_flat)
     others = frame.filter(~is_flat)
     if level.is_empty() or others.is_empty():
         return frame, []
     low: Any = others["loss"].min()
     high: Any = others["loss"].max()
-    near = pl.col("loss") <= high + 0.5 * (high - low)
+    near = col("loss") <= high + 0.5 * (high - low)
     ends = DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
     lines = level.filter(near).drop("epoch").join(ends, how="cross").select(frame.columns)
     notes = []
@@ -209,12 +209,12 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     first = epochs[len(epochs) // 4]
     last = frame.sort("epoch").group_by("label", maintain_order=True).last()
     # One seed that blew up would make all other curves one line.
-    distance = (pl.col("loss") - pl.median("loss")).abs()
+    distance = (col("loss") - pl.median("loss")).abs()
     last = last.with_columns(distance=distance)
     limit = near_limit(last["distance"].filter(last["distance"] > 0).to_list() or [0.0])
-    far = last.filter(pl.col("distance") > limit)
-    near = frame.filter(~pl.col("label").is_in(far["label"].implode()))
-    late = near.filter(pl.col("epoch") >= first)
+    far = last.filter(col("distance") > limit)
+    near = frame.filter(~col("label").is_in(far["label"].implode()))
+    late = near.filter(col("epoch") >= first)
     low = _number(late["loss"].min())
     high = _number(late["loss"].max())
     least = _number(late["low"].min())
@@ -223,7 +223,7 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     # An end that is not known is NaN, which `min` and `max` pass over as their second argument.
     bottom = max(low - room, min(low, least)) - 0.12 * room
     top = min(high + room, max(high, most)) + 0.12 * room
-    is_outside = (pl.col("loss") > top) | (pl.col("loss") < bottom)
+    is_outside = (col("loss") > top) | (col("loss") < bottom)
     beyond = near.filter(is_outside)["epoch"].max()
     notes = []
     if beyond is not None:

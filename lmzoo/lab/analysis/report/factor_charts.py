@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from polars import DataFrame, col
 
 from lmzoo.lab.analysis.load import StudyFolder, distinct_ranges
 from lmzoo.lab.analysis.report.colours import chart_of
@@ -64,7 +65,7 @@ def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
         for point, level in enumerate(levels):
             across = f"{name.rpartition('.')[2]}={level}"
             rows.append({"point": point, "across": across, "loss": losses[point]})
-    each = pl.DataFrame(rows)
+    each = DataFrame(rows)
     pairs = each.join(each.select("point", down="across"), on="point")
     means = pairs.group_by("across", "down").agg(pl.mean("loss"), points=pl.len())
     notes = [f"mean {what} of the points with both levels", "a darker field has a higher number"]
@@ -73,7 +74,7 @@ def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
     return chart_of("factors", "factors", notes, rows=rows)
 
 
-def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
+def importances(tuned: DataFrame, fields: Sequence[str]) -> dict[str, float]:
     """Return field -> the share of the variance of ranks that only this field explains.
 
     The ranks are those of the finished tuning runs of a point by their validation loss, so that no
@@ -82,7 +83,7 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
     """
     ended = tuned.filter(status="finished").drop_nulls("loss")
     # Of ranks: one run that blew up would decide a fit of the losses themselves.
-    share = pl.col("loss", *fields).rank() / pl.len()
+    share = col("loss", *fields).rank() / pl.len()
     # A setting without a value, such as no clipping, has a rank of its own.
     rank = share.fill_null(0.0) - 0.5
     ranks = ended.with_columns(rank.over("label"))
@@ -98,7 +99,7 @@ def importances(tuned: pl.DataFrame, fields: Sequence[str]) -> dict[str, float]:
     return shares
 
 
-def _unexplained(ranks: pl.DataFrame, names: Sequence[str]) -> float:
+def _unexplained(ranks: DataFrame, names: Sequence[str]) -> float:
     """Return the sum of squares that parabolas in these fields leave of the ranks of losses."""
     loss = ranks["loss"].to_numpy()
     columns = [np.ones(len(ranks))]

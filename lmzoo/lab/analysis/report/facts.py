@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import polars as pl
+from polars import DataFrame
 
 from lmzoo.base.plain import Fields
 from lmzoo.base.printed import duration
@@ -125,7 +126,7 @@ def reproduce_commands(path: Path, folder: StudyFolder) -> str:
     return "\n".join(lines)
 
 
-def _environment(runs: pl.DataFrame) -> str:
+def _environment(runs: DataFrame) -> str:
     """Return what the runs were made with; a value that differs between runs is listed in full."""
     values = defaultdict(dict)
     for environment, _ in begun_in(runs):

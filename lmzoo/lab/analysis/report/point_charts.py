@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col
 
 from lmzoo.lab.analysis.report.colours import (
     BASELINE,
@@ -35,7 +35,7 @@ def seeds_chart(losses: DataFrame, hues: Hues, what: str) -> Any:
     for label, group in hues.groups.items():
         if label in measured and group != BASELINE:
             labels[label] = ""
-    own = losses.filter(pl.col("label").is_in(list(labels)))
+    own = losses.filter(col("label").is_in(list(labels)))
     means = own.group_by("label", maintain_order=True).agg(pl.mean("loss"))
     return chart_of(
         "seeds", "seeds", ["dots: seeds; lines: their means"],
@@ -52,9 +52,9 @@ def cost_charts(ranked: DataFrame, hues: Hues, what: str) -> Iterator[tuple[str,
     """Yield the name and the chart of each cost in which the points of a table differ."""
     measured = ranked.drop_nulls("loss")
     # A model of counts is so much faster and worse that all others would be one dot.
-    is_count = pl.col("is_baseline") & (pl.col("parameters") == 0)
+    is_count = col("is_baseline") & (col("parameters") == 0)
     for name in COSTS:
-        is_shown = (pl.col(name) > 0) & ~is_count
+        is_shown = (col(name) > 0) & ~is_count
         points = measured.filter(is_shown)
         if points[name].n_unique() > 1:
             rest = measured.filter(~is_shown.fill_null(value=False))["label"]
@@ -66,9 +66,9 @@ def front_of(points: DataFrame, cost: str) -> DataFrame:
     sign = 1
     if points["higher_is_better"].item(0):
         sign = -1
-    ordered = points.with_columns(badness=sign * pl.col("loss")).sort(cost, "badness")
-    best_before = pl.col("badness").cum_min().shift(1)
-    return ordered.filter(best_before.is_null() | (pl.col("badness") < best_before))
+    ordered = points.with_columns(badness=sign * col("loss")).sort(cost, "badness")
+    best_before = col("badness").cum_min().shift(1)
+    return ordered.filter(best_before.is_null() | (col("badness") < best_before))
 
 
 def _cost_chart(points: DataFrame, hues: Hues, cost: str, what: str, rest: Iterable[str]) -> Any:

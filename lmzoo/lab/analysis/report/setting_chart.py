@@ -2,8 +2,7 @@
 
 from typing import Any
 
-import polars as pl
-from polars import DataFrame
+from polars import DataFrame, col
 
 from lmzoo.lab.analysis.report.colours import Hues, chart_of, scale_of
 from lmzoo.lab.store.records import STATUSES
@@ -21,12 +20,12 @@ def setting_chart(
 
     `sign` is −1 if the highest value is the best: then the edge is below, and above otherwise.
     """
-    rows = frame.with_columns(pl.col("status").fill_null("not ended"))
+    rows = frame.with_columns(col("status").fill_null("not ended"))
     measured = rows.drop_nulls("loss")
-    without_loss = rows.filter(pl.col("loss").is_null())
+    without_loss = rows.filter(col("loss").is_null())
     chosen = measured.filter("chosen")
     worst = _worst(measured, sign)
-    beyond = measured.filter(sign * pl.col("loss") > sign * worst)
+    beyond = measured.filter(sign * col("loss") > sign * worst)
     step = 1 + len(measured) // MOST_MARKS
     # The chosen settings have marks of their own, so none is left out.
     shown = measured.gather_every(step)

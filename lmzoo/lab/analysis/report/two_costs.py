@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import polars as pl
+from polars import DataFrame, col
 
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
@@ -21,7 +21,7 @@ LINES = 28
 NUMBERS = re.compile(r"\((\d+)\)")
 
 
-def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
+def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
     """Return the chart of a study whose trained models were cut; None for another one."""
     if not has_ablations(folder):
         return None
@@ -29,7 +29,7 @@ def two_costs_chart(folder: StudyFolder, ranked: pl.DataFrame) -> Any:
     both = add_after_training(ranked, folder).drop_nulls(["after_training", "difference"])
     shown = [name for name in both.columns if name.startswith(("diff", "after"))]
     rows = []
-    for row in both.filter(~pl.col("reference")).iter_rows(named=True):
+    for row in both.filter(~col("reference")).iter_rows(named=True):
         label = row["label"]
         costs = {name: row[name] for name in shown}
         rows.append(costs | {"label": label, "name": _name(label), "group": group_of(row)})
