@@ -95,25 +95,28 @@ def trainable(
         zoo.config(row, **shared)
 
     def train(config: FieldsDict) -> None:
-        settings = {name: value for name, value in config.items() if name not in (POINT, SEED)}
+        settings = dict(config)
+        point = settings.pop(POINT, None)
+        seed = settings.pop(SEED, 0)
+        recipe = Recipe().with_fields(nest_settings(settings, "recipe"))
         # The schedule ends with the last epoch, whenever a scheduler stops the trial.
-        recipe = Recipe().with_fields(nest_settings(settings, "recipe")).with_budget(epochs)
-        point = config.get(POINT)
+        recipe = recipe.with_budget(epochs)
         if point not in by_point:
             known = ", ".join(map(str, points or ["none"]))
             raise UserError(f"{POINT} {point!r} is not one of trainable(points=...): {known}")
         own = zoo.overlay(by_point[point], nest_settings(settings, "model"))
-        seed = config.get(SEED, 0)
         model = build(row, spec, recipe=recipe, seed=seed, data_dir=data_dir, **own)
         training = model._training
         assert training is not None
         checkpoint = tune.get_checkpoint()
         if checkpoint is not None:
             with checkpoint.as_directory() as folder:
-                _check_same(json.loads(Path(folder, CONFIG).read_text()), config)
-                training.load(torch.load(Path(folder, STATE), weights_only=True))
+                donor = Path(folder, CONFIG).read_text()
+                _check_same(json.loads(donor), config)
+                state = torch.load(Path(folder, STATE), weights_only=True)
+            training.load(state)
         for record in model.stream(epochs - training.epoch):
-            losses = {name: record[f"{name}_token"] for name in ("train", "valid")}
+            losses = {"train": record["train_token"], "valid": record["valid_token"]}
             if training.epoch == epochs:
                 # As in a sweep, the test is of the best epoch, not of the last one.
                 model.module.load_state_dict(training.best_weights)
@@ -136,9 +139,11 @@ def _report(training: Any, losses: Mapping[str, float | None], config: FieldsDic
     report["environment"] = _recorded(NUMERIC)
     with tempfile.TemporaryDirectory() as folder:
         torch.save(training.dump(), Path(folder, STATE))
+        text = json.dumps(config, default=str)
         # With the state: a trial that goes on from it checks what cannot change.
-        Path(folder, CONFIG).write_text(json.dumps(config, default=str))
-        tune.report(report, checkpoint=tune.Checkpoint.from_directory(folder))
+        Path(folder, CONFIG).write_text(text)
+        checkpoint = tune.Checkpoint.from_directory(folder)
+        tune.report(report, checkpoint=checkpoint)
 
 
 def _fields_by_point(points: Any, fields: Fields) -> dict[Any, FieldsDict]:
@@ -154,7 +159,8 @@ def _fields_by_point(points: Any, fields: Fields) -> dict[Any, FieldsDict]:
     found = {}
     for point, own in points.items():
         settings = {f"model.{name}": value for name, value in own.items()}
-        found[point] = zoo.overlay(fields, nest_settings(settings, "model"))
+        nested = nest_settings(settings, "model")
+        found[point] = zoo.overlay(fields, nested)
     return found
 
 
@@ -165,13 +171,16 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
     except TypeError as error:
         raise UserError(f"{name}: {error}; write def {name}(settings, seed, epochs)") from None
 
+    names = ("python",) + NUMERIC + ("packages", "variables")
+
     def train(config: FieldsDict) -> None:
-        settings = {name: value for name, value in config.items() if name != SEED}
-        for record in function(settings, config.get(SEED, 0), epochs):
+        settings = dict(config)
+        seed = settings.pop(SEED, 0)
+        for record in function(settings, seed, epochs):
             if not isinstance(record, Mapping):
                 raise UserError(f"{name} yields {record!r:.60}; yield a dict of metrics")
-            found = _recorded(("python",) + NUMERIC + ("packages", "variables"), source)
-            tune.report(dict(record) | {"environment": found})
+            found = {"environment": _recorded(names, source)}
+            tune.report(dict(record) | found)
 
     # A notebook has no file, and what is read from stdin has no source.
     source = b""
@@ -194,9 +203,11 @@ def _say_changes(grid: tune.ResultGrid) -> None:
     """Say which trials were trained in another environment."""
     changed = Counter[str]()
     for result in grid:
-        then = (result.metrics or {}).get("environment", {})
+        metrics = result.metrics or {}
+        then = metrics.get("environment", {})
         found = differences(then, present(then), program="packages" in then)
-        changed.update(f"{name} {old} (now {new})" for name, (old, new) in found.items())
+        for name, (old, new) in found.items():
+            changed[f"{name} {old} (now {new})"] += 1
     for text, count in changed.items():
         LOG.warning(
             "%d trials, whose losses choose the settings, were trained with %s", count, text
@@ -208,12 +219,14 @@ def _check_same(donor: Fields, own: Fields) -> None:
     for name in sorted(donor.keys() | own.keys()):
         if name not in FIXED and not name.startswith("model."):
             continue
+        before = donor.get(name)
+        now = own.get(name)
         # The donor's config has passed through JSON, which makes lists of tuples.
-        stored = json.loads(json.dumps(own.get(name), default=str))
-        if donor.get(name) != stored:
+        stored = json.loads(json.dumps(now, default=str))
+        if before != stored:
             raise UserError(
-                f"a checkpoint with {name}={donor.get(name)} cannot go on with {own.get(name)}; "
-                f"leave {name} out of hyperparam_mutations"
+                f"a checkpoint with {name}={before} cannot go on with {now}; leave {name} out of "
+                "hyperparam_mutations"
             )
 
 
@@ -255,23 +268,26 @@ def confirm(
     trained.sort(key=lambda own: own[0], reverse=mode == "min")
     best: dict[str, FieldsDict] = {}
     for _, config in trained:
+        values = [config.get(name) for name in by]
         # As text, because a value may be a list, which is no key.
-        best[repr([config.get(name) for name in by])] = config
-    # The choice has favoured the seeds of the search, so that none is used again.
-    first = 1 + max(int(config.get(SEED, 0)) for _, config in trained)
+        best[repr(values)] = config
+    last_seed = max(int(config.get(SEED, 0)) for _, config in trained)
     configs: list[FieldsDict] = []
     for config in best.values():
-        for seed in range(seeds):
-            configs.append(config | {SEED: first + seed})
+        for number in range(1, seeds + 1):
+            # The choice has favoured the seeds of the search, so that none is used again.
+            configs.append(config | {SEED: last_seed + number})
     tuning = tune.TuneConfig(search_alg=Listed(configs), num_samples=len(configs))
-    return tune.Tuner(train, tune_config=tuning, run_config=run_config).fit()
+    tuner = tune.Tuner(train, tune_config=tuning, run_config=run_config)
+    return tuner.fit()
 
 
 def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, FieldsDict]]:
     """Return the loss and the config of each trial that has a loss."""
     found = []
     for result in grid:
-        loss = (result.metrics or {}).get(metric)
+        metrics = result.metrics or {}
+        loss = metrics.get(metric)
         if isinstance(loss, int | float) and not math.isnan(loss):
             found.append((loss, result.config or {}))
     if not found:
@@ -317,9 +333,11 @@ def param_space(row: str, *names: str, **fields: Any) -> FieldsDict:
     Raises:
         UserError: A field declares no range.
     """
+    config = zoo.config(row, **fields)
     known: FieldsDict = {}
-    for part, own in (("recipe", Recipe), ("model", type(zoo.config(row, **fields)))):
-        known |= {f"{part}.{name}": bounds for name, bounds in ranges(own).items()}
+    for part, kind in {"recipe": Recipe, "model": type(config)}.items():
+        for name, bounds in ranges(kind).items():
+            known[f"{part}.{name}"] = bounds
     return {name: _domain(known, name) for name in names or ("recipe.lr",)}
 
 

@@ -63,9 +63,11 @@ class Audit:
         """A message for each deviation above the tolerance; empty for a valid model."""
         found = []
         for name, value in self.deviations.items():
+            if value is None:
+                continue
             probe = PROBES[name]
             # A NaN is a fault, too: no comparison with it is true.
-            if value is not None and not value <= self.tolerance * probe.slack:
+            if not value <= self.tolerance * probe.slack:
                 found.append(probe.fault.format(value))
         return tuple(found) + self.wrong_gradients
 
@@ -166,8 +168,8 @@ def _outside(
         if not isinstance(model, nn.Module):
             raise UserError("--gradients needs a torch module; a function has no parameters")
         run: Any = subject.outputs
-        losses = dict(backward.outside_losses(run, subject.vocab, subject.length, seed))
-        _audit_gradients(found, run.model, losses)
+        losses = backward.outside_losses(run, subject.vocab, subject.length, seed)
+        _audit_gradients(found, run.model, dict(losses))
     return found
 
 
@@ -179,11 +181,13 @@ def _audit_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int)
     worst = found.deviations["future"]
     if worst is None:
         worst = 0.0
-    for T in sorted(set(_named_sizes(model)).union(LENGTHS)):
+    lengths = set(_named_sizes(model)).union(LENGTHS)
+    for T in sorted(lengths):
         if most < T:
             break
+        longer = replace(subject, length=T)
         try:
-            deviation, seen = sought_leaks(replace(subject, length=T), seed)
+            deviation, seen = sought_leaks(longer, seed)
         except UserError as error:
             found.notes += (f"no leak was sought at length {T}: {error}",)
             break
@@ -210,10 +214,13 @@ def _named_sizes(model: Any) -> list[int]:
             named.append((name, parameter.default))
     lengths = []
     for name, size in named:
-        if type(size) is int and size > 1 and re.fullmatch(SIZES, name):
-            # Two chunks and a bit: a leak over a boundary shows there.
-            lengths.append(2 * size + 2)
-    return [length for length in lengths if length <= LONGEST]
+        if type(size) is not int or not re.fullmatch(SIZES, name):
+            continue
+        # Two chunks and a bit: a leak over a boundary shows there.
+        length = 2 * size + 2
+        if size > 1 and length <= LONGEST:
+            lengths.append(length)
+    return lengths
 
 
 def _attributes(part: Any) -> list[tuple[str, Any]]:
@@ -276,8 +283,9 @@ def with_published_norm(config: Any) -> Any | None:
     """
     if not hasattr(config, "norm"):
         return None
+    fields = to_dict(config) | {"norm": Norm.TIME_STD}
     try:
-        leaking = from_dict(type(config), to_dict(config) | {"norm": Norm.TIME_STD})
+        leaking = from_dict(type(config), fields)
     except UserError:
         return None
     if zoo.build(leaking, TASK).leaks:

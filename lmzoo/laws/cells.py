@@ -35,7 +35,8 @@ def build_cell(config: Any, width: int = WIDTH, length: int = LENGTH, seed: int 
     # Seeds of laws are their own: the caller's draws must not change.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        cell = CELLS.build(CELLS.parse(config), width, length)
+        parsed = CELLS.parse(config)
+        cell = CELLS.build(parsed, width, length)
     # In double: laws compare to 1e−12.
     return cell.double()
 
@@ -62,12 +63,13 @@ def law_steps_equal_the_scan(cell: Cell) -> None:
     x, start = inputs(cell)
     state = cell.initial_state(start)
     steps = []
-    for t in range(cell.length):
-        projected = cell.project(x[:, t : t + 1])[:, 0]
-        y, state = cell.step(projected, state)
+    for token in x.split(1, dim=1):
+        projected = cell.project(token)
+        y, state = cell.step(projected[:, 0], state)
         steps.append(y)
     outputs = torch.stack(steps, 1)
-    assert_close(outputs, cell.scan(x, start), FINE, "outputs of steps")
+    expected = cell.scan(x, start)
+    assert_close(outputs, expected, FINE, "outputs of steps")
 
 
 def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
@@ -75,13 +77,15 @@ def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
     x, start = inputs(cell)
     first, rest = x.split([1, cell.length - 1], dim=1)
     # With a kernel, and by steps.
+    begin = cell.initial_state(start)
+    expected = cell.scan(x, start)
     for scan in (cell.scan_from, cell.naive_scan_from):
-        before, state = scan(first, cell.initial_state(start))
+        before, state = scan(first, begin)
         after, last = scan(rest, state)
         outputs = torch.cat([before, after], dim=1)
-        assert_close(outputs, cell.scan(x, start), FINE, "outputs of blocks")
-        _, expected = scan(x, cell.initial_state(start))
-        for part, whole in zip(last, expected, strict=True):
+        assert_close(outputs, expected, FINE, "outputs of blocks")
+        _, at_end = scan(x, begin)
+        for part, whole in zip(last, at_end, strict=True):
             assert_close(part, whole, FINE, "state after the blocks")
 
 
@@ -91,30 +95,33 @@ def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
     # A large change, so that a leak is not lost in rounding.
     changed = x.clone()
     changed[:, 2:] += 1
-    before = cell.scan(changed, start)[:, :2]
-    assert_close(before, cell.scan(x, start)[:, :2], 0, "leak: outputs before a change")
+    after = cell.scan(changed, start)
+    before = cell.scan(x, start)
+    assert_close(after[:, :2], before[:, :2], 0, "leak: outputs before a change")
 
 
 def law_sequences_of_a_batch_are_independent(cell: Cell) -> None:
     """A sequence has the same outputs alone and in a batch."""
     x, start = inputs(cell)
     alone = cell.scan(x[1:], start[1:])
-    assert_close(alone, cell.scan(x, start)[1:], FINE, "outputs of a sequence alone")
+    outputs = cell.scan(x, start)
+    assert_close(alone, outputs[1:], FINE, "outputs of a sequence alone")
 
 
 def law_the_state_has_the_declared_size(cell: Cell) -> None:
     """`state_size` floats are in the state of a sequence; None if the state grows."""
     x, start = inputs(cell)
+    declared = cell.state_size
     state = cell.initial_state(start)
     first = sum(part[0].numel() for part in state)
     for projected in cell.project(x).unbind(1):
         _, state = cell.step(projected, state)
     last = sum(part[0].numel() for part in state)
-    if cell.state_size is None:
+    if declared is None:
         assert first != last, f"state_size is None, but the state has {first} floats throughout"
     else:
         sizes = f"{first} floats at the start and {last} at the end"
-        assert {first, last} == {cell.state_size}, f"state_size is {cell.state_size}: {sizes}"
+        assert first == last == declared, f"state_size is {declared}: {sizes}"
 
 
 def law_half_precision_lasts(cell: Cell) -> None:
@@ -131,6 +138,7 @@ def law_half_precision_lasts(cell: Cell) -> None:
     x, start = inputs(exact, count=1)
     with torch.no_grad():
         expected = exact.scan(x, start)
+        size = expected.norm(dim=(0, 2)).mean()
         for dtype, autocast in itertools.product(HALF, (True, False)):
             kind = dtype
             if autocast:
@@ -138,8 +146,8 @@ def law_half_precision_lasts(cell: Cell) -> None:
             rounded = copy.deepcopy(exact).to(kind)
             with torch.autocast("cpu", dtype, enabled=autocast):
                 outputs = rounded.scan(x.to(kind), start.to(kind))
-            scale = expected.norm(dim=(0, 2)).mean()
-            errors = (outputs - expected).norm(dim=(0, 2)) / scale
+            gap = outputs - expected
+            errors = gap.norm(dim=(0, 2)) / size
             first = errors[:ENDS].mean()
             last = errors[-ENDS:].mean()
             mode = f"{dtype}"
@@ -158,8 +166,9 @@ def law_outputs_depend_on_inputs(cell: Cell) -> None:
     """A change of the inputs changes the outputs."""
     # All inputs change: some cells read few of them.
     x, start = inputs(cell)
-    same = cell.scan(x + 1, start).allclose(cell.scan(x, start))
-    assert not same, "other inputs give the same outputs"
+    outputs = cell.scan(x, start)
+    changed = cell.scan(x + 1, start)
+    assert not changed.allclose(outputs), "other inputs give the same outputs"
 
 
 def law_outputs_depend_on_the_initial_state(cell: Cell) -> None:
@@ -167,9 +176,10 @@ def law_outputs_depend_on_the_initial_state(cell: Cell) -> None:
     x, start = inputs(cell)
     if not cell.num_state_vectors:
         return
-    other = inputs(cell, seed=2)[1]  # a norm removes what is added to all numbers of a state
-    same = cell.scan(x, other).allclose(cell.scan(x, start))
-    assert not same, "another initial state gives the same outputs"
+    _, other = inputs(cell, seed=2)  # a norm removes what is added to all numbers of a state
+    outputs = cell.scan(x, start)
+    changed = cell.scan(x, other)
+    assert not changed.allclose(outputs), "another initial state gives the same outputs"
 
 
 def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
@@ -182,26 +192,30 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
     """
     # Configs are the keys: sets of cuts with one config are one variant.
     variants = {}
-    for field, options in option_sets(type(cell.config)).items():
+    kind = type(cell.config)
+    for field, options in option_sets(kind).items():
         for size in range(most + 1):
             for chosen in itertools.combinations(options, size):
-                fields = to_dict(cell.config) | {field: list(chosen)}
+                cut = {field: list(chosen)}
                 with contextlib.suppress(UserError):  # the cell refuses these cuts
-                    config = from_dict(type(cell.config), fields)
+                    config = from_dict(kind, to_dict(cell.config) | cut)
                     variants.setdefault(config, f"{field} {numbered(chosen) or 'none'}")
     names = []
-    outputs = []
+    rows = []
     for config, name in variants.items():
         with contextlib.suppress(UserError):  # refused when the cell is built
             variant = type(cell)(config, cell.width, cell.length)
             if not variant.input_blind:
-                outputs.append(_outputs(variant, name).flatten())
+                outputs = _outputs(variant, name)
+                rows.append(outputs.flatten())
                 names.append(name)
-    stack = torch.stack(outputs)
+    stack = torch.stack(rows)
     # Equal to rounding: other cuts add zeros in another order.
     equal = torch.cdist(stack, stack, p=torch.inf) < 1e-12
+    pairs = []
     # Above the diagonal: each pair once, and none of a variant with itself.
-    pairs = [f"{names[i]} = {names[j]}" for i, j in equal.triu(1).nonzero().tolist()]
+    for i, j in equal.triu(1).nonzero():
+        pairs.append(f"{names[i]} = {names[j]}")
     assert not pairs, f"{len(pairs)} pairs of one function with two configs: {'; '.join(pairs[:9])}"
 
 
@@ -241,8 +255,10 @@ def _outputs(variant: Cell, name: str) -> Tensor:
 
 
 def _normal(name: str, shape: tuple[int, ...]) -> Tensor:
-    generator = torch.Generator().manual_seed(derive_seed(0, name))
-    return 0.7 * torch.randn(shape, generator=generator, dtype=torch.float64)
+    seed = derive_seed(0, name)
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return 0.7 * noise
 
 
 UNCUT_LAWS = CELL_LAWS + (law_outputs_depend_on_inputs, law_outputs_depend_on_the_initial_state)

@@ -1,5 +1,7 @@
 """Laws of a CONDITIONAL score: a normalised density given a source."""
 
+from functools import partial
+
 import torch
 
 from lmzoo.base.errors import UserError
@@ -26,8 +28,10 @@ def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
     for source, n in zip(words, sizes, strict=True):
         # One source for all targets: these are the events that sum to one.
         repeated = source.expand(count, -1)
-        scores = log_prob(model, targets, lengths, repeated, n.expand(count))
-        total = scores.double().sum(1).exp().sum()
+        known = n.expand(count)
+        scores = log_prob(model, targets, lengths, repeated, known)
+        log_probs = scores.double().sum(1)
+        total = log_probs.exp().sum()
         name = f"total probability given {n} source tokens"
         assert_close(total, torch.ones_like(total), CLOSE, name)
 
@@ -43,11 +47,13 @@ def law_source_is_read(model: LanguageModel) -> None:
     n = torch.full_like(n, model.task.source_length)
     reader = disturbed(model)
     before = log_prob(reader, tokens, lengths, source, n)
+    others = (source + 1) % model.task.source_vocab
     for i in range(model.task.source_length):
         changed = source.clone()
-        changed[:, i] = (source[:, i] + 1) % model.task.source_vocab
+        changed[:, i] = others[:, i]
         after = log_prob(reader, tokens, lengths, changed, n)
-        assert (after - before).abs().max() > CLOSE, f"source token {i} changes no score"
+        gap = (after - before).abs()
+        assert gap.max() > CLOSE, f"source token {i} changes no score"
     result = "a score"
     try:
         model.log_prob(tokens, lengths)
@@ -60,16 +66,18 @@ def law_source_padding_is_ignored(model: LanguageModel) -> None:
     """Neither the content nor the amount of source padding changes a score."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
+    longest = model.task.source_length
     # From n on there is padding.
-    padding = torch.arange(model.task.source_length) >= n[:, None]
+    padding = torch.arange(longest) >= n[:, None]
     for training in (False, True):
-        before = log_prob(model, tokens, lengths, source, n, training=training)
+        score = partial(log_prob, model, tokens, lengths, training=training)
+        before = score(source, n)
         for filler in range(model.task.source_vocab):
             filled = source.masked_fill(padding, filler)
-            after = log_prob(model, tokens, lengths, filled, n, training=training)
+            after = score(filled, n)
             assert_close(after, before, SAME, f"scores after padding the source with {filler}")
     before = log_prob(model, tokens, lengths, source, n)
-    for width in range(1, model.task.source_length):
+    for width in range(1, longest):
         fits = n <= width
         trimmed = source[fits, :width]
         after = log_prob(model, tokens[fits], lengths[fits], trimmed, n[fits])
@@ -85,16 +93,17 @@ def law_source_belongs_to_its_row(model: LanguageModel) -> None:
     others[0] = source[0]
     other_lengths[0] = n[0]
     for training in (False, True):
-        before = log_prob(model, tokens, lengths, source, n, training=training)[0]
-        after = log_prob(model, tokens, lengths, others, other_lengths, training=training)[0]
-        assert_close(after, before, SAME, "scores in a batch with other sources")
+        score = partial(log_prob, model, tokens, lengths, training=training)
+        before = score(source, n)
+        after = score(others, other_lengths)
+        assert_close(after[0], before[0], SAME, "scores in a batch with other sources")
     before = log_prob(model, tokens, lengths, source, n)
     order = torch.arange(len(tokens)).roll(2)
-    after = log_prob(model, tokens[order], lengths[order], source[order], n[order])
+    turned = [part[order] for part in (tokens, lengths, source, n)]
+    after = log_prob(model, *turned)
     assert_close(after, before[order], CLOSE, "scores in another order")
     prefix = tokens[:, :2]
     dense = next_log_prob(model, prefix, source, n)
-    for i in range(len(tokens)):
-        row = slice(i, i + 1)
+    for row in torch.arange(len(tokens)).split(1):
         alone = next_log_prob(model, prefix[row], source[row], n[row])
         assert_close(dense[row], alone, CLOSE, "next_log_prob in a batch with other sources")

@@ -28,32 +28,37 @@ def law_every_split_has_sequences(source: CorpusSource) -> None:
     """The training, validation and test splits have sequences with a scored token each."""
     for name, part in _splits(source.load()):
         assert len(part), f"{name} has no sequences"
-        assert part.lengths.min() >= 2, f"{name} has a sequence of length {part.lengths.min()}"
+        shortest = part.lengths.min()
+        assert shortest >= 2, f"{name} has a sequence of length {shortest}"
 
 
 def law_splits_have_one_length(source: CorpusSource) -> None:
     """All splits are padded to one length T, and no sequence is longer."""
     corpus = source.load()
+    length = corpus.task.length
     for name, part in _splits(corpus):
         rows = len(part)
-        length = corpus.task.length
-        assert part.tokens.shape == (rows, length), f"{name}: tokens are {part.tokens.shape}"
-        assert part.lengths.shape == (rows,), f"{name}: lengths are {part.lengths.shape}"
-        assert part.lengths.max() <= length, f"{name}: a length is {part.lengths.max()} > {length}"
+        shape = part.tokens.shape
+        assert shape == (rows, length), f"{name}: tokens are {shape}"
+        shape = part.lengths.shape
+        assert shape == (rows,), f"{name}: lengths are {shape}"
+        longest = part.lengths.max()
+        assert longest <= length, f"{name}: a length is {longest} > {length}"
 
 
 def law_tokens_are_in_the_vocabulary(source: CorpusSource) -> None:
     """Every token id is in the vocabulary; `<start>` comes first, `<pad>` after the end only."""
     corpus = source.load()
+    task = corpus.task
     for name, part in _splits(corpus):
-        vocab = corpus.task.vocab
-        _assert_range(name, part.tokens, vocab)
-        padding = torch.arange(corpus.task.length) >= part.lengths[:, None]
-        assert (part.tokens[:, 0] == START).all(), f"{name}: a sequence does not begin with <start>"
-        assert (part.tokens[padding] == PAD).all(), f"{name}: padding is not <pad>"
-        assert (part.tokens[~padding] != PAD).all(), f"{name}: a sequence contains <pad>"
+        tokens = part.tokens
+        _assert_range(name, tokens, task.vocab)
+        assert (tokens[:, 0] == START).all(), f"{name}: a sequence does not begin with <start>"
+        padding = torch.arange(task.length) >= part.lengths[:, None]
+        assert (tokens[padding] == PAD).all(), f"{name}: padding is not <pad>"
+        assert (tokens[~padding] != PAD).all(), f"{name}: a sequence contains <pad>"
         if part.sources:
-            _assert_range(f"sources of {name}", part.sources[0], corpus.task.source_vocab)
+            _assert_range(f"sources of {name}", part.sources[0], task.source_vocab)
 
 
 def law_the_entropy_is_possible(source: CorpusSource) -> None:

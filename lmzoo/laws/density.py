@@ -33,13 +33,15 @@ def law_causal(model: LanguageModel) -> None:
 def law_next_is_a_distribution(model: LanguageModel) -> None:
     """`next_log_prob` is (B, V), sums to one, and depends on its own row only."""
     tokens, _ = batch(model.task)
+    shape = (len(tokens), model.task.vocab)
     for t in range(1, model.task.length):
-        dense = next_log_prob(model, tokens[:, :t])
-        shape = (len(tokens), model.task.vocab)
+        prefix = tokens[:, :t]
+        dense = next_log_prob(model, prefix)
         assert dense.shape == shape, f"next_log_prob: {dense.shape}"
         total = dense.exp().sum(1)
-        assert_close(total, torch.ones_like(total), CLOSE, f"next_log_prob after {t} tokens")
-        alone = next_log_prob(model, tokens[:1, :t])
+        expected = torch.ones_like(total)
+        assert_close(total, expected, CLOSE, f"next_log_prob after {t} tokens")
+        alone = next_log_prob(model, prefix[:1])
         assert_close(alone, dense[:1], CLOSE, "next_log_prob of a batch of one sequence")
 
 
@@ -70,7 +72,8 @@ def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
             assert_close(repeated, dense, SAME, "a second advance from the same state")
             # Beam search selects rows of a state; a state that is no tensor of rows fails here.
             rows = torch.arange(len(tokens)).roll(t)
-            tokens, source, state = select_rows((tokens, source, state), rows)
+            parts = (tokens, source, state)
+            tokens, source, state = select_rows(parts, rows)
 
 
 def law_most_probable_is_the_argmax(model: LanguageModel) -> None:

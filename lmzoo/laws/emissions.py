@@ -19,7 +19,8 @@ def build_emission(config: Any, norm: Norm = Norm.RMS, seed: int = 0) -> Emissio
     """Build an emission in float64, with weights drawn from this seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        emission = EMISSIONS.build(EMISSIONS.parse(config), WIDTH, norm)
+        parsed = EMISSIONS.parse(config)
+        emission = EMISSIONS.build(parsed, WIDTH, norm)
         emission.own_tokens(VOCAB)
     return emission.double()
 
@@ -30,21 +31,25 @@ def contexts(batch: int = 3, steps: int = 5) -> tuple[Tensor, Tensor, Tensor]:
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     y = torch.randn(batch, steps, WIDTH, **options)
     targets = torch.randint(VOCAB, (batch, steps), generator=generator)
-    return y, targets, torch.randn(VOCAB, WIDTH, **options)
+    table = torch.randn(VOCAB, WIDTH, **options)
+    return y, targets, table
 
 
 def law_dense_probabilities_sum_to_one(emission: Emission) -> None:
     """Σ_v P(v | y) = 1 for every context."""
     y, _, table = contexts()
-    total = emission.dense(y, table).exp().sum(-1)
-    assert_close(total, torch.ones_like(total), FINE, "total probability")
+    dense = emission.dense(y, table)
+    total = dense.exp().sum(-1)
+    expected = torch.ones_like(total)
+    assert_close(total, expected, FINE, "total probability")
 
 
 def law_scores_are_the_dense_values_of_the_targets(emission: Emission) -> None:
     """`log_prob` is `dense` at the target."""
     y, targets, table = contexts()
+    scores = emission.log_prob(y, targets, table)
     expected = of_tokens(emission.dense(y, table), targets)
-    assert_close(emission.log_prob(y, targets, table), expected, FINE, "scores")
+    assert_close(scores, expected, FINE, "scores")
 
 
 def law_leading_axes_are_independent(emission: Emission) -> None:
@@ -53,8 +58,9 @@ def law_leading_axes_are_independent(emission: Emission) -> None:
     # Contexts that differ, so that a mixed-up axis shows.
     stack = torch.stack([y, y.flip(0), -y])
     scores = emission.log_prob(stack, targets, table)
-    expected = torch.stack([emission.log_prob(part, targets, table) for part in stack])
-    assert_close(scores, expected, FINE, "scores with a leading axis")
+    for part, own in zip(stack, scores, strict=True):
+        alone = emission.log_prob(part, targets, table)
+        assert_close(own, alone, FINE, "scores with a leading axis")
 
 
 def law_positions_are_independent(emission: Emission) -> None:
@@ -62,8 +68,9 @@ def law_positions_are_independent(emission: Emission) -> None:
     y, targets, table = contexts()
     changed = y.clone()
     changed[:, 2:] += 1
-    scores = emission.log_prob(changed, targets, table)[:, :2]
-    assert_close(scores, emission.log_prob(y, targets, table)[:, :2], 0, "scores before a change")
+    after = emission.log_prob(changed, targets, table)
+    before = emission.log_prob(y, targets, table)
+    assert_close(after[:, :2], before[:, :2], 0, "scores before a change")
 
 
 EMISSION_LAWS = tuple(laws_of(sys.modules[__name__]))

@@ -1,6 +1,7 @@
 """Log-probabilities stay log-probabilities with large weights and in half precision."""
 
 import contextlib
+import copy
 from collections.abc import Iterator
 
 import torch
@@ -30,7 +31,8 @@ def law_no_log_probability_exceeds_zero(model: LanguageModel) -> None:
             top = log_prob(model, tokens, lengths).max()
             assert top <= 0, f"weights x {factor:g}: log_prob is {top:.3g}"
             if model.score in (Score.EXACT, Score.CONDITIONAL):
-                top = next_log_prob(model, tokens[:, :2]).max()
+                dense = next_log_prob(model, tokens[:, :2])
+                top = dense.max()
                 assert top <= 0, f"weights x {factor:g}: next_log_prob is {top:.3g}"
 
 
@@ -43,8 +45,9 @@ def law_large_weights_agree(model: LanguageModel) -> None:
     for factor in FACTORS:
         with _scaled(model, factor):
             scores = log_prob(model, tokens, lengths)
+            largest = scores.abs().max()
             # Rounding grows with the size of the scores.
-            allowed = CLOSE * (1 + scores.abs().max())
+            allowed = CLOSE * (1 + largest)
             for t in range(1, model.task.length):
                 dense = next_log_prob(model, tokens[:, :t])
                 chosen = of_tokens(dense, tokens[:, t])
@@ -66,7 +69,8 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
             if not model.closed_form:
                 # Dropout draws: the caller's generator must not move.
                 with torch.random.fork_rng(devices=[]):
-                    training_loss(model.train(), tokens, lengths).backward()
+                    loss = training_loss(model.train(), tokens, lengths)
+                    loss.backward()
                 model.zero_grad()
             if model.score is not Score.OBJECTIVE:
                 dense = next_log_prob(model, tokens[:, :2])
@@ -83,7 +87,7 @@ def law_runs_in_half_precision(model: LanguageModel) -> None:
 
 @contextlib.contextmanager
 def _scaled(model: LanguageModel, factor: float) -> Iterator[None]:
-    before = {name: value.clone() for name, value in model.state_dict().items()}
+    before = copy.deepcopy(model.state_dict())
     with torch.no_grad():
         # Buffers stay: they are counts and masks.
         for weight in model.parameters():

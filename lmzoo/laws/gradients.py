@@ -16,7 +16,7 @@ that have no gradient by `padding_idx` are left out, embeddings with `max_norm` 
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from lmzoo.base.errors import UserError, describe_error
 from lmzoo.contract import START, LanguageModel
+from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import length_mask, scored_mask
 from lmzoo.laws.subjects import Runner, outputs_of, parameters_of, restored_buffers
 from lmzoo.laws.tiny import default_source
@@ -62,30 +63,29 @@ def batches(vocab: int, length: int, *, ragged: bool, packed: bool, seed: int) -
     """Return the batches in which a backward pass is compared."""
     generator = torch.Generator().manual_seed(seed)
 
-    def tokens(rows: int, width: int) -> Tensor:
-        own = torch.randint(vocab, (rows, width), generator=generator)
-        own[:, 0] = START
-        return own
+    def full(name: str, rows: int, width: int) -> Batch:
+        tokens = torch.randint(vocab, (rows, width), generator=generator)
+        tokens[:, 0] = START
+        return Batch(name, tokens, full_lengths(tokens))
 
-    full = partial(torch.full, dtype=torch.int64)
     # Short sequences take other branches: of convolutions, chunks and windows.
     short = min(5, length)
     found = [
-        Batch("one sequence", tokens(1, length), full((1,), length)),
-        Batch("3 sequences", tokens(3, length), full((3,), length)),
-        Batch("2 short sequences", tokens(2, short), full((2,), short)),
+        full("one sequence", 1, length),
+        full("3 sequences", 3, length),
+        full("2 short sequences", 2, short),
     ]
+    several = {length, max(2, length - 1), length // 2 + 1, 2}
     # From long to short, as torch packs sequences.
-    several = sorted({length, max(2, length - 1), length // 2 + 1, 2}, reverse=True)
+    lengths = torch.tensor(sorted(several, reverse=True))
     if ragged:
-        lengths = torch.tensor(several)
-        found.append(Batch("different lengths", tokens(len(several), length), lengths))
+        whole = full("different lengths", len(several), length)
+        found.append(replace(whole, lengths=lengths))
     if packed:
         # Ends of sequences in one row, the form of variable-length attention.
-        ends = torch.zeros(len(several) + 1, dtype=torch.int32)
-        ends[1:] = torch.tensor(several).cumsum(0)
-        total = int(ends[-1])
-        found.append(Batch("packed in one row", tokens(1, total), full((1,), total), ends))
+        ends = nn.functional.pad(lengths.cumsum(0), (1, 0))
+        row = full("packed in one row", 1, int(ends[-1]))
+        found.append(replace(row, packed=ends.int()))
     return found
 
 
@@ -107,11 +107,15 @@ def compare_gradients(
         except Exception as error:
             raise UserError(f"the backward pass fails, {case}: {describe_error(error)}") from error
         deviation = partial(_deviation, parameters, loss, gradients)
-        directions = [_directions(gradients, fixed, seed) for seed in (0, 1)]
-        deviations[case] = max(deviation(own)[0] for own in directions)
-        if not deviations[case] <= 1:  # a NaN is a fault, too
+        directions = _directions(gradients, fixed, 0)
+        others = _directions(gradients, fixed, 1)
+        largest = max(deviation(directions)[0], deviation(others)[0])
+        deviations[case] = largest
+        if not largest <= 1:  # a NaN is a fault, too
+            alone = {}
             # By parameter, to name the one whose backward pass is wrong.
-            alone = {name: deviation({name: d}) for name, d in directions[0].items()}
+            for name, direction in directions.items():
+                alone[name] = deviation({name: direction})
             name = max(alone, key=lambda own: alone[own][0])
             _, slope, quotient = alone[name]
             faults.append(
@@ -124,11 +128,9 @@ def compare_gradients(
 def _gradients(parameters: Named, loss: Loss) -> dict[str, Tensor]:
     own = list(parameters.values())
     with torch.enable_grad():
-        gradients = torch.autograd.grad(loss(), own, allow_unused=True)
+        gradients = torch.autograd.grad(loss(), own, materialize_grads=True)
     found = {}
-    for (name, parameter), gradient in zip(parameters.items(), gradients, strict=True):
-        if gradient is None:
-            gradient = torch.zeros_like(parameter)
+    for name, gradient in zip(parameters, gradients, strict=True):
         found[name] = _real(gradient.to_dense()).detach()
     return found
 
@@ -141,23 +143,29 @@ def _real(tensor: Tensor) -> Tensor:
 
 def _directions(gradients: Named, fixed: Named, seed: int) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    largest = max(float(gradient.norm()) for gradient in gradients.values())
-    if not largest:
-        largest = 1.0
+    sizes = {name: float(gradient.norm()) for name, gradient in gradients.items()}
+    largest = max(sizes.values()) or 1.0
     found = {}
     for name, gradient in gradients.items():
-        noise = torch.randn(gradient.shape, generator=generator, dtype=torch.float64).to(gradient)
-        size = float(gradient.norm())
+        noise = _noise(gradient, generator)
+        size = sizes[name]
         # Noise alone may be orthogonal to the gradient; with it the slope is large.
         unit = noise / noise.norm()
         if size:
             unit = unit + gradient / size
+        least = largest / STRETCH
         # As long as the largest gradient, in parameters with a small one at most STRETCH times it.
-        own = unit * largest / max(size, largest / STRETCH)
+        own = unit * largest / max(size, least)
         if name in fixed:
             own = own.masked_fill(fixed[name], 0.0)
         found[name] = own
     return found
+
+
+def _noise(values: Tensor, generator: torch.Generator) -> Tensor:
+    """Return noise of this shape, drawn in double precision."""
+    noise = torch.randn(values.shape, generator=generator, dtype=torch.float64)
+    return noise.to(values)
 
 
 def _deviation(
@@ -168,18 +176,21 @@ def _deviation(
 ) -> tuple[float, float, float]:
     """Return the deviation in units of what is tolerated, the derivative and the quotient."""
 
+    def numbers(name: str) -> Tensor:
+        return _real(parameters[name].data)
+
     def at(step: float) -> float:
         with torch.no_grad():
-            for name, d in directions.items():
-                _real(parameters[name].data).add_(d, alpha=step)
+            for name, direction in directions.items():
+                numbers(name).add_(direction, alpha=step)
             try:
                 return float(loss())
             finally:
                 for name in directions:
-                    _real(parameters[name].data).copy_(kept[name])
+                    numbers(name).copy_(kept[name])
 
     # Copies, because adding and subtracting a step would leave rounding in the weights.
-    kept = {name: _real(parameters[name].data).clone() for name in directions}
+    kept = {name: numbers(name).clone() for name in directions}
     parts = []
     for name, direction in directions.items():
         product = gradients[name] * direction
@@ -187,8 +198,10 @@ def _deviation(
     slope = math.fsum(parts)
     size = sum(map(abs, parts))
     here = at(0.0)
+    noise = 0.0
     # Steps that are too small to change anything but the rounding.
-    noise = max(abs(at(step) - here - step * slope) for step in (1e-12, -1e-12, 3e-12))
+    for step in (1e-12, -1e-12, 3e-12):
+        noise = max(noise, abs(at(step) - here - step * slope))
     best = (math.inf, slope, math.nan)
     before = math.inf
     for step in STEPS:
@@ -202,7 +215,8 @@ def _deviation(
             found = abs(slope - quotient) / scale / tolerance
             if not math.isnan(found):
                 best = min(best, (found, slope, quotient))
-            if best[0] <= 1 or abs(quotient - before) < abs(quotient - slope) / 100:
+            change = abs(quotient - before)
+            if best[0] <= 1 or change < abs(quotient - slope) / 100:
                 break  # right; or two quotients say the same
             before = quotient
     return best
@@ -218,7 +232,10 @@ def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, 
     names = {id(parameter): name for name, parameter in found.items()}
     fixed = {}
     for own in module.modules():
-        if not isinstance(own, nn.Embedding | nn.EmbeddingBag) or id(own.weight) not in names:
+        if not isinstance(own, nn.Embedding | nn.EmbeddingBag):
+            continue
+        name = names.get(id(own.weight))
+        if name is None:
             continue
         mask = torch.zeros(own.weight.shape, dtype=torch.bool)
         if own.padding_idx is not None:
@@ -227,13 +244,14 @@ def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, 
         if own.scale_grad_by_freq or own.max_norm is not None:
             mask[:] = True
         if mask.any():
-            fixed[names[id(own.weight)]] = mask
+            fixed[name] = mask
     return found, fixed
 
 
 def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
     """Yield the cases of a model of the zoo, and its objective in each."""
-    for own in batches(model.task.vocab, model.task.length, ragged=True, packed=False, seed=seed):
+    task = model.task
+    for own in batches(task.vocab, task.length, ragged=True, packed=False, seed=seed):
 
         def loss(own: Batch = own) -> Tensor:
             model.train()
@@ -262,8 +280,9 @@ def outside_losses(run: Runner, vocab: int, length: int, seed: int) -> Iterator[
         masked = "attention_mask" in given
         ragged = masked
     found = batches(vocab, length, ragged=ragged, packed=bool(name), seed=seed)
-    # Tokens of the shortest batch: a warm-up need not cost much.
-    run.warm_up(found[2].tokens, found[2].lengths, WARM_UP)
+    shortest = found[2]
+    # A warm-up need not cost much.
+    run.warm_up(shortest.tokens, shortest.lengths, WARM_UP)
     for own in found:
 
         def loss(own: Batch = own) -> Tensor:
@@ -286,11 +305,12 @@ def _weighted(outputs: Tensor, real: Tensor | None) -> Tensor:
     """Return a random sum of the outputs at real positions; of complex ones, of both parts."""
     values = _real(outputs)
     generator = torch.Generator().manual_seed(1)
-    weights = torch.randn(values.shape, generator=generator, dtype=torch.float64).to(values)
+    weights = _noise(values, generator)
     if real is not None:
         while real.dim() < values.dim():
             real = real[..., None]
         weights = weights * real
     # An output that is not counted may be infinite: 0 · ∞ is no number.
     terms = values * weights
-    return terms.masked_fill(weights == 0, 0.0).double().sum()
+    counted = terms.masked_fill(weights == 0, 0.0)
+    return counted.double().sum()

@@ -32,12 +32,14 @@ def learned(config: Any, task: Task, length: int = 9) -> Learned:
         source_vocab=TASK.source_vocab,
         length=min(task.length, length),
     )
-    return _learned(json.dumps(MODELS.dump(config), sort_keys=True), used)
+    text = json.dumps(MODELS.dump(config), sort_keys=True)
+    return _learned(text, used)
 
 
 @functools.cache
 def _learned(config: str, task: Task) -> Learned:
-    built = zoo.build(MODELS.parse(json.loads(config)), task, seed=0)
+    parsed = MODELS.parse(json.loads(config))
+    built = zoo.build(parsed, task, seed=0)
     model = disturbed(built).train()
     if model.closed_form:
         return Learned(frozenset(), config)

@@ -23,7 +23,8 @@ def law_training_raises_the_objective(model: LanguageModel) -> None:
         with torch.no_grad():
             torch.manual_seed(1)
             for _ in range(draws):
-                losses.append(training_loss(model, tokens, lengths).item())
+                loss = training_loss(model, tokens, lengths)
+                losses.append(loss.item())
         return sum(losses) / draws
 
     optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
@@ -43,14 +44,16 @@ def law_objective_is_zero_where_unscored(model: LanguageModel) -> None:
     """The objective is (B, T), finite, 0 at unscored positions, and independent of padding."""
     tokens, lengths = batch(model.task)
     t = torch.arange(model.task.length)
-    scored = (t >= 1) & (t < lengths[:, None])
+    is_pad = t >= lengths[:, None]
+    scored = (t >= 1) & ~is_pad
     for training in (False, True):
+        model.train(training)
         objectives = []
         for filler in (0, model.task.vocab - 1):
-            filled = tokens.masked_fill(t >= lengths[:, None], filler)
+            filled = tokens.masked_fill(is_pad, filler)
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 torch.manual_seed(0)
-                objectives.append(model.train(training).objective(filled, lengths))
+                objectives.append(model.objective(filled, lengths))
         first, second = objectives
         assert first.shape == tokens.shape, f"objective: {first.shape}"
         assert first.isfinite().all(), "the objective is not finite"

@@ -67,9 +67,9 @@ def pairs(config: type) -> Iterator[Case]:
     """Yield each two values of different options, and each two parts of a set."""
     cases = list(one_at_a_time(config))
     for (first, one), (second, other) in itertools.combinations(cases, 2):
-        path = first.partition("=")[0]
+        path, _, _ = first.partition("=")
         # Two values of one field exclude each other.
-        if path != second.partition("=")[0]:
+        if not second.startswith(f"{path}="):
             yield f"{first}, {second}", overlay(one, other)
     for path, values in option_values(config).items():
         sets = [value for value in values if isinstance(value, list)]
@@ -103,7 +103,8 @@ def cases(config: type, accept: Callable[[dict[str, Any]], Any]) -> tuple[list[C
 
 def some(found: list[Case], count: int) -> list[Case]:
     """Return a random part of the cases."""
-    return random.Random(0).sample(found, min(count, len(found)))
+    count = min(count, len(found))
+    return random.Random(0).sample(found, count)
 
 
 def _case(path: str, value: Any) -> Case:
@@ -134,9 +135,9 @@ def _values(kind: Any) -> list[Any]:
     if get_origin(kind) is Literal:
         return [getattr(value, "value", value) for value in get_args(kind)]
     if get_origin(kind) is frozenset:
-        parts = [part for enum_type in get_args(kind) for part in _values(enum_type)]
+        (options,) = get_args(kind)
         # One cut at a time; `pairs` joins them.
-        return [[part] for part in parts]
+        return [[part] for part in _values(options)]
     if isinstance(kind, type) and issubclass(kind, enum.Enum):
         return [member.value for member in kind]
     return []

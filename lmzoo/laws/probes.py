@@ -19,6 +19,7 @@ the entries before u depend on the tokens before u only.
 """
 
 import copy
+import math
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -131,15 +132,14 @@ class Probes:
         worst = 0.0
         for training in self.modes:
             for cuts, (before, after) in self._pairs(training=training):
-                for i, u in enumerate(cuts):
-                    worst = max(worst, _deviation(after[i, :u], before[i, :u]))
+                worst = max(worst, _deviation_before(cuts, after, before))
         return worst
 
     def _pairs(self, *, training: bool) -> Iterator[tuple[list[int], list[Tensor]]]:
         """Yield positions, and the outputs of two batches that differ from these positions on."""
-        for v in range(1, min(self.subject.vocab, 3)):
-            pair = [self._continued(token, training) for token in (0, v)]
-            yield self.cuts, pair
+        first = self._continued(0, training)
+        for token in range(1, min(self.subject.vocab, 3)):
+            yield self.cuts, [first, self._continued(token, training)]
         if self.subject.length > 2:
             yield from self._drawn_pairs(training=training)
 
@@ -157,22 +157,25 @@ class Probes:
         places = torch.randperm(T - 2, generator=generator)
         # The special tokens first, from `<end>` down: a leak often shows at them.
         special = torch.arange(8, -2, -1) % V
-        tokens = torch.cat([special, torch.randperm(V, generator=generator)])
-        rounds = -(-max(len(tokens), T) // count)  # rounded up
+        drawn = torch.randperm(V, generator=generator)
+        tokens = torch.cat([special, drawn])
+        rounds = math.ceil(max(len(tokens), T) / count)
         # Few tokens: the pairs before tried nearly all of them.
         most = ROUNDS
         if V <= 3:
             most = 1
-        for numbers in torch.arange(min(most, rounds) * count).split(count):
+        pairs = torch.arange(min(most, rounds) * count)
+        for numbers in pairs.split(count):
             seed = int(numbers[0])
             known, lengths = batch(task, count, seed)
             one, _ = batch(task, count, seed + 1)
             other, _ = batch(task, count, seed + 2)
             cuts = places[numbers % (T - 2)] + 2
             rows = numbers % count
-            known[rows, cuts - 1] = tokens[numbers % len(tokens)]
-            one[rows, cuts] = tokens[(numbers + 1) % len(tokens)]
-            other[rows, cuts] = tokens[(numbers + 2) % len(tokens)]
+            number = numbers % len(tokens)
+            known[rows, cuts - 1] = tokens[number]
+            one[rows, cuts] = tokens.roll(-1)[number]
+            other[rows, cuts] = tokens.roll(-2)[number]
             kept = torch.arange(T) < cuts[:, None]
             # The changed token must be real: a mask hides pads.
             longer = lengths.maximum(cuts + 1)
@@ -184,7 +187,7 @@ class Probes:
 
     def itself(self) -> float:
         """Sum the probabilities of all tokens at each position."""
-        return max(_deviation(total, torch.ones_like(total)) for total in self._totals())
+        return max(map(_deviation_from_1, self._totals()))
 
     def total(self) -> float:
         """Sum the probabilities of all sequences of the length of the subject, in evaluation."""
@@ -192,8 +195,8 @@ class Probes:
         # In double: of thousands of sequences each has a small probability.
         tokens, lengths = every_sequence(task)
         scores = self._outputs(tokens, lengths)
-        total = scores.double().sum(1).exp().sum()
-        return _deviation(total, torch.ones_like(total))
+        log_probs = scores.double().sum(1)
+        return _deviation_from_1(log_probs.exp().sum())
 
     def pads(self) -> float:
         """Replace the padding; without noise, also shorten it."""
@@ -203,18 +206,21 @@ class Probes:
         real = length_mask(lengths, T)
         worst = 0.0
         for training in self.modes:
-            before = self._outputs(tokens, lengths, training=training)[real]
+            before = self._outputs(tokens, lengths, training=training)
             # Pads of zeros, and pads that are other tokens.
-            for filled in (torch.zeros_like(tokens), self._random(len(tokens), seed=2)):
-                after = self._outputs(tokens.where(real, filled), lengths, training=training)
-                worst = max(worst, _deviation(after[real], before))
+            zeros = torch.zeros_like(tokens)
+            for pads in (zeros, self._random(len(tokens), seed=2)):
+                filled = tokens.where(real, pads)
+                after = self._outputs(filled, lengths, training=training)
+                worst = max(worst, _deviation(after[real], before[real]))
         if self.is_deterministic(training=False):
-            before = self._outputs(tokens, lengths, training=False)
+            before = self._outputs(tokens, lengths)
             # A batch of shorter sequences: its padding ends earlier.
-            for width in {T // 3 + 2, T // 2 + 1, T - 1} - {1, T}:
+            widths = {T // 3 + 2, T // 2 + 1, T - 1}
+            for width in widths - {1, T}:
                 fits = lengths <= width
                 shown = real[fits, :width]
-                after = self._outputs(tokens[fits, :width], lengths[fits], training=False)
+                after = self._outputs(tokens[fits, :width], lengths[fits])
                 expected = before[fits, :width][shown]
                 worst = max(worst, _deviation(after[shown], expected))
         return worst
@@ -239,21 +245,25 @@ class Probes:
             worst = max(worst, _deviation(after[0], before[0]))
         if self.is_deterministic(training=False):
             order = torch.arange(ROWS).roll(2)
-            before = self._outputs(tokens, lengths, training=False, whole=True)
+            before = self._outputs(tokens, lengths, whole=True)
             for rows in (order, order[:1]):
-                after = self._outputs(tokens[rows], lengths[rows], training=False, whole=True)
+                own_lengths = lengths[rows]
+                after = self._outputs(tokens[rows], own_lengths, whole=True)
                 # Pads are not compared: their scores count for nothing.
-                real = length_mask(lengths[rows], tokens.shape[1])
-                worst = max(worst, _deviation(after[real], before[rows][real]))
+                real = length_mask(own_lengths, tokens.shape[1])
+                expected = before[rows][real]
+                worst = max(worst, _deviation(after[real], expected))
         return worst
 
     def steps(self) -> float:
         """Compute the outputs in the other ways that the subject offers."""
         tokens = self.tokens[:2]
         # Full rows: a computation step by step knows no end.
-        once = self._outputs(tokens, full_lengths(tokens), training=False)
-        others = self.subject.other_forms(tokens, once, self.cuts)
-        return max((_deviation(other, once) for other in others), default=0.0)
+        once = self._outputs(tokens, full_lengths(tokens))
+        worst = 0.0
+        for other in self.subject.other_forms(tokens, once, self.cuts):
+            worst = max(worst, _deviation(other, once))
+        return worst
 
     @cached_property
     def modes(self) -> tuple[bool, ...]:
@@ -281,25 +291,28 @@ class Probes:
         cuts = torch.tensor(self.cuts)[:, None]
         t = torch.arange(self.subject.length)
         later = self._random(count, seed=4 + token)
-        tokens = self.tokens[:count].where(t < cuts, later)
+        known = self.tokens[:count]
+        tokens = known.where(t < cuts, later)
         tokens = tokens.masked_fill(t == cuts, token)
         chosen = tokens[::step]
-        return self._outputs(chosen, full_lengths(chosen), training=training)
+        lengths = full_lengths(chosen)
+        return self._outputs(chosen, lengths, training=training)
 
     def _totals(self) -> Iterator[Tensor]:
         V = self.subject.vocab
         T = self.subject.length
         count = len(self.cuts)
         # Fewer positions where the vocabulary is large: a sum over it needs a pass for each token.
-        step = max(1, min(count, V * T * count // SUMMED))
+        passes = V * T * count // SUMMED
+        step = max(1, min(count, passes))
         places = torch.tensor(self.cuts)[::step]
         rows = torch.arange(len(places))
         whole = V <= SAMPLED
-        generator = torch.Generator().manual_seed(self.seed)
-        if whole:
-            some = range(V)
-        else:
-            some = torch.randperm(V, generator=generator)[:SAMPLED].tolist()
+        some = list(range(V))
+        if not whole:
+            generator = torch.Generator().manual_seed(self.seed)
+            drawn = torch.randperm(V, generator=generator)
+            some = drawn[:SAMPLED].tolist()
         for training in self.modes:
             first = self._continued(0, training)
             if first.dim() == 3:
@@ -317,7 +330,8 @@ class Probes:
 
     def _random(self, rows: int, seed: int) -> Tensor:
         """Return random tokens (B, T) without `<start>`."""
-        generator = torch.Generator().manual_seed(derive_seed(self.seed + seed, "probe"))
+        own_seed = derive_seed(self.seed + seed, "probe")
+        generator = torch.Generator().manual_seed(own_seed)
         shape = (rows, self.subject.length)
         return torch.randint(self.subject.vocab, shape, generator=generator)
 
@@ -333,11 +347,9 @@ class Probes:
         rows = _rows_at_once(ATTENDED, tokens.shape[1], self.subject.vocab)
         if whole:
             rows = len(tokens)
-        found = []
-        parts = zip(tokens.split(rows), lengths.split(rows), strict=True)
-        for some, own_lengths in parts:
-            found.append(self.subject.outputs(some, own_lengths, training=training, noise=0))
-        return torch.cat(found)
+        call = partial(self.subject.outputs, training=training, noise=0)
+        parts = map(call, tokens.split(rows), lengths.split(rows))
+        return torch.cat(list(parts))
 
 
 def _rows_at_once(attended: int, T: int, vocab: int) -> int:
@@ -353,11 +365,13 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
     time of a large model lasts.
     """
     T = subject.length
-    task = Task(vocab=subject.vocab, length=subject.length)
+    task = Task(vocab=subject.vocab, length=T)
+    outputs = partial(subject.outputs, training=False, noise=0)
     known, _ = batch(task, 1, seed)
     later, _ = batch(task, 1, seed + 1)
     # Every token differs from the one it replaces.
-    later = later.where(later != known, (known + 1) % subject.vocab)
+    next_token = (known + 1) % subject.vocab
+    later = later.where(later != known, next_token)
     # The likely positions first, for the case that time is short.
     likely = cut_positions(T)
     rest = set(range(1, T)).difference(likely)
@@ -372,13 +386,13 @@ def sought_leaks(subject: Subject, seed: int = 0) -> tuple[float, int]:
     for cuts in places.split(rows):
         if seen and time.process_time() > end:
             break
-        changed = known.where(torch.arange(T) < cuts[:, None], later)
+        kept = torch.arange(T) < cuts[:, None]
+        changed = known.where(kept, later)
         full = full_lengths(changed)
         if len(before) != len(cuts):  # the same shape as the changed rows
-            before = subject.outputs(known.expand_as(changed), full, training=False, noise=0)
-        after = subject.outputs(changed, full, training=False, noise=0)
-        for i, u in enumerate(cuts.tolist()):
-            worst = max(worst, _deviation(after[i, :u], before[i, :u]))
+            before = outputs(known.expand_as(changed), full)
+        after = outputs(changed, full)
+        worst = max(worst, _deviation_before(cuts.tolist(), after, before))
         seen += len(cuts)
     return worst, seen
 
@@ -417,7 +431,8 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
 @torch.no_grad()
 def disturb(module: nn.Module) -> None:
     """Add noise to every weight that is trained, in place."""
-    generator = torch.Generator().manual_seed(derive_seed(0, "disturbed"))
+    seed = derive_seed(0, "disturbed")
+    generator = torch.Generator().manual_seed(seed)
     for weight in trained_weights(module):
         std = DISTURBANCE
         if weight.dim() > 1:
@@ -438,8 +453,7 @@ def model_subject(model: LanguageModel) -> Subject:
 
     def other_forms(tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
         prefixes = once.clone()
-        # A few prefixes: each is a pass of its own.
-        for u in cuts[1 :: max(1, len(cuts) // 6)]:
+        for u in few_cuts(cuts):
             dense = next_log_prob(model, tokens[:, :u])
             prefixes[:, u] = of_tokens(dense, tokens[:, u])
         yield prefixes
@@ -460,11 +474,30 @@ def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
         assert deviation <= TOLERANCE, PROBES[name].fault.format(deviation)
 
 
+def few_cuts(cuts: list[int]) -> list[int]:
+    """Return a few of the positions at which prefixes end: each is a pass of its own."""
+    step = max(1, len(cuts) // 6)
+    return cuts[1::step]
+
+
+def _deviation_before(cuts: list[int], after: Tensor, before: Tensor) -> float:
+    """Return the largest difference of the outputs before cuts[i] in row i."""
+    worst = 0.0
+    for actual, expected, u in zip(after, before, cuts, strict=True):
+        worst = max(worst, _deviation(actual[:u], expected[:u]))
+    return worst
+
+
+def _deviation_from_1(total: Tensor) -> float:
+    return _deviation(total, torch.ones_like(total))
+
+
 def _deviation(actual: Tensor, expected: Tensor) -> float:
     """Return the largest absolute difference; infinity if a value is NaN."""
+    difference = actual.double() - expected.double()
     # Equal infinities have no difference.
-    gap = (actual.double() - expected.double()).abs()
-    gap = gap.masked_fill(actual == expected, 0.0)
-    if gap.numel():
-        return gap.nan_to_num(nan=torch.inf, posinf=torch.inf).max().item()
-    return 0.0
+    gap = difference.abs().masked_fill(actual == expected, 0.0)
+    if not gap.numel():
+        return 0.0
+    gap = gap.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    return gap.max().item()

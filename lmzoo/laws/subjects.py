@@ -23,7 +23,7 @@ from lmzoo.base.errors import UserError, describe_error
 from lmzoo.base.own_parts import import_source
 from lmzoo.functional.copied import copied
 from lmzoo.functional.sequence import full_lengths
-from lmzoo.laws.probes import Subject, disturb
+from lmzoo.laws.probes import Subject, disturb, few_cuts
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Tolerance in nats for outputs of a type; 0.05 for half precision.
@@ -69,7 +69,14 @@ def subject_of(
     # Half precision: differences of rounding are larger than small leaks.
     tolerance = TOLERANCES.get(outputs.dtype, 0.05)
     return Subject(
-        vocab, length, run, tuple(probes), trains, run.other_forms, tolerance, tuple(notes)
+        vocab=vocab,
+        length=length,
+        outputs=run,
+        probes=tuple(probes),
+        trains=trains,
+        other_forms=run.other_forms,
+        tolerance=tolerance,
+        notes=tuple(notes),
     )
 
 
@@ -102,8 +109,8 @@ def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
 
 
 def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int) -> None:
-    if run.width not in (0, vocab) or outputs.shape[:2] != tokens.shape:
-        found = list(outputs.shape[:2])
+    found = list(outputs.shape[:2])
+    if run.width not in (0, vocab) or found != list(tokens.shape):
         if run.width:
             found.append(run.width)
         rows, length = tokens.shape
@@ -119,7 +126,8 @@ def _modes(run: "Runner", tokens: Tensor, vocab: int, *, is_random: bool) -> tup
     """Return whether training mode can be compared, and what the table notes."""
     notes = []
     # Two rows without a token in common.
-    other = torch.arange(tokens.numel()).view(tokens.shape) % vocab
+    numbers = torch.arange(tokens.numel())
+    other = numbers.view(tokens.shape) % vocab
     if is_random:
         if run.varies(tokens, other, training=False):
             raise UserError(f"random in evaluation, and {VARYING}; nothing can be compared")
@@ -145,7 +153,8 @@ def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
         return model
     # The first call gives lazy parameters their shapes.
     made = Runner(copied(model), transformer=False, logits=True)
-    made.raw(tokens, full_lengths(tokens), training=False, noise=0)
+    lengths = full_lengths(tokens)
+    made.raw(tokens, lengths, training=False, noise=0)
     return made.model
 
 
@@ -261,9 +270,10 @@ class Runner:
         """Return whether tokens decide how many random numbers are drawn."""
         ends = []
         for own in tokens:
-            self(own, full_lengths(own), training=training, noise=0)
+            lengths = full_lengths(own)
+            self(own, lengths, training=training, noise=0)
             ends.append(self._end)
-        return not all(end.equal(ends[0]) for end in ends)
+        return not all(map(ends[0].equal, ends))
 
     def warm_up(self, tokens: Tensor, lengths: Tensor, calls: int) -> None:
         """Let buffers of training, such as those of a spectral norm, converge."""
@@ -278,9 +288,10 @@ class Runner:
 
     def other_forms(self, tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:
         """Yield the outputs with those of prefixes alone, and those of a cache."""
-        for u in cuts[1 :: max(1, len(cuts) // 6)]:
+        for u in few_cuts(cuts):
             prefix = tokens[:, :u]
-            alone = self(prefix, full_lengths(prefix), training=False, noise=0)
+            lengths = full_lengths(prefix)
+            alone = self(prefix, lengths, training=False, noise=0)
             # Scores of the prefix alone, then those of the whole pass.
             yield torch.cat([alone, once[:, u:]], dim=1)
         if self.transformer and tokens.shape[1] > LAST:
@@ -296,14 +307,16 @@ class Runner:
         name = names[0]
         parts = []
         cache = None
-        places = torch.arange(tokens.shape[1]).expand_as(tokens)
+        length = tokens.shape[1]
+        places = torch.arange(length).expand_as(tokens)
         # All but the last tokens at once, then one by one.
-        sizes = [tokens.shape[1] - LAST] + [1] * LAST
-        for part, at in zip(tokens.split(sizes, 1), places.split(sizes, 1), strict=True):
-            options = {name: cache}
+        sizes = [length - LAST] + [1] * LAST
+        blocks = tokens.split(sizes, 1)
+        for part, at in zip(blocks, places.split(sizes, 1), strict=True):
+            options = {name: cache, "use_cache": True}
             if "position_ids" in known:
                 options["position_ids"] = at
-            found = self.raw(part, part, training=False, noise=0, use_cache=True, **options)
+            found = self.raw(part, part, training=False, noise=0, **options)
             cache = found.get(name)
             if cache is None:
                 # The model takes a cache but returns none.
@@ -325,14 +338,14 @@ class Runner:
             step = max(1, self.width // COLUMNS)
             columns = torch.arange(self.width)[::step]
             return torch.cat([values[..., columns], total], dim=-1)
-        if values.dim() == 2 and values.shape[1] == tokens.shape[1] - 1:
-            # A score of each token but the first: `<start>` has none.
-            return nn.functional.pad(values, (1, 0))
         if values.dim() != 2:
             raise UserError(
                 f"the model returns a tensor of shape {tuple(values.shape)}; expected scores "
                 "(B, T) or log-probabilities (B, T, V)"
             )
+        if values.shape[1] == tokens.shape[1] - 1:
+            # A score of each token but the first: `<start>` has none.
+            return nn.functional.pad(values, (1, 0))
         return values
 
 
@@ -403,9 +416,10 @@ def load_model(name: str) -> nn.Module | Callable[..., Any]:
     found = getattr(source, attribute)
     if not callable(found):
         raise UserError(f"{name} is {found!r:.60}, no model: give a function or a torch module")
-    if not (isinstance(found, type) and issubclass(found, nn.Module)):
+    is_class = isinstance(found, type)
+    if not is_class or not issubclass(found, nn.Module):
         return found
-    needed = [str(p) for p in _needed(found)]
+    needed = list(map(str, _needed(found)))
     if needed:
         raise UserError(
             f"{attribute} needs {', '.join(needed)}; give an object instead: in {path}, "
@@ -450,7 +464,8 @@ def parameters_of(call: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 def _needed(call: Callable[..., Any]) -> list[inspect.Parameter]:
     needed = []
     for parameter in parameters_of(call).values():
-        is_rest = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if parameter.default is parameter.empty and not is_rest:
+        rest = (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        is_needed = parameter.default is parameter.empty
+        if is_needed and parameter.kind not in rest:
             needed.append(parameter)
     return needed

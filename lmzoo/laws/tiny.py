@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmzoo import zoo
 from lmzoo.base.config import to_dict
@@ -55,7 +55,10 @@ TINY_SIZES: Mapping[str, float] = tomllib.loads(
 
 def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -> dict[str, Any]:
     """Return the fields with tiny sizes; None and 0 mean that a part is off, and are kept."""
-    return {key: _shrunk(value, sizes.get(key), sizes) for key, value in fields.items()}
+    small = {}
+    for key, value in fields.items():
+        small[key] = _shrunk(value, sizes.get(key), sizes)
+    return small
 
 
 def _shrunk(value: Any, size: float | None, sizes: Mapping[str, float]) -> Any:
@@ -130,8 +133,7 @@ def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     """Return all V^(T-1) sequences of full length."""
     words = itertools.product(range(task.vocab), repeat=task.length - 1)
     rest = torch.tensor(list(words))
-    start = torch.full((len(rest), 1), START)
-    tokens = torch.cat([start, rest], dim=1)
+    tokens = nn.functional.pad(rest, (1, 0), value=START)
     return tokens, full_lengths(tokens)
 
 
@@ -168,14 +170,16 @@ def loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return nats per scored token, with gradients, in the current mode of the model."""
     source = default_source(model, len(tokens))
     scores = model.log_prob(tokens, lengths, *source)
-    return -scores.sum() / scored_mask(tokens, lengths).sum()
+    scored = scored_mask(tokens, lengths)
+    return -scores.sum() / scored.sum()
 
 
 def training_loss(model: LanguageModel, tokens: Tensor, lengths: Tensor) -> Tensor:
     """Return the negative training objective per scored token, with gradients."""
     source = default_source(model, len(tokens))
     objective = model.objective(tokens, lengths, *source)
-    return -objective.sum() / scored_mask(tokens, lengths).sum()
+    scored = scored_mask(tokens, lengths)
+    return -objective.sum() / scored.sum()
 
 
 def new_model(model: LanguageModel, seed: int, task: Task | None = None) -> LanguageModel:

@@ -101,15 +101,17 @@ WHOLE = Cut("nothing")
 def config_cut(variant: Variant, subject: Subject, corpus: Corpus) -> Cut:
     """Return a cut of a config; a `UserError` says that the model cannot be built."""
     task = corpus.task
-    whole = build_model(subject.model.config, task, 0, subject.recipe)
-    without = build_model(variant.config, task, 0, subject.recipe)
+    recipe = subject.recipe
+    whole = build_model(subject.model.config, task, 0, recipe)
+    without = build_model(variant.config, task, 0, recipe)
     left = inherited(whole, without)
     cut = Cut(variant.label, variant.config, left)
     if left.own:
         reason = f"the cut has weights of its own: {', '.join(left.own)}"
         missing = dict.fromkeys((ZEROED, MEAN, OTHER), reason)
         return replace(cut, missing=missing)
-    return _with_part(cut, Part(left.removed), subject, corpus)
+    part = Part(left.removed)
+    return _with_part(cut, part, subject, corpus)
 
 
 def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
@@ -119,15 +121,16 @@ def module_cuts(subject: Subject, corpus: Corpus) -> list[Cut]:
     batch = gather_batch(corpus.test, rows[:8])
     weights = dict(subject.model.named_parameters())
     found = []
-    for cut in cuts(subject.model, *batch.inputs):
-        kind, _, path = cut.name.partition(" ")
+    for known in cuts(subject.model, *batch.inputs):
+        kind, _, path = known.name.partition(" ")
         part = NO_PART
         if kind == ZERO:
             part = Part(module=path)
         elif path in weights:
             everything = torch.ones_like(weights[path], dtype=torch.bool)
             part = Part({path: everything})
-        found.append(_with_part(Cut(cut.name), part, subject, corpus))
+        cut = Cut(known.name)
+        found.append(_with_part(cut, part, subject, corpus))
     return found
 
 
@@ -170,12 +173,14 @@ def losses(
         return [_part_loss(subject, cut.part, way, corpus) for subject in subjects]
     trainings = [_training(cut, subject) for subject in subjects]
     if way == TRAINED:
-        _train_on(cut, trainings, replace(corpus, train=extra))
+        further = replace(corpus, train=extra)
+        _train_on(cut, trainings, further)
     found = []
     for training in trainings:
         model = training.model
         with guest(model):
-            found.append(evaluate(model, corpus.test).token)
+            test_losses = evaluate(model, corpus.test)
+        found.append(test_losses.token)
     return found
 
 
@@ -185,7 +190,8 @@ def _training(cut: Cut, subject: Subject) -> Training:
     recipe = replace(subject.recipe, warmup=0)
     if recipe.schedule in TO_AN_END:
         recipe = replace(recipe, schedule_epochs=1)
-    return Training(cut.applied(subject), recipe, subject.seed)
+    model = cut.applied(subject)
+    return Training(model, recipe, subject.seed)
 
 
 def _train_on(cut: Cut, trainings: Trainings, corpus: Corpus) -> None:
@@ -205,19 +211,20 @@ def _packs(cut: Cut, trainings: Trainings, corpus: Corpus) -> bool:
     if len(trainings) == 1 or len(keys) > 1:
         return False
     first = trainings[0]
-    if not packing_pays(first.model.config, first.recipe, corpus.task):
-        return False
-    return not reason_not_packable(first.model)
+    pays = packing_pays(first.model.config, first.recipe, corpus.task)
+    return pays and not reason_not_packable(first.model)
 
 
 def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:
     """Return training sequences of so many steps, equal for all models."""
     data = corpus.train.for_epoch(0)
-    count = min(batch, len(data)) * steps
+    size = len(data)
+    count = min(batch, size) * steps
     generator = torch.Generator().manual_seed(0)
-    passes = -(-count // len(data))  # rounded up
-    orders = [torch.randperm(len(data), generator=generator) for _ in range(passes)]
+    orders = []
     # A few passes, each in an order of its own, where the corpus is smaller than `steps` batches.
+    for _ in range(0, count, size):
+        orders.append(torch.randperm(size, generator=generator))
     rows = torch.cat(orders)[:count]
     return gather_batch(data, rows, trim=False)
 
@@ -238,17 +245,20 @@ def _part_loss(subject: Subject, part: Part, way: str, corpus: Corpus) -> float:
                 see = at_mean(part, means)
             else:
                 # Rolled by one: each sequence gets the activations of the one before it.
+                others = gather_batch(test, rows.roll(1))
                 recorded = Recorded()
-                _nll(model, gather_batch(test, rows.roll(1)), recorded, part)
+                _nll(model, others, recorded, part)
                 see = at_other(part, recorded)
-            total += _nll(model, gather_batch(test, rows), see, part)
+            batch = gather_batch(test, rows)
+            total += _nll(model, batch, see, part)
     return total / test.num_scored
 
 
 def _means(model: LanguageModel, part: Part, train: Sequences) -> Means:
     means = Means()
     for rows in _equal_lengths(train):
-        _nll(model, gather_batch(train, rows), means, part)
+        batch = gather_batch(train, rows)
+        _nll(model, batch, means, part)
     return means
 
 
@@ -264,5 +274,6 @@ def _nll(model: LanguageModel, batch: Sequences, see: See, part: Part) -> float:
 def _equal_lengths(data: Sequences) -> Iterator[Tensor]:
     """Yield the rows of sequences of one length, so that no activation is that of padding."""
     for length in data.lengths.unique():
-        rows = (data.lengths == length).nonzero().flatten()
+        has_length = data.lengths == length
+        rows = has_length.nonzero().flatten()
         yield from rows.split(BATCH)

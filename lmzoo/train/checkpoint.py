@@ -23,6 +23,7 @@ import io
 import json
 import math
 import zipfile
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -78,7 +79,8 @@ def stacked_state(members: Sequence[Member]) -> Callable[[int], list[Buffer]]:
         state = {"stack": stack, "names": row.names, "records": records}
         state |= training.progress()
         runs.append({RUN: run, "rows": rows, STATE: state})
-    return partial(_encode, matrices, best, {RUNS: runs, LAYOUTS: layouts})
+    metadata = {RUNS: runs, LAYOUTS: layouts}
+    return partial(_encode, matrices, best, metadata)
 
 
 def _encode(
@@ -90,7 +92,8 @@ def _encode(
     arrays = {}
     for name, matrix in stacked.items():
         content = np.ascontiguousarray(matrix).data.cast("B")
-        arrays[name] = Array(DTYPES[matrix.dtype.name], matrix.shape, content)
+        kind = DTYPES[matrix.dtype.name]
+        arrays[name] = Array(kind, matrix.shape, content)
     # The header of a file has texts only.
     texts = {key: json.dumps(value) for key, value in metadata.items()}
     texts[NUMBER] = json.dumps(number)
@@ -104,8 +107,11 @@ def read_rows(data: bytes) -> FieldsDict:
     """
     metadata, arrays = decode(data)
     state: FieldsDict = json.loads(metadata[STATE])
-    layout = json.loads(metadata[LAYOUTS])[state.pop("stack")]
-    kinds = {key: _named(key, array, layout) for key, array in arrays.items()}
+    layouts = json.loads(metadata[LAYOUTS])
+    layout = layouts[state.pop("stack")]
+    kinds = {}
+    for key, array in arrays.items():
+        kinds[key] = _named(key, array, layout)
     names = state.pop("names")
     loss, epoch = state.pop("best")
     # A member may lack parameters of the layout: those that its cuts take away.
@@ -122,15 +128,16 @@ def read_rows(data: bytes) -> FieldsDict:
     for group in groups:
         if "betas" in group:
             group["betas"] = tuple(group["betas"])  # JSON has lists only
-    keys = [key for key in kinds if key not in (VALUES, BEST)]
-    moments = {}
-    if keys:
-        for number, name in enumerate(names):
-            moments[number] = {key: kinds[key][name] for key in keys}
+    moments = defaultdict(dict)
+    for key, numbers in kinds.items():
+        if key in (VALUES, BEST):
+            continue
+        for place, name in enumerate(names):
+            moments[place][key] = numbers[name]
     return state | {
         RUN: metadata[RUN],
         "weights": weights,
-        "optimiser": {"state": moments, "param_groups": groups},
+        "optimiser": {"state": dict(moments), "param_groups": groups},
         "parameters": names,
         "best": {"loss": loss, "epoch": epoch, "weights": best_weights},
     }
@@ -142,12 +149,12 @@ def _named(key: str, array: Array, layout: Sequence[Any]) -> dict[str, Tensor]:
     # A copy: the bytes of the file cannot be written to.
     row = torch.from_numpy(numbers.copy())
     found = {}
-    for i, (name, shape, begin) in enumerate(layout):
+    for place, (name, shape, begin) in enumerate(layout):
         if key == STEP:  # one number for each parameter
-            found[name] = row[i].clone()
+            own = row[place]
         else:
-            numbers = row[begin : begin + math.prod(shape)]
-            found[name] = numbers.view(shape).clone()
+            own = row[begin : begin + math.prod(shape)].view(shape)
+        found[name] = own.clone()
     return found
 
 
@@ -197,13 +204,13 @@ def _flatten_optimiser(optimiser: State) -> State:
         for key, value in numbers.items():
             if not isinstance(value, Tensor):
                 return optimiser
-            values.append(value)
+            values.append(value.flatten().cpu())
             places.append((parameter, key, list(value.shape)))
     if len({value.dtype for value in values}) != 1:
         return optimiser
     return {
         "param_groups": optimiser["param_groups"],
-        "numbers": torch.cat([value.flatten().cpu() for value in values]),
+        "numbers": torch.cat(values),
         "places": json.dumps(places),
     }
 
@@ -216,6 +223,7 @@ def _unflatten_optimiser(optimiser: State) -> State:
     parts = optimiser["numbers"].split(sizes)
     state: dict[int, State] = {}
     for (parameter, key, shape), part in zip(places, parts, strict=True):
+        own = state.setdefault(parameter, {})
         # A copy: a view would keep the numbers of all parameters in memory.
-        state.setdefault(parameter, {})[key] = part.view(shape).clone()
+        own[key] = part.view(shape).clone()
     return {"state": state, "param_groups": optimiser["param_groups"]}

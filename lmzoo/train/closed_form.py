@@ -8,6 +8,7 @@ A model with `stream=true` reads a contiguous text as one sequence: the edges of
 do not exist for it.
 """
 
+import copy
 import math
 import threading
 import time
@@ -94,7 +95,7 @@ def _add(model: LanguageModel, corpus: Corpus) -> Estimate:
     # A fit with an infinite loss has diverged: a number for validation would hide that.
     if math.isfinite(train):
         valid = _evaluate(model, corpus, corpus.valid)
-    tables = {name: table.clone() for name, table in model.state_dict().items()}
+    tables = copy.deepcopy(model.state_dict())
     estimate = Estimate(tables, train, valid, seconds)
     _ESTIMATES[_key(model, corpus)] = estimate
     # The oldest leaves first: tables of a large vocabulary are as large as the model.

@@ -101,14 +101,18 @@ def _label(config: Any) -> str:
     for path, part in _parts(config).items():
         if not part.cuts:
             continue
-        numbers = [name for name in path.split(".") if name.isdecimal()]
-        layers = "".join(f"layer {number}: " for number in numbers)
-        names.append(layers + numbered(part.cuts).replace(", ", " + "))
+        name = numbered(part.cuts).replace(", ", " + ")
+        numbers = list(filter(str.isdecimal, path.split(".")))
+        for number in reversed(numbers):
+            name = f"layer {number}: {name}"
+        names.append(name)
     return f"cut {' + '.join(names)}"
 
 
 def _with_cuts(config: Any, chosen: set[tuple[str, Any]]) -> Any:
-    own = {path: set(part.cuts) for path, part in _parts(config).items()}
+    own = {}
+    for path, part in _parts(config).items():
+        own[path] = set(part.cuts)
     for path, cut in chosen:
         own[path].add(cut)
     return _set_cuts(config, own)
@@ -120,8 +124,9 @@ def _set_cuts(config: Any, cuts: Mapping[str, set[Any]]) -> Any:
     for path in _parts(config):
         chosen = cuts.get(path, ())
         settings[f"model.{path}{CUTS}"] = sorted(map(str, chosen))
+    nested = nest_settings(settings, "model")
     # By `change`, which names a cut that the other fields do not allow.
-    return zoo.change(config, nest_settings(settings, "model"))
+    return zoo.change(config, nested)
 
 
 @dataclass(frozen=True)
@@ -182,7 +187,8 @@ def _places(whole: Tensor, part: Tensor) -> Tensor | None:
         return None
     # Numbers are distinct, so a number tells its place in the whole.
     found = torch.searchsorted(ascending, part)
-    places = order[found.clamp(max=len(whole) - 1)]
+    last = len(whole) - 1
+    places = order[found.clamp(max=last)]
     if whole[places].equal(part):
         return places
     return None
@@ -203,4 +209,4 @@ def _numbered_weights(model: LanguageModel) -> dict[str, Tensor]:
         # A cell numbers the weights of the whole cell, and keeps what its cuts leave.
         if isinstance(module, Weights):
             module.fill(numbers)
-    return {name: x.flatten() for name, x in model.state_dict().items()}
+    return {name: values.flatten() for name, values in model.state_dict().items()}

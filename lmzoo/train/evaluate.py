@@ -75,7 +75,8 @@ def evaluate(model: LanguageModel, part: Sequences, *, batch: int = 500) -> Loss
         if sequences.scored is not None:
             scores = scores.where(sequences.scored, 0.0)
         # A sum of float32 would lose digits: it is of up to thousands of tokens.
-        nll[rows.cpu()] = -scores.double().sum(1).cpu()
+        log_probs = scores.double().sum(1)
+        nll[rows.cpu()] = -log_probs.cpu()
     right = None
     if part.is_task:
         right = count_right(model, part, model.most_probable)
@@ -95,15 +96,16 @@ def count_right(
     right = torch.empty(len(part), dtype=torch.int64, device=CPU)
     numbers = model.task.length * model.task.vocab  # of the distributions of one sequence
     # Distributions of all positions are in memory at once.
-    size = max(1, min(500, MAX_PROBABILITIES // numbers))
+    fitting = MAX_PROBABILITIES // numbers
+    size = max(1, min(500, fitting))
     order = part.lengths.argsort(stable=True)
     for rows in order.split(size):
         batch = gather_batch(part, rows)
         with device_scope(model):
             best = most_probable(*batch.inputs)
         assert batch.scored is not None
-        scored = batch.scored[:, 1:]
-        hits = (best == batch.tokens[:, 1:]) & scored
+        is_right = best == batch.tokens[:, 1:]
+        hits = is_right & batch.scored[:, 1:]
         right[rows.cpu()] = hits.sum(1).cpu()
     return right
 
@@ -125,17 +127,19 @@ def compute_losses(
     )
     if right is None:
         return found
+    is_whole = right == n
     # By tokens, unlike `sentence`: long sequences count more.
-    share = float(right.sum() / n.sum())
-    whole = float((right == n).double().mean())
+    share = float(right.sum() / total)
+    whole = float(is_whole.double().mean())
     return replace(found, accuracy=share, sequence_accuracy=whole)
 
 
 def text_losses(part: Sequences, scores: Tensor) -> Losses:
     """Return the losses of evaluation windows from log P of each scored token of their text."""
     counts = part.counts.cpu()
-    window = torch.arange(len(counts)).repeat_interleave(counts)
-    nll = torch.zeros(len(counts), dtype=torch.float64)
+    windows = len(counts)
+    window = torch.arange(windows).repeat_interleave(counts)
+    nll = torch.zeros(windows, dtype=torch.float64)
     # Windows overlap no text: each scored token belongs to one.
     nll = nll.index_add_(0, window, -scores)
     return compute_losses(nll, counts)
@@ -146,6 +150,7 @@ def text_losses(part: Sequences, scores: Tensor) -> Losses:
 def model_report(model: LanguageModel, corpus: Corpus) -> dict[str, float]:
     """Return the `report` of a model on validation sequences; {} for most models."""
     count = min(REPORT_SEQUENCES, len(corpus.valid))
-    batch = gather_batch(corpus.valid, torch.arange(count), trim=not model.leaks)
+    rows = torch.arange(count)
+    batch = gather_batch(corpus.valid, rows, trim=not model.leaks)
     batch = batch.to(device_of(model))
     return model.report(*batch.inputs)

@@ -193,12 +193,14 @@ def build_model(config: Any, task: Task, seed: int, recipe: Recipe) -> LanguageM
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if _is_query(name):
-                parameter.mul_(math.sqrt(base[name][-2] / parameter.shape[-2]))
+                share = base[name][-2] / parameter.shape[-2]
+                parameter.mul_(math.sqrt(share))
         # A deviation that the config sets stays; the default is 1/√E, and becomes 1/√E₀.
         if getattr(model.config, "embedding_std", None) is None:
+            share = model.config.width / recipe.base_width
             for table in model.modules():
                 if isinstance(table, nn.Embedding):
-                    table.weight.mul_(math.sqrt(model.config.width / recipe.base_width))
+                    table.weight.mul_(math.sqrt(share))
     return model
 
 
@@ -236,7 +238,11 @@ def make_optimiser(
             return RMSprop(groups, alpha=ALPHA, eps=EPS, **common)
         case Optimiser.SGD:
             return SGD(groups, **common)
-    kinds = {Optimiser.ADAM: Adam, Optimiser.ADAMW: AdamW, Optimiser.MUON: Muon}
+    kinds = {
+        Optimiser.ADAM: Adam,
+        Optimiser.ADAMW: AdamW,
+        Optimiser.MUON: Muon,
+    }
     kind = kinds[recipe.optimiser]
     return kind(groups, betas=(0.9, recipe.beta2), fused=True, **common)
 
@@ -244,7 +250,8 @@ def make_optimiser(
 def orthogonalise(x: Matrices) -> Matrices:
     """Return O(x) of each matrix; 0 of 0."""
     # X Xᵀ is the smaller square if X has more columns than rows.
-    tall = x.shape[-2] > x.shape[-1]
+    m, n = x.shape[-2:]
+    tall = m > n
     y = x
     if tall:
         y = x.mT
@@ -255,7 +262,8 @@ def orthogonalise(x: Matrices) -> Matrices:
     # Five steps bring the singular values near 1, as in the original.
     for _ in range(5):
         gram = y @ y.mT
-        y = a * y + (b * gram + c * gram @ gram) @ y
+        polynomial = b * gram + c * gram @ gram
+        y = a * y + polynomial @ y
     if tall:
         return y.mT
     return y
@@ -264,7 +272,8 @@ def orthogonalise(x: Matrices) -> Matrices:
 def muon_direction(g: Matrices, b: Matrices) -> Tensor:
     """Return 0.2 √max(m, n) U from the gradient and its mean after this step."""
     mean = g.lerp(b, MOMENTUM)
-    return 0.2 * max(g.shape[-2:]) ** 0.5 * orthogonalise(mean)
+    size = 0.2 * max(g.shape[-2:]) ** 0.5
+    return size * orthogonalise(mean)
 
 
 def _without_wrappers(cls: type[torch.optim.Optimizer]) -> Any:

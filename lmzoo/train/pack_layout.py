@@ -7,6 +7,7 @@ To copy the state of all members, on the device or to the host, is then one oper
 of number, not one for each tensor.
 """
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,18 +31,19 @@ class Layout:
     """The columns of each parameter of the template model."""
 
     def __init__(self, template: nn.Module) -> None:
-        self.shapes = {name: p.shape for name, p in template.named_parameters()}
+        self.shapes: dict[str, torch.Size] = {}
         self.widths = []
-        for shape in self.shapes.values():
-            lines = -(-shape.numel() // ALIGN)  # rounded up
+        for name, parameter in template.named_parameters():
+            self.shapes[name] = parameter.shape
+            lines = math.ceil(parameter.numel() / ALIGN)
             self.widths.append(lines * ALIGN)
 
     def places(self) -> list[tuple[str, list[int], int]]:
         """Return name, shape and first column of each parameter."""
         found = []
         begin = 0
-        for (name, shape), width in zip(self.shapes.items(), self.widths, strict=True):
-            found.append((name, list(shape), begin))
+        for name, width in zip(self.shapes, self.widths, strict=True):
+            found.append((name, list(self.shapes[name]), begin))
             begin += width
         return found
 
@@ -54,16 +56,20 @@ class Layout:
         """Return a view (P, *shape) of the matrix for each parameter, by its name."""
         columns = matrix.split(self.widths, dim=1)
         found = {}
-        for (name, shape), column in zip(self.shapes.items(), columns, strict=True):
+        for name, column in zip(self.shapes, columns, strict=True):
+            shape = self.shapes[name]
             numbers = column[:, : shape.numel()]
             found[name] = numbers.view(matrix.shape[:1] + shape)
         return found
 
     def columns(self, names: Sequence[Collection[str]]) -> Bool[Tensor, "P N"]:
         """Return which columns belong to parameters of these names, for each member."""
-        has = [[name in own for name in self.shapes] for own in names]
+        rows = []
+        for own in names:
+            rows.append([name in own for name in self.shapes])
+        has = torch.tensor(rows, device=CPU)
         widths = torch.tensor(self.widths, device=CPU)
-        return torch.tensor(has, device=CPU).repeat_interleave(widths, dim=1)
+        return has.repeat_interleave(widths, dim=1)
 
     def split(self, key: str, matrix: Tensor) -> dict[str, tuple[Tensor, ...]]:
         """Return the tensors of each parameter, one for each member; steps have one column each."""
@@ -75,18 +81,20 @@ class Layout:
 
     def named(self, key: str, row: Any) -> dict[str, Tensor]:
         """Return views of one row, an array of the host, by the parameters' names."""
-        rows = self.split(key, torch.from_numpy(row)[None])
-        return {name: only for name, (only,) in rows.items()}
+        matrix = torch.from_numpy(row)[None]
+        rows = self.split(key, matrix)
+        return {name: members[0] for name, members in rows.items()}
 
     def pieces(self, tensors: Mapping[str, Tensor], zeros: Float[Tensor, "N"]) -> list[Tensor]:
         """Return what joins to a row: the tensors by name, 0 where one is missing."""
         pieces = []
         for name, width in zip(self.shapes, self.widths, strict=True):
             if name in tensors:
-                pieces.append(tensors[name].detach().reshape(-1))
+                piece = tensors[name].detach().reshape(-1)
+                pieces.append(piece)
                 # Columns are padded to `ALIGN`, and a member may lack a parameter: zeros, which
                 # stay zero.
-                width -= tensors[name].numel()
+                width -= len(piece)
             if width:
                 pieces.append(zeros[:width])
         return pieces
@@ -124,8 +132,9 @@ class Row:
             if key == VALUES:
                 continue
             numbers = self.layout.named(key, matrix[self.index])
-            for i, name in enumerate(self.names):
-                found.setdefault(i, {})[key] = numbers[name]
+            for place, name in enumerate(self.names):
+                state = found.setdefault(place, {})
+                state[key] = numbers[name]
         return found
 
 

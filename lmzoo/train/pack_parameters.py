@@ -77,6 +77,14 @@ class Decays:
         return by_row[:, None] * self.columns
 
 
+def clip_factors(gradients: PackRows, clips: PerMember) -> Float[Tensor, "P 1"]:
+    """Return what clips each row of the gradients, as torch's `clip_grad_norm_`."""
+    norms = torch.linalg.vector_norm(gradients, dim=1)
+    # Without the small number 0 / 0 would be NaN.
+    factors = clips / (norms + 1e-6)
+    return factors.clamp(max=1.0)[:, None]
+
+
 class StackedOptimiser:
     """The optimiser of all rows of a (P, N) matrix; its state is 0 at first."""
 
@@ -116,17 +124,15 @@ class StackedOptimiser:
         """Clip the gradients and update every member; a clip of infinity disables clipping."""
         values = self._values
         rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
-        norms = torch.linalg.vector_norm(gradients, dim=1)
-        # As torch's `clip_grad_norm_`, of each row.
-        factors = (clips.to(values) / (norms + 1e-6)).clamp(max=1.0)
-        g = gradients * factors[:, None]
+        g = gradients * clip_factors(gradients, clips.to(values))
         if self._kind in KEYS:
             self._step_without_moments(rates, g)
         else:
             self._step_by_operations(rates, g)
 
     def _step_without_moments(self, rates: PerMember, g: PackRows) -> None:
-        g = torch.addcmul(g, self._values, self._decays.each())
+        decay = self._decays.each()
+        g = torch.addcmul(g, self._values, decay)
         change = rates[:, None] * g
         if self._kind is Optimiser.RMSPROP:
             self.state[STEP] += 1
@@ -147,19 +153,22 @@ class StackedOptimiser:
         if self._scales is not None:
             scales = self._scales
         if self._decoupled:
+            decay = self._decays.each(rates)
             # Decoupled decay shrinks the weights; the other kind is part of the gradient.
-            x *= 1 - self._decays.each(rates) * scales
+            x *= 1 - decay * scales
         else:
-            g = torch.addcmul(g, x, self._decays.each())
+            decay = self._decays.each()
+            g = torch.addcmul(g, x, decay)
         new = 1 - beta1
         if self._new is not None:
             new = self._new
         m.lerp_(g, new)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        scale = (1 - beta2**steps).rsqrt().to(v.dtype)
-        rate = (rates / (1 - beta1**steps)).to(m.dtype)
-        root = v.sqrt() * scale[:, None]
-        change = rate[:, None] * m / (root + ADAM_EPS)
+        scale = (1 - beta2**steps).rsqrt()
+        rate = rates / (1 - beta1**steps)
+        root = v.sqrt() * scale.to(v.dtype)[:, None]
+        moved = rate.to(m.dtype)[:, None] * m
+        change = moved / (root + ADAM_EPS)
         if self._matrices is not None:
             self._step_matrices(rates, change, g)
         x -= change * scales
@@ -201,16 +210,20 @@ class StackedParameters:
             weight.requires_grad_()
         self._zeros = self.values.new_zeros(len(self.values), ALIGN)
         self._blank = self.values.new_zeros(self.layout.length)
-        self._gradient_views = list(self.layout.views(self.gradients).values())
+        gradients = self.layout.views(self.gradients)
+        self._gradient_views = list(gradients.values())
         self._set_members(trainings)
         # Without a mask no operation of a step multiplies by ones.
-        has_all = all(len(own) == len(self.layout.shapes) for own in self._parameters)
+        fewest = min(map(len, self._parameters))
         self.mask = None
         """1 where a member has a parameter, 0 where it lacks it; None if no member lacks any."""
-        if not has_all or rows is not None:
+        if fewest < len(self.layout.shapes) or rows is not None:
             self.mask = self._make_mask()
         all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in trainings)
-        decaying = {name for name, p in template.named_parameters() if all_decay or decays(p)}
+        decaying = set()
+        for name, parameter in template.named_parameters():
+            if all_decay or decays(parameter):
+                decaying.add(name)
         columns = self.layout.columns([decaying])[0]
         self.decays = Decays(self.values, columns)
         self.decays.set(self._weight_decays)
@@ -302,7 +315,8 @@ class StackedParameters:
         for key in known:
             if key == STEP:
                 zero = torch.zeros_like(known[STEP])
-                numbers = torch.stack([state.get(STEP, zero) for state in states])
+                steps = [state.get(STEP, zero) for state in states]
+                numbers = torch.stack(steps)
             else:
                 numbers = self._gather(key)
             self.optimiser.state[key].copy_(numbers)
@@ -311,7 +325,8 @@ class StackedParameters:
     def read_best(self) -> None:
         """Copy the weights of the best epoch from the trainings; the next `read` undoes it."""
         rows = [training.best_values(self.layout) for training in self.row_trainings]
-        self.values.copy_(torch.from_numpy(np.stack(rows)))
+        best = torch.from_numpy(np.stack(rows))
+        self.values.copy_(best)
 
     @torch.no_grad()
     def write_back(self) -> None:
@@ -331,9 +346,13 @@ class StackedParameters:
                 self._own[key].copy_(matrix[:count])
         else:
             # Members that left keep the rows that they have.
-            self._own = {key: matrix[:count].clone() for key, matrix in numbers.items()}
+            self._own = {}
+            for key, matrix in numbers.items():
+                self._own[key] = matrix[:count].clone()
             self._give_rows(trainings)
-        host = {key: to_host(matrix).numpy() for key, matrix in self._own.items()}
+        host = {}
+        for key, matrix in self._own.items():
+            host[key] = to_host(matrix).numpy()
         for row in self._given:
             row.matrices = host
 
@@ -343,16 +362,19 @@ class StackedParameters:
 
     def _give_rows(self, trainings: Trainings) -> None:
         """Make weights and optimiser state of the trainings views of the rows of `_own`."""
-        parts = {key: self.layout.split(key, matrix) for key, matrix in self._own.items()}
-        keys = [key for key in self._own if key != VALUES]
-        rows = {key: matrix.unbind() for key, matrix in self._own.items()}
+        parts = {}
+        rows = {}
+        for key, matrix in self._own.items():
+            parts[key] = self.layout.split(key, matrix)
+            rows[key] = matrix.unbind()
+        values = parts.pop(VALUES)
         self._given = []
         for p, training in enumerate(trainings):
             assert training.optimiser is not None
             for name, weight in self._parameters[p].items():
-                weight.data = parts[VALUES][name][p]
-                if keys:
-                    state = {key: parts[key][name][p] for key in keys}
+                weight.data = values[name][p]
+                if parts:
+                    state = {key: part[name][p] for key, part in parts.items()}
                     training.optimiser.state[weight] = state
             own = {key: members[p] for key, members in rows.items()}
             state = training.model.state_dict()
@@ -379,7 +401,8 @@ class StackedParameters:
             # The trainings' tensors are views of `_own`: no copy of each is needed.
             own = self._own[key]
             idle = len(self.values) - len(trainings)
-            return torch.cat([own, own[:1].expand(idle, -1)])
+            first = own[:1]
+            return torch.cat([own, first.expand(idle, -1)])
         pieces = []
         for training, own in zip(self.row_trainings, self._parameters, strict=True):
             row = training.row

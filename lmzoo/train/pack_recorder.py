@@ -81,20 +81,23 @@ class MemoryTrace:
     def add_result(self, tensor: Tensor, call: int) -> None:
         """Record that a call returned this tensor: a new allocation, or a view of an argument."""
         storage = tensor.untyped_storage()
+        address = storage.data_ptr()
+        size = storage.nbytes()
         # Memory that was there before the step, such as weights, stays where it is.
-        if storage.data_ptr() in self._external or not storage.nbytes():
+        if address in self._external or not size:
             return
-        if storage.data_ptr() not in self._allocations:
-            allocation = Allocation(storage.nbytes(), call, call, StorageWeakRef(storage))
-            self._allocations[storage.data_ptr()] = allocation
-            bisect.insort(self._addresses, storage.data_ptr())
+        if address not in self._allocations:
+            reference = StorageWeakRef(storage)
+            self._allocations[address] = Allocation(size, call, call, reference)
+            bisect.insort(self._addresses, address)
         self.add_use(tensor, call)
 
     def any_alive(self) -> bool:
         """Whether a reference to any allocation still exists."""
+        references = [own.reference for own in self._allocations.values()]
         # A tensor that outlives the step, e.g. in a cache, would be overwritten by the next
         # replay.
-        return any(not a.reference.expired() for a in self._allocations.values())
+        return not all(reference.expired() for reference in references)
 
     def start_of(self, buffer: Buffer) -> int | None:
         """Return the address of the allocation that contains the buffer, or None."""
@@ -116,9 +119,12 @@ class MemoryTrace:
 
     def plan(self) -> tuple[dict[int, int], int]:
         """Return the offset of each allocation, by its address, and the size of the block."""
-        lifetimes = [(a.size, a.first, a.last) for a in self._allocations.values()]
+        lifetimes = []
+        for own in self._allocations.values():
+            lifetimes.append((own.size, own.first, own.last))
         offsets, size = plan_offsets(lifetimes)
-        return dict(zip(self._allocations, offsets, strict=True)), size
+        by_address = zip(self._allocations, offsets, strict=True)
+        return dict(by_address), size
 
 
 def plan_offsets(lifetimes: Sequence[tuple[int, int, int]]) -> tuple[list[int], int]:
@@ -140,14 +146,16 @@ def plan_offsets(lifetimes: Sequence[tuple[int, int, int]]) -> tuple[list[int], 
         end = 0
         for begin, next_end, _ in live:
             gap = (begin - end, end)
-            if gap[0] >= length and (best is None or gap < best):
+            is_enough = gap[0] >= length
+            if is_enough and (best is None or gap < best):
                 best = gap
             end = next_end
-        offsets[i] = end
+        offset = end
         if best is not None:
-            offsets[i] = best[1]
-        bisect.insort(live, (offsets[i], offsets[i] + length, last))
-        size = max(size, offsets[i] + length)
+            offset = best[1]
+        offsets[i] = offset
+        bisect.insort(live, (offset, offset + length, last))
+        size = max(size, offset + length)
     return offsets, size
 
 
@@ -168,7 +176,8 @@ class MemoryBlock:
         if start is None:
             return buffer
         if isinstance(buffer, Tensor):
-            element = offsets[start] // buffer.element_size() + buffer.storage_offset()
+            first = offsets[start] // buffer.element_size()
+            element = first + buffer.storage_offset()
             relocated = torch.empty(0, dtype=buffer.dtype)
             storage = self._block.untyped_storage()
             return relocated.set_(storage, element, buffer.shape, buffer.stride())
@@ -207,7 +216,14 @@ aten: Any = torch.ops.aten
 FACTORY = {"dtype", "layout", "device", "pin_memory", "memory_format"}
 """Arguments that describe a new tensor, not its content."""
 EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
-FILLED = {"zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1}
+FILLED = {
+    "zeros": 0,
+    "zeros_like": 0,
+    "new_zeros": 0,
+    "ones": 1,
+    "ones_like": 1,
+    "new_ones": 1,
+}
 COPIED = {"clone", "_to_copy"}
 
 T = TypeVar("T")
@@ -236,9 +252,8 @@ class Operation:
         if _name(self.op) in EMPTY:
             return False
         # Results that only view their inputs were relocated with them: nothing to run.
-        storages = {tensor.untyped_storage().data_ptr() for tensor in self.inputs}
-        own = [tensor.untyped_storage().data_ptr() for tensor in self.outputs]
-        return not storages.issuperset(own)
+        given = set(map(_storage, self.inputs))
+        return not given.issuperset(map(_storage, self.outputs))
 
     def relocated(self, relocate: Callable[[Any], Any]) -> "Operation":
         """Return the operation with `relocate` applied to every tensor."""
@@ -269,9 +284,13 @@ class Operation:
         return self._compute_and_copy
 
     def _compute_and_copy(self) -> None:
-        results = leaves(self.op(*self.args, **self.kwargs), Tensor)
-        for output, result in zip(self.outputs, results, strict=True):
-            output.copy_(result)
+        result = self.op(*self.args, **self.kwargs)
+        for output, own in zip(self.outputs, leaves(result, Tensor), strict=True):
+            output.copy_(own)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def leaves(tree: Any, kind: type[T]) -> list[T]:
@@ -430,9 +449,9 @@ def _is_integer_index(op: OpOverload, args: Any) -> bool:
     """True for `aten.index` with integer indices: the shape of its result is fixed."""
     if op is not torch.ops.aten.index.Tensor:
         return False
-    masks = (torch.bool, torch.uint8)  # an index of zeros and ones is a mask, too
-    indices = [index for index in args[1] if isinstance(index, Tensor)]
-    return all(index.dtype not in masks for index in indices)
+    masks = {torch.bool, torch.uint8}  # an index of zeros and ones is a mask, too
+    kinds = {index.dtype for index in leaves(args[1], Tensor)}
+    return masks.isdisjoint(kinds)
 
 
 def _run_kernel(kernel: Kernel, args: Sequence[Any]) -> None:

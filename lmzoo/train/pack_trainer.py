@@ -28,7 +28,7 @@ from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.kernels.device import device_of, device_scope
 from lmzoo.train.evaluate import Losses, compute_losses, count_right
 from lmzoo.train.pack_compatibility import make_functional, template_model
-from lmzoo.train.pack_parameters import Rates, StackedParameters
+from lmzoo.train.pack_parameters import Rates, StackedParameters, clip_factors
 from lmzoo.train.pack_recorder import OperationRecorder
 from lmzoo.train.recipe import Accumulate
 from lmzoo.train.step import compute_loss, restrict
@@ -66,22 +66,25 @@ class PackedEvaluation:
         # Recordings of few shapes need batches of one size.
         few = self._stepper.few_shapes
         size = max(MIN_EVALUATION_BATCH, EVALUATION_BATCH // len(self._nll))
-        order = part.lengths.cpu().argsort(stable=True).split(size)
+        by_length = part.lengths.cpu().argsort(stable=True)
+        order = list(by_length.split(size))
         if few:
-            # The last sequence is repeated up to this size; it gets the same score again.
-            order = list(order)
             last = order.pop()
+            # The last sequence is repeated up to this size; it gets the same score again.
             missing = last[-1:].expand(size - len(last))
             order.append(torch.cat([last, missing]))
         trim = not self._template.leaks
         batches = iter_batches(part, order, self._device, trim=trim, few_widths=few)
         for rows, batch in zip(order, batches, strict=True):
-            columns = (rows.to(self._device), batch.scored) + batch.inputs
-            self._stepper.run_step(self._step, columns)
-        nll = self._nll[:count, : len(part)].to("cpu", copy=True)  # the next part overwrites it
+            columns = (rows.to(self._device), batch.scored)
+            self._stepper.run_step(self._step, columns + batch.inputs)
+        scored = self._nll[:count, : len(part)]
+        nll = scored.to("cpu", copy=True)  # the next part overwrites it
         counts = part.counts.cpu()
-        right = self._count_right(part, count)
-        return [compute_losses(own, counts, hits) for own, hits in zip(nll, right, strict=True)]
+        found = []
+        for own, hits in zip(nll, self._count_right(part, count), strict=True):
+            found.append(compute_losses(own, counts, hits))
+        return found
 
     @torch.no_grad()
     def _step(
@@ -94,12 +97,14 @@ class PackedEvaluation:
     ) -> None:
         # All members read the same batch: only the weights have an axis of members.
         batch = (tokens, lengths) + sources
-        score = vmap(self._score, in_dims=(0,) + (None,) * len(batch))
+        shared = (None,) * len(batch)
+        score = vmap(self._score, in_dims=(0,) + shared)
         with device_scope(self._template):
             scores = score(self._stacked.weights, *batch)
         if scored is not None:
             scores = scores.where(scored, 0.0)
-        self._nll[:, rows] = -scores.double().sum(2)
+        log_probs = scores.double().sum(2)
+        self._nll[:, rows] = -log_probs
 
     def _new_stepper(self) -> Stepper:
         return Stepper(None, self._device, f"the evaluation of {self._template.name}")
@@ -112,8 +117,11 @@ class PackedEvaluation:
         call = make_functional(self._template, "most_probable")
         found = []
         for p in range(count):
-            weights = {name: weight[p] for name, weight in self._stacked.weights.items()}
-            found.append(count_right(self._template, part, partial(call, weights)))
+            weights = {}
+            for name, weight in self._stacked.weights.items():
+                weights[name] = weight[p]
+            most_probable = partial(call, weights)
+            found.append(count_right(self._template, part, most_probable))
         return found
 
 
@@ -135,15 +143,17 @@ class PackedTrainer:
         self.template = template_model(trainings[0].model)
         self.stacked = StackedParameters(trainings, self.template, rows)
         self.recipe = trainings[0].recipe
+        count = len(self.stacked.values)
         # In double, as a training alone sums: many batches of float32 would lose digits.
-        self.total = torch.zeros(len(self.stacked.values), dtype=torch.float64)
+        self.total = torch.zeros(count, dtype=torch.float64)
         """The objective of each row, summed over all tokens of the epoch so far."""
-        self._clips = torch.zeros(len(self.stacked.values))
+        self._clips = torch.zeros(count)
         self._set_clips()
         self._objective = vmap(make_functional(self.template))
         self._accumulates = self.recipe.accumulate is Accumulate.EPOCH
-        name = f"{len(self.stacked.values)} members of {self.template.name}"
-        self.stepper = Stepper(None, self.device, name, fallback=OperationRecorder())
+        name = f"{count} members of {self.template.name}"
+        recorder = OperationRecorder()
+        self.stepper = Stepper(None, self.device, name, fallback=recorder)
         self._ahead: _Batches | None = None
         """Batches that were made for the members' next epoch."""
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
@@ -179,12 +189,13 @@ class PackedTrainer:
         self.stacked.rates = rates[-1]
         self._steps = batches.steps
         means = -self.total / data.num_scored
-        return means.tolist()[: len(trainings)]
+        return means[: len(trainings)].tolist()
 
     def evaluate(self, part: Sequences, corpus: Corpus) -> list[Losses]:
         """Return the losses of every member on a split of the corpus for evaluation."""
         room = max(len(corpus.valid), len(corpus.test))
-        return self._evaluation.losses(part.to(self.device), room)
+        own_part = part.to(self.device)
+        return self._evaluation.losses(own_part, room)
 
     def _set_clips(self) -> None:
         # An infinite limit, not a branch: members of one pack may differ in it.
@@ -243,7 +254,8 @@ class PackedTrainer:
             objective, counts = restrict(objective, lengths, scored)
             losses = compute_loss(objective, counts, self.recipe.loss)
             self.stacked.differentiate(losses, accumulate=self._accumulates)
-            self.total += objective.detach().sum((1, 2), dtype=torch.float64)
+            values = objective.detach()
+            self.total += values.sum((1, 2), dtype=torch.float64)
             self._update(rates)
 
     def _update(self, rates: Rates) -> None:
@@ -255,9 +267,6 @@ class PackedTrainer:
             stacked.optimiser.step(rates, self._clips, stacked.gradients)
             return
         # Gradients are clipped before further ones are added.
-        norms = torch.linalg.vector_norm(stacked.gradients, dim=1)
-        # As `clip_grad_norm_` of torch: without the small number 0 / 0 would be NaN.
-        factors = (self._clips / (norms + 1e-6)).clamp(max=1.0)
-        stacked.gradients *= factors[:, None]
+        stacked.gradients *= clip_factors(stacked.gradients, self._clips)
         no_clips = torch.full_like(self._clips, math.inf)
         stacked.optimiser.step(rates, no_clips, stacked.gradients)

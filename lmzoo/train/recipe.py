@@ -213,14 +213,16 @@ class Recipe:
         # Past its end, the schedule stays at its last value.
         x = min(1.0, (step - self.warmup) / steps)
         if self.schedule is Schedule.COSINE:
-            fall = (1 + math.cos(math.pi * x)) / 2
+            cosine = math.cos(math.pi * x)
+            fall = (1 + cosine) / 2
         else:
             share = 1.0
             if self.schedule is Schedule.WSD:
                 share = self.cooldown
             # WSD holds the rate until the last `cooldown` of its steps.
             fall = min(1.0, (1 - x) / share)
-        return self.lr * (self.final_lr + (1 - self.final_lr) * fall)
+        share_of_lr = self.final_lr + (1 - self.final_lr) * fall
+        return self.lr * share_of_lr
 
 
 RECIPES = {

@@ -227,7 +227,8 @@ class Run(SavedRun):
     def _new_training(self, config: Fields) -> Training:
         recipe = stored_recipe(config["recipe"])
         seed = config["seed"]
-        model = build_model(MODELS.parse(config["model"]), self.corpus.task, seed, recipe)
+        parsed = MODELS.parse(config["model"])
+        model = build_model(parsed, self.corpus.task, seed, recipe)
         # Weights are drawn on the CPU, so that a seed gives the same weights on every device.
         return Training(model.to(self._device), recipe, seed)
 

@@ -58,7 +58,8 @@ class Step:
             objective, counts = restrict(objective, lengths, scored)
             loss = compute_loss(objective, counts, self.recipe.loss)
             loss.backward()
-        self.total += objective.detach().double().sum()
+        values = objective.detach()
+        self.total += values.double().sum()
         parameters = self.model.parameters
         if self.recipe.clip_value is not None:
             torch.nn.utils.clip_grad_value_(parameters(), self.recipe.clip_value)
@@ -90,4 +91,5 @@ def compute_loss(
     if weighting is Weighting.TOKEN:
         return log_p.sum(-1) / -counts.sum(-1)  # the sign is on the side without a gradient
     means = log_p / counts.clamp(min=1)
-    return -means.sum(-1) / (counts > 0).sum(-1)
+    sequences = (counts > 0).sum(-1)
+    return -means.sum(-1) / sequences

@@ -158,7 +158,8 @@ class Training:
             return best.values
         weights = {name: value.cpu() for name, value in self.best_weights.items()}
         zeros = torch.zeros(layout.length, device=CPU)
-        return torch.cat(layout.pieces(weights, zeros)).numpy()
+        pieces = layout.pieces(weights, zeros)
+        return torch.cat(pieces).numpy()
 
     def load(self, state: State) -> None:
         """Restore the state that `dump` returned."""
@@ -220,8 +221,8 @@ class Training:
 
     def epoch_rates(self, steps: int) -> list[float]:
         """Return the learning rate of each of the `steps` steps of the next epoch."""
-        first = self.steps + 1
-        return [self.recipe.learning_rate(first + i, steps) for i in range(steps)]
+        coming = range(self.steps + 1, self.steps + steps + 1)
+        return [self.recipe.learning_rate(step, steps) for step in coming]
 
     @property
     def diverged(self) -> bool:
@@ -248,7 +249,8 @@ def numbered(groups: Sequence[Fields], count: int) -> list[FieldsDict]:
     begin = 0
     for group in groups:
         end = begin + group.get("params", count)
-        found.append(dict(group) | {"params": list(range(begin, end))})
+        own = {"params": list(range(begin, end))}
+        found.append(dict(group) | own)
         begin = end
     return found
 

@@ -17,7 +17,7 @@ from polars import DataFrame, Float64, Int64, String, col
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.columns import AFTER_TRAINING_ENDS
-from lmzoo.lab.analysis.formatting import MISSING, format_mean
+from lmzoo.lab.analysis.formatting import MISSING, add_columns, format_mean
 from lmzoo.lab.analysis.load import StudyFolder, chosen_runs
 from lmzoo.lab.analysis.render import Report, ReportFrame, TextTable
 from lmzoo.lab.analysis.stored import study_file
@@ -29,12 +29,24 @@ NOTHING = "nothing"
 ZERO = "zero"
 """A way of `lmzoo/train/ablation.py`."""
 ENDS = ("mean", "low", "high")
-WAYS = {"zero": "zero", "mean": "mean", "other": "other sequence", "trained": "{steps} more steps"}
-SCHEMA = (
-    dict.fromkeys(("run", "cut", "way", "why", "model"), String)
-    | dict.fromkeys(("epoch", "steps"), Int64)
-    | {"loss": Float64}
-)
+KEYS = ["cut", "model", "way", "steps"]
+WAYS = {
+    "zero": "zero",
+    "mean": "mean",
+    "other": "other sequence",
+    "trained": "{steps} more steps",
+}
+"""Way -> its heading."""
+SCHEMA = {
+    "run": String,
+    "cut": String,
+    "way": String,
+    "why": String,
+    "model": String,
+    "epoch": Int64,
+    "steps": Int64,
+    "loss": Float64,
+}
 """A line; `loss` is null where `why` says that the way has no meaning. `model` is JSON."""
 
 
@@ -44,52 +56,62 @@ def read_lines(folder: Path | str) -> DataFrame:
     rows = []
     for line in text.splitlines():
         row = parse_json(line)
-        if isinstance(row, dict) and SCHEMA.keys() <= row.keys():
+        if not isinstance(row, dict):
+            continue
+        if SCHEMA.keys() <= row.keys():
             rows.append(row)
     lines = DataFrame(rows, SCHEMA)
     # A run that was trained further since is measured again.
-    latest = col("epoch") == pl.last("epoch").over("run")
-    keys = ["run", "cut", "model", "way", "steps"]
-    return lines.filter(latest).unique(keys, keep="last", maintain_order=True)
+    last_epoch = pl.last("epoch").over("run")
+    latest = lines.filter(col("epoch") == last_epoch)
+    return latest.unique(["run"] + KEYS, keep="last", maintain_order=True)
 
 
 def costs(lines: DataFrame) -> DataFrame:
     """Return one row a cut and way: mean cost with its interval, number of seeds, reason."""
     is_whole = col("cut") == NOTHING
     # By steps: a repaired cut was trained on, and so must the whole model have been.
-    whole = col("loss").filter(is_whole).first().over("run", "steps")
-    paired = lines.with_columns(cost=col("loss") - whole).filter(~is_whole)
-    keys = ["cut", "model", "way", "steps"]
-    by_cut = paired.group_by(keys, maintain_order=True).agg("cost", pl.first("why"))
+    whole = col("loss").filter(is_whole).first()
+    cost = col("loss") - whole.over("run", "steps")
+    of_cuts = lines.with_columns(cost=cost).filter(~is_whole)
+    by_cut = of_cuts.group_by(KEYS, maintain_order=True)
+    by_cut = by_cut.agg("cost", pl.first("why"))
     rows = []
     for cost in by_cut["cost"]:
         # A way that has no meaning for a cut has no loss.
         known = cost.drop_nulls()
-        mean, low, high = map(float, mean_interval(known.to_numpy()))
+        interval = mean_interval(known.to_numpy())
+        mean, low, high = map(float, interval)
         rows.append((mean, low, high, len(known)))
     schema = dict.fromkeys(ENDS, Float64) | {"seeds": pl.UInt32}
-    ends = DataFrame(rows, schema, orient="row").fill_nan(None)
-    return by_cut.drop("cost").hstack(ends)
+    ends = DataFrame(rows, schema, orient="row")
+    return by_cut.drop("cost").hstack(ends.fill_nan(None))
 
 
 def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> Report:
     """Return the table of cuts, those that cost most after training first."""
     # Only further training has steps; a cut alone has 0.
-    known = costs(lines.filter(col("steps").is_in([0, steps])))
+    of_steps = lines.filter(col("steps").is_in([0, steps]))
+    known = costs(of_steps)
     frame = _wide(known)
     rows = []
-    for row in frame.iter_rows(named=True):
+    for row in frame.to_dicts():
         cells = [row["cut"]]
         for way in WAYS:
-            cells.append(format_mean(row[way], row[f"{way}_low"], row[f"{way}_high"], "+.3f"))
+            low = row[f"{way}_low"]
+            high = row[f"{way}_high"]
+            cells.append(format_mean(row[way], low, high, "+.3f"))
         cells.append(str(row["seeds"]))
         rows.append(cells)
-    ways = [name.format(steps=steps) for name in WAYS.values()]
-    header = tuple(["cut"] + ways + ["seeds"])
-    table = TextTable("", header, rows, frozenset({"cut"}))
-    missing = known.filter(col("why") != "").group_by("why", maintain_order=True)
+    header = ["cut"]
+    for heading_of_way in WAYS.values():
+        header.append(heading_of_way.format(steps=steps))
+    header.append("seeds")
+    table = TextTable("", tuple(header), rows, frozenset({"cut"}))
+    missing = known.filter(col("why") != "")
+    by_reason = missing.group_by("why", maintain_order=True)
     cuts = col("cut").unique(maintain_order=True)
-    reasons = missing.agg(cuts, col("way").unique())
+    reasons = by_reason.agg(cuts, col("way").unique())
     legend = []
     for why, cuts, ways in reasons.iter_rows():
         legend.append(f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}")
@@ -97,13 +119,15 @@ def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> R
 
 
 def _wide(known: DataFrame) -> DataFrame:
+    """Return one row a cut, with the mean and the ends of each way."""
     keys = ["cut", "model"]
-    frame = known.group_by(keys, maintain_order=True).agg(pl.max("seeds"))
+    by_cut = known.group_by(keys, maintain_order=True)
+    frame = by_cut.agg(pl.max("seeds"))
     for way in WAYS:
-        of_way = known.filter(way=way).select(
-            "cut", "model", col("mean").alias(way), col("low", "high").name.prefix(f"{way}_")
-        )  # fmt: skip
-        frame = frame.join(of_way, on=keys, how="left", maintain_order="left")
+        mean = col("mean").alias(way)
+        ends = col("low", "high").name.prefix(f"{way}_")
+        of_way = known.filter(way=way).select(col(keys), mean, ends)
+        frame = add_columns(frame, of_way, keys)
     return frame.sort(ZERO, descending=True, nulls_last=True, maintain_order=True)
 
 
@@ -117,8 +141,9 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
     A `UserError` says that they were not cut yet.
     """
     reference = folder.study.get("reference")
-    runs = chosen_runs(folder.study).filter(point=reference)["run"]
-    lines = read_lines(folder.path).filter(col("run").is_in(runs.implode()))
+    runs = chosen_runs(folder.study).filter(point=reference)
+    measured = read_lines(folder.path)
+    lines = measured.join(runs, on="run", how="semi", maintain_order="left")
     if lines.is_empty():
         raise UserError(
             f"{folder.address}: no part of the reference's models was cut after training; "
@@ -126,8 +151,11 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
         )
     known = costs(lines.filter(way=ZERO))
     # By the model: a cut after training has no point, but a point may have its model.
-    by_model = dict(zip(map(_key, known["model"]), known.select(ENDS).rows(), strict=True))
-    models = dict(folder.runs.select("point", "model").collect().iter_rows())
+    by_model = {}
+    for row in known.to_dicts():
+        by_model[_key(row["model"])] = (row["mean"], row["low"], row["high"])
+    runs = folder.runs.select("point", "model").collect()
+    models = dict(runs.iter_rows())
     found = []
     for point in frame["point"]:
         model = _key(models.get(point))
@@ -135,7 +163,8 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
         found.append(by_model.get(model, (None, None, None)))
     names = ["after_training"] + list(AFTER_TRAINING_ENDS)
     schema = dict.fromkeys(names, Float64)
-    return frame.with_columns(DataFrame(found, schema, orient="row"))
+    ends = DataFrame(found, schema, orient="row")
+    return frame.with_columns(ends)
 
 
 def has_ablations(folder: StudyFolder) -> bool:
@@ -144,5 +173,6 @@ def has_ablations(folder: StudyFolder) -> bool:
 
 
 def _key(model: str | None) -> str:
+    config = json.loads(model or "null")
     # Sorted, as in the lines of `lmzoo ablate`.
-    return json.dumps(json.loads(model or "null"), sort_keys=True)
+    return json.dumps(config, sort_keys=True)

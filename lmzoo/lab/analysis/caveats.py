@@ -18,6 +18,7 @@ decides what is open, with more seeds last.
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +69,10 @@ def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
     found += _data(folder)
     found += _marks(folder, frame)
     with_runs = set(frame["point"])
-    absent = [p["label"] for p in folder.study["points"] if p["id"] not in with_runs]
+    absent = []
+    for point, label in labels_of(folder.study).items():
+        if point not in with_runs:
+            absent.append(label)
     if absent:
         found.append(Caveat(f"no run yet: {join_labels(absent)}", aim="to train the rest"))
     # Equals keep their order: the next command answers the first caveat that a sweep can answer.
@@ -77,7 +81,8 @@ def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
 
 def _impossible(frame: DataFrame) -> Iterator[Caveat]:
     losses = []
-    for row in frame.filter(col("marks").list.contains("impossible")).to_dicts():
+    is_impossible = col("marks").list.contains("impossible")
+    for row in frame.filter(is_impossible).to_dicts():
         losses.append(f"{row['label']} {row['loss']:.3f} (entropy {row['floor']:.3f})")
     if losses:
         yield Caveat(
@@ -89,12 +94,14 @@ def _impossible(frame: DataFrame) -> Iterator[Caveat]:
 
 def _data(folder: StudyFolder) -> Iterator[Caveat]:
     """Yield what the user's text lost or leaks, from `study.json`, and what damage leaves out."""
-    for text in (folder.study.get("data") or {}).get("warnings", ()):
+    data = folder.study.get("data") or {}
+    said = list(data.get("warnings", ()))
+    said += folder.damaged[:DAMAGED]
+    more = len(folder.damaged) - DAMAGED
+    if more > 0:
+        said.append(f"{more} more files are damaged")
+    for text in said:
         yield Caveat(f"WARNING: {text}")
-    for text in folder.damaged[:DAMAGED]:
-        yield Caveat(f"WARNING: {text}")
-    if len(folder.damaged) > DAMAGED:
-        yield Caveat(f"WARNING: {len(folder.damaged) - DAMAGED} more files are damaged")
 
 
 def _training(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
@@ -128,20 +135,24 @@ def longer_training(folder: StudyFolder) -> Longer:
     """Return what longer training would bring to the points that a study trains."""
     curves = learning_curves(folder)
     # Baselines of one epoch have no curve.
-    trained = curves.filter(pl.n_unique("epoch").over("label") > 1)
+    study = folder.study
+    epochs = pl.n_unique("epoch").over("label")
+    trained = curves.filter(epochs > 1)
     if trained.is_empty():
-        return Longer(0.0, 0.0, folder.study["budget"]["epochs"])
+        return Longer(0.0, 0.0, study["budget"]["epochs"])
     last: Any = trained["epoch"].max()
     names = trained["label"].unique(maintain_order=True)
-    rows = {name: row for row, name in enumerate(names)}
-    losses = np.full((len(rows), last), np.nan)
-    for label, epoch, loss in trained.select("label", "epoch", "loss").iter_rows():
-        losses[rows[label], epoch - 1] = loss
-    if is_maximized(folder.study):
+    places = {name: place for place, name in enumerate(names)}
+    losses = np.full((len(names), last), nan)
+    for row in trained.to_dicts():
+        place = places[row["label"]]
+        losses[place, row["epoch"] - 1] = row["loss"]
+    if is_maximized(study):
         # Frames have the metric as the program reported it; `longer` wants losses.
         losses = -losses
-    reference = labels_of(folder.study).get(folder.study.get("reference", ""), "")
-    return longer(losses, rows.get(reference), float(folder.study.get("margin", MARGIN)))
+    reference = labels_of(study).get(study.get("reference", ""), "")
+    margin = float(study.get("margin", MARGIN))
+    return longer(losses, places.get(reference), margin)
 
 
 def longer_words(folder: StudyFolder, found: Longer, frame: DataFrame) -> str:
@@ -171,17 +182,18 @@ def _losing(frame: DataFrame) -> str:
         return ""
     labels = losing["label"].to_list()
     count = len(labels)
+    of_all = len(compared)
     named = join_labels(labels)
     if count == 1:
         who = f"{named} loses"
-    elif count == compared.height == 2:
+    elif count == of_all == 2:
         who = "Both models lose"
-    elif count == compared.height:
+    elif count == of_all:
         who = f"All {count} models lose"
     elif count <= MOST_NAMED:
         who = f"{named} lose"
     else:
-        who = f"{count} of {compared.height} models lose"
+        who = f"{count} of {of_all} models lose"
     row = losing.row(0, named=True)
     loss = row["loss"] - row["kn5_difference"]
     return f"{who} to the {baseline_name(frame)} ({loss:.3f}), a model of counts."
@@ -205,7 +217,8 @@ def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
     for mark, text in MARKS.items():
         marked = col("marks").list.contains(mark)
         if mark == "noisy":  # the verdict of a point says it all, if it has one
-            marked &= col("reference") | (col("verdict") == UNDECIDED)
+            is_open = col("verdict") == UNDECIDED
+            marked &= col("reference") | is_open
         own = frame.filter(marked)
         labels = own["label"].to_list()
         # `impossible` has a line of its own, above all others.
@@ -217,7 +230,8 @@ def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
             aim = ""
             if mark in ("missing", "unconfirmed"):
                 aim = "to train the rest"
-            yield Caveat(f"{mark}: {_named(labels)}: {text.partition('.')[0]}", aim=aim)
+            reason, _, _ = text.partition(".")
+            yield Caveat(f"{mark}: {_named(labels)}: {reason}", aim=aim)
     for reason, labels in leaks_of(frame):
         yield Caveat(f"leaks: {_named(labels)}: not a language model's loss: {reason}")
 
@@ -225,25 +239,30 @@ def _marks(folder: StudyFolder, frame: DataFrame) -> Iterator[Caveat]:
 def leaks_of(frame: DataFrame) -> list[tuple[str, list[str]]]:
     """Return each leak of a ranking, and the labels of its points."""
     leaking = frame.filter(col("leaks") != "")
-    return leaking.group_by("leaks", maintain_order=True).agg("label").rows()
+    by_reason = leaking.group_by("leaks", maintain_order=True)
+    return by_reason.agg("label").rows()
 
 
 def _edges(study: Fields, marked: DataFrame) -> Iterator[Caveat]:
     """Yield which points chose an outermost value, and what to do: a bound has no value beyond."""
-    spaces = {point["id"]: point.get("search") or study["search"] for point in study["points"]}
-    wider: dict[str, str] = {}
-    at_bound: list[tuple[str, str]] = []
-    inside: list[tuple[str, str]] = []
+    spaces = {}
+    for point in study["points"]:
+        spaces[point["id"]] = point.get("search") or study["search"]
+    wider = {}
+    at_bound = []
+    inside = []
     for row in marked.to_dicts():
         setting = json.loads(row["setting"])
         for field in row["edge"]:
+            value = setting[field]
+            chosen = (row["label"], field)
             ends = spaces[row["point"]].get(field, {})
             # A choice of values has no bound that could be moved.
-            if "low" in ends and near_bound(setting[field], FloatRange(**ends)):
-                wider[field] = range_text(field, _widened(ends, setting[field]))
-                at_bound.append((row["label"], field))
+            if "low" in ends and near_bound(value, FloatRange(**ends)):
+                wider[field] = range_text(field, _widened(ends, value))
+                at_bound.append(chosen)
             else:
-                inside.append((row["label"], field))
+                inside.append(chosen)
     aim = "to tune more"
     if at_bound:
         options = {}
@@ -286,7 +305,8 @@ def _widened(ends: Fields, value: float) -> FieldsDict:
     beyond = low - span
     if is_log or 0 < low < span:
         beyond = low / WIDER
-    return dict(ends) | {"low": type(low)(beyond) or low}
+    wider = type(low)(beyond)
+    return dict(ends) | {"low": wider or low}
 
 
 def _named(labels: Sequence[str]) -> str:
@@ -315,7 +335,8 @@ def next_command(folder: StudyFolder, frame: DataFrame, found: Sequence[Caveat])
     if answerable:
         # The gravest one: while it is open, an answer to a later one is of little use.
         first = answerable[0]
-        for name, value in (first.options or {}).items():
+        options = first.options or {}
+        for name, value in options.items():
             command = _with_option(command, name, value)
         return first.aim, shlex.join(command)
     if "--until-decided" in command:

@@ -93,18 +93,21 @@ def names() -> list[str]:
 
 def add_values(table: DataFrame) -> DataFrame:
     """Add the columns that follow from others, and put all into the order of a ranking."""
-    values = [value.alias(name) for name, value in VALUES.items()]
-    return table.with_columns(values).select(names())
+    return table.with_columns(**VALUES).select(names())
 
 
 def json_columns() -> frozenset[str]:
     """Return the columns of a ranking whose strings are JSON."""
-    return frozenset(column.name for column in FRAMES[RANKING] if column.is_json)
+    found = set()
+    for column in FRAMES[RANKING]:
+        if column.is_json:
+            found.add(column.name)
+    return frozenset(found)
 
 
 def shown_columns(table: str) -> list[Column]:
     """Return the columns of a text table of a ranking, in its order."""
-    own = (column for column in FRAMES[RANKING] if table in column.tables)
+    own = [column for column in FRAMES[RANKING] if table in column.tables]
     return sorted(own, key=lambda column: column.place)
 
 
@@ -133,7 +136,8 @@ def text_table(
         cells.append(own)
         if column.is_text:
             of_text.add(column.heading)
-    return TextTable(title, tuple(header), list(zip(*cells, strict=True)), frozenset(of_text))
+    lines = list(zip(*cells, strict=True))
+    return TextTable(title, tuple(header), lines, frozenset(of_text))
 
 
 def legends(tables: Iterable[TextTable], columns: Iterable[Column], **words: str) -> Iterator[str]:
@@ -176,8 +180,9 @@ def maximized(table: DataFrame, frame: str) -> DataFrame:
     turned = []
     for name, source in sources.items():
         if source in table.columns:
+            minus = -col(source)
             # A metric of 0 would be shown as -0.0.
-            turned.append((-col(source)).replace(-0.0, 0.0).alias(name))
+            turned.append(minus.replace(-0.0, 0.0).alias(name))
     return table.with_columns(turned, higher_is_better=True)
 
 
@@ -195,20 +200,23 @@ def _rank(row: Fields, _: str) -> str:
 
 
 def _chances(row: Fields, _: str) -> str:
-    shares = [row[f"probability_{side}"] for side in ("worse", "within", "better")]
+    names = ("probability_worse", "probability_within", "probability_better")
+    shares = [row[name] for name in names]
     if row["reference"] or None in shares:
         return MISSING
-    return "/".join(f"{100 * share:.0f}" for share in shares) + " %"
+    percent = [f"{100 * share:.0f}" for share in shares]
+    return f"{'/'.join(percent)} %"
 
 
 def _diverged(row: Fields, _: str) -> str:
     if not row["confirm_diverged"]:
         return ""
     share = f"{row['confirm_diverged']}/{row['confirm']}"
+    p = row["p_diverged"]
     # On a task, this p is that of the seeds that solve it.
-    if row["p_diverged"] is None or row.get("solved") is not None:
+    if p is None or row.get("solved") is not None:
         return share
-    return f"{share}, p {format_p(row['p_diverged'])}"
+    return f"{share}, p {format_p(p)}"
 
 
 def _with_aliases(row: Fields, _: str) -> str:
@@ -265,17 +273,18 @@ def _setting(row: Fields, _: str) -> str:
     if not row["setting"]:
         return MISSING
     parts = []
-    for name, value in json.loads(row["setting"]).items():
-        parts.append(f"{name}={format_value(value)}")
+    setting = json.loads(row["setting"])
+    for name, value in setting.items():
+        part = f"{name}={format_value(value)}"
         if name in row["edge"]:
-            parts[-1] += " (edge)"
-    if not parts:
-        return MISSING
-    return ", ".join(parts)
+            part += " (edge)"
+        parts.append(part)
+    return ", ".join(parts) or MISSING
 
 
 def _verdict(row: Fields, _: str) -> str:
-    return shown_verdict(row["verdict"], confirmed=row["confirmed"])
+    confirmed = row["confirmed"]
+    return shown_verdict(row["verdict"], confirmed=confirmed)
 
 
 def _with_seeds(row: Fields, _: str) -> str:

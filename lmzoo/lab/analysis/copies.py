@@ -26,9 +26,11 @@ def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tu
     if not copies:
         return []
     # A run that was trained again keeps its old records.
-    kept = archived_files(path, [DAMAGED])
-    replaced = {(run, archive.read(f"{run}/{DAMAGED}")) for run, _, archive in kept}
-    replaced |= {(run, read_run_file(path, run, DAMAGED)) for run, _ in copies}
+    replaced = set()
+    for run, name, archive in archived_files(path, [DAMAGED]):
+        replaced.add((run, archive.read(f"{run}/{name}")))
+    for run, _ in copies:
+        replaced.add((run, read_run_file(path, run, DAMAGED)))
     return [own for own in copies if own not in replaced]
 
 
@@ -37,19 +39,20 @@ def copy_warnings(events: DataFrame, copied: DataFrame, names: Mapping[str, str]
     if copied.is_empty():
         return
     is_measured = col("event").is_in(["test", "epoch"])
-    key = col(KEY)
-    ours = events.filter(is_measured).select(key, here=LOSS)
-    theirs = copied.filter(is_measured).select(key, there=LOSS)
+    ours = events.filter(is_measured).select(col(KEY), here=LOSS)
+    theirs = copied.filter(is_measured).select(col(KEY), there=LOSS)
     both = ours.join(theirs, on=KEY, maintain_order="left")
     here = col("here")
     there = col("there")
     scale = pl.min_horizontal(here.abs(), there.abs())
+    distance = (here - there).abs()
     # The difference of two infinite losses is NaN, which polars holds greater than any number.
-    differ = both.filter(here != there, (here - there).abs() > CLOSE * scale)
+    differ = both.filter(here != there, distance > CLOSE * scale)
     last = differ.group_by("run", maintain_order=True).last()
     found = []
-    for run, own, other in last.select("run", "here", "there").iter_rows():
-        found.append(f"{names[run]}: {own:.6g} and {other:.6g}")
+    for row in last.to_dicts():
+        name = names[row["run"]]
+        found.append(f"{name}: {row['here']:.6g} and {row['there']:.6g}")
     if found:
         shown = "; ".join(found[:NAMED])
         more = len(found) - NAMED

@@ -12,6 +12,7 @@ border between two seeds; the smallest p, times the number of borders, is said b
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from math import inf
 
 import numpy as np
 from polars import DataFrame, col
@@ -33,9 +34,11 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
     `losses` are those of the confirm runs: point, run, seed, loss.
     """
     labels = labels_of(study)
-    is_known = col("status").is_not_null() & col("point").is_in(list(labels))
-    yield from _mixed(runs.filter(is_known), labels)
-    confirm = of_points(runs.join(losses, on="run", how="semi"))
+    is_point = col("point").is_in(list(labels))
+    known = runs.drop_nulls("status").filter(is_point)
+    yield from _mixed(known, labels)
+    confirmed = runs.join(losses, on="run", how="semi")
+    confirm = of_points(confirmed)
     reference = study.get("reference", "")
     for point, name in apart(confirm, reference).items():
         ours = " or ".join(sorted(confirm[point][name]))
@@ -44,14 +47,17 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
             f"not comparable: {labels[reference]} with {name} {theirs}, {labels[point]} with "
             f"{ours}; run the sweep with --again, which trains again what differs from now"
         )
-    drawn = runs.filter(col("parameters").ne_missing(0)).select("run")  # no models of counts
-    own = losses.unique("run", maintain_order=True).join(drawn, on="run")
+    is_drawn = col("parameters").ne_missing(0)  # no models of counts
+    drawn = runs.filter(is_drawn).select("run")
+    own = losses.unique("run", maintain_order=True)
+    own = own.join(drawn, on="run")
     points = own["point"].unique().sort()
-    yield from equal_lines([labels.get(p, p) for p in points], by_seed(own, points))
-    # A seed that some point lacks has no mean over all points.
+    names = [labels.get(point, point) for point in points]
+    yield from equal_lines(names, by_seed(own, points))
     wide = by_seed(losses, losses["point"].unique())
-    whole = np.isfinite(wide).all(0)
-    means = wide[:, whole].sum(0) / max(1, len(wide))
+    # A seed that some point lacks has no mean over all points.
+    whole = wide[:, np.isfinite(wide).all(0)]
+    means = whole.sum(0) / max(1, len(wide))
     border, p, size = jump(means)
     if p < TINY:
         yield (
@@ -66,13 +72,16 @@ def _mixed(runs: DataFrame, labels: Mapping[str, str]) -> Iterator[str]:
     mixed = [name for name, own in values.items() if len(own) > 1]
     groups = defaultdict(Counter)
     for point, found in _counted(runs):
-        words = ", ".join(f"{name} {found[name]}" for name in mixed if name in found)
-        groups[words][labels[point]] += 1
-    most_first = sorted(groups, key=lambda words: groups[words].total(), reverse=True)
-    for words in most_first[1:]:
-        counts = f"{groups[words].total()} of {len(runs)} runs"
+        parts = [f"{name} {found[name]}" for name in mixed if name in found]
+        groups[", ".join(parts)][labels[point]] += 1
+    sizes = Counter()
+    for words, points in groups.items():
+        sizes[words] = points.total()
+    ranked = sizes.most_common()
+    for words, count in ranked[1:]:
+        usual = ranked[0][0]
         where = join_labels(groups[words])
-        yield f"{counts} were trained with {words}, others with {most_first[0]}: {where}"
+        yield f"{count} of {len(runs)} runs were trained with {words}, others with {usual}: {where}"
 
 
 def commits_line(runs: DataFrame) -> str:
@@ -83,8 +92,10 @@ def commits_line(runs: DataFrame) -> str:
         dirty = "; +: with changes that were not committed"
     if len(found) == 1 and not dirty and "" not in found:
         return ""
-    # Outside of a clone there is no commit.
-    commits = [f"{name or 'unknown'} ({count} runs)" for name, count in found.most_common()]
+    commits = []
+    for name, count in found.most_common():
+        # Outside of a clone there is no commit.
+        commits.append(f"{name or 'unknown'} ({count} runs)")
     return f"trained at {', '.join(commits)}{dirty}"
 
 
@@ -135,14 +146,16 @@ def jump(means: Array) -> tuple[int, float, float]:
     # The sum of squares within both parts: that of all less that between them.
     squares = (centred**2).sum()
     within = squares - before * after / count * size**2
-    variance = np.maximum(within, TINY**4 * squares) / (count - 2)
+    freedom = count - 2
+    variance = np.maximum(within, TINY**4 * squares) / freedom
     scale = np.sqrt(variance * (1 / before + 1 / after))
     # Equal seeds on a side, as of an accuracy with few values, show no jump.
     varies_before = _range(means)[before - 1] > 0
     varies_after = _range(means[::-1])[after - 1] > 0
     varies = varies_before & varies_after
-    t = np.abs(size) / np.where(varies, scale, np.inf)
-    p = np.where(varies, 2 * (count - 3) * special.stdtr(count - 2, -t), 1.0)
+    t = np.abs(size) / np.where(varies, scale, inf)
+    of_border = 2 * special.stdtr(freedom, -t)
+    p = np.where(varies, (count - 3) * of_border, 1.0)
     best = int(p.argmin())
     if p[best] >= 1:
         return 0, 1.0, 0.0
@@ -151,14 +164,17 @@ def jump(means: Array) -> tuple[int, float, float]:
 
 def _range(values: Array) -> Array:
     """Return the range of the first 1, 2, ... values."""
-    return np.maximum.accumulate(values) - np.minimum.accumulate(values)
+    most = np.maximum.accumulate(values)
+    return most - np.minimum.accumulate(values)
 
 
 def _counted(runs: DataFrame) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield point and what counts of the environment of each run."""
-    known: dict[tuple[str | None, str], dict[str, str]] = {}
-    for point, program, text in runs.select("point", "program", "environment").iter_rows():
-        if (program, text) not in known:  # thousands of runs have one environment
+    known = {}
+    facts = runs.select("point", "program", "environment")
+    for point, program, text in facts.iter_rows():
+        key = (program, text)
+        if key not in known:  # thousands of runs have one environment
             start, end = json.loads(text or "[{}, {}]")
-            known[program, text] = counted(start | end, program=bool(program))
-        yield point, known[program, text]
+            known[key] = counted(start | end, program=bool(program))
+        yield point, known[key]

@@ -43,19 +43,26 @@ def _quoted(label: str) -> str:
 
 def labels_of(study: Fields) -> FieldsDict:
     """Return the id of each point of a study -> its label."""
-    return {point["id"]: point["label"] for point in study["points"]}
+    labels = {}
+    for point in study["points"]:
+        labels[point["id"]] = point["label"]
+    return labels
 
 
 def table_title(row: Fields) -> str:
     """Return the title of the table of a row: kind of score, corpus, sizes and entropy floor."""
-    kind = SCORE_KINDS.get(row["score"], str(row["score"]))
+    score = row["score"]
+    kind = SCORE_KINDS.get(score, str(score))
     if row["vocab"] is None:
         return kind
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
-    options = ", ".join(f"{key}={value}" for key, value in corpus.items() if value is not None)
+    options = []
+    for key, value in corpus.items():
+        if value is not None:
+            options.append(f"{key}={value}")
     if options:
-        name += f" ({options})"
+        name += f" ({', '.join(options)})"
     title = (
         f"{kind}; {name}; vocabulary of {row['vocab']:,}, sequences of up to {row['length']} tokens"
     )
@@ -83,7 +90,8 @@ def format_mean(value: float | None, low: float | None, high: float | None, form
     seems_to_hold_0 = low * high > 0 and shown.lstrip("+−") == above
     if below == above and not seems_to_hold_0:
         return f"{shown} ±{above}"
-    return f"{shown} [{', '.join(format_ends(low, high, form))}]"
+    ends = format_ends(low, high, form)
+    return f"{shown} [{', '.join(ends)}]"
 
 
 def format_ends(low: float, high: float, form: str) -> list[str]:
@@ -100,9 +108,11 @@ def format_ends(low: float, high: float, form: str) -> list[str]:
 
 def positive_halves(table: DataFrame, mean: str) -> list[float]:
     """Return the upper halves of the intervals of a table, those that are not 0."""
-    halves = (table["high"] - table[mean]).to_list()
-    halves += (table["difference_high"] - table["difference"]).to_list()
-    return [half for half in halves if half is not None and 0 < half < inf]
+    own = table["high"] - table[mean]
+    of_differences = table["difference_high"] - table["difference"]
+    halves = own.append(of_differences)
+    is_known = (halves > 0) & (halves < inf)
+    return halves.filter(is_known).to_list()
 
 
 def digits_of(half: float, values: Iterable[float], least: int) -> str:
@@ -117,7 +127,8 @@ def digits_of(half: float, values: Iterable[float], least: int) -> str:
         exponent = floor(log10(largest))
     # A metric of the user's programs may be tiny or huge.
     if needed > MOST_DECIMALS or exponent > 14:
-        return f"{min(max(needed + exponent, 1), 15)}e"
+        digits = max(needed + exponent, 1)
+        return f"{min(digits, 15)}e"
     return f"{max(needed, least)}f"
 
 
@@ -193,26 +204,31 @@ def text_sizes(runs: LazyFrame, events: LazyFrame) -> DataFrame:
 
     Words are null in records of earlier versions.
     """
-    # A training objective is no loss of the text, so it has no bits.
-    text = runs.filter(col("score") != OBJECTIVE).select("run", "fingerprint")
-    tests = events.filter(event="test").drop_nulls(["tokens", "characters", "bytes"])
-    recorded = tests.join(text, on="run").select("fingerprint", "tokens", col(SIZES))
+    text = runs.filter(IS_TEXT).select("run", "fingerprint")
+    tests = events.filter(event="test")
+    sized = tests.drop_nulls(["tokens", "characters", "bytes"])
+    recorded = sized.join(text, on="run").collect()
     # All runs on one corpus have equal sizes, so any row tells them.
-    corpora = recorded.collect().unique("fingerprint", keep="first")
-    ratios = (col(SIZES) / col("tokens")).name.suffix("_per_token")
-    return corpora.select("fingerprint", ratios)
+    corpora = recorded.unique("fingerprint", keep="first")
+    ratios = col(SIZES) / col("tokens")
+    return corpora.select("fingerprint", ratios.name.suffix("_per_token"))
 
 
 def add_sizes(table: DataFrame, sizes: DataFrame) -> DataFrame:
     """Add `SIZE_COLUMNS` and the token loss in bits to a table with fingerprint, score, loss."""
-    is_text = col("score") != OBJECTIVE
-    # A join keeps an order only with this option.
-    table = table.join(sizes, on="fingerprint", how="left", maintain_order="left")
-    table = table.with_columns(when(is_text).then(col(SIZE_COLUMNS)))
+    table = add_columns(table, sizes, "fingerprint")
+    table = table.with_columns(when(IS_TEXT).then(col(SIZE_COLUMNS)))
+    loss = col("loss")
     return table.with_columns(
-        bits_per_character=col("loss") * bits_per_nat(SIZE_COLUMNS[0]),
-        bits_per_byte=col("loss") * bits_per_nat(SIZE_COLUMNS[1]),
+        bits_per_character=loss * BITS_PER_CHARACTER,
+        bits_per_byte=loss * BITS_PER_BYTE,
     )
+
+
+def add_columns(table: DataFrame, other: DataFrame, on: str | list[str]) -> DataFrame:
+    """Add the columns of another table, null where it has no such row."""
+    # A join keeps an order only with this option.
+    return table.join(other, on=on, how="left", maintain_order="left")
 
 
 def bits_per_nat(size: str) -> pl.Expr:
@@ -220,14 +236,19 @@ def bits_per_nat(size: str) -> pl.Expr:
     return 1 / (log(2) * col(size))
 
 
+BITS_PER_CHARACTER = bits_per_nat("characters_per_token")
+BITS_PER_BYTE = bits_per_nat("bytes_per_token")
+IS_TEXT = col("score") != OBJECTIVE
+"""A training objective is no loss of the text, so it has no bits."""
+
+
 def size_line(table: DataFrame) -> str:
     """Return what a nat per token is in bits, from a table with `SIZE_COLUMNS`; "" if unknown."""
     known = table.drop_nulls(SIZE_COLUMNS[:2])
     if known.is_empty():
         return ""
-    of_character = known[SIZE_COLUMNS[0]].item(0)
-    characters = known.select(bits_per_nat(SIZE_COLUMNS[0])).item(0, 0)
-    size = known.select(bits_per_nat(SIZE_COLUMNS[1])).item(0, 0)
+    facts = known.select(BITS_PER_CHARACTER, BITS_PER_BYTE.alias("bytes"), SIZE_COLUMNS[0])
+    characters, size, of_character = facts.row(0)
     return (
         f"one nat per token is {characters:.4f} bits per character and {size:.4f} bits per byte "
         f"of the test text, which has {of_character:.2f} characters per token"
@@ -236,7 +257,8 @@ def size_line(table: DataFrame) -> str:
 
 def require_size(frame: DataFrame, unit: str) -> None:
     """Raise a `UserError` unless all rows with the loss of a text have its size."""
-    if frame.filter(col("score") != OBJECTIVE)[SIZE_OF[unit]].null_count():
+    texts = frame.filter(IS_TEXT)
+    if texts[SIZE_OF[unit]].null_count():
         raise UserError(
             f"the records lack the size of the test text, which --unit {unit} needs: residues form "
             "no words, and earlier versions wrote no size; use --unit token"

@@ -14,6 +14,7 @@ from polars import DataFrame, Series, String, col, lit
 
 from lmzoo.base.arguments import called
 from lmzoo.base.parts import is_complete
+from lmzoo.lab.analysis.formatting import add_columns
 from lmzoo.lab.analysis.load import StudyFolder, against, chosen_runs, load_study, point_labels
 from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -21,15 +22,30 @@ from lmzoo.lab.analysis.render import ReportFrame
 from lmzoo.lab.store.records import Named, find_study
 
 NAMES = {
-    "train_token": "train", "valid_token": "valid", "token": "test", "sentence": "test_sentence",
-}  # fmt: skip
+    "train_token": "train",
+    "valid_token": "valid",
+    "token": "test",
+    "sentence": "test_sentence",
+}
 """Column of events -> its name in these frames."""
 LOSSES = ["train", "valid", "valid_sentence", "test", "test_sentence"]
 ACCURACIES = ["accuracy", "sequence_accuracy"]
 FACTS = [
-    "parameters", "state_size", "flops", "score", "leaks", "program", "model", "corpus",
-    "fingerprint", "vocab", "length", "floor_token", "floor_sentence", "ceiling",
-]  # fmt: skip
+    "parameters",
+    "state_size",
+    "flops",
+    "score",
+    "leaks",
+    "program",
+    "model",
+    "corpus",
+    "fingerprint",
+    "vocab",
+    "length",
+    "floor_token",
+    "floor_sentence",
+    "ceiling",
+]
 """Columns of `load_study`'s runs that are facts of the model or of its data."""
 
 
@@ -87,11 +103,19 @@ def curves(study: Path | str | Named) -> DataFrame:
     columns = ["run", "point", "label", "stage", "seed", "chosen"]
     columns += _searched(folder)
     own = run_frame(folder).select(columns)
-    epochs = _events(folder, "epoch").rename(NAMES).select(
-        "run", "epoch", "train", "valid", "valid_sentence", "seconds", "tokens_per_second",
-        accuracy="valid_accuracy", sequence_accuracy="valid_sequence_accuracy",
-    )  # fmt: skip
-    named = own.join(epochs, on="run").sort("label", "stage", "seed", "run", "epoch")
+    epochs = _events(folder, "epoch").select(
+        "run",
+        "epoch",
+        "train",
+        "valid",
+        "valid_sentence",
+        "seconds",
+        "tokens_per_second",
+        accuracy="valid_accuracy",
+        sequence_accuracy="valid_sequence_accuracy",
+    )
+    named = own.join(epochs, on="run")
+    named = named.sort("label", "stage", "seed", "run", "epoch")
     return named.select(pl.exclude("run"), "run")
 
 
@@ -99,32 +123,37 @@ def run_frame(folder: StudyFolder) -> DataFrame:
     """Return the frame of `runs` without `folder`, in the order of the study's points."""
     study = folder.study
     points = point_labels(study).with_row_index("place")
-    points = points.with_columns(reference=col("point") == study.get("reference", ""))
+    is_reference = col("point") == study.get("reference", "")
+    points = points.with_columns(reference=is_reference)
     chosen = chosen_runs(study)
-    epochs = _events(folder, "epoch").rename(NAMES).group_by("run").agg(
-        pl.max("epoch").alias("epochs"), pl.sum("seconds"),
-        col("train", "valid", "valid_sentence").sort_by("epoch").last(),
-    )  # fmt: skip
+    losses = col("train", "valid", "valid_sentence")
+    epochs = _events(folder, "epoch").group_by("run")
+    epochs = epochs.agg(
+        losses.sort_by("epoch").last(),
+        pl.sum("seconds"),
+        epochs=pl.max("epoch"),
+    )
     # The tests that a ranking compares: the last ones within the budget.
-    tests = _events(folder, "test").filter(col("epoch") <= study["budget"]["epochs"])
-    tests = tests.filter(col("epoch") == pl.max("epoch")).rename(NAMES)
+    tests = _events(folder, "test")
+    tests = tests.filter(col("epoch") <= study["budget"]["epochs"])
+    tests = tests.filter(col("epoch") == pl.max("epoch"))
     tests = tests.select("run", "test", "test_sentence", "best_epoch", col(ACCURACIES))
     runs = folder.runs.collect()
     # A run that confirms several points has a row for each.
-    of_points = pl.concat([runs.select(chosen.columns), chosen]).unique(maintain_order=True)
+    of_points = pl.concat([runs.select(chosen.columns), chosen])
+    of_points = of_points.unique(maintain_order=True)
     runs = of_points.join(runs.drop("point"), on="run")
-    runs = runs.join(chosen.with_columns(chosen=True), on=["run", "point"], how="left")
-    runs = runs.with_columns(col("chosen").fill_null(value=False))
+    is_chosen = pl.struct("point", "run").is_in(chosen.to_struct().implode())
+    runs = runs.with_columns(chosen=is_chosen)
     settings = list(map(json.loads, runs["setting"]))
     fields = []
     searched = _searched(folder)
     for name in searched:
         values = [setting.get(name) for setting in settings]
         fields.append(Series(name, values, strict=False))
-    runs = runs.with_columns(fields)
-    runs = runs.join(points, on="point", how="left")
+    runs = add_columns(runs.with_columns(fields), points, "point")
     for own in (epochs, tests):
-        runs = runs.join(own, on="run", how="left")
+        runs = add_columns(runs, own, "run")
     is_confirm = col("stage") == "confirm"
     runs = runs.sort("place", is_confirm, "seed", "run", nulls_last=True)
     columns = ["point", "label", "reference", "stage", "seed", "chosen"]
@@ -136,13 +165,15 @@ def run_frame(folder: StudyFolder) -> DataFrame:
 
 def _searched(folder: StudyFolder) -> list[str]:
     names = set()
-    for text in folder.runs.select("setting").unique().collect()["setting"]:
+    settings = folder.runs.select("setting").unique()
+    for text in settings.collect()["setting"]:
         names.update(json.loads(text))
     return sorted(names)
 
 
 def _events(folder: StudyFolder, event: str) -> DataFrame:
-    return folder.events.filter(event=event).drop("event").collect()
+    events = folder.events.filter(event=event).drop("event")
+    return events.rename(NAMES).collect()
 
 
 class Ranking(ReportFrame):
@@ -157,8 +188,9 @@ class Ranking(ReportFrame):
         images = ""
         for part in self.partition_by(TABLE_KEYS, maintain_order=True):
             if forest_chart(part):
+                picture = forest_picture(part).encode()
                 # An image has its own styles, so that the notebook keeps its colours.
-                data = base64.b64encode(forest_picture(part).encode()).decode()
+                data = base64.b64encode(picture).decode()
                 images += f'<img src="data:image/svg+xml;base64,{data}">'
         return images + text
 
@@ -187,6 +219,7 @@ def rank(
     Raises:
         UserError: There is no such study or point, or nothing can be ranked.
     """
-    folder = against(load_study(find_study(study)), reference)
+    folder = load_study(find_study(study))
+    folder = against(folder, reference)
     ranked = study_ranking(folder, unit=unit, margin=margin, after_training=after_training)
     return Ranking.of(ranked)

@@ -21,10 +21,10 @@ import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 from polars import DataFrame, Float64, Int64, LazyFrame, Series, String, col, lit, when
 
@@ -33,7 +33,7 @@ from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.streams import said
 from lmzoo.lab.analysis.copies import copy_warnings, without_replaced
 from lmzoo.lab.analysis.environments import environment_warnings
-from lmzoo.lab.analysis.formatting import labels_of
+from lmzoo.lab.analysis.formatting import add_columns, labels_of
 from lmzoo.lab.analysis.stored import StoredRuns, packed_study, stored_runs
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.intervals import mean_interval
@@ -42,14 +42,29 @@ from lmzoo.lab.store.address import open_store
 from lmzoo.lab.store.labels import find_point, named_points
 from lmzoo.lab.store.whole import read_fields
 
-TYPES = {"text": String, "json": String, "number": Float64, "whole": Int64}
-RUN_SCHEMA = pl.Schema({name: TYPES[kind] for name, kind in read_fields("run").items()})
+TYPES = {
+    "text": String,
+    "json": String,
+    "number": Float64,
+    "whole": Int64,
+}
+
+
+def _schema(table: str) -> pl.Schema:
+    """Return the columns of a table of `read_fields`."""
+    schema = pl.Schema()
+    for name, kind in read_fields(table).items():
+        schema[name] = TYPES[kind]
+    return schema
+
+
+RUN_SCHEMA = _schema("run")
 """Columns of the runs; model, corpus, setting and recipe are JSON, and environment: a list, as
 recorded at the start and at the end. `program` is "function" or "command". `state_size` is null if
 the state grows, `flops` if it is not known (`lmzoo/train/flops.py`). `status` and `ended`, the
 epoch of the last end, are joined; they are null while a run has not ended."""
 KEY = {"run": String, "event": String, "epoch": Int64}
-EVENT_SCHEMA = pl.Schema(KEY | {name: TYPES[kind] for name, kind in read_fields("event").items()})
+EVENT_SCHEMA = pl.Schema(KEY | _schema("event"))
 LOSSES = ("train_token", "valid_token", "valid_sentence", "token", "sentence")
 """Columns of events that have minus the metric, if it is maximized."""
 TABLE_FILES = (files.CONFIG, files.RECORDS, files.STUDY, files.ABLATIONS)
@@ -99,8 +114,11 @@ def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> S
     runs, events, damaged = _frames(study, stored, path)
     runs = _with_ends(runs, events)
     # An edit of a file that a program reads makes new runs; the old ones count no more.
-    runs = runs.filter(~col("run").is_in(_superseded(study, runs, events)))
-    models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
+    superseded = _superseded(study, runs, events)
+    runs = runs.filter(~col("run").is_in(superseded))
+    models = {}
+    for point, text in runs.select("point", "model").iter_rows():
+        models[point] = json.loads(text)
     runs, events = _without_other_metrics(runs, events, models.values())
     copied, _ = read_events(without_replaced(path, stored.copies))
     if is_maximized(study):
@@ -110,14 +128,22 @@ def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> S
     study = named_points(study, models, [path / files.USER_CODE])
     labels = labels_of(study)
     names = {}
-    for run, point, seed in runs.select("run", "point", "seed").iter_rows():
+    facts = runs.select("run", "point", "seed")
+    for run, point, seed in facts.iter_rows():
         # A point may have left the study.
         names[run] = f"{labels.get(point, point)}, seed {seed}"
+    confirmed = _confirmed(study, runs, events)
     warnings = list(_version_warnings(study))
-    warnings += environment_warnings(study, runs, _confirmed(study, runs, events))
+    warnings += environment_warnings(study, runs, confirmed)
     warnings += copy_warnings(events, copied, names)
-    study = _with_warnings(study, warnings)
-    return StudyFolder(study, runs.lazy(), events.lazy(), tuple(damaged), path, address)
+    return StudyFolder(
+        study=_with_warnings(study, warnings),
+        runs=runs.lazy(),
+        events=events.lazy(),
+        damaged=tuple(damaged),
+        path=path,
+        address=address,
+    )
 
 
 def _frames(
@@ -131,7 +157,8 @@ def _frames(
     for _ in range(0, stored.total, PART):
         rows = []
         texts = []
-        for run, config, records in itertools.islice(stored.runs, PART):
+        part = itertools.islice(stored.runs, PART)
+        for run, config, records in part:
             if isinstance(config, dict):
                 # A config of another schema is not damaged, so its version is said first.
                 _check_schema(config, f"{path}/{run}/{files.CONFIG}")
@@ -149,7 +176,8 @@ def _frames(
     runs = pl.concat(known)
     if damaged and runs.is_empty():
         raise UserError(f"{damaged[0]}; no run of {path} is readable: run the sweep again")
-    damaged += [f"{run}/{files.RECORDS} has {count} damaged lines" for run, count in torn.items()]
+    for run, count in torn.items():
+        damaged.append(f"{run}/{files.RECORDS} has {count} damaged lines")
     return runs, pl.concat(events), damaged
 
 
@@ -161,8 +189,9 @@ def _with_ends(runs: DataFrame, events: DataFrame) -> DataFrame:
         ended=pl.last("epoch"),
         later=pl.last("environment"),
     )
-    both = pl.format("[{}, {}]", "environment", col("later").fill_null("{}"))
-    joined = runs.join(last, on="run", how="left", maintain_order="left")
+    later = col("later").fill_null("{}")
+    both = pl.format("[{}, {}]", "environment", later)
+    joined = add_columns(runs, last, "run")
     return joined.with_columns(environment=both).drop("later")
 
 
@@ -178,26 +207,29 @@ def _check_numerics(config: Fields, study: Fields, path: Path) -> None:
 
 
 def _version_warnings(study: Fields) -> Iterator[str]:
+    then = study.get("numerics")
     # A newer version may have trained the study.
-    if study.get("numerics") not in range(1, files.NUMERICS + 1):
+    if then not in range(1, files.NUMERICS + 1):
         now = f"this version has {files.NUMERICS}: its losses may differ"
-        yield f"trained by numerics {study.get('numerics')!r}; {now}"
+        yield f"trained by numerics {then!r}; {now}"
 
 
 def is_maximized(study: Fields) -> bool:
     """Return whether the highest metric of a study is the best."""
-    return (study.get("asked") or {}).get("direction") == "maximize"
+    asked = study.get("asked") or {}
+    return asked.get("direction") == "maximize"
 
 
 def _without_other_metrics(
     runs: DataFrame, events: DataFrame, models: Iterable[Fields]
 ) -> tuple[DataFrame, DataFrame]:
     """Count runs that never reported the test metric as failed, if others of the study did."""
-    names = {model["test_metric"] for model in models if "test_metric" in model}
-    is_other = ~col("metric").is_in(names).fill_null(value=True)
-    others = events.filter(is_other)["run"]
+    names = {model.get("test_metric") for model in models}
+    names.discard(None)
     if not events["metric"].is_in(names).any():
         return runs, events
+    is_other = ~col("metric").is_in(names).fill_null(value=True)
+    others = events.filter(is_other)["run"]
     has_failed = col("run").is_in(others.implode())
     status = when(has_failed).then(lit("failed")).otherwise("status")
     return runs.with_columns(status=status), events.filter(~is_other)
@@ -218,7 +250,8 @@ def against(folder: StudyFolder, reference: str | None) -> StudyFolder:
     study = folder.study | {"reference": point}
     # More seeds would go to the comparisons with the study's own reference.
     study.pop("given", None)
-    return folder._replace(study=_with_warnings(study, [OTHER_REFERENCE]))
+    study = _with_warnings(study, [OTHER_REFERENCE])
+    return folder._replace(study=study)
 
 
 def _superseded(study: Fields, runs: DataFrame, events: DataFrame) -> list[str]:
@@ -239,8 +272,9 @@ def _superseded(study: Fields, runs: DataFrame, events: DataFrame) -> list[str]:
     found = []
     for run, point in runs.select("run", "point").iter_rows():
         for name, content in read[run].items():
+            known = now[point].get(name)
             # A file that only this run has read supersedes nothing.
-            if content not in now[point].get(name, [content]):
+            if known and content not in known:
                 found.append(run)
                 break
     return found
@@ -251,9 +285,11 @@ def _newest(study: Fields, runs: DataFrame, events: DataFrame) -> list[tuple[str
     newest = chosen_runs(study).rows()
     confirmed = {point for point, _ in newest}
     # Before a point has a chosen setting, its last run has read the files of now.
-    ends = events.filter(event="end").drop_nulls("time").sort("time").select("run")
-    last = ends.join(runs, on="run", maintain_order="left").select("point", "run")
-    for point, run in last.group_by("point").last().iter_rows():
+    ends = events.filter(event="end").drop_nulls("time")
+    ended = ends.sort("time").select("run")
+    ended = ended.join(runs, on="run", maintain_order="left")
+    last = ended.group_by("point").agg(pl.last("run"))
+    for point, run in last.iter_rows():
         if point not in confirmed:
             newest.append((point, run))
     return newest
@@ -265,21 +301,24 @@ def _with_warnings(study: FieldsDict, lines: Iterable[str]) -> FieldsDict:
     warnings += lines
     if not warnings:
         return study
-    return study | {"data": data | {"warnings": warnings}}
+    data = data | {"warnings": warnings}
+    return study | {"data": data}
 
 
 def _confirmed(study: Fields, runs: DataFrame, events: DataFrame) -> DataFrame:
     """Return point, run, seed and test loss of the confirm runs."""
     tests = events.filter(event="test").group_by("run")
     losses = tests.agg(loss=pl.last("token"))
-    seeds = runs.select("run", "seed").join(losses, on="run")
-    return chosen_runs(study).join(seeds, on="run")
+    seeds = runs.select("run", "seed")
+    tested = seeds.join(losses, on="run")
+    return chosen_runs(study).join(tested, on="run")
 
 
 def status_at(epoch: int) -> pl.Expr:
     """Return the status of a run at an epoch: one that was stopped later counts as finished."""
-    later = (col("ended") > epoch) & col("status").is_in(["pruned", "diverged"])
-    return when(later).then(lit("finished")).otherwise("status")
+    is_stopped = col("status").is_in(["pruned", "diverged"])
+    is_later = col("ended") > epoch
+    return when(is_later & is_stopped).then(lit("finished")).otherwise("status")
 
 
 def read_study(path: Path) -> FieldsDict:
@@ -290,8 +329,9 @@ def read_study(path: Path) -> FieldsDict:
     if not isinstance(study, dict):
         # The folder may be one of Ray Tune's, which another command reads.
         hint = "run a sweep first; lmzoo judge ranks results of Ray Tune and other programs"
+        studies = path.glob(f"*/{files.STUDY}")
         # It may be the folder of several studies.
-        inside = sorted(file.parent.name for file in path.glob(f"*/{files.STUDY}"))
+        inside = sorted(file.parent.name for file in studies)
         if inside:
             hint = f"the studies inside it are: {', '.join(inside)}"
         raise UserError(f"{str(path)!r} has no readable {files.STUDY}; {hint}")
@@ -319,8 +359,10 @@ def read_events(texts: Iterable[tuple[str, bytes]]) -> tuple[DataFrame, Counter[
     except pl.exceptions.ComputeError:
         # One damaged line must not hide the others, so each is tried by itself.
         frame, damaged = _parse_lines(texts)
+    known = frame.drop_nulls(KEY)
     # A run that failed in its last epoch and finished later has two ends.
-    return frame.drop_nulls(KEY).filter(pl.struct(*KEY).is_last_distinct()), damaged
+    last = known.unique(list(KEY), keep="last", maintain_order=True)
+    return last, damaged
 
 
 def _parse_together(texts: list[tuple[str, bytes]]) -> DataFrame:
@@ -330,15 +372,16 @@ def _parse_together(texts: list[tuple[str, bytes]]) -> DataFrame:
         if text:  # the last line of a run that was killed may have no end
             text = text.removesuffix(b"\n") + b"\n"
         closed.append(text)
-    lines = [text.count(b"\n") for text in closed]
     data = b"".join(closed)
     if not all(map(files.is_sealed, data.split(b"\n"))):
         raise pl.exceptions.ComputeError("a line has no checksum, or another one")
     frame = pl.read_ndjson(data, schema=EVENT_SCHEMA)
-    if len(frame) != sum(lines):
+    names = []
+    for (run, _), text in zip(texts, closed, strict=True):
+        names += [run] * text.count(b"\n")
+    if len(frame) != len(names):
         raise pl.exceptions.ComputeError("not every line is a record")
-    names = Series([run for run, _ in texts], dtype=String)
-    runs = names.gather(np.repeat(np.arange(len(texts)), lines))
+    runs = Series(names, dtype=String)
     if (frame["run"] != runs).any():  # null in old files
         raise pl.exceptions.ComputeError("a line is of another run")
     return frame.with_columns(run=runs)
@@ -353,9 +396,11 @@ def _parse_lines(texts: list[tuple[str, bytes]]) -> tuple[DataFrame, Counter[str
             if record is None:
                 damaged[run] += 1
                 continue
-            for name in {files.ENVIRONMENT, files.FILES} & record.keys():
-                record[name] = json.dumps(record[name])  # a text, as `read_ndjson` has
-            rows.append(record | {"run": run})
+            for name in (files.ENVIRONMENT, files.FILES):
+                if name in record:  # a text, as `read_ndjson` has
+                    record[name] = json.dumps(record[name])
+            record["run"] = run
+            rows.append(record)
     return DataFrame(rows, EVENT_SCHEMA, strict=False), damaged
 
 
@@ -363,8 +408,8 @@ def _run_row(config: Fields) -> FieldsDict:
     row = {name: config.get(name) for name in RUN_SCHEMA}
     for name in ("model", "corpus", "setting"):
         row[name] = _text(config[name])
-    row["recipe"] = _text(config.get("recipe") or {})
-    row["environment"] = _text(config.get(files.ENVIRONMENT) or {})
+    for name in ("recipe", files.ENVIRONMENT):
+        row[name] = _text(config.get(name) or {})
     row["point"] = config["point"]["id"]
     # Only generated data have an entropy that is known.
     floor = config["floor"] or {}
@@ -391,15 +436,19 @@ def _check_schema(content: Fields, path: str | Path) -> None:
 
 def chosen_runs(study: Fields) -> DataFrame:
     """Return one row (point, run) for each confirm run of a chosen setting."""
-    chosen = study.get("chosen", {})
-    pairs = [(point, run) for point, own in chosen.items() for run in own["runs"]]
-    return DataFrame(pairs, {"point": String, "run": String}, orient="row")
+    pairs = []
+    for point, chosen in study.get("chosen", {}).items():
+        for run in chosen["runs"]:
+            pairs.append((point, run))
+    schema = {"point": String, "run": String}
+    return DataFrame(pairs, schema, orient="row")
 
 
 def point_labels(study: Fields) -> DataFrame:
     """Return one row (point, label) for each point of a study, in its order."""
     labels = list(labels_of(study).items())
-    return DataFrame(labels, {"point": String, "label": String}, orient="row")
+    schema = {"point": String, "label": String}
+    return DataFrame(labels, schema, orient="row")
 
 
 def confirm_runs(
@@ -417,17 +466,19 @@ def confirm_runs(
             f"study {study['name']!r} has no confirmed point yet; "
             "run its sweep again to continue it; --points LABEL,LABEL leaves out one that fails"
         )
+    tests = events.filter(event="test").collect()
     # A run of a setting that is no longer chosen does not count.
-    tests = events.filter(event="test").join(chosen.lazy(), on="run", how="semi")
-    losses = tests.select("run", "epoch", loss=metric).drop_nulls().collect()
+    tests = tests.join(chosen, on="run", how="semi")
+    losses = tests.select("run", "epoch", loss=metric).drop_nulls()
     epoch = _test_epoch(study, losses)
-    of_epoch = losses.lazy().filter(epoch=epoch).unique("run").drop("epoch")
-    known = runs.drop("point").with_columns(status=status_at(epoch))
-    known = known.join(of_epoch, on="run", how="left")
+    of_epoch = losses.filter(epoch=epoch).unique("run")
+    facts = runs.drop("point").with_columns(status=status_at(epoch))
+    known = add_columns(facts.collect(), of_epoch.drop("epoch"), "run")
+    confirm = add_columns(chosen, known, "run")
+    has_diverged = col("status") == "diverged"
     # Infinite, so that a diverged run is counted and enters no mean.
-    loss = when(col("status") == "diverged").then(float("inf")).otherwise("loss")
-    confirm = chosen.lazy().join(known, on="run", how="left", maintain_order="left")
-    return confirm.with_columns(loss=loss).collect(), epoch
+    loss = when(has_diverged).then(inf).otherwise("loss")
+    return confirm.with_columns(loss=loss), epoch
 
 
 def _test_epoch(study: Fields, tests: DataFrame) -> int:
@@ -455,22 +506,31 @@ def learning_curves(folder: StudyFolder, metric: str = "token") -> DataFrame:
     it was made.
     """
     named = point_labels(folder.study).lazy()
-    confirm = chosen_runs(folder.study).lazy().select("run").unique()
-    runs = folder.runs.join(confirm, on="run", how="semi").join(named, on="point")
-    events = folder.events.filter(event="epoch").join(runs, on="run")
-    losses = events.select("label", "epoch", loss=f"valid_{metric}", order="run").drop_nulls("loss")
+    confirm = chosen_runs(folder.study).lazy()
+    runs = folder.runs.join(confirm, on="run", how="semi")
+    labels = runs.join(named, on="point").select("run", "label")
+    events = folder.events.filter(event="epoch")
+    events = events.join(labels, on="run")
+    losses = events.select("label", "epoch", loss=f"valid_{metric}", order="run")
     # Joins keep no order, on which the last digits of a mean depend.
-    losses = losses.sort("label", "order", "epoch").collect()
+    losses = losses.drop_nulls("loss").sort("label", "order", "epoch")
+    by_epoch = losses.collect().group_by("label", "epoch", maintain_order=True)
     rows = []
-    for (label, epoch), part in losses.group_by("label", "epoch", maintain_order=True):
-        mean, low, high = map(float, mean_interval(part["loss"].to_numpy()))
-        rows.append((label, epoch, mean, low, high, part.height))
+    for (label, epoch), part in by_epoch:
+        interval = mean_interval(part["loss"].to_numpy())
+        mean, low, high = map(float, interval)
+        rows.append((label, epoch, mean, low, high, len(part)))
     schema = {
-        "label": String, "epoch": Int64, "loss": Float64,
-        "low": Float64, "high": Float64, "runs": Int64,
-    }  # fmt: skip
+        "label": String,
+        "epoch": Int64,
+        "loss": Float64,
+        "low": Float64,
+        "high": Float64,
+        "runs": Int64,
+    }
     curves = DataFrame(rows, schema, orient="row").sort("label", "epoch")
-    return curves.with_columns(col("low", "high").fill_nan(None))
+    ends = col("low", "high")
+    return curves.with_columns(ends.fill_nan(None))
 
 
 def distinct_ranges(study: Fields) -> dict[str, list[Fields]]:
@@ -479,8 +539,10 @@ def distinct_ranges(study: Fields) -> dict[str, list[Fields]]:
     A range has `low`, `high` and `log`, or `values`, as in `study.json`.
     """
     searches = [point["search"] for point in study["points"] if "search" in point]
+    if not searches:
+        searches.append(study["search"])
     ranges = {}
-    for search in searches or [study["search"]]:
+    for search in searches:
         for name, searched in search.items():
             known = ranges.setdefault(name, [])
             if searched not in known:

@@ -40,6 +40,7 @@ together are right with 95 %. Count models are not compared.
 
 import json
 from collections.abc import Sequence
+from math import inf, nan
 
 import numpy as np
 import polars as pl
@@ -50,7 +51,7 @@ from lmzoo.base.environment import apart
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.columns import add_values, maximized
 from lmzoo.lab.analysis.environments import of_points
-from lmzoo.lab.analysis.formatting import METRIC, add_sizes, text_sizes
+from lmzoo.lab.analysis.formatting import METRIC, add_columns, add_sizes, text_sizes
 from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
 from lmzoo.lab.analysis.seeds import by_seed
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
@@ -63,6 +64,23 @@ TABLE_KEYS = ["score", "fingerprint"]
 """Columns in which two points must agree to be ranked against each other."""
 SCORE_ORDER = ("exact", "bound", "reconstruction", "conditional")
 """Kinds of score, in the order of their tables."""
+FACTS = [
+    "point",
+    "score",
+    "fingerprint",
+    "model",
+    "corpus",
+    "vocab",
+    "length",
+    "parameters",
+    "leaks",
+    "floor_token",
+    "floor_sentence",
+    "state_size",
+    "flops",
+    "program",
+]
+"""Columns of runs that are facts of a point."""
 
 
 def rank_points(
@@ -76,113 +94,128 @@ def rank_points(
     runs = runs.with_columns(status=status_at(epoch))
     confirm = _with_accuracies(confirm, events, study, epoch)
     table = _point_facts(study, runs, confirm)
-    table = table.join(_training_seconds(confirm, events), on="point", how="left")
-    table = table.join(_point_accuracies(confirm), on="point", how="left")
-    of_others = list(apart(of_points(confirm), study.get("reference", "")))
-    table = table.with_columns(apart=col("point").is_in(of_others))
-    parts = table.partition_by(TABLE_KEYS, maintain_order=True)
-    table = pl.concat(add_statistics(part, with_lost(confirm), study) for part in parts)
+    for facts in (_training_seconds(confirm, events), _point_accuracies(confirm)):
+        table = add_columns(table, facts, "point")
+    of_others = apart(of_points(confirm), study.get("reference", ""))
+    table = table.with_columns(apart=col("point").is_in(list(of_others)))
+    losses = with_lost(confirm)
+    parts = []
+    for part in table.partition_by(TABLE_KEYS, maintain_order=True):
+        parts.append(add_statistics(part, losses, study))
     sizes = text_sizes(runs, events)
     if metric != "token":  # the bits are those of all tokens of the test split
         sizes = sizes.clear()
-    table = add_sizes(table, sizes)
-    tests = events.filter(event="test").join(runs, on="run")
-    counts = tests.group_by("fingerprint").agg(pl.max("sequences")).collect()
-    table = table.join(counts, on="fingerprint", how="left", maintain_order="left")
-    # A program that reports no test metric is compared by the metric that chose its setting.
-    chose = col("metric") == study.get("asked", {}).get("metric", "")
+    table = add_sizes(pl.concat(parts), sizes)
+    tests = events.filter(event="test").join(runs, on="run").collect()
+    counts = tests.group_by("fingerprint").agg(pl.max("sequences"))
+    table = add_columns(table, counts, "fingerprint")
+    asked = study.get("asked", {})
     own_split = "test"
-    if len(tests.filter(chose).collect()):
+    # A program that reports no test metric is compared by the metric that chose its setting.
+    if asked.get("metric", "") in tests["metric"]:
         own_split = "validation"
-    return _add_derived_columns(table, study, metric, own_split, epoch)
+    return _add_derived_columns(table, asked, metric, own_split, epoch)
 
 
 def with_lost(confirm: DataFrame) -> DataFrame:
     """Return runs with an infinite loss where one diverged or has not solved its task."""
     if "solved" in confirm.columns:
-        is_lost = col("solved").eq(other=False).fill_null(value=False)
-        confirm = confirm.with_columns(
-            loss=when(is_lost).then(float("inf")).otherwise("loss"),
-        )
+        is_kept = col("solved").fill_null(value=True)
+        loss = when(is_kept).then("loss").otherwise(inf)
+        confirm = confirm.with_columns(loss=loss)
     return confirm.drop_nulls("seed")
 
 
 def _point_facts(study: Fields, runs: LazyFrame, confirm: DataFrame) -> DataFrame:
-    facts = ["point", *TABLE_KEYS, "model", "corpus", "vocab", "length", "parameters", "leaks"]
-    facts += ["floor_token", "floor_sentence", "state_size", "flops", "program"]
     own = runs.collect()
-    known = pl.concat([confirm.select(facts), own.select(facts)]).drop_nulls("score")
+    both = [confirm.select(FACTS), own.select(FACTS)]
+    known = pl.concat(both).drop_nulls("score")
     # Runs of an older version do not know all facts, and a join has no order.
-    known = known.group_by("point").agg(pl.all().drop_nulls().first())
-    names = list(map(architecture, map(json.loads, known["model"])))
-    known = known.with_columns(architecture=Series(names, dtype=String))
-    status = col("status")
+    first_known = pl.all().drop_nulls().first()
+    known = known.group_by("point").agg(first_known)
+    models = map(json.loads, known["model"])
+    names = Series(list(map(architecture, models)), dtype=String)
+    known = known.with_columns(architecture=names)
     counts = own.group_by("point").agg(
-        tune=(col("stage") == "tune").sum(),
-        pruned=(status == "pruned").sum(),
-        diverged=(status == "diverged").sum(),
-        failed=(status == "failed").sum(),
+        tune=_count("stage", "tune"),
+        pruned=_count("status", "pruned"),
+        diverged=_count("status", "diverged"),
+        failed=_count("status", "failed"),
     )
     confirm_counts = confirm.group_by("point").agg(
         confirm=pl.len(),
         runs=col("loss").is_finite().sum(),
-        confirm_diverged=(status == "diverged").sum(),
+        confirm_diverged=_count("status", "diverged"),
     )
     table = _study_points(study).join(known, on="point", maintain_order="left")
     for counted in (counts, confirm_counts):
-        table = table.join(counted, on="point", how="left", maintain_order="left")
+        table = add_columns(table, counted, "point")
     # A count is unsigned, and its differences would be, too.
-    table = table.with_columns(col(pl.UInt32).fill_null(0).cast(Int64))
+    count = col(pl.UInt32).fill_null(0)
+    table = table.with_columns(count.cast(Int64))
     missing = col("confirm") - col("runs") - col("confirm_diverged")
     return table.with_columns(missing=missing)
 
 
+def _count(name: str, value: str) -> pl.Expr:
+    return (col(name) == value).sum()
+
+
 def _training_seconds(confirm: DataFrame, events: LazyFrame) -> DataFrame:
-    epochs = events.filter(event="epoch").group_by("run").agg(pl.sum("seconds"))
+    epochs = events.filter(event="epoch").group_by("run")
+    of_runs = epochs.agg(pl.sum("seconds")).collect()
     # A run that diverged early was cheap, and has no loss to compare its time with.
     counted = confirm.filter(col("loss").is_finite())
-    runs = counted.lazy().select("point", "run").join(epochs, on="run")
+    by_point = counted.join(of_runs, on="run").group_by("point")
     # Rounded, because sums of parts have no order.
-    return runs.group_by("point").agg(pl.mean("seconds").round(6)).collect()
+    return by_point.agg(pl.mean("seconds").round(6))
 
 
 def _study_points(study: Fields) -> DataFrame:
     texts = pl.List(String)
     schema = {
-        "point": String, "label": String, "aliases": texts,
-        "setting": String, "edge": texts, "equations": texts,
-    }  # fmt: skip
+        "point": String,
+        "label": String,
+        "aliases": texts,
+        "setting": String,
+        "edge": texts,
+        "equations": texts,
+    }
     rows = []
     for point in study["points"]:
         chosen = study["chosen"].get(point["id"], {})
         setting = None
         if chosen:
             setting = json.dumps(chosen["setting"])
-        rows.append({
-            "point": point["id"], "label": point["label"], "aliases": point.get("aliases", []),
-            "setting": setting, "edge": chosen.get("edge", []),
+        row = {
+            "point": point["id"],
+            "label": point["label"],
+            "aliases": point.get("aliases", []),
+            "setting": setting,
+            "edge": chosen.get("edge", []),
             "equations": point.get("equations", []),
-        })  # fmt: skip
+        }
+        rows.append(row)
     return DataFrame(rows, schema)
 
 
 def _add_derived_columns(
-    table: DataFrame, study: Fields, metric: str, own_split: str, epoch: int
+    table: DataFrame, asked: Fields, metric: str, own_split: str, epoch: int
 ) -> DataFrame:
     """Add the columns that follow from others, and sort the rows.
 
-    `own_split` has the metrics of programs; the losses of rows of the zoo are of the test split.
+    `asked` is that of the study. `own_split` has the metrics of programs; the losses of rows of the
+    zoo are of the test split.
     """
-    is_metric = col("score") == METRIC
-    asked = study.get("asked", {})
+    is_metric = when(col("score") == METRIC)
     unit = asked.get("unit")
     if not unit:
         unit = asked.get("metric", "")
     table = table.with_columns(
-        floor=col(f"floor_{metric}"),
+        floor=f"floor_{metric}",
         marks=_marks(metric),
-        metric=when(is_metric).then(lit(unit)).otherwise(lit(metric)),
-        split=when(is_metric).then(lit(own_split)).otherwise(lit("test")),
+        metric=is_metric.then(lit(unit)).otherwise(lit(metric)),
+        split=is_metric.then(lit(own_split)).otherwise(lit("test")),
         epoch=lit(epoch),
     )
     # Other kinds are null, and last.
@@ -193,9 +226,10 @@ def _add_derived_columns(
 
 def _marks(metric: str) -> pl.Expr:
     """Return the names of the conditions that hold for a row."""
-    facts = pl.struct(
-        "vocab", "sequences", loss=pl.coalesce("high", "loss"), floor=f"floor_{metric}"
-    )  # fmt: skip
+    highest = pl.coalesce("high", "loss")
+    facts = pl.struct("vocab", "sequences", loss=highest, floor=f"floor_{metric}")
+    has_seeds = col("runs") > 1
+    is_program = col("program").is_not_null()
     conditions = {
         "edge": col("edge").list.len() > 0,
         "leaks": col("leaks") != "",
@@ -204,9 +238,9 @@ def _marks(metric: str) -> pl.Expr:
         "untuned": col("untuned"),
         "apart": col("apart"),
         "noisy": col("noisy"),
-        "fixed": (col("runs") > 1) & (col("low") == col("high")),
+        "fixed": has_seeds & (col("low") == col("high")),
         "impossible": facts.map_elements(lambda row: is_impossible(**row), pl.Boolean),
-        "reported": col("program").is_not_null() & (col("score") != METRIC),
+        "reported": is_program & (col("score") != METRIC),
     }
     marks = []
     for mark, condition in conditions.items():
@@ -217,9 +251,10 @@ def _marks(metric: str) -> pl.Expr:
 def _with_accuracies(confirm: DataFrame, events: LazyFrame, study: Fields, epoch: int) -> DataFrame:
     """Add the accuracies of runs, and whether they solve their task: null if nothing says when."""
     tests = events.filter(event="test", epoch=epoch)
-    known = tests.select("run", "accuracy", "sequence_accuracy").unique("run").collect()
-    confirm = confirm.join(known, on="run", how="left", maintain_order="left")
-    bound = float((study.get("asked") or {}).get("solved") or 0.0)
+    known = tests.select("run", "accuracy", "sequence_accuracy").unique("run")
+    confirm = add_columns(confirm, known.collect(), "run")
+    asked = study.get("asked") or {}
+    bound = float(asked.get("solved") or 0.0)
     sign = 1
     if is_maximized(study):
         sign = -1
@@ -232,7 +267,9 @@ def _with_accuracies(confirm: DataFrame, events: LazyFrame, study: Fields, epoch
         elif status == "diverged":
             solved.append(False)
         else:
-            solved.append(solves(sign * loss, accuracy, ceiling, bound=bound, sign=sign))
+            own_loss = sign * loss
+            is_solved = solves(own_loss, accuracy, ceiling, bound=bound, sign=sign)
+            solved.append(is_solved)
     return confirm.with_columns(solved=Series(solved, dtype=pl.Boolean))
 
 
@@ -240,13 +277,18 @@ def _point_accuracies(confirm: DataFrame) -> DataFrame:
     """Return one row (point, accuracies, solved) for each point that has one of them."""
     accuracy = col("accuracy")
     solved = col("solved")
-    known = confirm.filter(accuracy.is_not_null() | solved.is_not_null())
-    return known.group_by("point").agg(
-        pl.mean("accuracy", "sequence_accuracy").round(9),  # sums of parts have no order
-        accuracy_low=accuracy.min(),
-        accuracy_high=accuracy.max(),
-        ceiling=pl.max("ceiling"),
-        solved=when(solved.count() > 0).then(solved.sum()).cast(Int64),
+    is_known = pl.any_horizontal(accuracy.is_not_null(), solved.is_not_null())
+    has_task = solved.count() > 0
+    return (
+        confirm.filter(is_known)
+        .group_by("point")
+        .agg(
+            pl.mean("accuracy", "sequence_accuracy").round(9),  # sums of parts have no order
+            accuracy_low=accuracy.min(),
+            accuracy_high=accuracy.max(),
+            ceiling=pl.max("ceiling"),
+            solved=when(has_task).then(solved.sum()).cast(Int64),
+        )
     )
 
 
@@ -282,7 +324,7 @@ def add_statistics(part: DataFrame, runs: DataFrame, study: Fields) -> DataFrame
     tuning = tuning_sds(part, study)
     # Statistics are those of losses, of which the lowest is the best.
     if is_maximized(study):
-        losses = np.where(np.isinf(losses), np.inf, -losses)
+        losses = np.where(np.isinf(losses), inf, -losses)
     is_reference = part["point"] == study.get("reference", "")
     at = int(is_reference.arg_max() or 0)
     is_untuned = untuned(part, study)
@@ -295,27 +337,39 @@ def add_statistics(part: DataFrame, runs: DataFrame, study: Fields) -> DataFrame
     margin = float(study.get("margin", MARGIN))
     paired = losses
     if not is_reference.any():  # a table without the reference has no differences
-        paired = np.full_like(losses, np.nan)
+        paired = np.full_like(losses, nan)
     found = compared(
-        paired, at, family=family, silent=silent, tuning_sd=tuning,
-        looks=read_looks(study.get("looks"), losses.shape[1]), margin=margin,
-    )  # fmt: skip
+        paired,
+        at,
+        family=family,
+        silent=silent,
+        tuning_sd=tuning,
+        looks=read_looks(study.get("looks"), losses.shape[1]),
+        margin=margin,
+    )
     columns: FieldsDict = {
-        "loss": interval.mean, "low": interval.low, "high": interval.high,
-        "rank_low": rank_low, "rank_high": rank_high, "rank": order(losses, interval.mean),
-        "reference": is_reference, "untuned": is_untuned,
-        "is_baseline": part["point"].is_in(baselines(study)), "margin": np.full(len(part), margin),
-    }  # fmt: skip
+        "loss": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
+        "rank_low": rank_low,
+        "rank_high": rank_high,
+        "rank": order(losses, interval.mean),
+        "reference": is_reference,
+        "untuned": is_untuned,
+        "is_baseline": part["point"].is_in(baselines(study)),
+        "margin": np.full(len(part), margin),
+    }
     columns |= verdict_columns(found)
     for name in CHANCES:  # as a verdict would be
-        columns[name] = np.where(elsewhere, np.nan, columns[name])
-    whole = col("rank_low", "rank_high", "seeds_needed", "sign").cast(Int64)
-    rank = col("rank").rank("min").cast(Int64)
-    part = part.hstack(DataFrame(columns).fill_nan(None).with_columns(whole, rank))
+        columns[name] = np.where(elsewhere, nan, columns[name])
+    whole = col("rank_low", "rank_high", "seeds_needed", "sign")
+    rank = col("rank").rank("min")
+    statistics = DataFrame(columns).fill_nan(None)
+    statistics = statistics.with_columns(whole.cast(Int64), rank.cast(Int64))
     # Means without the effects of the seeds can have another order.
     low = pl.min_horizontal("rank_low", "rank")
     high = pl.max_horizontal("rank_high", "rank")
-    part = part.with_columns(
+    part = part.hstack(statistics).with_columns(
         rank_low=when(col("rank_low") > 0).then(low),
         rank_high=when(col("rank_high") > 0).then(high),
         higher_is_better=False,
@@ -338,16 +392,25 @@ def tuning_sds(part: DataFrame, study: Fields) -> Array:
 
 def verdict_columns(found: Compared) -> FieldsDict:
     """Return the columns of a comparison."""
-    verdict = Series(found.verdict.astype(str), dtype=String).replace("", None)
+    verdict = Series(found.verdict.astype(str), dtype=String)
     return {
-        "difference": found.mean, "difference_low": found.low, "difference_high": found.high,
-        "p_raw": found.p_raw, "p": found.p, "verdict": verdict, "sign": found.sign,
-        "probability_worse": found.worse, "probability_within": found.within,
+        "difference": found.mean,
+        "difference_low": found.low,
+        "difference_high": found.high,
+        "p_raw": found.p_raw,
+        "p": found.p,
+        "verdict": verdict.replace("", None),
+        "sign": found.sign,
+        "probability_worse": found.worse,
+        "probability_within": found.within,
         "probability_better": found.better,
-        "p_diverged": found.p_diverged, "seeds_needed": found.seeds_needed,
-        "half_corrected": found.half_corrected, "needs_tuning": found.needs_tuning,
-        "confirmed": found.confirmed, "noisy": found.noisy,
-    }  # fmt: skip
+        "p_diverged": found.p_diverged,
+        "seeds_needed": found.seeds_needed,
+        "half_corrected": found.half_corrected,
+        "needs_tuning": found.needs_tuning,
+        "confirmed": found.confirmed,
+        "noisy": found.noisy,
+    }
 
 
 def asked_contrasts(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
@@ -356,10 +419,11 @@ def asked_contrasts(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
 
 
 def _honest(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
-    leaks = (part["leaks"].fill_null("") != "").to_numpy()
     outside = baselines(study)
     outside.append(study.get("reference", ""))
-    return ~leaks & ~part["point"].is_in(outside).to_numpy()
+    leaks = part["leaks"].fill_null("") != ""
+    is_out = leaks | part["point"].is_in(outside)
+    return ~is_out.to_numpy()
 
 
 def untuned(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
@@ -368,15 +432,16 @@ def untuned(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
     if not is_reference.any():
         return np.zeros(len(part), bool)
     searched = set()
+    samples = study["budget"]["samples"]
     for point in study["points"]:
-        if study["budget"]["samples"] > 1 and point.get("search", study["search"]):
+        if samples > 1 and point.get("search", study["search"]):
             searched.add(point["id"])
     # A model of counts has no parameters.
     is_count = (part["parameters"] == 0).fill_null(value=False)
     tuned = part["point"].is_in(searched) | is_count
-    names = part["architecture"].fill_null("").to_list()
+    names = part["architecture"].fill_null("")
     at = int(is_reference.arg_max() or 0)
-    return _honest(part, study) & unfair(names, tuned.to_list(), at)
+    return _honest(part, study) & unfair(names.to_list(), tuned.to_list(), at)
 
 
 def baselines(study: Fields) -> list[str]:
@@ -390,11 +455,12 @@ def baselines(study: Fields) -> list[str]:
 
 def order(losses: Array, mean: Array) -> Array:
     """Return numbers that sort the points: by the share of infinite losses, then by the mean."""
-    runs = (~np.isnan(losses)).sum(1)
+    known = ~np.isnan(losses)
+    runs = known.sum(1)
     lost = np.isposinf(losses).sum(1)
     finite = losses[np.isfinite(losses)]
     if not len(finite):
-        return np.full(len(losses), np.nan)
+        return np.full(len(losses), nan)
     span = np.ptp(finite) + 1
     below = np.where(lost == runs, finite.max(), mean)
     with np.errstate(invalid="ignore"):  # NaN without a run
@@ -402,7 +468,11 @@ def order(losses: Array, mean: Array) -> Array:
 
 
 FIVE_GRAM_NAME = "Kneser-Ney 5-gram"
-FIVE_GRAM = {"name": "ngram_count", "order": 5, "smoothing": "kneser_ney"}
+FIVE_GRAM = {
+    "name": "ngram_count",
+    "order": 5,
+    "smoothing": "kneser_ney",
+}
 """Fields of the 5-gram's model config; the point may have any label."""
 TEXT_BASELINE_NAME = "Kneser-Ney n-gram"
 """Label of the baseline of a contiguous text."""
@@ -429,11 +499,19 @@ def add_baseline_columns(table: DataFrame, losses: Array, tuning_sd: Array) -> D
     models = [json.loads(text or "{}") for text in table["model"]]
     at = _baseline_of(models)
     if at is None:
-        return table.hstack(DataFrame(schema=BASELINE_COLUMNS).clear(len(table)))
-    is_compared = Series([model.get("name") != FIVE_GRAM["name"] for model in models])
-    found = compared(losses, at, family=is_compared.to_numpy(), tuning_sd=tuning_sd, margin=0.0)
-    numbers = DataFrame([found.mean, found.low, found.high], list(BASELINE_COLUMNS)[1:])
-    numbers = numbers.fill_nan(None)
+        missing = DataFrame(schema=BASELINE_COLUMNS)
+        return table.hstack(missing.clear(len(table)))
+    names = [model.get("name", "") for model in models]
+    is_compared = Series(names) != FIVE_GRAM["name"]
+    family = is_compared.to_numpy()
+    found = compared(losses, at, family=family, tuning_sd=tuning_sd, margin=0.0)
+    numbers = DataFrame(
+        {
+            "kn5_difference": found.mean,
+            "kn5_difference_low": found.low,
+            "kn5_difference_high": found.high,
+        }
+    )
     sign = Series(found.sign)
     word = (
         when(col("kn5_difference").is_null()).then(None)
@@ -443,8 +521,9 @@ def add_baseline_columns(table: DataFrame, losses: Array, tuning_sd: Array) -> D
         .when(col("kn5_difference_low").is_null()).then(lit(ONE_SEED))
         .otherwise(lit(UNDECIDED))
     )  # fmt: skip
-    columns = numbers.select(word.alias("kn5"), pl.all())
-    return table.hstack(columns.select(when(is_compared).then(pl.all())))
+    columns = numbers.fill_nan(None).select(word.alias("kn5"), pl.all())
+    shown = columns.select(when(is_compared).then(pl.all()))
+    return table.hstack(shown)
 
 
 def _baseline_of(models: Sequence[Fields]) -> int | None:
@@ -458,6 +537,7 @@ def _baseline_of(models: Sequence[Fields]) -> int | None:
 
 def baseline_name(frame: DataFrame) -> str:
     """Return what the rows of a table are compared with."""
-    if frame["label"].str.ends_with(TEXT_BASELINE_NAME).any():
+    is_of_text = frame["label"].str.ends_with(TEXT_BASELINE_NAME)
+    if is_of_text.any():
         return TEXT_BASELINE_NAME
     return FIVE_GRAM_NAME

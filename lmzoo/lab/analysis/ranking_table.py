@@ -8,6 +8,7 @@ The short form fits 80 x 24: what is doubtful, the answer, the points, the next 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 from polars import DataFrame, col
@@ -59,16 +60,17 @@ def study_ranking(
     after_training: bool = False,
 ) -> Report:
     """Return the ranking of the study in folder `path`; a `UserError` if nothing can be ranked."""
-    if margin is not None and not 0 < margin < float("inf"):
-        raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     metric = metric_of(unit)
+    if margin is not None and not 0 < margin < inf:
+        raise UserError(f"margin {margin} is not a positive number of nats; give one, as 0.02")
     if isinstance(path, StudyFolder):
         folder = path
     else:
         folder = load_study(path)
     # The margin of the command counts before that of the study.
     if margin is not None:
-        folder = folder._replace(study=folder.study | {"margin": margin})
+        study = folder.study | {"margin": margin}
+        folder = folder._replace(study=study)
     frame = rank_points(folder.runs, folder.events, folder.study, metric=metric)
     if after_training:
         frame = add_after_training(frame, folder)
@@ -112,7 +114,8 @@ def ranking_report(folder: StudyFolder, frame: DataFrame) -> Report:
 def split_words(study: Fields, row: Fields) -> str:
     """Return where the losses of a row are from: "test at epoch 3"."""
     split = row["split"]
-    if row["score"] == METRIC and split != "test" and study["budget"]["samples"] > 1:
+    chose = row["score"] == METRIC and split != "test"
+    if chose and study["budget"]["samples"] > 1:
         # The best of several values looks better than it is where it was chosen.
         split += " (also used to choose the setting)"
     return f"{split} at epoch {row['epoch']}"
@@ -133,8 +136,9 @@ def result_columns(part: DataFrame, table: str) -> list[Column]:
 
 
 def _results(part: DataFrame) -> TextTable:
-    title = table_title(part.row(0, named=True))
-    return text_table(title, part.to_dicts(), result_columns(part, "results"), _digits(part))
+    rows = part.to_dicts()
+    columns = result_columns(part, "results")
+    return text_table(table_title(rows[0]), rows, columns, _digits(part))
 
 
 def _heading(folder: StudyFolder, frame: DataFrame, tables: Sequence[TextTable]) -> Iterator[str]:
@@ -181,26 +185,29 @@ def _caption(folder: StudyFolder, frame: DataFrame) -> str:
 
 def account_of(folder: StudyFolder) -> dict[str, int]:
     """Return the number of runs, and of those with each status."""
-    statuses = folder.runs.select("status").collect()["status"]
-    account = {"runs": len(statuses)}
+    runs = folder.runs.collect()
+    counts = dict(runs["status"].value_counts().rows())
+    account = {"runs": len(runs)}
     for name in STATUSES:
-        account[name] = int((statuses == name).sum())
-    account["not ended"] = statuses.null_count()
+        account[name] = counts.get(name, 0)
+    account["not ended"] = counts.get(None, 0)
     return account
 
 
 def _legend(frame: DataFrame) -> Texts:
-    shown = set(frame["marks"].explode().drop_nulls())
+    shown = set(frame["marks"].explode())
     lines = [f"{mark}: {text}" for mark, text in MARKS.items() if mark in shown]
     lines += accuracy_lines(frame)
     # A nat per token is another number of bits in each text.
-    lines += filter(None, map(size_line, frame.partition_by("fingerprint", maintain_order=True)))
+    for text in frame.partition_by("fingerprint", maintain_order=True):
+        lines.append(size_line(text))
     for reason, labels in leaks_of(frame):
         lines.append(f"leaks: not a language model's loss; {join_labels(labels)}: {reason}")
-    for label, aliases in frame.select("label", "aliases").iter_rows():
-        if aliases:
-            lines.append(f"the same function: {label} ≡ {' ≡ '.join(aliases)}")
-    return tuple(lines)
+    for row in frame.to_dicts():
+        if row["aliases"]:
+            names = [row["label"]] + row["aliases"]
+            lines.append(f"the same function: {' ≡ '.join(names)}")
+    return tuple(filter(None, lines))
 
 
 def _digits(part: DataFrame) -> str:
@@ -208,9 +215,11 @@ def _digits(part: DataFrame) -> str:
     known = positive_halves(part, "loss")
     values = part["loss"].drop_nulls()
     if part["score"].item(0) == METRIC and len(values):
+        largest = max(map(abs, values))
         # One seed has no interval: four digits of the values.
-        typical = 0.01 * max(map(abs, values)) or 1.0
-        return digits_of(min(known, default=typical), values, 0)
+        typical = 0.01 * largest or 1.0
+        least = min(known, default=typical)
+        return digits_of(least, values, 0)
     if known and max(known) < 0.001:
         return digits_of(max(known), values, 4)
     if known and min(known) < 0.001:
@@ -220,8 +229,11 @@ def _digits(part: DataFrame) -> str:
 
 def _range(search_range: Fields) -> str:
     if "values" in search_range:
-        return " or ".join(map(format_value, search_range["values"]))
-    ends = f"{format_value(search_range['low'])} to {format_value(search_range['high'])}"
+        values = map(format_value, search_range["values"])
+        return " or ".join(values)
+    low = format_value(search_range["low"])
+    high = format_value(search_range["high"])
+    ends = f"{low} to {high}"
     if search_range.get("log"):
         return f"{ends} log"
     return ends
@@ -238,9 +250,11 @@ def provenance_table(part: DataFrame) -> TextTable:
     """Return the parameters, the runs and the chosen setting of each point of one table."""
     table = text_table(TITLE, part.to_dicts(), shown_columns("provenance"))
     equal = []
-    for name, cells in zip(table.header, zip(*table.rows, strict=True), strict=True):
+    rows = table.rows
+    for place, name in enumerate(table.header):
         if name in KEYS:
             continue
+        cells = [row[place] for row in rows]
         values = set(cells)
         if values <= {"0"}:
             table = table.without(name)
@@ -260,17 +274,21 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
     """Return the short form of a ranking's report."""
     frame = report.frame
     is_baseline = col("point").is_in(baselines(folder.study))
-    parts = frame.filter(~is_baseline).partition_by(TABLE_KEYS, maintain_order=True)
+    points = frame.filter(~is_baseline)
+    parts = points.partition_by(TABLE_KEYS, maintain_order=True)
     tables = []
     for part in parts:
         title = ""
         if len(parts) > 1:
             title = SCORE_KINDS.get(part["score"].item(0), "")
         columns = result_columns(part, "brief")
-        tables.append(text_table(title, part.to_dicts(), columns, _digits(part)))
+        rows = part.to_dicts()
+        tables.append(text_table(title, rows, columns, _digits(part)))
     # Baselines are a line instead of rows, for 24 lines.
-    known = frame.filter(is_baseline).select("label", "loss").drop_nulls()
-    listed = ", ".join(f"{label} {format_number(loss, '.3f')}" for label, loss in known.iter_rows())
+    known = frame.filter(is_baseline).drop_nulls("loss")
+    listed = []
+    for row in known.to_dicts():
+        listed.append(f"{row['label']} {format_number(row['loss'], '.3f')}")
     row = frame.row(0, named=True)
     what = f"{unit_words(row)}, {split_words(folder.study, row)}"
     # The usual unit and split need no line of a form that fits 80 x 24.
@@ -278,7 +296,7 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
         what = ""
     more = "more with --explain"
     if listed:
-        more = f"baselines: {listed}; {more}"
+        more = f"baselines: {', '.join(listed)}; {more}"
     legend = [more]
     aim = report.aim
     address = shown_address(folder.address)

@@ -53,12 +53,15 @@ class TextTable:
     """Columns of text: aligned left, and wrapped where space is short. Others hold numbers."""
 
     def without(self, name: str) -> "TextTable":
-        i = self.header.index(name)
+        place = self.header.index(name)
 
         def rest(cells: Sequence[str]) -> Texts:
-            return tuple(cells[:i]) + tuple(cells[i + 1 :])
+            kept = list(cells)
+            kept.pop(place)
+            return tuple(kept)
 
-        return replace(self, header=rest(self.header), rows=list(map(rest, self.rows)))
+        rows = list(map(rest, self.rows))
+        return replace(self, header=rest(self.header), rows=rows)
 
 
 @dataclass(frozen=True)
@@ -93,13 +96,16 @@ class Report:
     @property
     def lead(self) -> Texts:
         """The gravest warnings and the answer."""
-        lines = self.warnings[: self.grave] + (self.answer,)
-        return tuple(filter(None, lines))
+        graves = self.warnings[: self.grave]
+        return tuple(filter(None, graves + (self.answer,)))
 
     @property
     def opening(self) -> Texts:
         """All lines before the tables."""
-        lines = (self.question,) + self.lead + self.warnings[self.grave :] + self.heading
+        lines = [self.question]
+        lines += self.lead
+        lines += self.warnings[self.grave :]
+        lines += self.heading
         return tuple(filter(None, lines))
 
     @property
@@ -131,8 +137,8 @@ class Report:
 
 def account_line(account: Mapping[str, int]) -> str:
     """Return the number of what was read, and of its parts."""
-    whole, *parts = (f"{count:,} {name}" for name, count in account.items())
-    return f"{whole}: {', '.join(parts)}"
+    counts = [f"{count:,} {name}" for name, count in account.items()]
+    return f"{counts[0]}: {', '.join(counts[1:])}"
 
 
 class ReportFrame(DataFrame):
@@ -149,7 +155,8 @@ class ReportFrame(DataFrame):
     def __str__(self) -> str:
         if self.report is None:
             return super().__str__()
-        return render(self.report.brief or self.report, "table", width=80)
+        shown = self.report.brief or self.report
+        return render(shown, "table", width=80)
 
     __repr__ = __str__
 
@@ -195,9 +202,13 @@ def check_format(format: str) -> None:
 
 def _terminal(report: Report, *, width: int, colour: bool) -> str:
     console = Console(
-        file=io.StringIO(), width=width, force_terminal=colour, no_color=not colour,
-        highlight=False, force_jupyter=False,
-    )  # fmt: skip
+        file=io.StringIO(),
+        width=width,
+        force_terminal=colour,
+        no_color=not colour,
+        highlight=False,
+        force_jupyter=False,
+    )
     with console.capture() as capture:
         for line in report.opening:
             # As a `Text`, a label in brackets is no markup of rich.
@@ -215,12 +226,17 @@ def _terminal(report: Report, *, width: int, colour: bool) -> str:
             console.width = width
         # The next command is copied, so only the terminal wraps it.
         for line in report.closing:
-            console.print(Text(line), soft_wrap=line == report.next_line)
-    return "\n".join(line.rstrip() for line in capture.get().rstrip().splitlines())
+            is_command = line == report.next_line
+            console.print(Text(line), soft_wrap=is_command)
+    lines = capture.get().rstrip().splitlines()
+    return "\n".join(map(str.rstrip, lines))
 
 
 def _least_width(table: TextTable) -> int:
-    return sum((column.min_width or 0) + 3 for column in _rich_table(table).columns)
+    width = 0
+    for column in _rich_table(table).columns:
+        width += (column.min_width or 0) + 3
+    return width
 
 
 LONGEST_WORD = 20
@@ -234,13 +250,15 @@ def _rich_table(table: TextTable, width: int = 0) -> Table:
     )
     columns = list(zip(table.header, *table.rows, strict=True))  # a metric may be called "rank"
     widths = {cells[0]: max(map(len, cells)) for cells in columns}
-    texts = table.text_columns.intersection(widths)
+    texts = [name for name in widths if name in table.text_columns]
     longest = max(texts, key=widths.__getitem__, default="")
-    is_narrow = sum(widths.values()) + 2 * len(widths) > width > 0
+    needed = sum(widths.values()) + 2 * len(widths)
+    is_narrow = needed > width > 0
     for cells in columns:
         name = cells[0]
         if name in texts:
-            word = max(map(len, " ".join(cells).split()), default=0)
+            words = " ".join(cells).split()
+            word = max(map(len, words), default=0)
             most = None
             if is_narrow and name != longest:
                 most = word + 1
@@ -269,8 +287,11 @@ def filled(form: Path, **values: Any) -> str:
         lstrip_blocks=True,
     )
     forms.filters |= {
-        "md": _escape_markdown, "tex": _escape_latex, "row": _latex_row, "sentence": sentence,
-    }  # fmt: skip
+        "md": _escape_markdown,
+        "tex": _escape_latex,
+        "row": _latex_row,
+        "sentence": sentence,
+    }
     text = forms.get_template(form.name).render(values)
     return re.sub("\n{3,}", "\n\n", text).strip()
 
@@ -279,7 +300,8 @@ def _form(report: Report, name: str) -> str:
     title = report.question
     if not title:
         title = "".join(report.heading[:1])
-    label = "-".join(re.findall(r"[a-z0-9]+", title.lower())[:6])
+    words = re.findall(r"[a-z0-9]+", title.lower())
+    label = "-".join(words[:6])
     return filled(FORMS / f"{name}.txt", report=report, title=title, name=label)
 
 
@@ -321,13 +343,15 @@ def _latex_letter(letter: str) -> str:
 def _csv(report: Report) -> str:
     # A cell of CSV holds no list.
     lists = col(pl.List(String)).list.join("; ")
-    # A label must not run in a spreadsheet.
-    texts = col(String).str.replace(FORMULA, "'${1}")
     frame = report.frame.with_columns(lists)
     if report.warnings:
-        frame = frame.with_columns(warnings=lit("; ".join(report.warnings)))
+        warnings = "; ".join(report.warnings)
+        frame = frame.with_columns(warnings=lit(warnings))
     frame = frame.with_columns(made_by=lit(report.made_by))
-    return printable(frame.with_columns(texts).write_csv().rstrip("\n"))
+    # A label must not run in a spreadsheet.
+    texts = col(String).str.replace(FORMULA, "'${1}")
+    text = frame.with_columns(texts).write_csv()
+    return printable(text.rstrip("\n"))
 
 
 FORMULA = r"^(\s*[=+@\t\r＝＋－＠]|-[^0-9.]|-[0-9.]+[^0-9.eE]|-[0-9.]+[eE][+-]?[0-9]*[^0-9])"
@@ -336,10 +360,13 @@ FORMULA = r"^(\s*[=+@\t\r＝＋－＠]|-[^0-9.]|-[0-9.]+[^0-9.eE]|-[0-9.]+[eE][+
 
 def csv_note(report: Report) -> str:
     """Return what a file of rows has no place for, and which cells are marked as text."""
-    lines = list(report.lead + report.warnings[report.grave :])
+    lines = list(report.lead)
+    lines += report.warnings[report.grave :]
     lines.append(report.next_line)
-    texts = report.frame.select(col(String))
-    marked = [column.name for column in texts if column.str.contains(FORMULA).any()]
+    marked = []
+    for column in report.frame.select(col(String)):
+        if column.str.contains(FORMULA).any():
+            marked.append(column.name)
     if marked:
         said = "cells that a spreadsheet would run as a formula have a ' before them"
         lines.append(f"{', '.join(marked)}: {said}")
@@ -351,8 +378,10 @@ def _json(report: Report) -> str:
     for row in rows:
         for name in report.json_columns:
             row[name] = json.loads(row[name] or "null")
-    names = ("question", "answer", "warnings", "next_command", "account", "heading", "legend")
-    said = json.dumps({name: getattr(report, name) for name in names}, ensure_ascii=False)
+    parts = {}
+    for name in ("question", "answer", "warnings", "next_command", "account", "heading", "legend"):
+        parts[name] = getattr(report, name)
+    said = json.dumps(parts, ensure_ascii=False)
     # Programs read numbers out of these sentences.
     value = json.loads(said.replace("−", "-"))
     value["made_by"] = code_version() | {"statistics": STATISTICS}

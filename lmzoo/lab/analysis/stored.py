@@ -4,6 +4,7 @@ All files of a kind are read in one pass. To look for a run in each archive make
 in the number of runs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,13 +44,17 @@ def stored_runs(path: Path) -> StoredRuns:
     for archive in found:
         for run in archive.run_names:
             if run in archive_of:
-                copies.append((run, _records(archive_of[run], run)))
+                earlier = _records(archive_of[run], run)
+                copies.append((run, earlier))
             archive_of[run] = archive
     for run in sorted(folders & archive_of.keys()):
         copies.append((run, _records(archive_of[run], run)))
-    damage = [archive.damage for archive in found if archive.damage]
-    count = len(folders.union(archive_of))
-    return StoredRuns(_in_order(path, folders, archive_of), count, damage, copies)
+    return StoredRuns(
+        runs=_in_order(path, folders, archive_of),
+        total=len(folders.union(archive_of)),
+        damage=[archive.damage for archive in found if archive.damage],
+        copies=copies,
+    )
 
 
 def _in_order(
@@ -61,16 +66,18 @@ def _in_order(
         if run in folders:
             config = files.parse_json(_bytes(path, run, files.CONFIG))
             records = _bytes(path, run, files.RECORDS)
-            if isinstance(config, dict) and (records or archive):
+            is_whole = isinstance(config, dict) and (records or archive)
+            if is_whole:
                 yield run, config, records
                 continue
             if archive is None:
                 # A sweep may have archived it since.
-                yield run, read_config(path, run), read_run_file(path, run, files.RECORDS) or b""
+                records = read_run_file(path, run, files.RECORDS) or b""
+                yield run, read_config(path, run), records
                 continue
         assert archive is not None, "a run has a folder, or is archived"
-        config = files.parse_json(archive.read(f"{run}/{files.CONFIG}"))
-        yield run, config, _records(archive, run)
+        config = archive.read(f"{run}/{files.CONFIG}")
+        yield run, files.parse_json(config), _records(archive, run)
 
 
 def _records(archive: Archive, run: str) -> bytes:
@@ -80,31 +87,33 @@ def _records(archive: Archive, run: str) -> bytes:
 def packed_study(path: Path) -> tuple[Any, StoredRuns]:
     """Return the content of `study.json` and the runs of a Parquet file of records."""
     frame = read_files(path)
-    rows: dict[str, dict[str, int]] = {files.STUDY: {}, files.CONFIG: {}, files.RECORDS: {}}
-    for row, (run, name) in enumerate(frame.select("folder", "file").iter_rows()):
-        if name in rows:
-            rows[name][run] = row
+    kinds = frame.drop("content").with_row_index("at")
+    places = defaultdict(dict)
+    for at, run, name in kinds.iter_rows():
+        places[name][run] = at
     content = frame["content"]
-    configs = rows[files.CONFIG]
+    configs = places[files.CONFIG]
 
     def runs() -> Iterator[tuple[str, Any, bytes]]:
         for run in sorted(configs):
-            at = rows[files.RECORDS].get(run)
+            config = files.parse_json(content[configs[run]])
+            at = places[files.RECORDS].get(run)
             records = b""
             if at is not None:  # a run that has not begun has no records
                 records = content[at]
-            yield run, files.parse_json(content[configs[run]]), records
+            yield run, config, records
 
-    study = files.parse_json(content[rows[files.STUDY][""]])
-    return study, StoredRuns(runs(), len(configs))
+    study = content[places[files.STUDY][""]]
+    return files.parse_json(study), StoredRuns(runs(), len(configs))
 
 
 def study_file(path: Path | str, name: str) -> bytes:
     """Return a file of the study itself; empty if it does not exist."""
     if not str(path).endswith(SUFFIX):
         return open_store(path).read(name) or b""
-    found = read_files(Path(path)).filter(folder="", file=name)["content"]
-    return b"".join(found)  # it is there once, or not at all
+    stored = read_files(Path(path))
+    found = stored.filter(folder="", file=name)
+    return b"".join(found["content"])  # it is there once, or not at all
 
 
 def _bytes(path: Path, run: str, name: str) -> bytes:

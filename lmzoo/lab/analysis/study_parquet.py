@@ -71,12 +71,18 @@ def save_study(store: Store | Path | str, path: Path) -> int:
         part = list(itertools.islice(rows, PART))
     buffer = io.BytesIO()
     # Sorted, equal studies have equal bytes, and files that are nearly equal stand together.
-    pl.concat(parts).sort("file", "folder").write_parquet(
-        buffer, compression="zstd", compression_level=LEVEL, statistics=False,
-        data_page_size=PAGE, row_group_size=GROUP,
-    )  # fmt: skip
-    Store(path.parent).write(path.name, buffer.getvalue())
-    return len(buffer.getvalue())
+    frame = pl.concat(parts).sort("file", "folder")
+    frame.write_parquet(
+        buffer,
+        compression="zstd",
+        compression_level=LEVEL,
+        statistics=False,
+        data_page_size=PAGE,
+        row_group_size=GROUP,
+    )
+    content = buffer.getvalue()
+    Store(path.parent).write(path.name, content)
+    return len(content)
 
 
 def restore_study(path: Path, store: Store | Path | str) -> int:
@@ -118,7 +124,7 @@ def read_files(path: Path) -> DataFrame:
         raise UserError(f"no file {str(path)!r}") from None
     except (OSError, ValueError, pl.exceptions.PolarsError) as error:
         raise UserError(f"{str(path)!r} is not a file of records: {error}") from None
-    if frame.schema != COLUMNS or frame.null_count().sum_horizontal().item():
+    if frame.schema != COLUMNS or len(frame.drop_nulls()) < len(frame):
         raise UserError(f"{str(path)!r} has no columns {', '.join(COLUMNS)}")
     rows = frame.select("folder", "file").rows()
     names = [f"{folder}/{file}".removeprefix("/") for folder, file in rows]
@@ -148,26 +154,32 @@ def polars_errors() -> Iterator[None]:
 
 def _is_of_study(name: str) -> bool:
     folder, _, file = name.rpartition("/")
-    if "/" in folder or name.startswith(".") or file.startswith("."):
+    is_hidden = name.startswith(".") or file.startswith(".")
+    if "/" in folder or is_hidden:
         return False
     return any(fnmatch(file, pattern) for pattern in FILES)
 
 
 def _rows(folder: Path) -> Iterator[tuple[str, str, bytes]]:
     names = {""}
-    names.update(config.parent.name for config in folder.glob(f"[!.]*/{CONFIG}"))
+    for config in folder.glob(f"[!.]*/{CONFIG}"):
+        names.add(config.parent.name)
     for name in names:
         for path in (folder / name).iterdir():
             if _is_of_study(path.name):
+                place = path.relative_to(folder)
                 # A link in a folder of somebody else may lead to any file.
-                own = below(folder, path.relative_to(folder).as_posix())
-                yield name, path.name, _public(path.name, read_regular(own))
+                content = read_regular(below(folder, place.as_posix()))
+                yield name, path.name, _public(path.name, content)
+    archive_of = {}
     # After the folders: a running sweep moves runs into archives.
-    archive_of = {(run, name): archive for run, name, archive in archived_files(folder, FILES)}
+    for run, name, archive in archived_files(folder, FILES):
+        archive_of[run, name] = archive
     for (run, name), archive in archive_of.items():
         parts_of(run)
         if "/" not in name and run not in names:
-            yield run, name, _public(name, archive.read(f"{run}/{name}") or b"")
+            content = archive.read(f"{run}/{name}") or b""
+            yield run, name, _public(name, content)
 
 
 def _public(name: str, content: bytes) -> bytes:
@@ -177,7 +189,8 @@ def _public(name: str, content: bytes) -> bytes:
     if not fnmatch(name, LINES):
         return content
     complete = content[: content.rfind(b"\n") + 1]  # a damaged line is unchanged
-    return b"".join(map(_without_host, complete.splitlines(keepends=True)))
+    lines = complete.splitlines(keepends=True)
+    return b"".join(map(_without_host, lines))
 
 
 def _without_folder(content: bytes) -> bytes:

@@ -42,8 +42,9 @@ def verdict_text(row: Fields) -> str:
     # A difference whose sign is shown exists, though it is too small to matter.
     if verdict == NEGLIGIBLE and row["sign"]:
         side = WORSE
+        is_above = row["sign"] > 0
         # The sign is that of the metric, so what is better depends on its direction.
-        if (row["sign"] > 0) == bool(row.get("higher_is_better")):
+        if is_above == bool(row.get("higher_is_better")):
             side = BETTER
         return f"{NEGLIGIBLE} ({side})"
     if verdict == UNDECIDED and row["seeds_needed"] is not None:
@@ -79,7 +80,10 @@ def meanings(frame: DataFrame) -> list[str]:
 
 def verdict_lines(frame: DataFrame) -> Texts:
     """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
-    return tuple(f"{head}: {_listed(points)}" for _, head, points in _groups(frame))
+    lines = []
+    for _, head, points in _groups(frame):
+        lines.append(f"{head}: {_listed(points)}")
+    return tuple(lines)
 
 
 def answer(frame: DataFrame) -> str:
@@ -132,7 +136,8 @@ def _groups(frame: DataFrame) -> list[tuple[str, str, list[str]]]:
     for shown, phrase, describe in _PHRASES:
         points = list(map(describe, rows[phrase]))
         if points:
-            head = phrase.format(name=repr(reference.item(0)), margin=_margin(frame))
+            name = repr(reference.item(0))
+            head = phrase.format(name=name, margin=_margin(frame))
             # What costs most is named first.
             if shown.startswith(WORSE):
                 points.reverse()
@@ -141,14 +146,15 @@ def _groups(frame: DataFrame) -> list[tuple[str, str, list[str]]]:
 
 
 def _margin(frame: DataFrame) -> str:
-    unit = effect_words(frame["metric"].item(0))
-    return f"{format_number(frame['margin'].item(0), '.3g')} {unit}"
+    row = frame.row(0, named=True)
+    return f"{format_number(row['margin'], '.3g')} {effect_words(row['metric'])}"
 
 
 def _phrase(row: Fields) -> str:
     """Return the head of a row's group: its verdict, and what would decide an undecided one."""
-    if row["verdict"] != UNDECIDED:
-        shown = shown_verdict(row["verdict"], confirmed=row["confirmed"])
+    verdict = row["verdict"]
+    if verdict != UNDECIDED:
+        shown = shown_verdict(verdict, confirmed=row["confirmed"])
         return next(phrase for words, phrase, _ in _PHRASES if words == shown)
     # A point with one seed needs a second one, not a thousand.
     if row["difference_low"] is None and row.get("solved") is None:

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -147,16 +148,18 @@ class Account(NamedTuple):
 
     def counts(self) -> dict[str, int]:
         """Return the number of rows read, then that of each reason."""
-        found = dict(self.rows["why"].value_counts().rows())
-        if self.unread:
-            found[OTHER] = found.get(OTHER, 0) + self.unread
-        whole = len(self.rows) + self.unread
+        found = Counter(self.rows["why"])
+        found[OTHER] += self.unread
+        whole = found.total()
         name = "rows read"
         if whole == 1:
             name = "row read"
         counts = {name: whole}
-        for why in sorted(found, key=lambda why: (why != COUNTED, why != DIVERGED, why)):
-            counts[why] = found[why]
+        # What counts stands first.
+        order = [COUNTED, DIVERGED] + sorted(found)
+        for why in order:
+            if found[why]:
+                counts[why] = found[why]
         return counts
 
     def line(self) -> str:
@@ -220,7 +223,7 @@ def _with_steps(
     if at is None:
         return rows.with_columns(step=0.0), "step"
     # A row that does not count may have no step.
-    usable = rows.select((col("why") == "") & VALUE.is_not_null()).to_series()
+    usable = (rows["why"] == "") & rows["value"].is_not_null()
     rows = rows.with_columns(step=numbers(frame[at], usable, notes))
     if question.step is None:
         rows = rows.with_columns(col("step").fill_null(0.0))
@@ -332,9 +335,9 @@ def _rows(
         keys = _seeds(frame[key], notes)
         cells[key] = keys
     names = lit(None, String)
-    named = _first((RUN, RUN_ID), [c for c in frame.columns if c != key])
-    if named:
-        names = frame[named].cast(String)
+    for name in (RUN_ID, RUN):
+        if name in frame.columns and name != key:
+            names = frame[name].cast(String)
     lacking = []
     for name, labels in cells.items():
         reason = lit(f"without a value of {name}")
@@ -343,24 +346,23 @@ def _rows(
     rows = DataFrame({"row": row, "variant": variant, "key": keys})
     state = states(frame, question.seed, facts, question.finished, notes)
     is_diverged = state == DIVERGED
-    rows = rows.with_columns(
-        name=names,
-        why=when(_parents(frame, question.metric)).then(lit(PARENTS))
-        .when((state != "") & ~is_diverged).then(state)
-        .otherwise(pl.coalesce(lacking)),
-    )  # fmt: skip
-    is_whole = ~pl.any_horizontal(col(IDENTITY).is_null())
-    if not rows.select(is_whole.any()).item():
+    has_reason = (state != "") & ~is_diverged
+    is_parent = _parents(frame, question.metric)
+    why = when(is_parent).then(lit(PARENTS)).when(has_reason).then(state)
+    rows = rows.with_columns(name=names, why=why.otherwise(pl.coalesce(lacking)))
+    if rows.drop_nulls(IDENTITY).is_empty():
         raise UserError(f"no row has a value of {' and '.join(cells)}")
+    is_whole = pl.all_horizontal(col(IDENTITY).is_not_null())
     # A deleted run, a mean and a parent are no runs, so nothing is missing in their place.
     is_run = is_whole & ~col("why").is_in([DELETED, MEANS, PARENTS])
+    first = pl.min("row").over(IDENTITY)
     usable = rows["why"] == ""
     values = numbers(frame[question.metric], usable, notes)
     best = values
     if question.best:
         best = numbers(frame[question.best], usable, notes)
     return rows.with_columns(
-        run=when(is_run).then(pl.min("row").over(IDENTITY)),
+        run=when(is_run).then(first),
         value=when(is_diverged).then(math.inf).otherwise(values),
         best=best,
     )
@@ -380,8 +382,8 @@ def _parents(frame: DataFrame, metric: str) -> Series:
     parent = _first(PARENT_COLUMNS, frame.columns)
     if parent is None or RUN_ID not in frame.columns:
         return pl.repeat(value=False, n=len(frame), eager=True)
-    parents = frame.drop_nulls([metric, parent])[parent]
-    return frame[RUN_ID].is_in(parents.implode())
+    children = frame.drop_nulls([metric, parent])
+    return frame[RUN_ID].is_in(children[parent].implode())
 
 
 def _last_steps(frame: DataFrame, question: Question, facts: Sequence[str]) -> str | None:
@@ -389,7 +391,9 @@ def _last_steps(frame: DataFrame, question: Question, facts: Sequence[str]) -> s
     ends = [question.metric + LAST_STEP]
     ends += filter(END.fullmatch, facts)
     for name in ends:
-        if name in facts and all_match(NUMBER, plain(frame[name].unique())):
+        if name not in facts:
+            continue
+        if all_match(NUMBER, plain(frame[name].unique())):
             return name
     return None
 
@@ -401,10 +405,11 @@ def _said_of_runs(
     known = picked.filter(VALUE.is_finite())
     by_variant = known.group_by("variant", maintain_order=True)
     variants = by_variant.agg(runs=pl.len(), values=VALUE.n_unique())
-    same = variants.filter(col("runs") > 1, values=1)["variant"]
+    same = variants.filter(col("runs") > 1, values=1)
     if len(same):
+        names = map(repr, same["variant"])
         # A script that fixes its seed gives this.
-        yield f"{', '.join(map(repr, same))}: {SAME}"
+        yield f"{', '.join(names)}: {SAME}"
     word = "row"
     if question.seed:
         word = "seed"
@@ -418,7 +423,8 @@ def _said_of_runs(
     metric = question.metric
     # scikit-learn and others log minus the loss.
     is_loss = better(metric) is False and not question.higher_is_better
-    if is_loss and len(known) and (known["value"] < 0).all():
+    is_negative = (known["value"] < 0).all()
+    if is_loss and len(known) and is_negative:
         yield f"{metric} is negative in each run; of a negated loss, a higher one is better"
     # Lightning logs `loss_step` of a batch and `loss_epoch`.
     of_epochs = re.sub("_step$", "_epoch", metric)
@@ -439,8 +445,9 @@ def _said_of_runs(
     for run, file, row in source.others:
         with contextlib.suppress(KeyError, ValueError):  # without the metric, or a text
             other = number(row[metric])
-            if other != values[run]:
-                texts.append(f"{file} has {other:.4g}, {values[run]:.4g} counts ({run})")
+            own = values[run]
+            if other != own:
+                texts.append(f"{file} has {other:.4g}, {own:.4g} counts ({run})")
     if texts:
         yield f"a file that is not read says otherwise: {some(texts)}"
 
@@ -448,11 +455,13 @@ def _said_of_runs(
 def _environments(frame: DataFrame, picked: DataFrame) -> Iterator[str]:
     """Yield in which environments the runs that count were trained, if there are several."""
     counted = frame[picked["row"]].with_columns(variant=picked["variant"])
+    variants = col("variant").unique(maintain_order=True)
     for name in frame.columns:
         if not name.startswith(ENVIRONMENT):
             continue
-        groups = counted.drop_nulls(name).group_by(name, maintain_order=True)
-        found = groups.agg(runs=pl.len(), variants=col("variant").unique(maintain_order=True))
+        known = counted.drop_nulls(name)
+        groups = known.group_by(name, maintain_order=True)
+        found = groups.agg(runs=pl.len(), variants=variants)
         said = []
         for value, runs, variants in found.rows():
             said.append(f"{runs} runs with {value} ({', '.join(variants)})")
@@ -504,8 +513,9 @@ def numbers(values: Series, usable: Series, notes: list[str]) -> Series:
     if is_text or values.dtype.is_numeric():
         read = given.cast(Float64, strict=False)
     is_plain = read.is_nan() | (read.abs() <= LARGEST)
+    is_odd = ~is_plain.fill_null(value=False)
     # The few others are read one by one: 1e999, Infinity, a Decimal, a text, which is refused.
-    odd = given.is_not_null() & usable & ~is_plain.fill_null(value=False)
+    odd = given.is_not_null() & usable & is_odd
     places = odd.arg_true()
     found = []
     for place in places:
@@ -513,18 +523,18 @@ def numbers(values: Series, usable: Series, notes: list[str]) -> Series:
             found.append(number(given[place]))
         except ValueError:
             text = str(given[place])
-            fitting = [advice for form, advice in FORMS.items() if re.search(form, text)]
+            form = next(form for form in FORMS if re.search(form, text))
             raise UserError(
                 f"row {place + 1}: {values.name} is {text[:60]!r}, not a number up to "
-                f"{LARGEST:g}; {fitting[0]}"
+                f"{LARGEST:g}; {FORMS[form]}"
             ) from None
     # A row that does not count may hold any text.
     read = read.scatter(places, found).set(~usable, None)
     # A float has 16 digits, so that two such numbers may become equal.
-    large = map(str, given.filter(read.abs() > 2**53))
-    whole = [cell for cell in large if re.fullmatch(r"[+-]?\d+", cell)]
+    large = given.filter(read.abs() > 2**53).cast(String)
+    whole = large.str.contains(r"^[+-]?\d+$").sum()
     if whole:
-        notes.append(f"{values.name}: {len(whole)} integers above 2^53 are rounded to 16 digits")
+        notes.append(f"{values.name}: {whole} integers above 2^53 are rounded to 16 digits")
     return read
 
 
@@ -572,10 +582,12 @@ def _say_merged(values: Series, labels: Series, text: str, notes: list[str]) -> 
     """Say which cells, written in several ways, are one label."""
     ways = DataFrame({"label": labels, "cell": values.cast(String)})
     ways = ways.drop_nulls("label").unique(maintain_order=True)
-    several = ways.group_by("label", maintain_order=True).agg("cell")
-    several = several.filter(col("cell").list.len() > 1)["cell"]
-    if len(several):
-        texts = [" and ".join(map(repr, cells)) for cells in several]
+    by_label = ways.group_by("label", maintain_order=True)
+    texts = []
+    for cells in by_label.agg("cell")["cell"]:
+        if len(cells) > 1:
+            texts.append(" and ".join(map(repr, cells)))
+    if texts:
         notes.append(f"{text}: {some(texts)}")
 
 
@@ -591,8 +603,12 @@ def _seed_column(
     varied = [c for c in candidates if frame[c].drop_nulls().n_unique() > 1]
     if "seed" in candidates:
         seeds = mapped(frame["seed"], plain)
-        others = [c for c in varied if not mapped(frame[c], plain).equals(seeds)]
-        varied = ["seed"] + others
+        others = varied
+        varied = ["seed"]
+        for name in others:
+            # A copy of the seeds is no other candidate.
+            if not mapped(frame[name], plain).equals(seeds):
+                varied.append(name)
     if len(varied) == 1:
         return varied[0]
     # Without pairs a seed is only a name, so that either one would do.
@@ -604,7 +620,8 @@ def _seed_column(
 def _has_fractions(values: Series) -> bool:
     """Return whether a number of a column is not whole, as in a share of a variance."""
     read = values.cast(Float64, strict=False)
-    return bool((read.filter(read.is_finite()) % 1 > 0).any())
+    finite = read.filter(read.is_finite())
+    return bool((finite % 1 > 0).any())
 
 
 def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> None:
@@ -614,9 +631,11 @@ def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> N
             continue
         texts = frame[name].cast(String).str.strip_chars()
         at = texts.cast(Float64, strict=False)
-        steps = rows.with_columns(at=at).filter(why="").drop_nulls("at")
+        usable = rows.with_columns(at=at).filter(why="")
+        steps = usable.drop_nulls("at")
         by_variant = steps.group_by("variant", maintain_order=True)
-        ladders = by_variant.agg(col("at").unique().sort())["at"].to_list()
+        of_variants = by_variant.agg(col("at").unique().sort())
+        ladders = of_variants["at"].to_list()
         # A column with one value a variant, such as a number of epochs, orders no rows.
         if min(map(len, ladders), default=0) > 1:
             first, second = ladders[0][:2]
@@ -635,7 +654,8 @@ def _unnamed(frame: DataFrame, free: Sequence[str], runs: DataFrame, each: str) 
             continue
         values = frame[name].gather(runs["row"])
         cells = runs.select("variant", cell=mapped(values, plain))
-        owners = cells.drop_nulls("cell").group_by("cell").agg(pl.n_unique("variant"))
+        by_cell = cells.drop_nulls("cell").group_by("cell")
+        owners = by_cell.agg(pl.n_unique("variant"))
         # What is measured is another number in each run; a seed or a factor is shared.
         shared = owners["variant"] > 1
         is_shared = shared.any()
@@ -651,13 +671,14 @@ def _unnamed(frame: DataFrame, free: Sequence[str], runs: DataFrame, each: str) 
 def _direction(source: Source, question: Question, notes: list[str]) -> bool:
     """Return whether higher is better: as asked for, as the source says, or as the name says."""
     known = stated(source.frame) | source.higher
+    metric = question.metric
     asked = question.higher_is_better
     chosen = asked
-    stored = known.get(question.metric)
+    stored = known.get(metric)
     # Guessing would turn the verdicts of some of the studies.
-    if stored is None and question.metric in known and asked is None:
+    if stored is None and metric in known and asked is None:
         raise UserError(
-            f"the studies of this file do not all have one direction of {question.metric}; judge "
+            f"the studies of this file do not all have one direction of {metric}; judge "
             "each study by itself"
         )
     if stored is not None:
@@ -665,17 +686,15 @@ def _direction(source: Source, question: Question, notes: list[str]) -> bool:
         if stored:
             verb = "maximises"
         if asked not in (None, stored):
-            raise UserError(
-                f"{OPTIONS[not stored]} contradicts the study, which {verb} {question.metric}"
-            )
-        notes.append(f"the study {verb} {question.metric}")
+            raise UserError(f"{OPTIONS[not stored]} contradicts the study, which {verb} {metric}")
+        notes.append(f"the study {verb} {metric}")
         chosen = stored
     if chosen is None:
-        chosen = direction_of(question.metric)
+        chosen = direction_of(metric)
     word = f"{OPTIONS[chosen]} is given"
     if asked is None:
         word = f"{OPTIONS[not chosen]} is not given"
     # The option or the study counts before the name, but one of them may be a slip.
-    if better(question.metric) is (not chosen):
-        notes.append(f"{word} for {question.metric}; is that right?")
+    if better(metric) is (not chosen):
+        notes.append(f"{word} for {metric}; is that right?")
     return chosen

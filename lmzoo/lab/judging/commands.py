@@ -141,7 +141,8 @@ class Arm:
     def files(self) -> Files:
         """The files of its identity, and their digests before it writes them."""
         names = named_files(self.command, self.folder)
-        return {name: digest(self.folder / name) for name in names} | dict(self.changed)
+        digests = {name: digest(self.folder / name) for name in names}
+        return digests | dict(self.changed)
 
     @functools.cached_property
     def identity(self) -> str:
@@ -185,9 +186,15 @@ class Arm:
         # Files, not pipes: a child in the background may hold a pipe for ever.
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             process = subprocess.Popen(
-                command, shell=True, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=stdout,
-                stderr=stderr, start_new_session=True, env=environment,
-            )  # fmt: skip
+                command,
+                shell=True,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+                env=environment,
+            )
             try:
                 # Only the process itself ends a run: its children may live on.
                 process.wait()
@@ -300,10 +307,15 @@ class Results:
 
     def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
         row = {
-            "arm": arm.identity, "name": arm.name, "command": arm.command,
-            "seed": seed, "value": str(value), "seconds": round(seconds, 3),
-            "environment": arm.environment(), "files": inputs(arm.read_files()),
-        }  # fmt: skip
+            "arm": arm.identity,
+            "name": arm.name,
+            "command": arm.command,
+            "seed": seed,
+            "value": str(value),
+            "seconds": round(seconds, 3),
+            "environment": arm.environment(),
+            "files": inputs(arm.read_files()),
+        }
         # At once, so that a judge that is killed goes on from here.
         self.store.append(RUNS, record_line(row))
         self.values[arm.identity, seed] = value
@@ -358,7 +370,8 @@ class Results:
             )
         schedule = spend(looks(min(FIRST, most), most), made)
         # Before any run, so that a judge that is killed goes on with these looks.
-        self.store.write(LOOKS, record_line((stored or {}) | {pair: schedule}).encode())
+        all_looks = (stored or {}) | {pair: schedule}
+        self.store.write(LOOKS, record_line(all_looks).encode())
         return schedule
 
 
@@ -386,7 +399,8 @@ def judge_commands(
     deadline = time.monotonic() + 60 * minutes
     out_of_time = False
     for look in schedule:
-        for seed, arm in itertools.product(range(1, 1 + look.seeds), arms):
+        seeds = range(1, 1 + look.seeds)
+        for seed, arm in itertools.product(seeds, arms):
             # An earlier look, or an earlier judge, has run it.
             if (arm.identity, seed) in results.values:
                 continue
@@ -397,17 +411,20 @@ def judge_commands(
             value = arm.run(seed, say)
             results.add(arm, seed, value, time.monotonic() - begun)
             say(f"{arm.name}, seed {seed}: {value:g}")
-        if out_of_time or decide(results.losses(arms, most), schedule, margin)[0] != UNDECIDED:
+        decision, _ = decide(results.losses(arms, most), schedule, margin)
+        if out_of_time or decision != UNDECIDED:
             break
     # If the time is over, the runs since the last look count, too.
     losses = results.losses(arms, most)
     _warn(arms, losses, say)
     decision, found = decide(losses, schedule, margin)
     sign = base.metric.sign
+    # Minus makes the low end the high one.
     low, high = sorted((sign * found.low[1], sign * found.high[1]))
     needed = _plain(found.seeds_needed[1])
     if needed is not None:
         needed = int(needed)
+    known = ~np.isnan(losses)
     return {
         "decision": decision,
         "verdict": str(found.verdict[1]) or UNDECIDED,
@@ -417,7 +434,7 @@ def judge_commands(
         "high": _plain(high),
         "p": _plain(found.p[1]),
         "margin": margin,
-        "seeds": (~np.isnan(losses)).sum(1).tolist(),
+        "seeds": known.sum(1).tolist(),
         "diverged": np.isposinf(losses).sum(1).tolist(),
         "seeds_needed": needed,
         "out_of_time": out_of_time,

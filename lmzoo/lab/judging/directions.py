@@ -20,15 +20,19 @@ def better(name: str) -> bool | None:
     words = re.findall("[a-z]+[0-9]*", spaced.lower())
     kinds = set()
     for kind, names in KNOWN_NAMES["metrics"].items():
-        if any(re.fullmatch(f"({names})(e?s)?[0-9]*", word) for word in words):
+        pattern = re.compile(f"({names})(e?s)?[0-9]*")
+        if any(map(pattern.fullmatch, words)):
             kinds.add(kind)
     # "-loss" and "1 - acc" are better the other way round.
     if re.search(r"(^|[/_. ])(1 ?)?[-−] ?[A-Za-z]", spaced):
         kinds.add("turns")
     is_turned = "turns" in kinds
     is_higher = "higher" in kinds
+    is_lower = "lower" in kinds
     # To guess a direction would turn the better variant into the worse one, so a doubt asks.
-    if is_higher == ("lower" in kinds) or "unsure" in kinds or kinds >= {"turns", "of_classes"}:
+    if is_higher == is_lower or "unsure" in kinds:
+        return None
+    if is_turned and "of_classes" in kinds:
         return None
     return is_higher != is_turned
 
@@ -58,8 +62,9 @@ def stated(frame: DataFrame) -> dict[str, bool | None]:
         if goal is None:
             continue
         before = goal[1]
+        _, _, parent = before[:-1].rpartition(".")
         # If there is no name, the object that has the goal has the name of the metric.
-        metrics = [before[:-1].rpartition(".")[2]] * len(frame)
+        metrics = [parent] * len(frame)
         for name in NAMES:
             if before + name in frame.columns:
                 metrics = plain(frame[before + name])

@@ -43,8 +43,10 @@ def continue_runs(rows: DataFrame, notes: list[str], *, with_seeds: bool) -> Dat
     by_run = rows.filter(KNOWN).group_by("run", "name")
     spans = by_run.agg(
         pl.first("variant", "key"),
-        start=STEP.min(), end=STEP.max(), steps=STEP.n_unique(),
-    )  # fmt: skip
+        start=STEP.min(),
+        end=STEP.max(),
+        steps=STEP.n_unique(),
+    )
     spans = spans.with_columns(shown=pl.coalesce("name", "key"))
     moved: dict[tuple[int, str | None], Fields] = {}
     whole: dict[Any, list[FieldsDict]] = {}
@@ -66,18 +68,21 @@ def continue_runs(rows: DataFrame, notes: list[str], *, with_seeds: bool) -> Dat
     if not moved:
         return rows
     names = ("run", "key", "name")
-    own = rows.select(names).to_dicts()
-    new = [moved.get((row["run"], row["name"]), row) for row in own]
-    return rows.with_columns(DataFrame(new, {name: ROWS[name] for name in names}))
+    new = []
+    for row in rows.select(names).to_dicts():
+        new.append(moved.get((row["run"], row["name"]), row))
+    schema = {name: ROWS[name] for name in names}
+    return rows.with_columns(DataFrame(new, schema))
 
 
 def _continued(runs: Sequence[FieldsDict], start: float) -> FieldsDict | None:
     """Return the run whose next step this is, within one and a half of its strides."""
     for run in runs:
-        stride = (run["end"] - run["start"]) / max(1, run["steps"] - 1)
+        end = run["end"]
+        stride = (end - run["start"]) / max(1, run["steps"] - 1)
         if stride == 0:  # of a run of one step
             stride = 1
-        if run["end"] < start <= run["end"] + 1.5 * stride:
+        if end < start <= end + 1.5 * stride:
             return run
     return None
 
@@ -129,7 +134,7 @@ def _check_runs(known: DataFrame, free: DataFrame, question: "Question", key: st
         rows=pl.len(),
         steps=STEP.n_unique(),
         values=VALUE.n_unique(),
-    )  # fmt: skip
+    )
     runs = by_run.sort("run")
     of_two_names = runs.filter(col("names").list.len() > 1)
     if len(of_two_names):
@@ -142,16 +147,19 @@ def _check_runs(known: DataFrame, free: DataFrame, question: "Question", key: st
     several = runs.filter(col("rows") > 1)
     if question.step is not None and runs["steps"].max() != 1:  # their rows have an order
         several = several.clear()
-    is_repeated = col("names").list.first().is_not_null() & (col("values") == 1)
+    is_named = col("names").list.first().is_not_null()
+    is_repeated = is_named & (col("values") == 1)
     unclear = several.filter(~is_repeated)
     if len(unclear):
         run = unclear.row(0, named=True)
-        own = known.filter(run=run["run"])["row"]
-        raise UserError(f"two rows have {_shown(run, key)}{_told_apart(own, free)}")
-    lacking = known.filter(~STEP.is_finite().fill_null(value=False))
+        own = known.filter(run=run["run"])
+        raise UserError(f"two rows have {_shown(run, key)}{_told_apart(own['row'], free)}")
+    has_step = STEP.is_finite().fill_null(value=False)
+    lacking = known.filter(~has_step)["row"]
     if question.step is not None and len(lacking):
-        row = lacking["row"][0] + 1
-        raise UserError(f"row {row} has no {question.step}; fill it, or leave out --step")
+        raise UserError(
+            f"row {lacking[0] + 1} has no {question.step}; fill it, or leave out --step"
+        )
     if len(several):
         yield f"rows of one run that have one value count once: {_all_shown(several, key)}"
 
@@ -163,12 +171,14 @@ def _told_apart(rows: Series, free: DataFrame) -> str:
     """
     steps = []
     factors = []
-    for name in free.columns:
-        if free[name].gather(rows).drop_nulls().n_unique() < 2:
+    for cells in free:
+        name = cells.name
+        own = cells.gather(rows).drop_nulls()
+        if own.n_unique() < 2:
             continue
         if STEPS.fullmatch(name):
             steps.append(name)
-        elif free[name].n_unique() <= len(free) // 2:
+        elif cells.n_unique() <= len(free) // 2:
             factors.append(name)
     said = ""
     if factors:
@@ -186,20 +196,23 @@ def _said_of_ends(
     identity = pl.first("variant", "key")
     # A history in another order has each step once; one that begins again has its last twice.
     final = STEP.last()
-    is_again = (final < STEP.max()) & ((final == STEP).sum() > 1)
+    is_repeated = (final == STEP).sum() > 1
+    is_again = (final < STEP.max()) & is_repeated
     ends = last.group_by("run").agg(identity, STEP.first(), values=VALUE.n_unique())
     ends = ends.sort("run")
-    runs = known.group_by("run").agg(identity, again=is_again)
     several = ends.filter(col("values") > 1)
     if len(several):
         shown = _all_shown(several, key)
         yield f"several values at the last {step}; the last row counts: {shown}"
+    runs = known.group_by("run").agg(identity, again=is_again)
     again = runs.filter("again").sort("run")
     if len(again):
         yield f"{step} begins again, and its largest value counts: {_all_shown(again, key)}"
     early = ends.filter(STEP.max() > STEP)
     if len(early):
-        texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early.to_dicts()]
+        texts = []
+        for run in early.to_dicts():
+            texts.append(f"{_shown(run, key)} (at {run['step']:g})")
         latest = ends["step"].max()
         yield f"stopped before {at} {latest:g}, judged by their last value: {some(texts)}"
 
@@ -235,8 +248,10 @@ def _best(rows: DataFrame, known: DataFrame, question: "Question") -> DataFrame:
 def _beside_best(last: DataFrame, best: DataFrame, question: "Question") -> Iterator[str]:
     """Say the means of the last and of the best values, and where a sign turns."""
     tops = best.select("run", top="value")
-    ends = last.filter(VALUE.is_finite()).join(tops, on="run", maintain_order="left")
-    means = ends.group_by("variant", maintain_order=True).agg(VALUE.mean(), pl.mean("top"))
+    ends = last.filter(VALUE.is_finite())
+    ends = ends.join(tops, on="run", maintain_order="left")
+    by_variant = ends.group_by("variant", maintain_order=True)
+    means = by_variant.agg(VALUE.mean(), pl.mean("top"))
     if means["value"].equals(means["top"]):
         return
     texts = []
@@ -245,9 +260,10 @@ def _beside_best(last: DataFrame, best: DataFrame, question: "Question") -> Iter
     said = f"last values count, not the best ones of runs (--best): {some(texts)}"
     is_other = col("variant").ne_missing(lit(question.reference))
     # Without a reference, the first variant is it.
-    value, top = means.sort(is_other, maintain_order=True).select("value", "top").row(0)
-    is_turned = (VALUE - value) * (col("top") - top) < 0
-    turned = means.filter(is_turned)["variant"]
+    first = means.sort(is_other, maintain_order=True).row(0, named=True)
+    of_ends = VALUE - first["value"]
+    of_tops = col("top") - first["top"]
+    turned = means.filter(of_ends * of_tops < 0)["variant"]
     if len(turned):
         said += f"; the sign of {' and '.join(turned[:SHOWN])} turns"
     yield said

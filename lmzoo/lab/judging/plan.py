@@ -67,7 +67,8 @@ def is_study(path: Path) -> bool:
     """Return whether a path is a study of lmzoo: a folder, or a file of records."""
     if path.suffix == ".parquet" and path.is_file():
         try:
-            return {"folder", "file", "content"} == set(pl.read_parquet_schema(path))
+            columns = set(pl.read_parquet_schema(path))
+            return columns == {"folder", "file", "content"}
         except pl.exceptions.PolarsError:
             return False
     return (path / "study.json").exists()
@@ -76,28 +77,36 @@ def is_study(path: Path) -> bool:
 def pilot_of_study(path: Path) -> Pilot:
     """Return the pilot that a study of lmzoo is; a `UserError` if its reference has no loss."""
     folder = load_study(path)
-    frame = rank_points(folder.runs, folder.events, folder.study)
-    reference = frame.filter(point=folder.study.get("reference", ""))
+    study = folder.study
+    frame = rank_points(folder.runs, folder.events, study)
+    reference = frame.filter(point=study.get("reference", ""))
     if reference.is_empty():
         raise UserError(f"study {path} has no reference with a loss; a plan needs one")
     # Only points of the reference's table have a difference to it.
     home = reference.select(TABLE_KEYS)
     part = frame.join(home, on=TABLE_KEYS, how="semi", maintain_order="left")
-    confirm, _ = confirm_runs(folder.runs, folder.events, folder.study, "token")
+    confirm, _ = confirm_runs(folder.runs, folder.events, study, "token")
     losses = by_seed(with_lost(confirm), part["point"])
-    at = part["point"].to_list().index(reference["point"].item(0))
-    asked = asked_contrasts(part, folder.study)
-    tuning = tuning_sds(part, folder.study)
-    # As `judge` would pair them.
-    paired = pairs_pay(losses, np.full(len(losses), at), asked)
-    seconds = part["seconds"].cast(Float64).fill_null(float("nan")).to_numpy()
+    points = part["point"].to_list()
+    at = points.index(reference["point"].item(0))
+    asked = asked_contrasts(part, study)
+    seconds = part["seconds"].cast(Float64)
     training = longer_training(folder)
     notes: Texts = ()
-    if training.epochs > folder.study["budget"]["epochs"]:
+    if training.epochs > study["budget"]["epochs"]:
         # Longer training may move the differences, whatever the number of seeds.
         notes = (longer_words(folder, training, frame),)
-    labels = part["label"].to_list()
-    return Pilot(labels, losses, at, asked, tuning, paired, seconds, notes=notes)
+    return Pilot(
+        labels=part["label"].to_list(),
+        losses=losses,
+        reference=at,
+        asked=asked,
+        tuning_sd=tuning_sds(part, study),
+        # As `judge` would pair them.
+        paired=pairs_pay(losses, at, asked),
+        seconds=seconds.fill_null(math.nan).to_numpy(),
+        notes=notes,
+    )
 
 
 def pilot_of_results(results: Any, question: Question) -> Pilot:
@@ -112,12 +121,19 @@ def pilot_of_results(results: Any, question: Question) -> Pilot:
         labels = [labels[0], "another"]
         # Nothing says that another variant would share its seeds.
         paired = False
-    unknown = np.full(len(labels), math.nan)
-    asked = np.arange(len(labels)) != losses.base
+    points = len(labels)
     return Pilot(
-        labels, values, losses.base, asked, np.zeros(len(labels)), paired, unknown,
-        found.account.counts(), found.warnings, losses.unit,
-    )  # fmt: skip
+        labels=labels,
+        losses=values,
+        reference=losses.base,
+        asked=np.arange(points) != losses.base,
+        tuning_sd=np.zeros(points),
+        paired=paired,
+        seconds=np.full(points, math.nan),
+        account=found.account.counts(),
+        notes=found.warnings,
+        unit=losses.unit,
+    )
 
 
 def _pilot(pilot: Any, *, by: Any = None, metric: str | None = None, **columns: Any) -> Pilot:
@@ -134,7 +150,8 @@ def _pilot(pilot: Any, *, by: Any = None, metric: str | None = None, **columns: 
         return pilot_of_study(study)
     if by is None or metric is None:
         raise UserError(f"{name} is no study; a table of results needs --by and --metric")
-    return pilot_of_results(pilot, Question(by=by, metric=metric, **columns))
+    question = Question(by=by, metric=metric, **columns)
+    return pilot_of_results(pilot, question)
 
 
 @called
@@ -171,13 +188,19 @@ def plan(
         UserError: There is no such pilot, it has no two seeds, or a number is out of range.
     """
     columns |= {"contrasts": contrasts, "minutes": minutes, "by": by, "metric": metric}
-    return json.loads(render(plan_report(pilot, effect, power, **columns), "json"))
+    report = plan_report(pilot, effect, power, **columns)
+    return json.loads(render(report, "json"))
 
 
 def plan_report(
-    pilot: Any, effect: float, power: float, *, contrasts: int | None = None,
-    minutes: float | None = None, **columns: Any,
-) -> Report:  # fmt: skip
+    pilot: Any,
+    effect: float,
+    power: float,
+    *,
+    contrasts: int | None = None,
+    minutes: float | None = None,
+    **columns: Any,
+) -> Report:
     """Return the report of `plan`."""
     effect = number("effect", effect)
     if effect == 0:
@@ -195,28 +218,41 @@ def plan_report(
 
     def planned(tuning_sd: Any) -> Plan:
         return planned_seeds(
-            known.losses, known.reference, effect / known.unit, power,
-            family=known.asked, tuning_sd=tuning_sd, paired=known.paired, count=contrasts,
-        )  # fmt: skip
+            known.losses,
+            known.reference,
+            effect / known.unit,
+            power,
+            family=known.asked,
+            tuning_sd=tuning_sd,
+            paired=known.paired,
+            count=contrasts,
+        )
 
     found = planned(known.tuning_sd)
     if np.isnan(found.sd).all():
         raise UserError("the pilot has no two seeds of two variants; run two seeds of each first")
+    finite = [set(own[np.isfinite(own)]) for own in known.losses]
     # From equal results of all seeds, a plan would invent the noise.
-    if not any(len(np.unique(own[np.isfinite(own)])) > 1 for own in known.losses):
+    if max(map(len, finite)) < 2:
         raise UserError(f"the pilot shows no noise: {SAME}; train it with other seeds")
     # How many seeds the reference has for one of a point; 1000 hides the rounding.
-    of_reference = reference_seeds(1000, count) / 1000
-    hours = found.seeds * (known.seconds + of_reference * known.seconds[known.reference]) / 3600
+    share = reference_seeds(1000, count) / 1000
+    of_reference = share * known.seconds[known.reference]
     shown = {
-        "point": known.labels, "sd": found.sd * known.unit, "seeds": found.seeds,
-        "least": found.least, "most": found.most, "hours": hours,
+        "point": known.labels,
+        "sd": found.sd * known.unit,
+        "seeds": found.seeds,
+        "least": found.least,
+        "most": found.most,
+        "hours": found.seeds * (known.seconds + of_reference) / 3600,
+        "chance": found.chance,
         # A plan without the error of the tuning tells whether only that hides a difference.
-        "chance": found.chance, "seeds_if_tuned": planned(0.0).seeds,
-    }  # fmt: skip
+        "seeds_if_tuned": planned(0.0).seeds,
+    }
     is_shown = known.asked & ~np.isnan(found.sd)
     frame = DataFrame(shown).fill_nan(None).filter(is_shown)
-    frame = frame.with_columns(col("seeds", "least", "most", "seeds_if_tuned").cast(Int64))
+    whole_numbers = col("seeds", "least", "most", "seeds_if_tuned")
+    frame = frame.with_columns(whole_numbers.cast(Int64))
     text = text_table("each contrast by itself", frame.to_dicts(), COLUMNS)
     how = "by the means"
     if known.paired:
@@ -263,7 +299,7 @@ def _summary(pilot: Pilot, frame: DataFrame, power: float, count: int) -> Iterat
         yield "No contrast can be decided with this."
         return
     name = pilot.labels[pilot.reference]
-    most = int(known["seeds"].max())  # type: ignore[arg-type]
+    most = max(known["seeds"])
     own = reference_seeds(most, count)
     yield (
         f"{most} seeds in all of each point, and {own} of {name!r}, decide every row of the table "
@@ -271,8 +307,10 @@ def _summary(pilot: Pilot, frame: DataFrame, power: float, count: int) -> Iterat
     )
     chance = known["chance"].max()
     yield f"With a probability of {chance:.2g}, the true power of some row is below {power:g}."
-    points = [pilot.labels.index(p) for p in known["point"]]
-    each = np.append(most * pilot.seconds[points], own * pilot.seconds[pilot.reference])
+    points = [pilot.labels.index(point) for point in known["point"]]
+    of_points = most * pilot.seconds[points]
+    of_reference = own * pilot.seconds[pilot.reference]
+    each = np.append(of_points, of_reference)
     if not np.isnan(each).any():
         runs = most * len(points) + own
         time = duration(float(each.sum()))
@@ -283,7 +321,8 @@ def _summary(pilot: Pilot, frame: DataFrame, power: float, count: int) -> Iterat
 
 
 def _undecidable(frame: DataFrame) -> Iterator[str]:
-    for row in frame.filter(col("seeds").is_null()).to_dicts():
+    undecidable = frame.filter(col("seeds").is_null())
+    for row in undecidable.to_dicts():
         why = f"more than {MOST_SEEDS:,} seeds"
         if row["seeds_if_tuned"] is not None:
             why = "the choice of its setting is too uncertain; more tuning runs first"

@@ -30,20 +30,24 @@ def large_table(file: Path, question: Any) -> Source | None:
     with contextlib.suppress(UserError, pl.exceptions.PolarsError):
         scan, separator = _scan(file)
         schema = scan.collect_schema()
-        if any(dtype.is_nested() or dtype == pl.Binary for dtype in schema.values()):
-            return None
+        for dtype in schema.values():
+            if dtype.is_nested() or dtype == pl.Binary:
+                return None
         columns = question.needed(scan.head(HEAD).collect())
         found = None
         if question.step is not None and question.best is None:
             typed = scan
             if separator:
-                kinds = dict(schema) | dict.fromkeys((question.metric, question.step), Float64)
+                numbers = dict.fromkeys((question.metric, question.step), Float64)
+                kinds = dict(schema) | numbers
                 typed = pl.scan_csv(file, separator=separator, schema=kinds)
             with contextlib.suppress(pl.exceptions.PolarsError):  # a number is a text
                 found = _ends_of_runs(typed.select(columns), question)
         if found is None:
             found = Source(scan.select(columns).collect())
-        if file.suffix == ".jsonl" and any(found.frame[question.columns].null_count().row(0)):
+        labels = found.frame.select(question.columns)
+        has_null = len(labels.drop_nulls()) < len(labels)
+        if file.suffix == ".jsonl" and has_null:
             return None
         return found
     return None
@@ -64,13 +68,15 @@ def _scan(file: Path) -> tuple[LazyFrame, str]:
             raise not_plain
         if content[:1] == b"{":
             return pl.scan_ndjson(file, infer_schema_length=HEAD), ""
-        head = content[: content.rfind(b"\n", 0, 2**16) + 1]
-        separator, _ = separator_of(below_comments(decoded(head)))
-        ours = read_csv(decoded(head))
+        end = content.rfind(b"\n", 0, 2**16) + 1
+        head = content[:end]
+        text = decoded(head)
+        separator, _ = separator_of(below_comments(text))
+        ours = read_csv(text)
         theirs = pl.read_csv(head, separator=separator, infer_schema=False)
         if ours.unclear or not ours.frame.equals(theirs):
             raise not_plain
-        header = head.partition(b"\n")[0]
+        header, _, _ = head.partition(b"\n")
         odd = [b"\n\n", b"\n\r\n", b"\n" + header + b"\n"]
         if separator != ",":
             odd.append(b",")
@@ -93,12 +99,16 @@ def _ends_of_runs(scan: LazyFrame, question: Any) -> Source | None:
         if name not in schema or not schema[name].is_numeric():
             return None
     keys = [name for name in schema if name not in numbers]
-    value, step = (col(name).cast(Float64) for name in numbers)
+    value = col(question.metric).cast(Float64)
+    step = col(question.step).cast(Float64)
     is_known = value.is_not_null()
-    is_usual = (value.abs() < 2**53) & step.is_finite().fill_null(value=False)
+    is_exact = value.abs() < 2**53
+    is_usual = is_exact & step.is_finite().fill_null(value=False)
     marked = scan.with_columns(
-        _value=value, _odd=is_known & ~is_usual, _step=when(is_known).then(step)
-    )  # fmt: skip
+        _value=value,
+        _odd=is_known & ~is_usual,
+        _step=when(is_known).then(step),
+    )
     seen = col("_value", "_step")
     by_run = marked.group_by(keys).agg(
         seen.min().name.suffix("_low"),
@@ -106,16 +116,21 @@ def _ends_of_runs(scan: LazyFrame, question: Any) -> Source | None:
         _last=col("_step").drop_nulls().last(),
         _odd=pl.any("_odd"),
         _rows=pl.len(),
-    )  # fmt: skip
+    )
     runs = by_run.collect(engine="streaming")
     known = runs.drop_nulls("_step_low")
-    goes_on = known.select(pl.max("_step_low") > pl.min("_step_high")).item()
-    if known.is_empty() or runs["_odd"].any() or goes_on:
+    if known.is_empty() or runs["_odd"].any():
+        return None
+    goes_on = pl.max("_step_low") > pl.min("_step_high")
+    if known.select(goes_on).item():
         return None
     is_end = col("_step_low").is_null()  # a run without a value has no ends
     may_be_end = col("_step").is_null()
     # The best rows are compared with the last ones.
-    ends = {"_step": ("_step_low", "_step_high", "_last"), "_value": ("_value_low", "_value_high")}
+    ends = {
+        "_step": ("_step_low", "_step_high", "_last"),
+        "_value": ("_value_low", "_value_high"),
+    }
     for column, names in ends.items():
         for name in names:
             is_end |= col(column) == col(name)
@@ -123,5 +138,7 @@ def _ends_of_runs(scan: LazyFrame, question: Any) -> Source | None:
     # Few rows are at an end of any run: the others need no join.
     few = marked.drop("_odd").filter(may_be_end)
     joined = few.join(runs.lazy(), on=keys, nulls_equal=True, maintain_order="left")
-    frame = joined.filter(is_end).select(list(schema)).collect(engine="streaming")
-    return Source(frame, unread=int(runs["_rows"].sum()) - len(frame))
+    at_ends = joined.filter(is_end).select(list(schema))
+    frame = at_ends.collect(engine="streaming")
+    whole = int(runs["_rows"].sum())
+    return Source(frame, unread=whole - len(frame))

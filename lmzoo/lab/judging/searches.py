@@ -30,20 +30,25 @@ DIFFER = "settings differ between runs of one variant: "
 
 def settings_of(frame: DataFrame, named: Collection[str]) -> list[str]:
     """Return the columns of settings that a question does not name; seeds are none."""
-    found = filter(SETTING.fullmatch, frame.columns)
-    # Seeds are meant to differ between runs.
-    return [name for name in found if name not in named and not SEED_NAME.fullmatch(name)]
+    found = []
+    for name in filter(SETTING.fullmatch, frame.columns):
+        # Seeds are meant to differ between runs.
+        if name not in named and not SEED_NAME.fullmatch(name):
+            found.append(name)
+    return found
 
 
 def _searched(runs: DataFrame, settings: Sequence[str]) -> list[str]:
     """Return the settings that have several values within a variant."""
-    values = runs.group_by("variant").agg(col(settings).drop_nulls().n_unique())
+    known = col(settings).drop_nulls()
+    values = runs.group_by("variant").agg(known.n_unique())
     return [name for name in settings if (values[name] > 1).any()]
 
 
 def differing(frame: DataFrame, runs: DataFrame, settings: Sequence[str]) -> Iterator[str]:
     """Yield a note that names the settings in which runs of one variant differ."""
-    own = runs.select("variant").with_columns(frame[runs["row"]].select(settings))
+    given = frame[runs["row"]].select(settings)
+    own = runs.select("variant").with_columns(given)
     found = _searched(own, settings)
     if found:
         yield f"{DIFFER}{some(found)}; a difference may be theirs"
@@ -67,8 +72,9 @@ def without_tuning(
     searched = _searched(trials, settings)
     if not searched:
         return rows, []
-    by_setting = trials.group_by("variant", col(searched), maintain_order=True).agg(TRIAL)
-    repeated = by_setting.filter(col(TRIAL).list.len() > 1)
+    by_setting = trials.group_by("variant", col(searched), maintain_order=True)
+    several = col(TRIAL).list.len() > 1
+    repeated = by_setting.agg(TRIAL).filter(several)
     what = f"several values of {', '.join(searched)} within a variant"
     if repeated.is_empty():
         raise UserError(f"the {len(trials)} trials are tuning, not seeds: {what}; {more}")

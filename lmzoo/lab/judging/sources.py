@@ -55,7 +55,11 @@ from lmzoo.lab.judging.trackers import (
     read_wandb_logs,
 )  # fmt: skip
 
-OPENERS = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+OPENERS = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ": lzma.open,
+}
 FRAMES = {b"PAR1": pl.read_parquet, b"ARROW1": pl.read_ipc}
 """First bytes of a file -> how it is read."""
 PARTS = KNOWN_NAMES["parts"]
@@ -87,7 +91,7 @@ def read_results(path: str | Path, question: Any = None) -> Source:
     except ImportError as error:
         raise UserError(f"{file} needs {error.name}: pip install {error.name}") from None
     except Exception as error:  # readers of damaged files raise any
-        reason = str(error).strip().partition("\n")[0]
+        reason, _, _ = str(error).strip().partition("\n")
         if not reason:
             reason = type(error).__name__
         raise UserError(f"cannot read {file}: {reason}") from error
@@ -112,11 +116,11 @@ def as_source(results: Any, question: Any = None) -> Source:
         results = results.experiment_path
     if isinstance(results, DataFrame):
         return _of_frame(results)
-    is_series = hasattr(results, "dtype") and getattr(results, "ndim", 1) == 1
-    if is_series or not (hasattr(results, "__iter__") or isinstance(results, Path)):
-        raise UserError(f"results are {results!r:.60}; give a frame, columns, rows or a path")
     if isinstance(results, str | Path):
         return read_results(results, question)
+    is_series = hasattr(results, "dtype") and getattr(results, "ndim", 1) == 1
+    if is_series or not hasattr(results, "__iter__"):
+        raise UserError(f"results are {results!r:.60}; give a frame, columns, rows or a path")
     if isinstance(results, Mapping):
         return _of_columns(results)
     if hasattr(results, "isna"):
@@ -145,8 +149,8 @@ def _of_pandas(frame: Any) -> Source:
         raise UserError(f"two columns of the frame are named {twice[0]!r}; rename one")
     # pandas has one NaN for a missing value and for a diverged run.
     nans = frame.isna()
-    columns = frame.astype(object).where(~nans, None).to_dict("list")
-    source = Source(DataFrame(columns, strict=False))
+    known = frame.astype(object).where(~nans, None)
+    source = Source(DataFrame(known.to_dict("list"), strict=False))
     if nans.any(axis=None):
         source.notes.append(
             "NaN in a pandas frame is a missing value; a polars frame tells it from a diverged run"
@@ -160,7 +164,8 @@ def _content(content: bytes, file: Path) -> Source:
     for _ in range(2):  # packed twice; there are files that unpack to themselves
         for mark, opened in OPENERS.items():
             if content.startswith(mark):
-                content = unpacked(opened(io.BytesIO(content)), len(content))
+                file_of_bytes = opened(io.BytesIO(content))
+                content = unpacked(file_of_bytes, len(content))
                 name = name.with_suffix("")
     if content.startswith(b"SQLite format 3"):
         # SQLite reads a path, not bytes.
@@ -179,17 +184,19 @@ def _content(content: bytes, file: Path) -> Source:
     if content.startswith(b'{"op_code"'):
         return read_journal(content)
     text = decoded(content)
-    # A cell of a CSV may begin with a brace, but not with an object.
-    is_table = name.suffix.lower() in (".csv", ".tsv")
-    is_json = text.lstrip()[:1] in ("{", "[") and not is_table
-    if is_json or _kind(name) == "json" or re.match(r'\s*(\[\s*)?\{\s*"', text):
+    begins = r"\s*[{\[]"
+    if name.suffix.lower() in (".csv", ".tsv"):
+        # A cell of a CSV may begin with a brace, but not with an object.
+        begins = r'\s*(\[\s*)?\{\s*"'
+    if _kind(name) == "json" or re.match(begins, text):
         return read_json(text)
     return read_csv(text)
 
 
 def _of_frame(frame: DataFrame) -> Source:
     """Return a frame without nested columns; a null may be a missing value."""
-    if any(dtype.is_nested() for dtype in frame.schema.values()):
+    are_nested = [dtype.is_nested() for dtype in frame.dtypes]
+    if any(are_nested):
         frame = frame_of(known_cells(frame))
     return Source(frame)
 
@@ -226,10 +233,12 @@ def _folder(path: Path) -> Source:
     for name, step in PARTS.items():
         own = named[name]
         if own:
-            return _said(_files(own, path, step, whole=True), own, files, path)
+            source = _files(own, path, step, whole=True)
+            return _said(source, own, files, path)
     boards = named[EVENTS]
     if boards:
-        found = read_boards(sorted({file.parent for file in boards}), path, SETTINGS)
+        folders = sorted({file.parent for file in boards})
+        found = read_boards(folders, path, SETTINGS)
         return _said(source_of(found), boards, files, path)
     tables = list(filter(_kind, files))
     # A file with the name of settings is a table if there is no other.
@@ -249,11 +258,11 @@ def _visible(path: Path) -> list[Path]:
     """Return the files of a folder that no part of their path hides; refuse links that lead out."""
     files = []
     for file in sorted(path.glob("**/*")):
-        place = file.relative_to(path)
+        place = file.relative_to(path).as_posix()
         # W&B links its logs, which are not read.
         if file.is_symlink() and not re.fullmatch(r"debug.*\.log", file.name):
-            below(path, place.as_posix())
-        if file.is_file() and not re.search(HIDDEN, place.as_posix()):
+            below(path, place)
+        if file.is_file() and not re.search(HIDDEN, place):
             files.append(file)
     return files
 
@@ -281,7 +290,8 @@ def _said(source: Source, read: Sequence[Path], files: Sequence[Path], root: Pat
         if file.suffix != ".json":
             continue
         with contextlib.suppress(ValueError, UserError):
-            for row in read_json(file.read_text()).frame[:1].to_dicts():
+            frame = read_json(file.read_text()).frame
+            for row in frame.head(1).to_dicts():
                 run = place_of(file.parent, root)[""][RUN]
                 source.others.append((run, file.name, row))
     if left:
@@ -358,11 +368,18 @@ def _files(files: Sequence[Path], root: Path, step: str, *, whole: bool) -> Sour
                 row = _of_split(row, split)
             if step == "training_iteration" and row.get("done") in ("True", "False"):
                 del row["done"]  # False in the last row of a function of Ray Tune
-            rest = _without_repeated(config, row)
-            if split and len(own) == 1 and rows and rows[-1][""] == ours:
+            is_part = split and len(own) == 1
+            if is_part and rows and rows[-1][""] == ours:
                 rows[-1]["file"] |= row
-            else:
-                rows.append({"": ours, "file": row, "config": rest, "path": place["path"]})
+                continue
+            rows.append(
+                {
+                    "": ours,
+                    "file": row,
+                    "config": _without_repeated(config, row),
+                    "path": place["path"],
+                }
+            )
     rows.extend(_without_results(files, root))
     result = source_of(rows, notes=notes)
     if step in result.frame.columns:
@@ -434,7 +451,9 @@ def _without_results(files: Sequence[Path], root: Path) -> Iterator[RunParts]:
             if ".hydra" in mark:
                 folder = folder.parent
             if folder not in known:
-                yield place_of(folder, root) | {"config": read_settings(file)}
+                run = place_of(folder, root)
+                run["config"] = read_settings(file)
+                yield run
 
 
 def _table_and_settings(file: Path) -> tuple[Source, Row]:
@@ -477,7 +496,11 @@ def _splits(files: Sequence[Path]) -> dict[Path, str]:
         if named:
             found[file] = named[1]
     folders = Counter(file.parent for file in found)
-    return {file: split for file, split in found.items() if folders[file.parent] > 1}
+    several = {}
+    for file, split in found.items():
+        if folders[file.parent] > 1:
+            several[file] = split
+    return several
 
 
 def _tune_states(root: Path) -> dict[str, str]:

@@ -29,9 +29,12 @@ FLAGS = KNOWN_NAMES["flags"]
 
 
 def states(
-    frame: DataFrame, seed: str | None, free: Iterable[str], finished: Sequence[str],
+    frame: DataFrame,
+    seed: str | None,
+    free: Iterable[str],
+    finished: Sequence[str],
     notes: list[str],
-) -> Series:  # fmt: skip
+) -> Series:
     """Return why the state of a row excludes it, or that it diverged; "" if it counts."""
     result = pl.repeat("", len(frame), eager=True)
     if STATE in frame.columns:
@@ -40,15 +43,16 @@ def states(
     if seed is not None:
         names.append(seed)
     for name in names:
-        reasons = _reasons(frame[name], finished, notes, is_seed=name == seed)
+        cells = frame[name]
+        reasons = _reasons(cells, finished, notes, is_seed=name == seed)
         if any(reasons):
-            known = frame[name].unique(maintain_order=True)
-            own = frame[name].replace_strict(known, reasons, return_dtype=String)
+            known = cells.unique(maintain_order=True)
+            own = cells.replace_strict(known, reasons, return_dtype=String)
             result = own.zip_with(result == "", result)
     # A program with words of its own for an end would lose all of its runs.
-    if (result != "").all() and not result.is_in([DELETED, DIVERGED]).any():
-        kinds = some(result.unique(maintain_order=True).to_list())
-        raise UserError(f"no row has finished: {kinds}; --finished STATE makes a state count")
+    kinds = result.unique(maintain_order=True).to_list()
+    if {"", DELETED, DIVERGED}.isdisjoint(kinds):
+        raise UserError(f"no row has finished: {some(kinds)}; --finished STATE makes a state count")
     return result
 
 
@@ -57,7 +61,8 @@ def _reasons(
 ) -> list[str]:
     """Return why each different cell of a column excludes its row; "" if it does not."""
     name = column.name
-    texts = [text or "" for text in plain(column.unique(maintain_order=True))]
+    known = column.unique(maintain_order=True)
+    texts = [text or "" for text in plain(known)]
     words = list(map(str.lower, texts))
     if name in KNOWN_NAMES["runs"]:  # a file among those of seeds may hold their mean
         words = [word.rpartition("/")[2] for word in words]
@@ -72,11 +77,12 @@ def _reasons(
     fits = [flag for flag in read if all_match(FORMS[flag["form"]], given)]
     if fits:
         return _of_flag(fits[0], name, texts, words, finished)
-    is_number = all_match(NUMBER, given - SUMMARIES - CHOICES) and not given <= YES | NO
+    others = given - SUMMARIES - CHOICES
+    is_number = all_match(NUMBER, others) and not given <= YES | NO
     # A column that only looks like one of states must not leave out runs in silence.
     if read and len(texts) > 1 and (read[0] == FLAGS[0] or not is_number):
-        several = some(sorted({text[:20] for text in texts} - {""}))
-        notes.append(f"{name} ({several}) is no state: all rows count; is that right?")
+        shown = sorted({text[:20] for text in texts if text})
+        notes.append(f"{name} ({some(shown)}) is no state: all rows count; is that right?")
     return []
 
 
@@ -118,14 +124,16 @@ def _of_flag(
 
 def is_state(name: str) -> bool:
     """Return whether the name of a column says that it has states."""
-    return any(is_named(name, flag["name"]) for flag in FLAGS if flag["name"] != ANY)
+    patterns = [flag["name"] for flag in FLAGS if flag["name"] != ANY]
+    return any(is_named(name, pattern) for pattern in patterns)
 
 
 def may_be_state(head: Series) -> bool:
     """Return whether a column, by its first cells, may say how runs ended."""
     if is_state(head.name):
         return True
-    return all_match(f"(?i){FORMS['state']}", filter(None, plain(head.unique())))
+    texts = filter(None, plain(head.unique()))
+    return all_match(f"(?i){FORMS['state']}", texts)
 
 
 def is_named(name: str, pattern: str) -> bool:

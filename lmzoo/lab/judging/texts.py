@@ -77,6 +77,7 @@ def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
     for row in rows:
         flat.append({part: flat_row(own) for part, own in row.items()})
     shown = _shown_names(flat)
+    # Each row has its cells in the order of its parts.
     joined = []
     for row in flat:
         cells = {}
@@ -122,7 +123,8 @@ def known_cells(frame: DataFrame) -> list[Row]:
 
 def all_match(pattern: str, texts: Iterable[str | None]) -> bool:
     """Return whether a pattern describes each text."""
-    return all(re.fullmatch(pattern, text or "", re.DOTALL) for text in texts)
+    described = re.compile(pattern, re.DOTALL)
+    return all(described.fullmatch(text or "") for text in texts)
 
 
 def frame_of(rows: Iterable[Fields]) -> DataFrame:
@@ -131,10 +133,12 @@ def frame_of(rows: Iterable[Fields]) -> DataFrame:
     columns = {}
     for name in keys_of(flat):
         texts = {row[name] for row in flat if isinstance(row.get(name), str)}
-        cells: list[str | None] = [None] * len(flat)
-        for i, row in enumerate(flat):
+        cells = []
+        for row in flat:
+            cell = None
             if name in row:
-                cells[i] = _cell(row[name], texts)
+                cell = _cell(row[name], texts)
+            cells.append(cell)
         columns[name] = cells
     return DataFrame(columns, dict.fromkeys(columns, String))
 
@@ -156,7 +160,7 @@ def flat_row(row: Fields, prefix: str = "") -> Row:
     flat: Row = {}
     for name, value in row.items():
         # W&B exports dictionaries as texts.
-        if isinstance(value, str) and value.startswith("{") and name in W_AND_B:
+        if name in W_AND_B and isinstance(value, str) and value.startswith("{"):
             value = _dictionary(value)
         if isinstance(value, Mapping) and {"value"} <= value.keys() <= {"value", "desc"}:
             value = value["value"]  # a setting of W&B
@@ -210,10 +214,12 @@ def place_of(place: Path, root: Path) -> RunParts:
     parts = list(itertools.filterfalse(CHECKPOINT.fullmatch, folders))
     row: Row = {RUN: "/".join(parts) or root.name}
     named: Row = {}
-    for i, part in enumerate(parts, 1):
-        row[f"part{i}"] = part
+    for place_in_path, part in enumerate(parts, 1):
+        row[f"part{place_in_path}"] = part
         if re.fullmatch(SETTINGS_IN_NAME, part):
-            named |= dict(own.split("=") for own in part.split(","))
+            for setting in part.split(","):
+                name, value = setting.split("=")
+                named[name] = value
     return {"": row, "path": named}
 
 
@@ -228,10 +234,11 @@ W_AND_B = {*KNOWN_NAMES["w_and_b"]}
 
 def decoded(content: bytes) -> str:
     """Return a text of UTF-8 or UTF-16 with plain ends of lines."""
-    # Spreadsheets of Windows save UTF-16.
-    wide = content[:2] in (b"\xff\xfe", b"\xfe\xff")
+    encoding = "utf-8-sig"
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):  # spreadsheets of Windows
+        encoding = "utf-16"
     try:
-        text = content.decode("utf-16" if wide else "utf-8-sig")
+        text = content.decode(encoding)
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise UserError(
@@ -246,23 +253,26 @@ def decoded(content: bytes) -> str:
 
 def read_csv(text: str) -> Source:
     """Return a table of texts; comments above its header are no rows."""
-    lines = below_comments(text)
-    skipped = text.count("\n") + 1 - len(lines)
-    lines = list(itertools.filterfalse(RULE.fullmatch, lines))
-    separator, lines = separator_of(lines)
+    below = below_comments(text)
+    skipped = text.count("\n") + 1 - len(below)
+    table = list(itertools.filterfalse(RULE.fullmatch, below))
+    separator, lines = separator_of(table)
     header, found, lacking = _csv_rows(lines, separator, skipped)
     # The first run of a table without a header would be lost as its names.
     if len(header) > 1 and all_match(NUMBER, header):
         raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
-    # A program that is started again appends its header again.
-    rows = [row for row in found if list(map(str.strip, row)) != header]
+    rows = []
+    for row in found:
+        # A program that is started again appends its header again.
+        if list(map(str.strip, row)) != header:
+            rows.append(row)
     twice = set()
     columns = {}
-    for i, name in enumerate(header):
+    for place, name in enumerate(header):
         if name in columns:
             twice.add(name)
-            name = f"{name}\0{i}"
-        columns[name] = [_filled(row[i]) for row in rows]
+            name = f"{name}\0{place}"
+        columns[name] = [_filled(row[place]) for row in rows]
     unclear = {}
     notes = []
     if separator in ";\t":
@@ -280,8 +290,9 @@ def read_csv(text: str) -> Source:
             notes.append(f"the last line has no end: is {header[-1]} {end!r} whole?")
     frame = DataFrame(columns, dict.fromkeys(columns, String))
     if text.startswith('#{"t_start"'):  # a monitor of Stable-Baselines has a row an episode
-        episodes = frame.with_columns(pl.all().replace({"True": "1", "False": "0"}))
-        frame = episodes.cast(Float64, strict=False).tail(EPISODES).mean()
+        numbers = pl.all().replace({"True": "1", "False": "0"})
+        episodes = frame.select(numbers.cast(Float64, strict=False))
+        frame = episodes.tail(EPISODES).mean()
         notes.append(f"a monitor is a run: means of its last {EPISODES} episodes")
     if not W_AND_B.isdisjoint(header):
         fields = frame_of(known_cells(frame))
@@ -316,9 +327,11 @@ def _csv_rows(
     try:
         for cells in reader:
             if not header:
-                header = [name.strip() or f"column {i}" for i, name in enumerate(cells, 1)]
+                for place, name in enumerate(cells, 1):
+                    header.append(name.strip() or f"column {place}")
             elif cells:
-                if any(map(str.strip, cells[len(header) :])):
+                beyond = cells[len(header) :]
+                if any(map(str.strip, beyond)):
                     raise UserError(
                         f"line {skipped + at + 1} has {len(cells)} cells, the header has "
                         f"{len(header)}: {lines[at][:60]!r}; if the separator is not "
@@ -350,9 +363,10 @@ def separator_of(lines: Sequence[str]) -> tuple[str, list[str]]:
 
 def _width(head: str, after: str, mark: str) -> tuple[bool, bool, int]:
     """Return whether a mark separates a header, and as it does a row, and into how many cells."""
-    header, *rows = csv.reader([head, after], delimiter=mark)
-    cells = len(header)
-    return cells > 1, set(map(len, rows)) <= {0, cells}, cells
+    rows = list(csv.reader([head, after], delimiter=mark))
+    cells = len(rows[0])
+    widths = set(map(len, rows[1:]))
+    return cells > 1, widths <= {0, cells}, cells
 
 
 def decimal_points(
@@ -363,11 +377,16 @@ def decimal_points(
     A mark with three digits after it, as in 1,005 or 1.005, may be one of thousands; those of
     0,005 and 1,05 are decimal ones, and so is the same mark in all columns of their table.
     """
-    commas = {name: _in_threes(own, ",") for name, own in columns.items()}
-    points = {name: _in_threes(own, ".") for name, own in columns.items()}
+    commas = {}
+    points = {}
+    for name, own in columns.items():
+        commas[name] = _in_threes(own, ",")
+        points[name] = _in_threes(own, ".")
     has_commas = False in commas.values()
+    may_be_thousands = has_commas
     # A spreadsheet writes semicolons where commas are decimal, so that points may be thousands.
-    may_be_thousands = has_commas or (separator == ";" and False not in points.values())
+    if separator == ";" and False not in points.values():
+        may_be_thousands = True
     unclear = {}
     decimal = []
     for name, own in columns.items():
@@ -392,7 +411,8 @@ def _in_threes(column: Sequence[Any], mark: str) -> bool | None:
         if not cell or not re.search(r"\d", cell):
             continue
         text = cell.strip()
-        if other in text or not re.fullmatch(NUMBER, text.replace(mark, ".")):
+        read = text.replace(mark, ".")
+        if other in text or not re.fullmatch(NUMBER, read):
             return None
         if mark in text:
             marked.append(text)
@@ -408,9 +428,9 @@ def _has_hundreds(column: Sequence[Any]) -> bool:
 
 def _two_readings(name: str, column: Sequence[Any]) -> str:
     """Return the two values of the first number that has a mark, and how to write each."""
-    texts = plain(column)
-    text = next(text for text in texts if all_match(THOUSANDS, [text]))
-    whole, digits = re.split("[.,]", str(text))
+    texts = filter(None, plain(column))
+    text = next(filter(re.compile(THOUSANDS).fullmatch, texts))
+    whole, digits = re.split("[.,]", text)
     small = float(f"{whole}.{digits}")
     return (
         f"{name} has {text}, which may be {small:g} or {whole}{digits}; write "
@@ -429,7 +449,8 @@ def read_json(text: str) -> Source:
         value = {"rows": json_lines(text)}
     rows = objects_of(value)
     if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
-        found = source_of({"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows)
+        parts = [{"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows]
+        found = source_of(parts)
         found.paths = {RUN}
     else:
         found = Source(frame_of(rows))
@@ -461,10 +482,14 @@ def objects_of(value: Any) -> Sequence[Fields]:
     if len(of_objects) == len(value) > 1:  # several runs, or rows, have one name
         rows = []
         for name in of_objects:
-            rows += [{NAME: name, RUN: row} for row in value[name]]
+            for row in value[name]:
+                rows.append({NAME: name, RUN: row})
         return rows
     if len(of_objects) == 1:  # the other facts are those of all rows
-        common = {k: v for k, v in value.items() if k not in lists and k != "schema"}
+        common = {}
+        for name, own in value.items():
+            if name not in lists and name != "schema":
+                common[name] = own
         return [common | row for row in value[of_objects[0]]]
     if lists:
         return _rows_of_lists(value, lists)
@@ -473,14 +498,13 @@ def objects_of(value: Any) -> Sequence[Fields]:
 
 def _rows_of_lists(value: Fields, lists: Mapping[str, list[Any]]) -> Sequence[Fields]:
     """Return a row for each place in the lists of an object; its other facts are in all rows."""
-    lengths = list(map(len, lists.values()))
-    longest = max(lengths)
-    if min(lengths) < longest:
+    lengths = set(map(len, lists.values()))
+    if len(lengths) > 1:
         said = [f"{name!r} has {len(own)}" for name, own in lists.items()]
         raise UserError(f"its lists have different lengths ({some(said)}); keep those of runs")
     rows = []
-    for i in range(longest):
-        cells = {name: own[i] for name, own in lists.items()}
+    for place in range(min(lengths)):
+        cells = {name: own[place] for name, own in lists.items()}
         rows.append(dict(value) | cells)
     return rows
 
@@ -491,23 +515,29 @@ def _inner_objects(value: Fields) -> Sequence[Fields]:
     The splits of the data are one run.
     """
     inside = {name: own for name, own in value.items() if isinstance(own, Mapping)}
-    if inside and all({"steps", "values"} <= own.keys() for own in inside.values()):  # Sacred
+    if not inside:
+        return [value]
+    shared = set.intersection(*map(set, inside.values()))
+    if {"steps", "values"} <= shared:  # Sacred
         return _series(inside)
-    if not inside or len(inside) < len(value):
+    if len(inside) < len(value):
         return [value]
     cells = {}
     for name, own in inside.items():
         for key, cell in own.items():
             cells[f"{name}.{key}"] = cell
     if set(map(type, cells.values())) == {list}:  # evals_result of LightGBM and XGBoost
-        return [{"iteration": i} | dict(row) for i, row in enumerate(objects_of(cells))]
-    shared = set.intersection(*map(set, inside.values()))
+        iterations = enumerate(objects_of(cells))
+        return [{"iteration": number} | dict(row) for number, row in iterations]
     if not shared or all_match(SPLIT, inside):
         return [value]
     rows = keys_of(inside.values())
-    if all_match(r"\d+", rows):  # pandas: column -> row -> value
-        return [{name: own.get(row) for name, own in inside.items()} for row in rows]
-    return [{NAME: name, RUN: own} for name, own in inside.items()]
+    if not all_match(r"\d+", rows):
+        return [{NAME: name, RUN: own} for name, own in inside.items()]
+    found = []
+    for row in rows:  # pandas: column -> row -> value
+        found.append({name: own.get(row) for name, own in inside.items()})
+    return found
 
 
 def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:
@@ -515,8 +545,8 @@ def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:
     rows = {}
     for name, own in metrics.items():
         for step, value in zip(own["steps"], own["values"], strict=True):
-            row = rows.setdefault(step, {"step": step} | dict.fromkeys(metrics))
-            row[name] = value
+            unknown = {"step": step} | dict.fromkeys(metrics)
+            rows.setdefault(step, unknown)[name] = value
     return list(rows.values())
 
 
@@ -589,9 +619,10 @@ def number(value: Any) -> float:
         result = float(value)
     except (TypeError, OverflowError) as error:
         raise ValueError(str(error)) from error
+    text = str(value).lower()
     # 1e999 is read as infinity, too, but no run has diverged.
-    is_word = not math.isinf(result) or isinstance(value, float) or "inf" in str(value).lower()
-    if LARGEST < abs(result) < math.inf or not is_word or "_" in str(value):
+    is_too_large = abs(result) > LARGEST and "inf" not in text
+    if is_too_large or "_" in text:
         raise ValueError("too large, or 1_000, which Python reads as 1000")
     return result
 
@@ -610,12 +641,10 @@ def plain(values: Iterable[Any]) -> list[str | None]:
 def _plain(value: Any) -> str | None:
     if value is None:
         return None
+    text = normalize("NFC", str(value))
     # No reader sees these characters, so labels that differ by them are one.
-    text = re.sub("[\u200b\ufeff]", "", normalize("NFC", str(value)))
-    words = text.split()
-    if not words:
-        return None
-    return " ".join(words)
+    seen = re.sub("[\u200b\ufeff]", "", text)
+    return " ".join(seen.split()) or None
 
 
 def mapped(values: Series, read: Callable[[Series], Sequence[str | None]]) -> Series:

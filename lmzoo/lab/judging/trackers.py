@@ -64,8 +64,9 @@ def read_database(file: Path) -> Source:
                 path = f"{folder}/copy.db"
                 with contextlib.closing(sqlite3.connect(path)) as copy:
                     db.backup(copy)
-                return _optuna(lambda o: _storage(o, path))
-    raise UserError(f"no storage of Optuna or MLflow; its tables: {', '.join(sorted(tables))}")
+                return _optuna(lambda optuna: _storage(optuna, path))
+    known = ", ".join(sorted(tables))
+    raise UserError(f"no storage of Optuna or MLflow; its tables: {known}")
 
 
 def _storage(optuna: Any, path: str) -> Any:
@@ -118,7 +119,11 @@ def _trials(studies: Sequence[Any]) -> Source:
             for name in names:
                 add_direction(higher, name, is_higher=DIRECTIONS.get(direction.name))
         for trial in trials:
-            row = {"study": study.study_name, "number": trial.number, "state": trial.state.name}
+            row = {
+                "study": study.study_name,
+                "number": trial.number,
+                "state": trial.state.name,
+            }
             for names, value in zip(columns, trial.values or (), strict=False):
                 row |= dict.fromkeys(names, value)
             rows.append({"": row, "param": trial.params, "attr": trial.user_attrs})
@@ -131,17 +136,22 @@ def read_settings(file: Path) -> Row:
         return {}
     text = file.read_text(encoding="utf-8")
     is_json = file.suffix == ".json"
-    found = json_value(text) if is_json else read_yaml(text)
+    read = read_yaml
+    if is_json:
+        read = json_value
+    found = read(text)
     if not isinstance(found, dict):
         return {}
     if is_json:
         found = {"config": found}
     row = flat_row(found)
+
+    def value_of(reference: re.Match[str]) -> str:
+        return str(row.get(reference[1], reference[0]) or NULL)
+
     for _, name in itertools.product(range(9), row):  # a reference may lead to another one
         if isinstance(row[name], str):
-            row[name] = re.sub(
-                REFERENCE, lambda found: str(row.get(found[1], found[0]) or NULL), row[name]
-            )
+            row[name] = re.sub(REFERENCE, value_of, row[name])
     return row
 
 
@@ -174,8 +184,13 @@ def read_mlflow_run(folder: Path) -> tuple[str, RunParts]:
         texts = _texts_of(folder / f"{kind}s")
         if "mlflow.parentRunId" in texts:
             run["parent"] = texts["mlflow.parentRunId"]
-        row[kind] = {k: text for k, text in texts.items() if not k.startswith("mlflow.")}
+        own = itertools.filterfalse(_is_of_mlflow, texts)
+        row[kind] = {name: texts[name] for name in own}
     return meta.get("start_time", ""), row
+
+
+def _is_of_mlflow(name: str) -> bool:
+    return name.startswith("mlflow.")
 
 
 def _texts_of(folder: Path) -> dict[str, str]:
@@ -220,8 +235,13 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
                 break
             run = record.run
             if run.run_id:
-                ours |= {RUN_ID: run.run_id, "group": run.run_group, "job_type": run.job_type}
-                ours |= {RUN: run.display_name or run.run_id, "tags": ", ".join(run.tags)}
+                ours |= {
+                    RUN_ID: run.run_id,
+                    "group": run.run_group,
+                    "job_type": run.job_type,
+                    RUN: run.display_name or run.run_id,
+                    "tags": ", ".join(run.tags),
+                }
             metric = record.metric
             if metric.goal:
                 higher[metric.name] = metric.goal == metric.GOAL_MAXIMIZE
@@ -231,7 +251,9 @@ def read_wandb_logs(files: Sequence[Path], root: Path) -> Source:
                 history |= _wandb_values(items)
             # A log without its exit is of a run that still runs, or was killed.
             if record.HasField("exit"):
-                ours["state"] = "failed" if record.exit.exit_code else "finished"
+                ours["state"] = "finished"
+                if record.exit.exit_code:
+                    ours["state"] = "failed"
         parts = {"": ours, "metric": history, "config": flat_row({"config": config})}
         known = rows.setdefault(ours.get(RUN_ID) or str(file), {})
         for part, own in parts.items():

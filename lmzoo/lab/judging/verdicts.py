@@ -80,26 +80,30 @@ def judged(results: Any, question: Question) -> Judged:
     if question.paired and question.seed is None:
         raise UserError("runs are paired by a column of seeds; name it with --seed")
     variants = found.runs["variant"].unique(maintain_order=True)
-    if question.reference is not None and question.reference not in variants:
-        raise UserError(f"no variant {question.reference!r}{near(question.reference, variants)}")
+    reference = question.reference
+    if reference is not None and reference not in variants:
+        raise UserError(f"no variant {reference!r}{near(reference, variants)}")
     if found.runs.is_empty():
         raise UserError(f"no run counts: {found.line()}")
     losses = losses_of(found.runs, question)
     table = _table(losses, question)
     # A table without any verdict would look like one in which nothing was shown.
-    if len(table) > 1 and table["verdict"].is_null().all():
+    nothing_known = table["verdict"].is_null().all()
+    if len(table) > 1 and nothing_known:
         raise UserError(f"{_why_nothing(table, question.metric)}; {found.line()}")
     is_lone = col("row").is_in(losses.lone.implode())
     why = when(is_lone).then(lit(NO_PAIR)).otherwise("why")
-    found = found._replace(rows=found.rows.with_columns(why=why))
+    rows = found.rows.with_columns(why=why)
     # Runs that share what should differ are fewer runs than they seem.
-    values = found.runs.group_by("variant", maintain_order=True).agg("value")["value"]
+    by_variant = found.runs.group_by("variant", maintain_order=True)
+    values = by_variant.agg("value")["value"]
     alike = follow_line(values.to_list())
     warnings = list(_lacking(table)) + found.notes
     if alike:
         warnings.append(alike)
     # What makes all differences doubtful stands before the verdict.
     warnings.sort(key=lambda line: not line.startswith(DIFFER))
+    found = found._replace(rows=rows)
     return Judged(found, losses, table, tuple(warnings))
 
 
@@ -115,7 +119,8 @@ def judgement(results: Any, question: Question) -> Report:
 
 
 def _why_nothing(table: DataFrame, metric: str) -> str:
-    few = table.sort("against", maintain_order=True).filter(col("seeds") < 2)  # reference first
+    few = table.filter(col("seeds") < 2)
+    few = few.sort("against", maintain_order=True)  # reference first
     if few.is_empty() or few["without_pair"].sum():
         return "the variants share no two seeds with a number; give --unpaired"
     if table["seeds"].max() == 0:
@@ -146,10 +151,11 @@ def _lacking(table: DataFrame) -> Iterator[str]:
             said.append(f"{diverged} of {seeds} diverged (NaN or infinite): counted, in no mean")
         if said:
             yield f"{row['variant']}: {'; '.join(said)}"
-    single = table.filter(col("verdict").is_null(), seeds=1)
+    is_single = col("seeds") == 1
+    single = table.filter(is_single, col("verdict").is_null())
     if len(single):
-        names = ", ".join(map(repr, single["variant"]))
-        yield f"a single seed, so no verdict: {names}"
+        names = map(repr, single["variant"])
+        yield f"a single seed, so no verdict: {', '.join(names)}"
 
 
 def _table(losses: "Losses", question: Question) -> DataFrame:
@@ -158,28 +164,35 @@ def _table(losses: "Losses", question: Question) -> DataFrame:
     base = losses.base
     unit = losses.unit
     is_asked = np.arange(len(values)) != base
-    found = compared(
-        values, base, family=is_asked, margin=question.margin / unit, paired=losses.paired
-    )
+    margin = question.margin / unit
+    found = compared(values, base, family=is_asked, margin=margin, paired=losses.paired)
     interval = point_intervals(values, reference=base)
-    known = (~np.isnan(values)).sum(1)
+    is_known = ~np.isnan(values)
+    known = is_known.sum(1)
     against: list[str | None] = [losses.variants[base]] * len(values)
     against[base] = None
     means = {
-        "rank": order(values, interval.mean), "variant": losses.variants,
-        "mean": interval.mean, "low": interval.low, "high": interval.high,
+        "rank": order(values, interval.mean),
+        "variant": losses.variants,
+        "mean": interval.mean,
+        "low": interval.low,
+        "high": interval.high,
         "against": against,
-    }  # fmt: skip
+    }
     counts = {
-        "seeds": known, "missing": losses.runs - known - losses.alone,
-        "without_pair": losses.alone, "diverged": np.isposinf(values).sum(1),
-    }  # fmt: skip
+        "seeds": known,
+        "missing": losses.runs - known - losses.alone,
+        "without_pair": losses.alone,
+        "diverged": np.isposinf(values).sum(1),
+    }
     columns = means | verdict_columns(found) | counts
+    whole = col(["seeds_needed", "sign"] + list(counts))
+    rank = col("rank").rank("min")
     # With a single variant, no cell would tell the type of `against`.
-    table = DataFrame(columns, schema_overrides={"against": String}).fill_nan(None)
-    table = table.with_columns(
-        col("seeds_needed", "sign", *counts).cast(Int64),
-        col("rank").rank("min").cast(Int64),
+    table = DataFrame(columns, schema_overrides={"against": String})
+    table = table.fill_nan(None).with_columns(
+        whole.cast(Int64),
+        rank.cast(Int64),
         paired=lit(losses.paired),
         metric=lit(question.metric),
         margin=lit(question.margin),
@@ -198,9 +211,8 @@ def _table(losses: "Losses", question: Question) -> DataFrame:
 
 def _unit(values: Series, margin: float) -> float:
     """Return 1, or a power of 2 by which values are divided whose squares no float can hold."""
-    finite = values.filter(values.is_finite()).abs().to_list()
-    finite.append(margin)
-    largest = max(finite)
+    sizes = values.filter(values.is_finite()).abs()
+    largest = max(sizes.to_list() + [margin])
     # A square overflows above 1e154, and is 0 below 1e-162.
     if 1e-60 < largest < 1e60:
         return 1.0
@@ -236,33 +248,43 @@ def losses_of(runs: DataFrame, question: Question) -> Losses:
     if question.higher_is_better:
         sign = -1
     value = col("value")
-    loss = when(value.is_finite()).then(value * (sign / unit))
+    finite = when(value.is_finite()).then(value * (sign / unit))
+    number = pl.int_range(pl.len())
     runs = runs.with_columns(
-        loss=loss.when(value.is_not_null()).then(math.inf),
-        number=pl.int_range(pl.len()).over("variant"),
+        loss=finite.when(value.is_not_null()).then(math.inf),
+        number=number.over("variant"),
     )
 
     def matrix(column: str, cell: str) -> Array:
-        wide = runs.pivot(column, index="variant", values=cell).drop("variant")
-        return np.array(wide.cast(Float64))
+        wide = runs.pivot(column, index="variant", values=cell)
+        return np.array(wide.drop("variant").cast(Float64))
 
-    counts = runs.group_by("variant", maintain_order=True).len()["len"].to_numpy()
     losses = matrix("key", "loss")
-    # Without pairs, a column is only the place of a run in its variant.
-    if not _are_pairs(losses, base, question):
+    paired = _are_pairs(losses, base, question)
+    lone = np.zeros_like(losses, bool)
+    rows = runs["row"].clear()
+    if paired:
+        known = ~np.isnan(losses)
+        is_base = np.arange(len(losses)) == base
+        partner = np.where(is_base[:, None], known[~is_base].any(0), known[base])
+        # A diverged run is a count, with or without a partner.
+        lone = np.isfinite(losses) & ~partner
+        losses[lone] = math.nan
+        rows = Series(matrix("key", "row")[lone]).cast(Int64)
+    else:
+        # Without pairs, a column is only the place of a run in its variant.
         losses = matrix("number", "loss")
-        none = np.zeros(len(losses), int)
-        return Losses(
-            losses, variants, base, counts, none, runs["row"][:0], paired=False, unit=unit
-        )
-    known = ~np.isnan(losses)
-    is_base = np.arange(len(losses)) == base
-    partner = np.where(is_base[:, None], known[~is_base].any(0), known[base])
-    # A diverged run is a count, with or without a partner.
-    lone = np.isfinite(losses) & ~partner
-    losses[lone] = math.nan
-    rows = Series(matrix("key", "row")[lone]).cast(Int64)
-    return Losses(losses, variants, base, counts, lone.sum(1), rows, paired=True, unit=unit)
+    by_variant = runs.group_by("variant", maintain_order=True)
+    return Losses(
+        values=losses,
+        variants=variants,
+        base=base,
+        runs=by_variant.len()["len"].to_numpy(),
+        alone=lone.sum(1),
+        lone=rows,
+        paired=paired,
+        unit=unit,
+    )
 
 
 def _are_pairs(losses: Array, base: int, question: Question) -> bool:
@@ -274,13 +296,14 @@ def _are_pairs(losses: Array, base: int, question: Question) -> bool:
         return question.paired
     is_asked = np.arange(len(losses)) != base
     known = ~np.isnan(losses)
-    common = (known & known[base]).sum(1)[is_asked]
-    fewest = np.minimum(known.sum(1), known[base].sum())[is_asked]
+    seeds = known.sum(1)
+    common = (known & known[base]).sum(1)
+    fewest = np.minimum(seeds, seeds[base])
     # With fewer common seeds, the runs without a pair would cost more than pairs bring.
     is_shared = (common >= 2) & (2 * common >= fewest)
-    if not len(common) or not is_shared.all():
+    if not is_asked.any() or not is_shared[is_asked].all():
         return False
-    return pairs_pay(losses, np.full(len(losses), base), is_asked)
+    return pairs_pay(losses, base, is_asked)
 
 
 def _report(found: Judged) -> Report:
@@ -315,8 +338,9 @@ def _report(found: Judged) -> Report:
     halves = positive_halves(table, "mean")
     digits = "3f"
     if halves:
+        means = table["mean"].drop_nulls()
         # A metric may have any size.
-        digits = digits_of(min(halves), table["mean"].drop_nulls(), 0)
+        digits = digits_of(min(halves), means, 0)
     text = text_table("ranking", table.to_dicts(), shown, digits)
     return Report(
         heading=(
@@ -336,9 +360,10 @@ def _report(found: Judged) -> Report:
 def as_ranking(table: DataFrame) -> DataFrame:
     """Return the variants with the columns of a ranking, which its charts read."""
     references = table["against"].drop_nulls().unique()
+    is_named = col("variant").is_in(references.implode())
     return table.with_columns(
         label="variant",
-        reference=col("against").is_null() & col("variant").is_in(references.implode()),
+        reference=col("against").is_null() & is_named,
         is_baseline=lit(value=False),
         confirm_diverged="diverged",
         confirm="seeds",

@@ -66,6 +66,7 @@ Dunnett 1955 (JASA 50:1096).
 
 import heapq
 from collections.abc import Sequence
+from math import inf, nan
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -167,7 +168,8 @@ def reference_seeds(seeds: int, contrasts: int) -> int:
     of_points = seeds * points
     # Twelve seeds show a failure, where they are at most 3/8 of the runs of the points.
     showing = min(SHOWING, round(3 * of_points / 8))
-    return max(round(of_points / points**0.5), showing)
+    usual = round(of_points / points**0.5)
+    return max(usual, showing)
 
 
 def spend(
@@ -187,7 +189,9 @@ def spend(
     if left <= 1e-9:  # nothing but the rounding of the sum: the first plan is done
         left = (ERROR + RESERVE - spent) / 2
     span = later[-1] - last
-    of_reference = max((look.of_reference for look in made), default=0)
+    of_reference = 0
+    if made:
+        of_reference = max(look.of_reference for look in made)
     planned = list(made)
     for seeds in later:
         of_reference = max(of_reference, reference_seeds(seeds, contrasts))
@@ -202,11 +206,12 @@ def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
     if stored and all(isinstance(look, Sequence) for look in stored):
         rows = cast("Sequence[tuple[int, float, int]]", stored)
         planned = list[Look]()
-        for seeds, error, of_reference in rows:
-            planned.append(Look(int(seeds), float(error), int(of_reference)))
+        for number, error, of_reference in rows:
+            look = Look(int(number), float(error), int(of_reference))
+            planned.append(look)
         return tuple(planned)
     schedule = cast("Sequence[int]", stored or [seeds])
-    return spend([int(n) for n in schedule])
+    return spend(list(map(int, schedule)))
 
 
 def compared(
@@ -248,14 +253,16 @@ def compared(
     contrast = looked.contrasts
     verdict = state.words()
     # After the last look of the plan, the next one is that of a further plan.
-    extended = spend([plan[-1].seeds + 1], plan)
+    further = plan[-1].seeds + 1
+    extended = spend([further], plan)
     next_look = extended[looked.number + 1]
     needed, needs_tuning = _needs(contrast, state, margin, next_look.error, verdict)
     least = max(margin, 0.0)
     worse = contrast.tail(least - contrast.mean)
     better = contrast.tail(least + contrast.mean)
     low, high = _interval(contrast, state.sign, verdict, margin)
-    level = plan[looked.number].error / max(state.left, 1)
+    last_look = plan[looked.number]
+    level = last_look.error / max(state.left, 1)
     return Compared(
         verdict=verdict,
         sign=state.sign,
@@ -330,7 +337,8 @@ class _Table(NamedTuple):
         most = np.where(self.references, max(of_reference, seeds), seeds)
         seed = np.arange(self.losses.shape[1])
         # Later seeds, which some points have, do not change an earlier look.
-        losses = np.where(seed < most[:, None], self.losses, np.nan)
+        is_read = seed < most[:, None]
+        losses = np.where(is_read, self.losses, nan)
         return self._replace(losses=losses)
 
     def halves(self, *, paired: bool) -> tuple["_Table", "_Table"]:
@@ -342,9 +350,10 @@ class _Table(NamedTuple):
         seeds = known.sum(1, keepdims=True)
         # Of an odd number, the other half is the larger one.
         is_first = 2 * known.cumsum(1) <= seeds
-        is_whole = (self.references & ~self.tested)[:, None]
-        first = np.where(is_first | is_whole, self.losses, np.nan)
-        other = np.where(is_first & ~is_whole, np.nan, self.losses)
+        is_whole = self.references & ~self.tested
+        is_whole = is_whole[:, None]
+        first = np.where(is_first | is_whole, self.losses, nan)
+        other = np.where(is_whole | ~is_first, self.losses, nan)
         # Both halves are paired, or none is, as the whole: few seeds would decide otherwise.
         alike = self._replace(paired=paired)
         return alike._replace(losses=first), alike._replace(losses=other)
@@ -376,15 +385,17 @@ def _all_looks(
 ) -> _Looked:
     """Look as often as the runs allow: contrasts, counts, verdicts, confirmation."""
     state = _State(table.tested)
-    seeds = np.full(len(table.losses), plan[0].seeds)
+    references = table.references
+    seeds = np.full(len(references), plan[0].seeds)
     done = _known_seeds(table.losses)
     if ended is not None:
         done = np.asarray(ended)
     previous = 0
     made = -1
     contrast = None
+    last = plan[-1]
     # α = 0: it adds no sign, and spends nothing.
-    confirming = Look(2 * plan[-1].seeds, 0.0, plan[-1].of_reference)
+    confirming = Look(2 * last.seeds, 0.0, last.of_reference)
     for number, look in enumerate([*plan, confirming]):
         adds_signs = number < len(plan)
         active = state.unconfirmed
@@ -394,19 +405,21 @@ def _all_looks(
             break
         of_reference = look.of_reference
         if not adds_signs:
-            deserved = reference_seeds(look.seeds, int(active.sum()))
+            contrasts_left = int(active.sum())
+            deserved = reference_seeds(look.seeds, contrasts_left)
             of_reference = max(of_reference, deserved)
-        has_new_seeds = (done > previous) & ~table.references
+        has_new_seeds = (done > previous) & ~references
         if active.any() or not previous or ended is None:
             seeds[active] = look.seeds
             # The reference needs as many seeds as a point at least.
             least = max(of_reference, look.seeds)
-            seeds[table.references] = np.maximum(seeds[table.references], least)
-            needing = active | table.references
+            seeds[references] = np.maximum(seeds[references], least)
+            needing = active | references
         else:
             # Nothing is left to decide: added seeds make the estimates better.
             needing = has_new_seeds
-        missing = done < np.where(table.references, seeds, look.seeds)
+        wanted = np.where(references, seeds, look.seeds)
+        missing = done < wanted
         if ended is not None and missing[needing].any():
             break  # the look waits for these runs
         if previous and not has_new_seeds.any():
@@ -444,12 +457,13 @@ def _interval(
     agrees = sign * mean > 0
     exceeds = np.abs(mean) > margin
     is_within = (verdict == NEGLIGIBLE) & ~exceeds
-    above = np.where(agrees & (sign > 0), 0.0, -np.inf)
-    above = np.where((verdict == WORSE) & agrees & exceeds, margin, above)
-    above = np.where(is_within, np.maximum(above, -margin), above)
-    below = np.where(agrees & (sign < 0), 0.0, np.inf)
-    below = np.where((verdict == BETTER) & agrees & exceeds, -margin, below)
-    below = np.where(is_within, np.minimum(below, margin), below)
+    is_far = agrees & exceeds
+    above = np.where(agrees & (sign > 0), 0.0, -inf)
+    above[is_far & (verdict == WORSE)] = margin
+    above[is_within] = np.maximum(above, -margin)[is_within]
+    below = np.where(agrees & (sign < 0), 0.0, inf)
+    below[is_far & (verdict == BETTER)] = -margin
+    below[is_within] = np.minimum(below, margin)[is_within]
     # 95 %, also where α_k is less: the verdict has its own test.
     half = contrast.half(1 - ERROR)
     low = np.maximum(mean - half, above)
@@ -462,23 +476,24 @@ class _State:
 
     def __init__(self, tested: Mask) -> None:
         points = len(tested)
+        no_runs = np.zeros((points, 0))
         self._tested = tested
         self._sign = np.zeros(points, np.int64)
         self._exceeds = np.zeros(points, bool)
         self._negligible = np.zeros(points, bool)
         self._confirmed = np.zeros(points, bool)
-        self.counts = counts(np.zeros((points, 0)), np.arange(points))
+        self.counts = counts(no_runs, np.arange(points))
         """Of the last look."""
-        self._p = np.full(points, np.nan)
+        self._p = np.full(points, nan)
         self._known = np.zeros(points, bool)
-        self.p_diverged = np.full(points, np.nan)
+        self.p_diverged = np.full(points, nan)
         self.left = 0
         """Chains that are not finished."""
 
     @property
     def sign(self) -> Indices:
-        is_withdrawn = (self.counts.more > 0) & (self._sign < 0)
-        return np.where(is_withdrawn, 0, self._sign)
+        has_more = self.counts.more > 0
+        return np.where(has_more & (self._sign < 0), 0, self._sign)
 
     @property
     def negligible(self) -> Mask:
@@ -520,14 +535,14 @@ class _State:
         has_diverged = np.isposinf(known.losses).any(1)
         self.counts = counts(known.losses, known.reference)
         has_counts = has_diverged | (self.counts.more != 0)
-        self.p_diverged = np.where(has_counts, self.counts.p, np.nan)
+        self.p_diverged = np.where(has_counts, self.counts.p, nan)
         has_numbers = ~np.isnan(contrast.error) | has_counts
         self._known |= self._tested & has_numbers
 
     def look(self, contrast: Contrasts, error: float, margin: float) -> None:
         """Add a look with the error α_k."""
         has_means = self._tested & ~self.counts.few
-        p_mean = np.where(has_means, contrast.p, np.nan)
+        p_mean = np.where(has_means, contrast.p, nan)
         # A test that was not made rejects nothing, but counts in the family.
         p_mean[self._tested & self.counts.few] = 1.0
         beyond_margin = contrast.cautious_size - max(margin, 0.0)
@@ -535,14 +550,14 @@ class _State:
         family = max(self._known.sum(), 1)
         # A count that could not reject among all contrasts is no test.
         can_reject = self._known & (self.counts.least <= error / family)
-        p_count = np.where(can_reject, self.counts.p, np.nan)
+        p_count = np.where(can_reject, self.counts.p, nan)
         # True also where the means were not compared: p_mean is NaN.
         by_count = can_reject & ~(p_mean <= p_count)
         has_both = can_reject & ~self.counts.few & ~np.isnan(p_mean)
         # Two tests of one contrast: twice the smaller p.
         tests = np.where(has_both, 2, 1)
         p_zero = tests * np.fmin(p_mean, p_count)
-        p_margin = np.where(by_count, np.nan, tests * p_margin)
+        p_margin = np.where(by_count, nan, tests * p_margin)
         shown = self._sign != 0
         # One family: all contrasts, and both hypotheses of each.
         adjusted_zero, adjusted_margin = self._chains(shown, p_zero, p_margin)
@@ -551,33 +566,36 @@ class _State:
         direction = np.nan_to_num(np.sign(size)).astype(np.int64)
         # A point with more diverged runs is not called better.
         is_barred = (self.counts.more > 0) & (direction < 0)
-        adjusted_zero[is_barred] = np.nan
+        adjusted_zero[is_barred] = nan
         # The smallest of all looks, in the unit of α.
         in_unit = adjusted_zero * ERROR / error
         self._p = np.fmin(self._p, np.minimum(in_unit, 1.0))
         is_new = (adjusted_zero < error) & ~(by_count & self.negligible)
         self._sign = np.where(is_new, direction, self._sign)
-        self._exceeds |= is_new & by_count  # a share has no size that could be small
-        self._confirmed |= is_new & by_count  # an exact test needs no shape of the noise
+        is_new_by_count = is_new & by_count
+        self._exceeds |= is_new_by_count  # a share has no size that could be small
+        self._confirmed |= is_new_by_count  # an exact test needs no shape of the noise
 
-        exceeds = np.abs(contrast.mean) > margin
-        is_further = (self._sign == direction) & (direction != 0) & exceeds
-        self._exceeds |= is_further & (adjusted_margin < error) & ~self._negligible
-        is_within = contrast.tail(margin - np.abs(contrast.mean)) < error
+        distance = np.abs(contrast.mean)
+        agrees = (self._sign == direction) & (direction != 0)
+        is_further = agrees & (distance > margin) & ~self._negligible
+        self._exceeds |= is_further & (adjusted_margin < error)
+        is_within = contrast.tail(margin - distance) < error
         # Two one-sided tests of a point, without the family (Schuirmann).
         is_small = has_means & is_within & (margin > 0)
-        self._negligible |= is_small & ~self._exceeds & (self.counts.more <= 0)
+        has_fewer = self.counts.more <= 0
+        self._negligible |= is_small & has_fewer & ~self._exceeds
 
     def _chains(self, shown: Mask, p_zero: Array, p_margin: Array) -> tuple[Array, Array]:
         """Return the adjusted p-values of δ = 0 and of |δ| ≤ Δ; NaN where nothing is left."""
         # A chain starts with what is not shown yet.
         first = np.where(shown, p_margin, p_zero)
-        first[self._exceeds] = np.nan
-        second = np.where(shown, np.nan, p_margin)
+        first[self._exceeds] = nan
+        second = np.where(shown, nan, p_margin)
         of_first, of_second = _adjusted(first, second)
         # The next seeds are planned for the level that is left.
         self.left = int((~np.isnan(first)).sum())
-        of_zero = np.where(shown, np.nan, of_first)
+        of_zero = np.where(shown, nan, of_first)
         of_margin = np.where(shown, of_first, of_second)
         return of_zero, of_margin
 
@@ -604,8 +622,9 @@ class _State:
         """Return which signs Holm's test shows, too, for differences of these sizes."""
         # Two-sided, as the test that gave the sign.
         p_value = 2 * contrast.tail(np.maximum(size, 0.0))
-        adjusted = holm(np.where(self._tested, p_value, np.nan))
-        return (adjusted < ERROR) & (contrast.mean * self._sign > 0)
+        adjusted = holm(np.where(self._tested, p_value, nan))
+        agrees = contrast.mean * self._sign > 0
+        return (adjusted < ERROR) & agrees
 
 
 def _adjusted(first: Array, second: Array) -> tuple[Array, Array]:
@@ -615,19 +634,20 @@ def _adjusted(first: Array, second: Array) -> tuple[Array, Array]:
     no hypothesis.
     """
     heap = list[tuple[float, int, int]]()
-    for point, p in enumerate(first):
-        if not np.isnan(p):
-            heapq.heappush(heap, (p, 0, point))
+    for point in np.flatnonzero(~np.isnan(first)).tolist():
+        heapq.heappush(heap, (first[point], 0, point))
     left = len(heap)
     level = 0.0
-    adjusted = np.full((2, len(first)), np.nan)
+    adjusted = np.full((2, len(first)), nan)
     while heap:
         p, stage, point = heapq.heappop(heap)
+        own_level = min(1.0, p * left)
         # Later hypotheses are rejected after this one, so their level is not lower.
-        level = max(level, min(1.0, p * left))
+        level = max(level, own_level)
         adjusted[stage, point] = level
-        if stage == 0 and not np.isnan(second[point]):
-            heapq.heappush(heap, (second[point], 1, point))
+        after = second[point]
+        if stage == 0 and not np.isnan(after):
+            heapq.heappush(heap, (after, 1, point))
         else:
             left -= 1
     return adjusted[0], adjusted[1]
@@ -655,17 +675,19 @@ def _needs(
             seeds = contrast.seeds[:, None] + further
             of_tuning = np.reshape(tuning, (-1, 1))
             sd = np.sqrt(noise[:, None] / seeds + of_tuning)
-            enough = (size > 0) & (size >= z_apart * sd)
-            enough |= (margin > 0) & (size + z_within * sd <= margin)
+            is_apart = (size > 0) & (size >= z_apart * sd)
+            is_within = size + z_within * sd <= margin
+        enough = is_apart | (is_within & (margin > 0))
         known = (verdict == UNDECIDED) & enough.any(1)
         first = further[enough.argmax(1)]
-        return np.where(known, first, np.nan)
+        return np.where(known, first, nan)
 
     size = np.abs(contrast.mean)
     more = np.abs(state.counts.more)
     of_counts = least_seeds(more, state.counts.noise, 0.0, 0.0)
     of_means = least_seeds(size, contrast.noise, contrast.tuning, margin)
     needed = np.fmin(of_means, of_counts)
-    # If this is enough, seeds are not what is missing.
     if_tuned = least_seeds(size, contrast.noise, 0.0, margin)
-    return needed, np.isnan(needed) & ~np.isnan(if_tuned)
+    # If this is enough, seeds are not what is missing.
+    is_enough = ~np.isnan(if_tuned)
+    return needed, is_enough & np.isnan(needed)

@@ -43,6 +43,7 @@ Economic Studies 91:476; arXiv:2011.08779) on ranks.
 """
 
 from collections.abc import Sequence
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -131,14 +132,16 @@ class Contrasts(NamedTuple):
     @property
     def moved(self) -> Array:
         """By how much one more seed as bad as the worst one moves δ̂ if that is far off, (P,)."""
-        is_far = (self.worst > FAR * self.usual) & (self.usual > 0)
-        one_more = np.where(is_far, self.worst, 0.0)
+        is_far = self.worst > FAR * self.usual
+        is_shared = self.usual > 0
+        one_more = np.where(is_far & is_shared, self.worst, 0.0)
         return one_more / (self.seeds + 1)
 
     @property
     def cautious_size(self) -> Array:
         """|δ̂| after one more seed as bad as the worst one, (P,)."""
-        return np.maximum(np.abs(self.mean) - self.moved, 0.0)
+        smaller = np.abs(self.mean) - self.moved
+        return np.maximum(smaller, 0.0)
 
     def half(self, level: float = LEVEL) -> Array:
         """Return half the interval that holds the difference with this probability, (P,).
@@ -182,7 +185,7 @@ def contrasts(
     tuning = of_setting + of_setting[reference_of]
     count, _, _ = mean_and_error(x)
     # Fewer points have ordinary t-tests.
-    is_enough = (sharing & (count > 1)).sum() >= LEAST_POINTS
+    is_enough = (count[sharing] > 1).sum() >= LEAST_POINTS
     if paired is None:
         paired = pairs_pay(x, reference_of, compared)
     rounding = rounding_variance(x[sharing])
@@ -194,16 +197,22 @@ def contrasts(
         differences = x - x[reference_of]
         x = np.where(is_own[:, None], 0.0, differences)
         rounding = np.where(is_own, 0.0, 2 * rounding)
-    # A single reference has its own variance, which does not enter the distribution.
-    noise = seed_noise(x, sharing & ~(is_own & is_single), rounding, share)
-    of_reference = _of_reference(noise, certain, is_single=is_single and is_enough)
+    alike = sharing
+    if is_single:
+        # A single reference has its own variance, which does not enter the distribution.
+        alike = sharing & ~is_own
+    noise = seed_noise(x, alike, rounding, share)
+    has_factors = is_single and is_enough
+    of_reference = _of_reference(noise, certain, is_single=has_factors)
     mixture = _mixture(noise, of_reference, reference_of, tuning)
     # The mean over the variances that are possible.
     expected = (noise.weight * mixture.of_seeds).sum(1)
     known = ~is_own & ~np.isnan(expected)
-    expected = np.where(known, expected, np.nan)
+    expected = np.where(known, expected, nan)
+    weight = np.where(known[:, None], noise.weight, nan)
     _, mean, _ = mean_and_error(x)
-    difference = np.where(is_own, np.nan, mean - mean[reference_of])
+    difference = mean - mean[reference_of]
+    difference[is_own] = nan
     largest, least = _largest_residuals(x[sharing])
     # The one that would make the difference smaller.
     worst = np.where(difference < 0, largest, -least)
@@ -216,7 +225,7 @@ def contrasts(
         reference_seeds=noise.seeds[reference_of],
         reference_noise=noise.own[reference_of],
         tuning=tuning,
-        weight=np.where(known[:, None], noise.weight, np.nan),
+        weight=weight,
         sd=np.sqrt(mixture.variance),
         freedom=mixture.freedom,
         noisy=noise.noisy(),
@@ -229,7 +238,7 @@ def contrasts(
 def _finite(losses: ArrayLike) -> Array:
     """Return the losses, NaN where there is none: diverged runs have no place in a mean."""
     values = np.asarray(losses, np.float64)
-    return np.where(np.isfinite(values), values, np.nan)
+    return np.where(np.isfinite(values), values, nan)
 
 
 def _certain(losses: Array, sharing: Mask) -> Mask:
@@ -240,7 +249,8 @@ def _certain(losses: Array, sharing: Mask) -> Mask:
     count, value, error = mean_and_error(losses)
     # Points without noise say nothing of each other.
     of_others = losses[sharing & (error > 0)]
-    return (count > 1) & (error == 0) & ~np.isin(value, of_others)
+    are_equal = (count > 1) & (error == 0)
+    return are_equal & ~np.isin(value, of_others)
 
 
 def _of_reference(noise: Noise, certain: Mask, *, is_single: bool) -> Array:
@@ -280,7 +290,8 @@ def _mixture(noise: Noise, of_reference: Array, reference_of: Indices, tuning: A
         unknown = of_point**2 / noise.freedom[:, None]
         unknown_reference = of_reference**2 / noise.own_freedom
         unknown += unknown_reference[reference_of][:, None]
-        freedom = np.where(unknown > 0, variance**2 / unknown, np.inf)
+        satterthwaite = variance**2 / unknown
+        freedom = np.where(unknown > 0, satterthwaite, inf)
     return _Mixture(of_seeds, variance, freedom)
 
 
@@ -313,36 +324,40 @@ def pairs_pay(losses: Array, reference: int | Indices, asked: Mask) -> bool:
     _, _, error = mean_and_error(x)
     varying = np.flatnonzero(sharing & (error > 0))
     known = ~np.isnan(x[varying])
-    # Of the seeds of the larger arm, not of those that both have.
-    most = known.sum(1).max(initial=0)
+    seeds = known.sum(1)
     x = x[:, known.all(0)]
     S = x.shape[1]
-    are_arms = len(varying) == 2 and EQUAL * most <= S
+    # Of the seeds of the larger arm, not of those that both have.
+    are_equal = EQUAL * seeds.max(initial=0) <= S
+    are_arms = len(varying) == 2 and are_equal
     # Some points vary with other seeds only.
     _, _, error_of_shared = mean_and_error(x[varying])
     rows = varying[error_of_shared > 0]
     P = len(rows)
-    both_vary = np.isin(points, rows) & np.isin(reference, rows)
+    varies = np.isin(points, rows)
+    both_vary = varies & varies[reference]
     pairs = np.flatnonzero(compared & both_vary)
     if S < 3 or not len(pairs):
         return False
     if are_arms:
         return True
     # Are the effects shown? An F-test in units of each point's standard deviation.
-    z = x[rows] - x[rows].mean(1, keepdims=True)
-    z = z / z.std(1, ddof=1, keepdims=True)
+    own = x[rows]
+    deviation = own - own.mean(1, keepdims=True)
+    z = deviation / deviation.std(1, ddof=1, keepdims=True)
     of_seed = z.mean(0)
     rest = ((z - of_seed) ** 2).sum() / (P - 1)
     freedom = (P - 1) * (S - 1)
     critical = special.fdtri(S - 1, freedom, SHOWN)
-    if not P * (of_seed**2).sum() > critical * rest:
+    of_seeds = P * (of_seed**2).sum()
+    if not of_seeds > critical * rest:
         return False
     # Do they matter? The variance of a contrast with pairs, against the better one without.
     others = reference[pairs]
     differences = x[pairs] - x[others]
     with_pairs = differences.var(1, ddof=1)
-    of_pairs = x[pairs].var(1, ddof=1)
-    without = of_pairs + x[others].var(1, ddof=1)
+    variance = x.var(1, ddof=1)
+    without = variance[pairs] + variance[others]
     of_all_seeds = S * (error[pairs] ** 2 + error[others] ** 2)
     left = with_pairs / np.minimum(without, of_all_seeds)
     return bool(np.median(left) < PAYS)
@@ -367,7 +382,8 @@ def point_intervals(
     noise = seed_noise(x, sharing, rounding)
     seeds = np.maximum(noise.seeds, 1)
     sd = np.sqrt(noise.variance / seeds[:, None])
-    freedom = np.broadcast_to(noise.freedom[:, None], sd.shape)
+    freedom = noise.freedom[:, None]
+    freedom = np.broadcast_to(freedom, sd.shape)
     half = half_width(noise.weight, sd, freedom, LEVEL)
     return Interval(mean, mean - half, mean + half)
 
@@ -388,12 +404,13 @@ def holm(p: ArrayLike) -> Array:
     p = np.asarray(p, dtype=np.float64)
     # Ranks among those that were tested only.
     tested = np.flatnonzero(~np.isnan(p))
-    order = tested[np.argsort(p[tested], kind="stable")]
+    by_size = np.argsort(p[tested], kind="stable")
+    order = tested[by_size]
     left = np.arange(len(order), 0, -1)
-    steps = left * p[order]
-    adjusted = np.full_like(p, np.nan)
     # A later hypothesis is not rejected before an earlier one.
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    steps = np.maximum.accumulate(left * p[order])
+    adjusted = np.full_like(p, nan)
+    adjusted[order] = np.minimum(steps, 1.0)
     return adjusted
 
 
@@ -418,7 +435,8 @@ def rank_intervals(
         Low and high ranks, (P,) each; NaN for points with fewer than two runs.
     """
     table = np.asarray(losses, np.float64)
-    runs = (~np.isnan(table)).sum(1)
+    known = ~np.isnan(table)
+    runs = known.sum(1)
     # Runs that diverged or solved nothing.
     infinite = np.isposinf(table).sum(1)
     lost = infinite / np.maximum(runs, 1)
@@ -433,7 +451,7 @@ def rank_intervals(
     tau = np.broadcast_to(tuning_sd, len(x))
     of_seeds, unknown = _rank_noise(noise)
     has_runs = runs > 0
-    low, high = np.full((2, len(x)), np.nan)
+    low, high = np.full((2, len(x)), nan)
     has_place = (lost == 1) | ~np.isnan(of_seeds)
     for point in np.flatnonzero(has_place & (runs > 1)):
         difference = mean - mean[point]
@@ -447,13 +465,14 @@ def rank_intervals(
             of_counts = counts(table, np.full(len(x), point))
             p = np.where(is_equal, p, of_counts.p)
         # No comparison with itself.
-        p[point] = np.nan
-        shown = holm(np.where(has_runs, p, np.nan)) < 1 - LEVEL
+        p[point] = nan
+        p[~has_runs] = nan
+        shown = holm(p) < 1 - LEVEL
         # At equal shares, the mean decides.
         more = np.where(is_equal, difference, lost - lost[point])
         # Each point that is shown to be better stands before it.
-        low[point] = 1 + (shown & (more < 0)).sum()
-        high[point] = has_runs.sum() - (shown & (more > 0)).sum()
+        low[point] = 1 + (more[shown] < 0).sum()
+        high[point] = has_runs.sum() - (more[shown] > 0).sum()
     return low, high
 
 
@@ -461,9 +480,12 @@ def _rank_noise(noise: Noise) -> tuple[Array, Array]:
     """Return v/n of each point, from the mean of 1/v, and its square over the freedom."""
     with undefined_is_nan():
         precision = (noise.weight / noise.variance).sum(1)
-        spread = (noise.weight / noise.variance**2).sum(1) - precision**2
+        square = (noise.weight / noise.variance**2).sum(1)
+        spread = square - precision**2
         # A variance that is sure has the degrees of freedom of the normal.
-        has_posterior = np.isinf(noise.freedom) & (spread > 1e-9 * precision**2)
-        freedom = np.where(has_posterior, 2 * precision**2 / spread, noise.freedom)
+        is_unsure = spread > 1e-9 * precision**2
+        of_posterior = 2 * precision**2 / spread
+        has_posterior = np.isinf(noise.freedom) & is_unsure
+        freedom = np.where(has_posterior, of_posterior, noise.freedom)
         of_seeds = 1 / precision / noise.seeds
         return of_seeds, of_seeds**2 / freedom

@@ -8,6 +8,7 @@ are equal by chance; so half of them have to be, and only losses with many digit
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
+from math import nan
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -107,8 +108,9 @@ def _spread_over_orders(gram: Array) -> float:
     b = squares - a
     c = trace**2 - 2 * a - 4 * b
     square = a / n + (2 * b + c) / (n * (n - 1))
+    mean = trace / n
     # Where all orders have one sum, rounding may leave less than 0.
-    return max(0.0, square - (trace / n) ** 2) ** 0.5
+    return max(0.0, square - mean**2) ** 0.5
 
 
 def independent(losses: ArrayLike) -> Array:
@@ -127,13 +129,14 @@ def independent(losses: ArrayLike) -> Array:
         # A row of one value has no draws, and is kept.
         if is_copy[first].sum() > 1:
             is_copy[first] = False
-            x[point, is_copy] = np.nan
+            x[point, is_copy] = nan
     return x
 
 
 def _is_grid(losses: Array) -> bool:
     """Return whether all distances of losses are multiples of the least one."""
-    steps = np.diff(np.unique(losses[np.isfinite(losses)]))
+    known = losses[np.isfinite(losses)]
+    steps = np.diff(np.unique(known))
     if len(steps) < 2:
         return True
     # Losses with many digits have no common step.

@@ -16,7 +16,7 @@ split: the model sees what it predicts, or its probabilities do not sum to one. 
 less than this is not found here; `lmzoo audit` looks for it in the model.
 """
 
-from math import log, sqrt
+from math import inf, log, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -52,7 +52,7 @@ def mean_interval(values: ArrayLike) -> Interval:
     """Return the mean over the last axis with its t-interval."""
     n, mean, error = mean_and_error(np.asarray(values, np.float64))
     # One seed has no interval.
-    freedom = np.where(n > 1, n - 1, np.nan)
+    freedom = np.where(n > 1, n - 1, nan)
     half = special.stdtrit(freedom, (1 + LEVEL) / 2) * error
     return Interval(mean, mean - half, mean + half)
 
@@ -62,8 +62,8 @@ def mean_and_error(values: Array) -> tuple[Array, Array, Array]:
     measured = ~np.isnan(values)
     n = measured.sum(-1, dtype=np.float64)
     # Equal values are their own mean: see below.
-    least = values.min(-1, initial=np.inf, where=measured)
-    most = values.max(-1, initial=-np.inf, where=measured)
+    least = values.min(-1, initial=inf, where=measured)
+    most = values.max(-1, initial=-inf, where=measured)
     with undefined_is_nan():
         mean = np.where(measured, values, 0.0).sum(-1) / n
         mean = np.where(least == most, least, mean)  # equal values: no rounding error

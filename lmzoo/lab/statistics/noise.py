@@ -31,6 +31,7 @@ Ignatiadis and Sen 2025 (Annals of Statistics; arXiv:2303.02887): partially Baye
 et al. 2016 (Ann. Appl. Stat. 10:946): outliers keep their variance. Smyth 2004: shared variances.
 """
 
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -118,7 +119,8 @@ def rounding_variance(values: ArrayLike) -> float:
         steps = coarse
     # Smaller differences are rounding errors.
     span = x[-1] - x[0]
-    accuracy = max(1e-9 * span, ACCURACY * np.abs(x).max())
+    largest = np.abs(x).max()
+    accuracy = max(1e-9 * span, ACCURACY * largest)
     steps = steps[steps > accuracy]
     if not len(steps):
         return 0.0
@@ -138,14 +140,16 @@ def without_seed_effects(x: Array, sharing: Mask) -> tuple[Array, Array]:
         enough = enough & (seeds > 1)
         if (before == enough).all():
             break
-    x = np.where(is_shared & enough[:, None], x, np.nan)
+    is_kept = is_shared & enough[:, None]
+    x = np.where(is_kept, x, nan)
     _, mean, _ = mean_and_error(x)
     deviation = x - mean[:, None]
     shared = deviation[sharing & enough][:, is_shared]
     effect = np.zeros(len(points))
     # The median: one point that fails with a seed is no effect of the seed.
     effect[is_shared] = np.nanmedian(shared, 0)
-    return x - effect, 1 - 1 / np.maximum(points, 2)
+    share = 1 - 1 / np.maximum(points, 2)
+    return x - effect, share
 
 
 def members(family: ArrayLike | None, points: int) -> Mask:
@@ -173,11 +177,12 @@ def seed_noise(
     n = known.sum(1)
     points = len(n)
     _, mean, _ = mean_and_error(losses)
-    deviation = np.where(known, losses - mean[:, None], 0.0)
+    deviation = losses - mean[:, None]
+    deviation[~known] = 0.0
     # Less than 1 where the effect of a seed was estimated from few points.
     share = np.broadcast_to(share, losses.shape)
     # One seed has no variance.
-    further = np.where(n > 1, n - 1, np.nan)
+    further = np.where(n > 1, n - 1, nan)
     with undefined_is_nan():
         s2 = (deviation**2 / share).sum(1) / further
         f = further * (known * share).sum(1) / n
@@ -189,7 +194,7 @@ def seed_noise(
     s2 = np.maximum(s2, rounding)
     sharing = varies & members(family, points)
     variance = s2[:, None]
-    known_variance = np.where(n > 1, 1.0, np.nan)
+    known_variance = np.where(n > 1, 1.0, nan)
     weight = known_variance[:, None]
     freedom = f.copy()
     outlier = np.zeros(points, bool)
@@ -203,10 +208,11 @@ def seed_noise(
         variance[varies] = values
         weight = np.broadcast_to(weight / len(values), shape).copy()
         weight[varies] = of_point
-        freedom[varies] = np.inf
+        freedom[varies] = inf
         expected = of_point @ values
         # Median: outliers are among the points.
-        usual = float(np.median(expected[sharing[varies]]))
+        of_sharing = expected[sharing[varies]]
+        usual = float(np.median(of_sharing))
     return Noise(
         seeds=n.astype(float),
         own=s2,
@@ -250,13 +256,15 @@ def posterior(
     ratio = np.maximum(variances / scale, 1e-12)
     # Of χ²_f, without what does not depend on v.
     chi_square = ratio[:, None] * np.exp(-_LOGS)
-    log_likelihood = -freedom[:, None] / 2 * (_LOGS + chi_square)
+    of_variance = _LOGS + chi_square
+    log_likelihood = -freedom[:, None] / 2 * of_variance
     most_likely = log_likelihood.max(1, keepdims=True)
     likelihood = np.exp(log_likelihood - most_likely)  # (P, K)
     of_bulk = likelihood @ _BULK.T  # (P, T)
     of_far = likelihood @ _FAR.T
+    mixture = (1 - _PI) * of_bulk + _PI * of_far
     # A point far from all models must not give log 0.
-    both = np.maximum((1 - _PI) * of_bulk + _PI * of_far, 1e-300)
+    both = np.maximum(mixture, 1e-300)
     # Empirical Bayes: all points together weigh m, ω and π.
     log_model = _LOG_PRIOR + np.log(both[sharing]).sum(0)
     model = np.exp(log_model - log_model.max())
@@ -267,7 +275,8 @@ def posterior(
     bulk = np.where(is_outlier, 0.0, (1 - _PI) / both)
     far_alone = 1 / np.maximum(of_far, 1e-300)
     far = np.where(is_outlier, far_alone, _PI / both)
-    prior = (model * bulk) @ _BULK + (model * far) @ _FAR
+    prior = (model * bulk) @ _BULK
+    prior += (model * far) @ _FAR
     weight = likelihood * prior
     weight /= weight.sum(1, keepdims=True)
     weight[weight < _RARE] = 0.0
@@ -287,12 +296,14 @@ def _models() -> tuple[Array, Array, Array, Array]:
     for middle in range(-12, 9):
         above = _STEP * (_GRID - middle)
         # Flat up to 400 times the variance of the bulk, 20 times its noise; then 1/v.
-        falling = np.exp(np.minimum(0.0, np.log(400) - above))
+        fall = np.minimum(0.0, np.log(400) - above)
+        falling = np.exp(fall)
         beyond = np.where(above < 0, 0.0, falling)
         for width, of_width in _WIDTHS.items():
             near = (above == 0).astype(float)
             if width:
-                near = np.exp(-((above / width) ** 2) / 2)
+                z = above / width
+                near = np.exp(-(z**2) / 2)
             for pi, of_pi in _OUTLIERS.items():
                 bulk.append(near / near.sum())
                 far.append(beyond / beyond.sum())
@@ -321,11 +332,12 @@ def tail(weight: Array, sd: Array, freedom: Array, size: Array) -> Array:
 
 def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
     """Return the half of the interval that holds the error of a mixture with `level`, (P,)."""
+    freedom = np.minimum(freedom, NORMAL)
     with undefined_is_nan():
-        quantile = special.stdtrit(np.minimum(freedom, NORMAL), (1 + level) / 2)
+        quantile = special.stdtrit(freedom, (1 + level) / 2)
         ends = quantile * sd
     # The end of a mixture is between those of its parts.
-    low = np.where(weight > 0, ends, np.inf).min(1)
+    low = np.where(weight > 0, ends, inf).min(1)
     high = ends.max(1)
     if sd.shape[1] > 1:
         for _ in range(BISECTIONS):
@@ -335,4 +347,4 @@ def half_width(weight: Array, sd: Array, freedom: Array, level: float) -> Array:
             low = np.where(is_low, middle, low)
             high = np.where(is_low, high, middle)
     is_unknown = np.isnan(weight).any(1)
-    return np.where(is_unknown, np.nan, high)
+    return np.where(is_unknown, nan, high)

@@ -15,6 +15,7 @@ the verdicts do not know that they do. A quantile is that of v_p plus that of v_
 """
 
 from bisect import bisect_left
+from math import nan
 from typing import NamedTuple
 
 import numpy as np
@@ -98,12 +99,13 @@ def planned_seeds(
     kept = 1 - diverged / np.maximum(runs, 1)
     # A contrast has the runs of the arm that loses more.
     kept = np.minimum(kept, kept[reference])
-    kept[kept == 0] = np.nan  # no run of the pilot has a size
+    kept[kept == 0] = nan  # no run of the pilot has a size
     noise = _noise_quantiles(pilot, reference_share)
-    seeds, least, most, chance = np.full((4, points), np.nan)
+    seeds, least, most, chance = np.full((4, points), nan)
     is_known = ~np.isnan(noise[0] / kept)
     for point in np.flatnonzero(tested & is_known):
-        shown = _Power(effect, float(pilot.tuning[point]), worth, ERROR / 2 / k)
+        tuning = float(pilot.tuning[point])
+        shown = _Power(effect, tuning, worth, ERROR / 2 / k)
         of_point = noise[:, point]
         enough = shown.least(of_point, power)
         seeds[point] = enough
@@ -114,12 +116,13 @@ def planned_seeds(
             reached = [shown.of(int(enough), value) for value in of_point]
             chance[point] = np.mean(np.array(reached) < power)
     usual = np.maximum(np.median(noise, 0), 0.0)
+    sd = np.sqrt(usual)
     # A diverged run says nothing of the size: so many more are planned.
     return Plan(
         seeds=np.ceil(seeds / kept),
         least=np.ceil(least / kept),
         most=np.ceil(most / kept),
-        sd=np.where(tested, np.sqrt(usual), np.nan),
+        sd=np.where(tested, sd, nan),
         chance=chance,
     )
 
@@ -135,7 +138,8 @@ class _Power(NamedTuple):
 
     def of(self, n: int, noise: float) -> float:
         """Return the probability that n seeds show the effect; 0 or 1 where it is certain."""
-        ratio = self.effect / max(noise / n + self.tuning, 1e-300) ** 0.5
+        variance = max(noise / n + self.tuning, 1e-300)
+        ratio = self.effect / variance**0.5
         freedom = (n - 1) * self.worth
         critical = special.stdtrit(freedom, 1 - self.error)
         if ratio > 30:  # the noncentral t is then hard to compute, and certain
@@ -152,7 +156,7 @@ class _Power(NamedTuple):
 
         place = bisect_left(numbers, True, key=enough)  # noqa: FBT003
         if place == len(numbers):
-            return np.nan
+            return nan
         return numbers[place]
 
 
@@ -165,7 +169,7 @@ def _noise_quantiles(pilot: Contrasts, ratio: float) -> Array:
     of_seeds = pilot.sd**2 - pilot.tuning[:, None]
     of_point = of_seeds - pilot.of_reference[:, None]
     variance = of_point * pilot.seeds[:, None]
-    quantiles = np.full((len(QUANTILES), len(is_known)), np.nan)
+    quantiles = np.full((len(QUANTILES), len(is_known)), nan)
     for point in np.flatnonzero(is_known):
         is_possible = pilot.weight[point] > 0
         possible = variance[point][is_possible]
@@ -174,7 +178,8 @@ def _noise_quantiles(pilot: Contrasts, ratio: float) -> Array:
             # Each possible variance stands in the middle of its weight.
             middle = np.cumsum(weight) - weight / 2
             logs = np.log(np.maximum(possible, 1e-300))
-            own = np.exp(np.interp(QUANTILES, middle, logs))
+            quantile = np.interp(QUANTILES, middle, logs)
+            own = np.exp(quantile)
         else:
             # A point with its own variance, which few seeds estimate.
             own = possible * _scaled(pilot.seeds[point] - 1)

@@ -52,6 +52,7 @@ Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapter 2;
 settings that only some points have follows from g at the shared ones.
 """
 
+from math import inf, nan
 from typing import NamedTuple
 
 import numpy as np
@@ -164,7 +165,8 @@ def fit_responses(
     assert np.isfinite(y).any(1).all()
     points, count = y.shape
     x = np.asarray(settings, np.float64)
-    x = np.broadcast_to(x, (points, count, x.shape[-1]))
+    shape = (points, count, x.shape[-1])
+    x = np.broadcast_to(x, shape)
     if early is not None:
         early = settled(early)
     runs = _Runs.read(y, x, seeds, early, shared or count)
@@ -177,25 +179,30 @@ def fit_responses(
     # A setting outside the shared ones must be the best one that was measured, too.
     is_guess = runs.outside() & (runs.mean > runs.least)
     is_out = is_guess | ~near
+    # The last key comes first: what has no loss is last.
     order = np.lexsort((settled(nats), is_out, np.isinf(y), np.isnan(y)))
     best = order[:, 0]
     rng = np.random.default_rng(0)
     neighbours = _around(x, best)
     drawn = fit.draw(np.concatenate([x, neighbours], 1), rng)
     possible = near | (runs.known & ~runs.trained)
-    within = np.where(possible, drawn[..., :count], np.inf)
+    of_runs = drawn[..., :count]
+    within = np.where(possible, of_runs, inf)
     rows = np.arange(points)
     chosen = drawn[:, rows, best]
-    challenger = _challengers(runs, best, chosen[..., None] - within)
+    gains = chosen[..., None] - within
+    challenger = _challengers(runs, best, gains)
     regret = chosen - within.min(2)
     if elsewhere is not None:  # drawn apart: no plan depends on it
         whole = np.broadcast_to(elsewhere, (points, *np.shape(elsewhere)))
         drawn = fit.draw(np.concatenate([x, whole], 1), rng)
+        of_runs = drawn[..., :count]
         chosen = drawn[:, rows, best]
-    drawn[..., :count][:, ~possible] = np.inf
+    of_runs[:, ~possible] = inf
     added = chosen - drawn.min(2)
     height = runs.height[:, 0]
-    tuning_sd = height * np.sqrt((added**2).mean(0))
+    mean_square = (added**2).mean(0)
+    tuning_sd = height * np.sqrt(mean_square)
     size = np.median(np.abs(runs.least))
     return Responses(
         mean=nats,
@@ -208,7 +215,7 @@ def fit_responses(
 
 def _as_measured(y: Array, runs: "_Runs") -> Responses:
     """Return responses without a fit: losses that do not differ, or single settings."""
-    known = np.where(np.isnan(y), np.inf, y)
+    known = np.where(np.isnan(y), inf, y)
     order = np.argsort(known, 1, kind="stable")
     return Responses(
         mean=np.minimum(runs.mean, runs.least),
@@ -226,7 +233,8 @@ def _challengers(runs: "_Runs", best: Indices, gains: Array) -> Indices:
     is_chosen = runs.same[rows, best]
     # The chosen setting is no challenger, in whatever run.
     gain[is_chosen] = -1.0
-    measured = np.where(runs.trained & runs.known, runs.mean, np.inf)
+    is_measured = runs.trained & runs.known
+    measured = np.where(is_measured, runs.mean, inf)
     measured_best = measured.argmin(1)
     most_likely = gain.argmax(1)
     is_same = is_chosen[rows, measured_best]
@@ -278,29 +286,30 @@ class _Runs(NamedTuple):
         finite: Mask = np.isfinite(y)
         same = _equal_settings(x, finite)
         mean = _setting_means(np.where(finite, y, 0.0), same)
-        mean[~finite] = np.inf
+        mean[~finite] = inf
         # A predicted loss is no measured one.
-        measured = np.where(trained, mean, np.inf)
+        measured = np.where(trained, mean, inf)
         least = measured.min(1, keepdims=True)
         several = shared
         if several < 2:  # one setting has neither noise nor height
             several = y.shape[1]
         diverged: Mask = np.isinf(y[:, :several])
-        first_run = same.argmax(2)
+        own = np.arange(y.shape[1])
         # Of the runs of a setting, the first one stands for it.
-        first = finite & (first_run == np.arange(y.shape[1]))
-        of_settings = np.where(first, mean, np.nan)[:, :several]
-        noise = _noise_bound(of_settings, x[:, :several], diverged)
+        first = finite & (same.argmax(2) == own)
+        of_settings = np.where(first, mean, nan)
+        noise = _noise_bound(of_settings[:, :several], x[:, :several], diverged)
         # A cliff is no smooth response.
         known = finite & (mean <= least + CLIFF * noise)
-        smooth = np.where(first & known, mean, np.inf)
+        smooth = np.where(first & known, mean, inf)
         height = _heights(smooth[:, :several])
         scale = np.where(height > 0, height, 1.0)
         excess = np.where(known, y - least, 0.0)
         # Capped: far from the best, only the direction matters.
         z = np.minimum(excess / scale, 1.0)
         runs = known.sum(1, keepdims=True)
-        centre = (z * known).sum(1, keepdims=True) / runs
+        total = (z * known).sum(1, keepdims=True)
+        centre = total / runs
         group = np.zeros(y.shape)
         if seeds is not None:
             group = np.asarray(seeds)
@@ -327,16 +336,18 @@ class _Runs(NamedTuple):
         # Two trainings of a setting have half the variance.
         repeats = np.maximum(trained.sum(2), 1)
         usable = self.known & self.trained
-        measured = np.where(usable, self.mean, np.inf)
+        measured = np.where(usable, self.mean, inf)
         best = measured.argmin(1)[:, None]
         of_best = np.take_along_axis(repeats, best, 1)
-        nats = np.minimum(sigma * self.ratio * self.height, self.known_noise())
+        own = sigma * self.ratio * self.height
+        nats = np.minimum(own, self.known_noise())
         sd = nats * np.sqrt(1 / repeats + 1 / of_best)
         return usable & (self.mean <= self.least + NEAR * sd)
 
     def known_noise(self) -> Array:
         """Return the bound of the noise, (P, 1); 0 where it is unknown, so that none is claimed."""
-        return np.where(np.isfinite(self.noise), self.noise, 0.0)
+        is_known = np.isfinite(self.noise)
+        return np.where(is_known, self.noise, 0.0)
 
     def outside(self) -> Mask:
         """Return which settings are below or above all shared ones, (P, N); one range only."""
@@ -348,15 +359,17 @@ class _Runs(NamedTuple):
 
     def hidden(self) -> Array:
         """Return the loss that a second optimum may hide, (P,); 0 for points that have none."""
+        fields = self.x.shape[2]
         # Two neighbours and a middle.
-        if self.shared < 3 or self.x.shape[2] != 1:
+        if self.shared < 3 or fields != 1:
             return np.zeros(len(self.x))
         place = self.x[..., 0]
         order = np.argsort(place[0, : self.shared])
-        known = np.where(self.known, self.mean, np.nan)
+        known = np.where(self.known, self.mean, nan)
         losses = known[:, order]
-        worse_neighbour = np.maximum(losses[:, :-2], losses[:, 2:])
-        excess = losses[:, 1:-1] - worse_neighbour
+        before = losses[:, :-2]
+        after = losses[:, 2:]
+        excess = losses[:, 1:-1] - np.maximum(before, after)
         # Over the points: in one point a hump is luck.
         count, mean, error = mean_and_error(excess.T)
         with undefined_is_nan():
@@ -364,8 +377,8 @@ class _Runs(NamedTuple):
         shown = (count > 2) & is_large
         # Nobody has measured how deep the optima are within a gap between settings.
         shared_gap = np.diff(place[0, order]).max()
-        largest_gap = np.diff(np.sort(place, 1)).max(1)
-        gap = np.minimum(largest_gap / shared_gap, 1.0)
+        gaps = np.diff(np.sort(place, 1))
+        gap = np.minimum(gaps.max(1) / shared_gap, 1.0)
         most = np.fmax.reduce(losses, 1)
         span = most - np.fmin.reduce(losses, 1)
         has_two = (shown & (excess > 0)).any(1)
@@ -376,14 +389,16 @@ def _equal_settings(x: Array, finite: Mask) -> Mask:
     """Return whether two runs of a point have the same setting and a loss, (P, N, N)."""
     distance = np.abs(x[:, :, None] - x[:, None])
     is_same = (distance < SAME).all(-1)
+    both_finite = finite[:, :, None] & finite[:, None]
     # A diverged run repeats nothing.
-    return is_same & finite[:, :, None] & finite[:, None]
+    return is_same & both_finite
 
 
 def _setting_means(losses: Array, same: Mask) -> Array:
     """Return the mean loss of the runs with the setting of each run, (P, N)."""
-    sums = np.where(same, losses[:, None], 0.0).sum(2)
-    return sums / np.maximum(same.sum(2), 1)
+    of_setting = np.where(same, losses[:, None], 0.0)
+    count = np.maximum(same.sum(2), 1)
+    return of_setting.sum(2) / count
 
 
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
@@ -401,7 +416,7 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     # Centred within each point, so that a_p falls out of the least squares.
     point, run = np.nonzero(both)
     later = np.zeros_like(y)
-    later[point, run] = y[point, run] - early[point, run]
+    later[both] = y[both] - early[both]
     runs = np.maximum(count, 1)
     of_both = np.where(both[..., None], x, 0.0)
     centre = of_both.sum(1) / runs[:, None]
@@ -415,7 +430,8 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     freedom = len(point) - parameters
     if freedom < 1:
         return y, np.zeros_like(y)
-    variance = ((rest - design @ slope) ** 2).sum() / freedom
+    residual = rest - design @ slope
+    variance = (residual**2).sum() / freedom
     point, run = np.nonzero(wanted)
     far = x[point, run] - centre[point]
     # Prediction far from the fitted settings is less sure.
@@ -455,7 +471,7 @@ def _noise_bound(means: Array, x: Array, diverged: Mask) -> Array:
     equally noisy. A point of which a setting diverged has the noise of the median point if it has
     fewer than four others.
     """
-    bounds = np.full(len(means), np.nan)
+    bounds = np.full(len(means), nan)
     for point, losses in enumerate(means):
         known = np.isfinite(losses)
         least = 2
@@ -474,9 +490,10 @@ def _noise_bound(means: Array, x: Array, diverged: Mask) -> Array:
     if np.isfinite(bounds).any():
         median = float(np.nanpercentile(bounds, 50, method="lower"))
     if not median:
-        return np.full((len(means), 1), np.inf)
-    ratio = np.where(np.isnan(bounds), median, bounds) / median
-    far = np.log(np.clip(ratio, 1e-6, 1e6))
+        return np.full((len(means), 1), inf)
+    filled = np.where(np.isnan(bounds), median, bounds)
+    ratio = np.clip(filled / median, 1e-6, 1e6)
+    far = np.log(ratio)
     beyond_chance = np.abs(far) - np.log(ALIKE)
     # Bounds that chance explains become the median one.
     far = np.sign(far) * np.maximum(beyond_chance, 0.0)
@@ -487,11 +504,13 @@ def _neighbour_differences(losses: Array, x: Array) -> Array:
     """Return sizes of differences between neighbouring settings (N, D), the least first."""
     if x.shape[1] == 1:
         ordered = losses[np.argsort(x[:, 0])]
+        first = np.diff(ordered)
         second = np.diff(ordered, 2) / 3**0.5
-        differences = np.concatenate([np.diff(ordered), second])
+        differences = np.concatenate([first, second])
     else:
-        distance = ((x[:, None] - x) ** 2).sum(-1)
-        np.fill_diagonal(distance, np.inf)
+        apart = x[:, None] - x
+        distance = (apart**2).sum(-1)
+        np.fill_diagonal(distance, inf)
         differences = losses - losses[distance.argmin(1)]
     return np.sort(np.abs(differences))
 
@@ -533,8 +552,9 @@ class _Fit:
             options={"maxiter": 40, "ftol": 1e-6},
         )
         self.noise = float(np.exp(found.x[-1]))
+        all_runs = np.ix_(range(points), range(count))
         # Again with all runs, for the posterior.
-        self._solve(found.x, np.ix_(range(points), range(count)))
+        self._solve(found.x, all_runs)
 
     def mean(self, x: Array) -> Array:
         """Return the posterior means at settings (P, M, D), (P, M)."""
@@ -547,15 +567,16 @@ class _Fit:
         _, points, count = means.shape
         noise = rng.standard_normal((DRAWS, points, count))
         share = self._weights[0]
-        # Each draw of a point is of one of its kinds.
-        ordinary = rng.random((DRAWS, points, 1)) < share[:, None]
+        chance = rng.random((DRAWS, points, 1))
         value, vector = np.linalg.eigh(covariances)
         # Rounding makes some eigenvalues negative.
         sd = np.sqrt(np.maximum(value, 0))
         root = vector * sd[..., None, :]
-        drawn = root @ noise.transpose(1, 2, 0)
-        drawn = drawn.transpose(0, 3, 1, 2) + means[:, None]
-        return np.where(ordinary, drawn[0], drawn[1])
+        around = root @ noise.transpose(1, 2, 0)
+        drawn = around.transpose(0, 3, 1, 2) + means[:, None]
+        # Each draw of a point is of one of its kinds.
+        is_ordinary = chance < share[:, None]
+        return np.where(is_ordinary, drawn[0], drawn[1])
 
     def _posterior(self, x: Array) -> tuple[Array, Array]:
         """Return means (2, P, M) and covariances (2, P, M, M) of the two kinds."""
@@ -564,13 +585,13 @@ class _Fit:
         residual = self.runs.z - self._b @ self._g
         means = []
         covariances = []
-        for inverse, (sigma, ell) in zip(self._inverses, self._kinds, strict=True):
-            across = sigma**2 * _kernel(x, self.runs.x, ell) + CONSTANT**2
+        for inverse, kind in zip(self._inverses, self._kinds, strict=True):
+            across = _of_kind(x, self.runs.x, kind)
             across = np.where(known, across, 0.0)
             gain = across @ inverse
             of_residual = np.einsum("pmn,pn->pm", gain, residual)
             means.append(b @ self._g + of_residual)
-            prior = sigma**2 * _kernel(x, x, ell) + CONSTANT**2
+            prior = _of_kind(x, x, kind)
             given_g = prior - gain @ across.swapaxes(1, 2)
             rest = b - gain @ self._b
             of_g = rest @ self._covariance @ rest.swapaxes(1, 2)
@@ -597,12 +618,14 @@ class _Fit:
         prior *= self._variance
         self._precision = np.linalg.inv(prior)
         z = self.runs.z[read]
-        b = self._b = self._onto(self.runs.x[read])
+        b = self._onto(self.runs.x[read])
+        self._b = b
         covariances = self._covariances(sigma, read)
         inverses = self._inverses
         of_z = inverses @ z[..., None]
         _, log_determinant = np.linalg.slogdet(covariances)
-        size = log_determinant + (z * of_z[..., 0]).sum(2)
+        of_residual = (z * of_z[..., 0]).sum(2)
+        size = log_determinant + of_residual
         across = b.swapaxes(1, 2)
         linear = (across @ of_z)[..., 0]
         square = across @ inverses @ b
@@ -611,7 +634,8 @@ class _Fit:
         total, vector = self._update(weights, square, linear)
         # Kinds given g, then g given the kinds.
         for _ in range(STEPS - 1):
-            second = np.outer(self._g, self._g) + self._covariance
+            outer = np.outer(self._g, self._g)
+            second = outer + self._covariance
             of_square = (square * second).sum((2, 3))
             fit = size - 2 * linear @ self._g + of_square
             log = shares - 0.5 * fit
@@ -621,11 +645,13 @@ class _Fit:
             total, vector = self._update(weights, square, linear)
         self._weights = weights
         log_ratio = np.log(np.maximum(weights, 1e-300)) - shares
-        of_prior = (((hyper - PRIOR) / PRIOR_SD) ** 2).sum()
+        deviation = (hyper - PRIOR) / PRIOR_SD
+        of_prior = (deviation**2).sum()
         of_runs = (weights * size).sum()
         of_kinds = (weights * log_ratio).sum()
+        unit = np.eye(len(prior))
         # |K_g A|: stable where K_g is nearly singular.
-        _, of_g = np.linalg.slogdet(np.eye(len(prior)) + prior @ total)
+        _, of_g = np.linalg.slogdet(unit + prior @ total)
         value = 0.5 * of_prior + 0.5 * of_runs + of_kinds + 0.5 * of_g
         return float(value - 0.5 * vector @ self._g)
 
@@ -641,11 +667,12 @@ class _Fit:
         variance = sigma**2 * self.runs.ratio[few] ** 2
         # A seed's effect u and the rest ε have the variance σ² each.
         noise = variance * (one_seed + unit)
-        noise += self.runs.variance[read][..., None] * unit
+        predicted = self.runs.variance[read]
+        noise += predicted[..., None] * unit
         covariances = []
-        for size, ell in self._kinds:
-            of_kind = size**2 * _kernel(x, x, ell) + CONSTANT**2 + noise
-            covariances.append(np.where(both, of_kind, unit))
+        for kind in self._kinds:
+            covariance = _of_kind(x, x, kind) + noise
+            covariances.append(np.where(both, covariance, unit))
         self._inverses = np.where(both, np.linalg.inv(covariances), 0.0)
         return np.array(covariances)
 
@@ -653,9 +680,16 @@ class _Fit:
         """Compute the posterior of g for the probabilities of the kinds; return its sums."""
         total = np.tensordot(weights, square, 2)
         vector = np.tensordot(weights, linear, 2)
-        self._covariance = np.asarray(np.linalg.inv(self._precision + total))
+        precision = self._precision + total
+        self._covariance = np.asarray(np.linalg.inv(precision))
         self._g = self._covariance @ vector
         return total, vector
+
+
+def _of_kind(a: Array, b: Array, kind: tuple[float, float]) -> Array:
+    """Return the covariance of μ_p + t_p of a kind (σ, ℓ) between settings."""
+    sigma, ell = kind
+    return sigma**2 * _kernel(a, b, ell) + CONSTANT**2
 
 
 def _kernel(a: Array, b: Array, ell: float) -> Array:
@@ -679,13 +713,16 @@ def _around(x: Array, best: Indices) -> Array:
         return np.zeros((len(x), 0, x.shape[2]))
     tried = x[..., 0]
     centre = np.take_along_axis(tried, best[:, None], 1)
-    below = np.where(tried < centre - SAME, tried, -np.inf)
+    below = np.where(tried < centre - SAME, tried, -inf)
     low = below.max(1, keepdims=True)
-    low = np.where(np.isfinite(low), low, np.minimum(-1.0, centre))
-    above = np.where(tried > centre + SAME, tried, np.inf)
+    lower_bound = np.minimum(-1.0, centre)
+    low = np.where(np.isfinite(low), low, lower_bound)
+    above = np.where(tried > centre + SAME, tried, inf)
     high = above.min(1, keepdims=True)
-    high = np.where(np.isfinite(high), high, np.maximum(1.0, centre))
+    upper_bound = np.maximum(1.0, centre)
+    high = np.where(np.isfinite(high), high, upper_bound)
     share = np.array([0.25, 0.5, 0.75])
     to_low = centre + share * (low - centre)
     to_high = centre + share * (high - centre)
-    return np.concatenate([to_low, to_high], 1)[..., None]
+    places = np.concatenate([to_low, to_high], 1)
+    return places[..., None]

@@ -45,34 +45,41 @@ def start_design(space: Space, default: Setting, samples: int, seed: int) -> lis
     size = max(CELLS, samples // 4)
     settings = spread(space, size, seed)
     if all(_contains(bounds, default[path]) for path, bounds in space.items()):
-        # In the order of their distance from the default one, which replaces the nearest.
         centre = coordinates(space, [default])
-        distances = ((coordinates(space, settings) - centre) ** 2).sum(1)
+        away = coordinates(space, settings) - centre
+        distances = (away**2).sum(1)
         order = np.argsort(distances, kind="stable")
-        settings = [default] + [settings[index] for index in order[1:]]
+        others = [settings[index] for index in order[1:]]
+        # In the order of their distance from the default one, which replaces the nearest.
+        settings = [default] + others
     unique = list[Setting]()
     for setting in settings:
         if setting not in unique:
             unique.append(setting)
     # The last one is left out, and the sampler gets at least one of the samples.
-    return unique[: max(1, min(size, samples) - 1)]
+    count = min(size, samples) - 1
+    return unique[: max(1, count)]
 
 
 def spread(space: Space, size: int, seed: int) -> list[Setting]:
     """Return settings that fill the space."""
     if len(space) == 1:
-        # The middles of equal cells.
-        shares = ((np.arange(size) + 0.5) / size)[:, None]
+        middles = np.arange(size) + 0.5
+        shares = (middles / size)[:, None]
     else:
         from scipy.stats import qmc  # takes half a second to import
 
-        sequence = qmc.Sobol(len(space), scramble=True, rng=np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        sequence = qmc.Sobol(len(space), scramble=True, rng=rng)
         # Sobol's points are balanced in powers of two.
-        shares = sequence.random_base2((size - 1).bit_length())[:size]
+        power = (size - 1).bit_length()
+        shares = sequence.random_base2(power)[:size]
     settings = []
     for row in shares:
-        fields = zip(space.items(), row, strict=True)
-        settings.append({path: _value(bounds, share) for (path, bounds), share in fields})
+        setting = {}
+        for path, share in zip(space, row, strict=True):
+            setting[path] = _value(space[path], share)
+        settings.append(setting)
     return settings
 
 
@@ -92,8 +99,8 @@ def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | N
             neighbour = shares[1]
         # At the bound there is nothing beyond.
         if not near_bound(best[path], bounds):
-            share = 2 * best_share - neighbour
-            moved[path] = _value(bounds, min(max(share, 0.0), 1.0))
+            share = max(2 * best_share - neighbour, 0.0)
+            moved[path] = _value(bounds, min(share, 1.0))
     if moved == best or moved in tried:
         return None
     return moved
@@ -141,16 +148,19 @@ def coordinates(space: Space, settings: Sequence[Setting]) -> NDArray[np.float64
 def _value(bounds: Range, share: float) -> Any:
     """Return the value at a share of a range; a choice is divided into equal parts."""
     if isinstance(bounds, Choice):
-        return bounds.values[int(share * len(bounds.values))]
+        place = int(share * len(bounds.values))
+        return bounds.values[place]
+    low = bounds.low
+    high = bounds.high
     if bounds.log:
-        value = bounds.low * (bounds.high / bounds.low) ** float(share)
+        value = low * (high / low) ** float(share)
     else:
-        value = bounds.low + (bounds.high - bounds.low) * float(share)
+        value = low + (high - low) * float(share)
     if isinstance(bounds, IntRange):
         return round(value)
     # Four digits are read easily, and are as good. They may lie beyond a bound that has more.
     rounded = float(f"{value:.4g}")
-    return min(max(rounded, bounds.low), bounds.high)
+    return min(max(rounded, low), high)
 
 
 def _share(bounds: Range, value: float) -> float:
@@ -159,13 +169,15 @@ def _share(bounds: Range, value: float) -> float:
     if bounds.log:
         scale = log
     low = scale(bounds.low)
-    return (scale(value) - low) / (scale(bounds.high) - low)
+    span = scale(bounds.high) - low
+    return (scale(value) - low) / span
 
 
 def _contains(bounds: Range, value: Any) -> bool:
     if isinstance(bounds, Choice):
         return value in bounds.values
-    return isinstance(value, int | float) and bounds.low <= value <= bounds.high
+    is_number = isinstance(value, int | float)
+    return is_number and bounds.low <= value <= bounds.high
 
 
 class StartRules:
@@ -199,14 +211,16 @@ class StartRules:
                     break
                 reached += 1
             self._reached[number] = reached
-            starts = min(starts, reached + self._parallel * (number + 1))
+            further = self._parallel * (number + 1)
+            starts = min(starts, reached + further)
         return max(len(runs), starts)
 
     def compared(self, index: int, epoch: int) -> int:
         """Return the number of first settings with which setting `index` is compared."""
         # The rung at which it is compared decides how many others are there.
         level = bisect.bisect_left(self._levels, epoch)
-        known = max(0, index - self._parallel * (level + 1) + 1)
+        last = index - self._parallel * (level + 1)
+        known = max(0, last + 1)
         if index < self._design:
             return known
         return max(known, self._design)

@@ -8,6 +8,7 @@ exists. `study_json.py` makes the content of `study.json`.
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,7 +140,8 @@ class StudyStore:
     def _archive(self) -> None:
         runs = list(self._ended)
         self._ended = {}
-        self._submit(lambda: retry(lambda: archive_runs(self.path, runs), str(self.store)))
+        archive = partial(archive_runs, self.path, runs)
+        self._submit(lambda: retry(archive, str(self.store)))
 
     def settings(self, point_id: str) -> dict[int, Setting]:
         """Return sample number -> setting, for all settings suggested for a point."""
@@ -147,18 +149,24 @@ class StudyStore:
 
     def add_settings(self, point_id: str, settings: Mapping[int, Settings]) -> None:
         """Append settings before they are trained; a `UserError` if an earlier write failed."""
-        new = {index: dict(setting) for index, setting in settings.items()}
-        lines = []
-        for index, setting in new.items():
-            entry = {"point": point_id, "index": index, "setting": setting}
-            lines.append(files.record_line(entry))
-        self._submit(lambda: self.store.append(files.SETTINGS, "\n".join(lines)))
         # Known at once; the thread writes them before the runs can report.
-        self._settings.setdefault(point_id, {}).update(new)
+        known = self._settings.setdefault(point_id, {})
+        lines = []
+        for index, setting in settings.items():
+            known[index] = dict(setting)
+            entry = {"point": point_id, "index": index, "setting": known[index]}
+            lines.append(files.record_line(entry))
+        text = "\n".join(lines)
+        self._submit(lambda: self.store.append(files.SETTINGS, text))
 
     def prune(self, run_id: str, epoch: int) -> None:
         """Record that ASHA stopped a run, and delete its checkpoints."""
-        record = {"event": "end", "epoch": epoch, "status": "pruned", "reason": f"rung {epoch}"}
+        record = {
+            "event": "end",
+            "epoch": epoch,
+            "status": "pruned",
+            "reason": f"rung {epoch}",
+        }
         folder = self.run(run_id)
         # In this order: without its end, a run needs its checkpoints.
         self._submit(lambda: (folder.append(record), folder.drop_checkpoints()))
@@ -184,7 +192,8 @@ class StudyStore:
     def write_study(self, study: Config) -> None:
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
         # The version comes from here, so that no caller forgets it.
-        content = files.json_bytes({"schema": files.SCHEMA, "numerics": files.NUMERICS, **study})
+        versions = {"schema": files.SCHEMA, "numerics": files.NUMERICS}
+        content = files.json_bytes(versions | dict(study))
         if content == self._study:
             return
         self._study = content
@@ -230,8 +239,10 @@ class StudyStore:
         known: dict[str, dict[int, Setting]] = {}
         whole = list[bytes]()
         damaged = 0
+        content = self.store.read(files.SETTINGS) or b""
+        lines = content.split(b"\n")
         # What follows the last line end is a line that was being written.
-        for line in (self.store.read(files.SETTINGS) or b"").split(b"\n")[:-1]:
+        for line in lines[:-1]:
             entry = files.parse_json(line)
             if files.is_setting(entry):
                 # The first of two entries counts: its run may be trained already.
@@ -282,7 +293,8 @@ def _changes(config: Config, records: Sequence[Record]) -> dict[str, tuple[str, 
     ends = [record for record in records if record["event"] == "end"]
     if not ends:
         return {}
+    begun = config.get(files.ENVIRONMENT, {})
     # The end may be of another machine than the beginning.
-    then = config.get(files.ENVIRONMENT, {}) | ends[-1].get(files.ENVIRONMENT, {})
+    then = begun | ends[-1].get(files.ENVIRONMENT, {})
     kinds = (files.PROGRAM in config, "packages" in then)
     return differences(then, present(then), program=any(kinds))

@@ -106,11 +106,13 @@ class SharedTuning:
         kept = np.array([point.favours() for point in self.points])
         has_losses = np.isfinite(losses).any(1)
         if has_losses.any():
-            settings = coordinates(self.points[0].space, self.points[0].design)
+            first = self.points[0]
+            settings = coordinates(first.space, first.design)
             fit = fit_responses(losses[has_losses], settings)
+            count = int(KEEP * len(settings))
+            rows = np.flatnonzero(has_losses)[:, None]
             # What ASHA favours continues, too, so that the fit only adds.
-            best = fit.order[:, : int(KEEP * len(settings))]
-            kept[np.flatnonzero(has_losses)[:, None], best] = True
+            kept[rows, fit.order[:, :count]] = True
         pruned = list[PlannedRun]()
         for point, kept_of_point in zip(self.points, kept, strict=True):
             indices = np.flatnonzero(kept_of_point).tolist()
@@ -124,10 +126,11 @@ class SharedTuning:
             if len(point.space) == 1:
                 best = point.settings[fit.best[row]]
                 new = beyond(point.space, point.settings, best)
-            point.end_design(fit.mean[row].tolist(), new)
+            losses = fit.mean[row].tolist()
+            point.end_design(losses, new)
         for point in self.points:
             # Without a loss there is no fit, but the sampler may find a setting that trains.
-            if not np.isfinite(point.losses()).any():
+            if not _has_loss(point):
                 point.end_design([], None)
 
     def _measure_again(self) -> None:
@@ -140,12 +143,14 @@ class SharedTuning:
         for place, (point, fit, row) in enumerate(fitted):
             best = fit.best[row]
             challenger = fit.challenger[row]
+            chosen = point.settings[best]
+            is_first = place < AGAIN * len(fitted)
             runs = list[tuple[Setting, int]]()
-            if place < AGAIN * len(fitted) and best != challenger and fit.regret[row]:
+            if is_first and best != challenger and fit.regret[row]:
                 repeat = max(point.repeats) + 1
-                again = (point.settings[best], point.settings[challenger])
-                runs += ((setting, repeat) for setting in again)
-            new = beyond(point.space, point.settings, point.settings[best])
+                for setting in (chosen, point.settings[challenger]):
+                    runs.append((setting, repeat))
+            new = beyond(point.space, point.settings, chosen)
             if new:
                 runs.append((new, 0))
             point.measure_again(runs)
@@ -160,15 +165,17 @@ class SharedTuning:
                 least = np.nanargmin(settled(point.losses()))
                 point.choose(int(least), 0.0)
             else:
-                point.choose(int(fit.best[row]), float(fit.tuning_sd[row]))
+                best = int(fit.best[row])
+                point.choose(best, float(fit.tuning_sd[row]))
 
     def _fitted(self) -> list[tuple[PointPlanner, Responses, int]]:
         """Return the points that have a finished run, the fit to them, and the row of each."""
-        points = [point for point in self.points if np.isfinite(point.losses()).any()]
+        points = list(filter(_has_loss, self.points))
         if not points:
             return []
         most = max(len(point.settings) for point in points)
-        losses, early = np.full((2, len(points), most), np.nan)
+        shape = (2, len(points), most)
+        losses, early = np.full(shape, np.nan)
         seeds = np.zeros(losses.shape, np.int64)
         settings = []
         for row, point in enumerate(points):
@@ -177,7 +184,8 @@ class SharedTuning:
             seeds[row, :count] = point.repeats
             # A point with fewer runs than others is filled up with a setting without a loss.
             padding = point.settings[:1] * (most - count)
-            settings.append(coordinates(point.space, point.settings + padding))
+            padded = point.settings + padding
+            settings.append(coordinates(point.space, padded))
             if point.first_rung:
                 early[row, :count] = point.losses_at_rung()
         first = self.points[0]
@@ -192,11 +200,17 @@ class SharedTuning:
         return [(point, fit, row) for row, point in enumerate(points)]
 
 
+def _has_loss(point: PointPlanner) -> bool:
+    return bool(np.isfinite(point.losses()).any())
+
+
 def _elsewhere(point: PointPlanner) -> Array | None:
     """Return settings of the space of several fields among which the best one may be."""
-    if len(point.space) == 1:
+    space = point.space
+    if len(space) == 1:
         return None
     size = max(1, min(ELSEWHERE, point.samples - 1))
-    if any(isinstance(bounds, Choice) for bounds in point.space.values()):
+    if any(isinstance(bounds, Choice) for bounds in space.values()):
         size = WITH_CHOICES
-    return coordinates(point.space, spread(point.space, size, 0))
+    settings = spread(space, size, 0)
+    return coordinates(space, settings)

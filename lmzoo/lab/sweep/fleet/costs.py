@@ -146,7 +146,10 @@ class Pace:
         w = c**-0.5
         new = (1, w, w * n, w * n * n, w * c, w * n * c)
         old = kind.get(shape, (0.0,) * 6)
-        kind[shape] = tuple(FORGET * x + y for x, y in zip(old, new, strict=True))
+        sums = []
+        for before, now in zip(old, new, strict=True):
+            sums.append(FORGET * before + now)
+        kind[shape] = tuple(sums)
         slope = _slope(kind[shape])
         if slope is not None:
             self._slopes[shape] = slope
@@ -235,7 +238,8 @@ class Pace:
         total = 0.0
         for _, weight, weighted_n, _, weighted_c, _ in observed:
             n = weighted_n / weight
-            total += weighted_c / weight / (1 + slope * (n - 1))
+            relative = 1 + slope * (n - 1)
+            total += weighted_c / weight / relative
         alone = total / len(observed)
         return Cost(alone * (1 - slope), alone * slope)
 
@@ -252,7 +256,8 @@ def _slope(sums: Sums) -> float | None:
     each = (nc / w - size * seconds) / spread
     # Epochs that took long for other reasons may give a negative slope, or a negative fixed part.
     each = min(max(each, 0.0), seconds / size)
-    return min(1.0, each / (seconds + each * (1 - size)))
+    alone = seconds + each * (1 - size)
+    return min(1.0, each / alone)
 
 
 PRUNED = 0.85

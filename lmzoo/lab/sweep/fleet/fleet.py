@@ -229,15 +229,17 @@ class Fleet:
         run = worker.training.get(run_id)
         if run is None:
             return
+        epoch = record["epoch"]
+        # A run whose loss is None has diverged, and trains no further.
+        has_diverged = record["valid_token"] is None
         # A report may come twice, because its reply was lost.
-        if record["epoch"] > run.last_epoch or record["valid_token"] is None:
+        if epoch > run.last_epoch or has_diverged:
             self.health.trained(run_id, worker.node)
             self._suspects.pop(run_id, None)
             self.packer.join(run)
             self.listeners.epoch(run, record)
-        # A run whose loss is None has diverged, and trains no further.
         answer = self.planner.report(run_id, record)
-        trained = record["epoch"] >= run.budget or record["valid_token"] is None
+        trained = epoch >= run.budget or has_diverged
         if trained or answer is not Answer.CONTINUE:
             self._leave(worker, run_id)
         if not trained and answer is Answer.PRUNE:
@@ -337,7 +339,8 @@ class Fleet:
         # The last epoch is reported again, because the reply to its report may be lost.
         epoch = max(0, run.last_epoch - 1)
         is_new = run.is_new and not run.last_epoch
-        return Job(self.packer.config(run), run.budget, epoch, is_new)
+        config = self.packer.config(run)
+        return Job(config, run.budget, epoch, is_new)
 
     def _leave(self, worker: WorkerState, run_id: str) -> None:
         worker.leaving[run_id] = self.sharing.remove(worker, run_id)

@@ -122,8 +122,9 @@ class Health:
     def decides(self, run: str, in_use: Collection[str]) -> bool:
         """Return whether the failures of a run are its own fault."""
         failures = self._alone[run]
+        most = max(failures.values(), default=0)
         tried_everywhere = failures.keys() >= self.usable(in_use)
-        if tried_everywhere and max(failures.values(), default=0) >= DEATHS_ON_THE_ONLY_NODE:
+        if tried_everywhere and most >= DEATHS_ON_THE_ONLY_NODE:
             return True
         return self._enough(self._counting(run), in_use)
 

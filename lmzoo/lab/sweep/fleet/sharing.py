@@ -47,7 +47,10 @@ class ReadyRuns:
         self._count += 1
 
     def counts(self) -> Counter[str]:
-        return Counter({key: len(heap) for key, heap in self._heaps.items()})
+        counts = Counter[str]()
+        for key, heap in self._heaps.items():
+            counts[key] = len(heap)
+        return counts
 
     def count(self, key: str) -> int:
         return len(self._heaps.get(key, ()))
@@ -58,8 +61,12 @@ class ReadyRuns:
 
     def first_key(self, keys: Collection[str]) -> str:
         """Return the pack key of the first run that has one of these keys; "" if there is none."""
-        found = self._heaps.keys() & keys
-        return min(found, key=lambda key: self._heaps[key][0][:2], default="")
+
+        def order(key: str) -> tuple[tuple[int, int], int]:
+            priority, number, _ = self._heaps[key][0]
+            return priority, number
+
+        return min(self._heaps.keys() & keys, key=order, default="")
 
     def sample(self, key: str) -> PlannedRun:
         """Return a run with this key, which need not be ready any more."""
@@ -261,8 +268,12 @@ class Sharing:
             if other is not worker:
                 room += max(0, share - len(other.training))
         # These runs have no worker yet, and take that room first.
-        room -= self.released[key] + self.ready.count(key)
+        room -= self._waiting(key)
         return max(0, min(own - kept, room))
+
+    def _waiting(self, key: str) -> int:
+        """Return the runs of a key that have no worker yet."""
+        return self.released[key] + self.ready.count(key)
 
     def _slowness(self, worker: WorkerState) -> float:
         """Return how much slower a worker is than the fastest one; 1 up to the ratio `SLOW`."""
@@ -273,8 +284,8 @@ class Sharing:
 
     def _faster(self, key: str, worker: WorkerState) -> bool:
         """Return whether a much faster worker without runs may train a key."""
-        slowness = map(self._slowness, self._idle(key))
-        return min(slowness, default=math.inf) < self._slowness(worker)
+        own = self._slowness(worker)
+        return any(self._slowness(other) < own for other in self._idle(key))
 
     def _able(self, key: str) -> list[WorkerState]:
         """Return the workers that may train a key."""
@@ -286,15 +297,20 @@ class Sharing:
 
     def _on(self, key: str) -> list[WorkerState]:
         """Return the workers that train a key and may take more of it."""
-        return [worker for worker in self._able(key) if worker.training and worker.key == key]
+        found = []
+        for worker in self._able(key):
+            if worker.training and worker.key == key:
+                found.append(worker)
+        return found
 
     def _share(self, worker: WorkerState) -> int:
         """Return how many runs of its key a worker may have, among those that share them."""
         key = worker.key
         # Workers that avoid the key take nothing: the share of the others is larger.
         able = len(self._able(key)) + self._expected
-        sharing = max(1, min(self._division.get(key, 1), able))
-        runs = self.runs[key] + self.released[key] + self.ready.count(key)
+        wanted = self._division.get(key, 1)
+        sharing = max(1, min(wanted, able))
+        runs = self.runs[key] + self._waiting(key)
         share = math.ceil(runs / sharing)
         if not self._any_slow:
             # Five runs of four workers are 2, 1, 1, 1: with 2, 2, 1 the last one would have none.
@@ -333,5 +349,6 @@ class Sharing:
         for key, runs in counts.items():
             left = max(1, epochs[key], self.ready.epochs_left(key))
             limit = self._limit(key, memory)
-            loads.append(Load(key, runs, left, self._cost(key), limit))
+            cost = self._cost(key)
+            loads.append(Load(key, runs, left, cost, limit))
         return loads
