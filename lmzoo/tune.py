@@ -221,8 +221,9 @@ def _check_same(donor: Fields, own: Fields) -> None:
             continue
         before = donor.get(name)
         now = own.get(name)
+        text = json.dumps(now, default=str)
         # The donor's config has passed through JSON, which makes lists of tuples.
-        stored = json.loads(json.dumps(now, default=str))
+        stored = json.loads(text)
         if before != stored:
             raise UserError(
                 f"a checkpoint with {name}={before} cannot go on with {now}; leave {name} out of "
@@ -277,7 +278,8 @@ def confirm(
         for number in range(1, seeds + 1):
             # The choice has favoured the seeds of the search, so that none is used again.
             configs.append(config | {SEED: last_seed + number})
-    tuning = tune.TuneConfig(search_alg=Listed(configs), num_samples=len(configs))
+    search = Listed(configs)
+    tuning = tune.TuneConfig(search_alg=search, num_samples=len(configs))
     tuner = tune.Tuner(train, tune_config=tuning, run_config=run_config)
     return tuner.fit()
 
@@ -318,7 +320,8 @@ class Listed(Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """Leave out those that were suggested."""
         count = int(Path(checkpoint_path).read_text())
-        del self.left[: len(self.left) - count]
+        suggested = len(self.left) - count
+        del self.left[:suggested]
 
 
 @called
@@ -348,10 +351,11 @@ def _domain(known: Fields, name: str) -> Any:
     if isinstance(bounds, Choice):
         return tune.choice(list(bounds.values))
     if isinstance(bounds, IntRange):
+        # Ray Tune leaves the upper bound out; a range of lmzoo has it.
+        end = bounds.high + 1
         if bounds.log:
-            # Ray Tune leaves the upper bound out; a range of lmzoo has it.
-            return tune.lograndint(bounds.low, bounds.high + 1)
-        return tune.randint(bounds.low, bounds.high + 1)
+            return tune.lograndint(bounds.low, end)
+        return tune.randint(bounds.low, end)
     if bounds.log:
         return tune.loguniform(bounds.low, bounds.high)
     return tune.uniform(bounds.low, bounds.high)

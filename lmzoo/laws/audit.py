@@ -127,8 +127,9 @@ def audit(
         built.fit_closed_form(tokens, lengths)
     noisy = disturbed(built)
     found = measure(model_subject(noisy), seed)
+    is_density = built.score in (Score.EXACT, Score.CONDITIONAL)
     # A model that is not causal has no next token: all sequences of a tiny task are summed instead.
-    if built.score in (Score.EXACT, Score.CONDITIONAL) and not built.causal:
+    if is_density and not built.causal:
         tiny = model_subject(disturbed(build(task=TASK)))
         found.deviations["total"] = Probes(tiny).total()
     if gradients:
@@ -265,14 +266,16 @@ def audit_verdict(config: Any, task: Task) -> str:
     """
     # The vocabulary of the corpus would only make the probes slower.
     used = replace(task, vocab=TASK.vocab, source_vocab=TASK.source_vocab)
-    text = json.dumps(MODELS.dump(config), sort_keys=True)
+    fields = MODELS.dump(config)
+    text = json.dumps(fields, sort_keys=True)
     return _cached_verdict(text, used)
 
 
 @functools.cache
 def _cached_verdict(config: str, task: Task) -> str:
     model = MODELS.parse(json.loads(config))
-    return "; ".join(audit(model, task=task).faults)
+    found = audit(model, task=task)
+    return "; ".join(found.faults)
 
 
 def with_published_norm(config: Any) -> Any | None:

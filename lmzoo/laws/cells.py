@@ -18,7 +18,7 @@ from lmzoo.cells.base import CELLS, Cell, Weights
 from lmzoo.cells.cuts import numbered
 from lmzoo.functional.precision import HALF
 from lmzoo.laws.probes import disturb
-from lmzoo.laws.tiny import FINE, assert_close, laws_of
+from lmzoo.laws.tiny import FINE, assert_close, laws_of, seeded
 
 CellLaw = Callable[[Cell], None]
 WIDTH = 3
@@ -32,10 +32,9 @@ ROUNDED = 0.05
 
 def build_cell(config: Any, width: int = WIDTH, length: int = LENGTH, seed: int = 0) -> Cell:
     """Build a cell in float64, with weights drawn from this seed."""
+    parsed = CELLS.parse(config)
     # Seeds of laws are their own: the caller's draws must not change.
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        parsed = CELLS.parse(config)
+    with seeded(seed):
         cell = CELLS.build(parsed, width, length)
     # In double: laws compare to 1e−12.
     return cell.double()
@@ -53,8 +52,9 @@ def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tenso
     generator = torch.Generator().manual_seed(seed)
     options: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
     x = torch.randn(count, cell.length, cell.width, **options)
+    state_size = cell.num_state_vectors * cell.width
     # Starts in [0, 1): some cells have states of probabilities.
-    start = torch.rand(count, cell.num_state_vectors * cell.width, **options)
+    start = torch.rand(count, state_size, **options)
     return x, start
 
 
@@ -129,9 +129,9 @@ def law_half_precision_lasts(cell: Cell) -> None:
 
     Under autocast, and after `.to()`. A position above 256 is no number of bfloat16.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        exact = type(cell)(cell.config, cell.width, LONG).double()
+    with seeded(0):
+        longer = type(cell)(cell.config, cell.width, LONG)
+        exact = longer.double()
         for weight in exact.parameters():
             if not weight.any():  # it hides what it multiplies; larger noise makes chaos
                 nn.init.normal_(weight, std=0.1)
@@ -210,8 +210,9 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
                 rows.append(outputs.flatten())
                 names.append(name)
     stack = torch.stack(rows)
+    distance = torch.cdist(stack, stack, p=torch.inf)
     # Equal to rounding: other cuts add zeros in another order.
-    equal = torch.cdist(stack, stack, p=torch.inf) < 1e-12
+    equal = distance < 1e-12
     pairs = []
     # Above the diagonal: each pair once, and none of a variant with itself.
     for i, j in equal.triu(1).nonzero():

@@ -9,7 +9,7 @@ from torch import Tensor
 from lmzoo.emissions.base import EMISSIONS, Emission
 from lmzoo.functional.normalise import Norm
 from lmzoo.functional.token_scores import of_tokens
-from lmzoo.laws.tiny import FINE, assert_close, laws_of
+from lmzoo.laws.tiny import FINE, assert_close, laws_of, seeded
 
 WIDTH = 4
 VOCAB = 7
@@ -17,9 +17,8 @@ VOCAB = 7
 
 def build_emission(config: Any, norm: Norm = Norm.RMS, seed: int = 0) -> Emission:
     """Build an emission in float64, with weights drawn from this seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        parsed = EMISSIONS.parse(config)
+    parsed = EMISSIONS.parse(config)
+    with seeded(seed):
         emission = EMISSIONS.build(parsed, WIDTH, norm)
         emission.own_tokens(VOCAB)
     return emission.double()

@@ -29,6 +29,7 @@ from lmzoo.laws.tiny import (
     loss,
     new_model,
     random_source,
+    seeded,
     training_loss,
 )
 
@@ -44,7 +45,8 @@ def law_scores_have_shape(model: LanguageModel) -> None:
     scores = log_prob(model, tokens, lengths)
     assert scores.shape == tokens.shape, f"log_prob: {scores.shape}, tokens: {tokens.shape}"
     t = torch.arange(model.task.length)
-    scored = (t >= 1) & (t < lengths[:, None])
+    is_real = t < lengths[:, None]
+    scored = is_real & (t >= 1)
     assert (scores[~scored] == 0).all(), "an unscored position has a score"
     assert scores[scored].isfinite().all(), "a score is not finite"
     assert (scores[scored] != 0).any(), "no position has a score"
@@ -66,12 +68,14 @@ def law_posterior_is_a_distribution(model: LanguageModel) -> None:
         return
     model.eval()
     tokens, lengths = batch(model.task)
+    longest = model.task.length
     posterior = model.posterior(tokens, lengths).detach()
-    shape = (len(tokens), posterior.shape[1], model.task.length - 1)
+    shape = (len(tokens), posterior.shape[1], longest - 1)
     assert posterior.shape == shape, f"posterior: {posterior.shape}, not {shape}"
     assert (posterior >= 0).all(), "a posterior probability is negative"
+    is_full = lengths == longest
     # A posterior of a shorter sequence has columns of pads.
-    total = posterior.sum(1)[lengths == model.task.length]
+    total = posterior.sum(1)[is_full]
     assert_close(total, torch.ones_like(total), CLOSE, f"posterior over {model.latent}")
 
 
@@ -89,8 +93,7 @@ def law_every_parameter_learns(model: LanguageModel) -> None:
     at_start = copy.deepcopy(model).double()
     for near in (at_start, disturbed(model)):
         near.train()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
+        with seeded(0):
             training_loss(near, tokens, lengths).backward()
         for name, parameter in near.named_parameters():
             if not parameter.requires_grad:
@@ -117,8 +120,9 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
     # Two words that alternate: the next one follows from the last.
     task = dataclasses.replace(model.task, vocab=UNKNOWN + 3)
     model = new_model(model, seed=0, task=task).train()
-    tokens = torch.full((1, task.length), task.vocab - 1)
-    tokens[:, 2::2] = task.vocab - 2
+    last = task.vocab - 1
+    tokens = torch.full((1, task.length), last)
+    tokens[:, 2::2] = last - 1
     tokens[:, 0] = START
     lengths = torch.tensor([task.length])
     targets = task.length - 1
@@ -131,8 +135,7 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
         assert last < math.log(task.vocab), f"the fitted loss {last:.3f} is no better than chance"
         return
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
+    with seeded(0):
         first = loss(model, tokens, lengths).item()
         losses = []
         for _ in range(steps):
@@ -171,9 +174,8 @@ def law_seed_decides_the_weights(model: LanguageModel) -> None:
     """Every weight is drawn by its module's reset_parameters, from the seed and nothing else."""
     weights = _weights(new_model(model, seed=0))
     others = _weights(new_model(model, seed=1))
-    with torch.random.fork_rng(devices=[]):
-        # Another state of the generator than for the first model.
-        torch.manual_seed(11)
+    # Another state of the generator than for the first model.
+    with seeded(11):
         before = torch.get_rng_state()
         repeated = _weights(new_model(model, seed=0))
         for name, weight in repeated.items():
@@ -320,8 +322,7 @@ def law_unused_parameters_are_declared(model: LanguageModel) -> None:
     used = {}
     for seed in range(DRAWS):
         drawn = new_model(model, seed).double().train()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with seeded(seed):
             with torch.no_grad():
                 for weight in drawn.parameters():
                     weight.add_(0.3 * torch.randn_like(weight))  # zeros hide other parameters

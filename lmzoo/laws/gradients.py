@@ -27,7 +27,7 @@ from lmzoo.contract import START, LanguageModel
 from lmzoo.functional.sequence import full_lengths
 from lmzoo.functional.token_scores import length_mask, scored_mask
 from lmzoo.laws.subjects import Runner, outputs_of, parameters_of, restored_buffers
-from lmzoo.laws.tiny import default_source
+from lmzoo.laws.tiny import default_source, seeded
 
 TOLERANCE = 1e-5
 """Of a difference quotient, in double precision."""
@@ -255,8 +255,7 @@ def zoo_losses(model: LanguageModel, seed: int) -> Iterator[tuple[str, Loss]]:
 
         def loss(own: Batch = own) -> Tensor:
             model.train()
-            with torch.random.fork_rng(devices=[]), restored_buffers(model):
-                torch.default_generator.manual_seed(seed)
+            with seeded(seed), restored_buffers(model):
                 source = default_source(model, len(own.tokens))
                 objective = model.objective(own.tokens, own.lengths, *source)
             scored = scored_mask(own.tokens, own.lengths)

@@ -12,7 +12,7 @@ from lmzoo import zoo
 from lmzoo.contract import MODELS, Task
 from lmzoo.kernels.dispatch import without_kernels
 from lmzoo.laws.probes import disturbed
-from lmzoo.laws.tiny import TASK, batch, training_loss
+from lmzoo.laws.tiny import TASK, batch, seeded, training_loss
 
 
 class Learned(NamedTuple):
@@ -44,8 +44,7 @@ def _learned(config: str, task: Task) -> Learned:
     if model.closed_form:
         return Learned(frozenset(), config)
     tokens, lengths = batch(task, count=16)
-    with without_kernels(), torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(0)
+    with without_kernels(), seeded(0):
         training_loss(model, tokens, lengths).backward()
     digest = hashlib.sha256()
     dead = set()

@@ -3,7 +3,7 @@
 import torch
 
 from lmzoo.contract import START, UNKNOWN, LanguageModel
-from lmzoo.laws.tiny import batch, new_model, training_loss
+from lmzoo.laws.tiny import batch, new_model, seeded, training_loss
 
 
 def law_training_raises_the_objective(model: LanguageModel) -> None:
@@ -20,23 +20,21 @@ def law_training_raises_the_objective(model: LanguageModel) -> None:
 
     def mean_loss() -> float:
         losses = []
-        with torch.no_grad():
-            torch.manual_seed(1)
+        with seeded(1), torch.no_grad():
             for _ in range(draws):
                 loss = training_loss(model, tokens, lengths)
                 losses.append(loss.item())
         return sum(losses) / draws
 
     optimiser = torch.optim.Adam(model.parameters(), lr=0.1)
-    with torch.random.fork_rng(devices=[]):
-        # The noise of the objective is the same before and after, so that a few draws suffice.
-        first = mean_loss()
-        torch.manual_seed(0)
+    # The noise of the objective is the same before and after, so that a few draws suffice.
+    first = mean_loss()
+    with seeded(0):
         for _ in range(steps):
             optimiser.zero_grad()
             training_loss(model, tokens, lengths).backward()
             optimiser.step()
-        last = mean_loss()
+    last = mean_loss()
     assert last <= share * first, f"{steps} steps take the loss from {first:.3f} to {last:.3f}"
 
 
@@ -51,8 +49,7 @@ def law_objective_is_zero_where_unscored(model: LanguageModel) -> None:
         objectives = []
         for filler in (0, model.task.vocab - 1):
             filled = tokens.masked_fill(is_pad, filler)
-            with torch.random.fork_rng(devices=[]), torch.no_grad():
-                torch.manual_seed(0)
+            with seeded(0), torch.no_grad():
                 objectives.append(model.objective(filled, lengths))
         first, second = objectives
         assert first.shape == tokens.shape, f"objective: {first.shape}"

@@ -68,7 +68,8 @@ class Probe(NamedTuple):
     slack: float = 1.0
 
 
-TABLE = tomllib.loads(Path(__file__).with_name("probes.toml").read_text("utf-8"))
+FILE = Path(__file__).with_name("probes.toml")
+TABLE = tomllib.loads(FILE.read_text("utf-8"))
 PROBES = {name: Probe(**own) for name, own in TABLE.items()}
 """The probes, by the names of their methods."""
 
@@ -107,7 +108,8 @@ class Probes:
         self.seed = seed
         self.cuts = cut_positions(subject.length)
         task = Task(vocab=subject.vocab, length=subject.length)
-        self.tokens, self.lengths = batch(task, max(ROWS, len(self.cuts)), seed)
+        rows = max(ROWS, len(self.cuts))
+        self.tokens, self.lengths = batch(task, rows, seed)
         # Kept: `future` and `itself` replace the same tokens.
         self._continued = cache(self._replace)
         self.tokens[1::2] %= 5  # few tokens, so that a long sequence repeats its beginning
@@ -159,7 +161,8 @@ class Probes:
         special = torch.arange(8, -2, -1) % V
         drawn = torch.randperm(V, generator=generator)
         tokens = torch.cat([special, drawn])
-        rounds = math.ceil(max(len(tokens), T) / count)
+        wanted = max(len(tokens), T)
+        rounds = math.ceil(wanted / count)
         # Few tokens: the pairs before tried nearly all of them.
         most = ROUNDS
         if V <= 3:
@@ -240,8 +243,9 @@ class Probes:
             else:
                 other_lengths = lengths.clone()
             other_lengths[0] = lengths[0]
-            before = self._outputs(tokens, lengths, training=training, whole=True)
-            after = self._outputs(others, other_lengths, training=training, whole=True)
+            outputs = partial(self._outputs, training=training, whole=True)
+            before = outputs(tokens, lengths)
+            after = outputs(others, other_lengths)
             worst = max(worst, _deviation(after[0], before[0]))
         if self.is_deterministic(training=False):
             order = torch.arange(ROWS).roll(2)
@@ -354,7 +358,8 @@ class Probes:
 
 def _rows_at_once(attended: int, T: int, vocab: int) -> int:
     """Return how many rows fit in memory: attention needs T² numbers a row, the outputs T V."""
-    rows = min(attended // T**2, OUTPUTS // (T * vocab))
+    by_outputs = OUTPUTS // (T * vocab)
+    rows = min(attended // T**2, by_outputs)
     return max(1, rows)
 
 
@@ -448,7 +453,8 @@ def disturb(module: nn.Module) -> None:
 def model_subject(model: LanguageModel) -> Subject:
     """Return a model of the zoo as a subject, at the length of its task."""
     names = ("pads", "mates")
-    if model.score in (Score.EXACT, Score.CONDITIONAL) and model.causal:
+    is_density = model.score in (Score.EXACT, Score.CONDITIONAL)
+    if is_density and model.causal:
         names = ("future", "itself") + names + ("steps",)
 
     def other_forms(tokens: Tensor, once: Tensor, cuts: list[int]) -> Iterator[Tensor]:

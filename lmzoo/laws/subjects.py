@@ -24,6 +24,7 @@ from lmzoo.base.own_parts import import_source
 from lmzoo.functional.copied import copied
 from lmzoo.functional.sequence import full_lengths
 from lmzoo.laws.probes import Subject, disturb, few_cuts
+from lmzoo.laws.tiny import seeded
 
 TOLERANCES = {torch.float64: 1e-5, torch.float32: 1e-3}
 """Tolerance in nats for outputs of a type; 0.05 for half precision.
@@ -144,7 +145,11 @@ def _modes(run: "Runner", tokens: Tensor, vocab: int, *, is_random: bool) -> tup
 
 
 VARYING = "its tokens decide how many random numbers are drawn, as in RReLU"
-PRECISIONS = ((torch.float64, torch.complex128), (torch.float32, torch.complex64))
+PRECISIONS = (
+    (torch.float64, torch.complex128),
+    (torch.float32, torch.complex64),
+)
+"""Types of the weights in which a module may run: real and complex."""
 
 
 def _made(model: nn.Module, tokens: Tensor) -> nn.Module:
@@ -246,9 +251,8 @@ class Runner:
                 self.model.train(training)
                 if training:
                     kept = restored_buffers(self.model)
-            with torch.random.fork_rng(devices=[]), kept:
-                # The same seed for the three generators that a model may draw from.
-                torch.default_generator.manual_seed(noise)
+            # The same seed for the three generators that a model may draw from.
+            with seeded(noise), kept:
                 random.seed(noise)
                 np.random.seed(noise)
                 found = self.model(*given, **options)
@@ -336,8 +340,8 @@ class Runner:
             total = values.logsumexp(-1, keepdim=True)
             # Some columns and the sum of all: a leak changes both.
             step = max(1, self.width // COLUMNS)
-            columns = torch.arange(self.width)[::step]
-            return torch.cat([values[..., columns], total], dim=-1)
+            some = values[..., ::step]
+            return torch.cat([some, total], dim=-1)
         if values.dim() != 2:
             raise UserError(
                 f"the model returns a tensor of shape {tuple(values.shape)}; expected scores "

@@ -8,9 +8,10 @@ Other shapes may be summed in another order and agree to `CLOSE`. In float64, re
 `FINE`.
 """
 
+import contextlib
 import itertools
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def tiny(
 ) -> LanguageModel:
     """Return the row's model at tiny size, with `fields` set; closed-form models are fitted."""
     small = shrink(to_dict(zoo.config(name)))
-    config = zoo.config(name, **zoo.overlay(small, fields))
+    changed = zoo.overlay(small, fields)
+    config = zoo.config(name, **changed)
     task = replace(TASK, vocab=vocab, length=length)
     model = zoo.build(config, task, seed)
     if model.closed_form:
@@ -94,11 +96,12 @@ def tiny(
 def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return random tokens and lengths; the first length is the maximum, the second is 2."""
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(task.vocab, (count, task.length), generator=generator)
+    most = task.length
+    tokens = torch.randint(task.vocab, (count, most), generator=generator)
     tokens[:, 0] = START
-    lengths = torch.randint(2, task.length + 1, (count,), generator=generator)
+    lengths = torch.randint(2, most + 1, (count,), generator=generator)
     # The longest and the shortest sequence are always there.
-    lengths[0] = task.length
+    lengths[0] = most
     lengths[1:2] = 2
     return tokens, lengths
 
@@ -106,9 +109,10 @@ def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
 def sources(task: Task, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return random sources and lengths; the first length is the maximum, the second is 1."""
     generator = torch.Generator().manual_seed(seed)
-    source = torch.randint(task.source_vocab, (count, task.source_length), generator=generator)
-    lengths = torch.randint(1, task.source_length + 1, (count,), generator=generator)
-    lengths[0] = task.source_length
+    most = task.source_length
+    source = torch.randint(task.source_vocab, (count, most), generator=generator)
+    lengths = torch.randint(1, most + 1, (count,), generator=generator)
+    lengths[0] = most
     lengths[1:2] = 1
     return source, lengths
 
@@ -131,10 +135,19 @@ def random_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:
 
 def every_sequence(task: Task) -> tuple[Tensor, Tensor]:
     """Return all V^(T-1) sequences of full length."""
-    words = itertools.product(range(task.vocab), repeat=task.length - 1)
+    vocabulary = range(task.vocab)
+    words = itertools.product(vocabulary, repeat=task.length - 1)
     rest = torch.tensor(list(words))
     tokens = nn.functional.pad(rest, (1, 0), value=START)
     return tokens, full_lengths(tokens)
+
+
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Seed torch's generator of the CPU; afterwards it is the caller's again."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
 
 
 def log_prob(
@@ -152,9 +165,8 @@ def log_prob(
     if not source:
         source = default_source(model, len(tokens))
     model.train(training)
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        # Laws compare calls: they must draw the same noise.
-        torch.default_generator.manual_seed(noise)
+    # Laws compare calls: they must draw the same noise.
+    with seeded(noise), torch.no_grad():
         return model.log_prob(tokens, lengths, *source)
 
 

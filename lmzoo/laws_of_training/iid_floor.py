@@ -25,6 +25,7 @@ from lmzoo.data.corpus import Sequences
 from lmzoo.data.vocabulary import SPECIALS
 from lmzoo.functional.sequence import full_lengths
 from lmzoo.inspect.leak_budget import uniform_bag_floor
+from lmzoo.laws.tiny import seeded
 from lmzoo.train.evaluate import evaluate
 from lmzoo.train.optimisers import make_optimiser
 from lmzoo.train.recipe import Recipe
@@ -71,25 +72,32 @@ def iid_floor(
     """Build a model, train it on independent tokens of `symbols` kinds, and score new ones."""
     task = Task(vocab=symbols + len(SPECIALS), length=length)
     model = zoo.build(config, task, seed)
-    batches = _draw_batches(symbols, length, batch, derive_seed(seed, "iid floor", "train"))
+    train_seed = derive_seed(seed, "iid floor", "train")
+    batches = _draw_batches(symbols, length, batch, train_seed)
     if model.closed_form:
-        tokens = torch.cat([next(batches)[0] for _ in range(min(steps, 100))])
+        first = itertools.islice(batches, min(steps, 100))
+        tokens = torch.cat([tokens for tokens, _ in first])
         model.fit_closed_form(tokens, full_lengths(tokens))
     else:
         recipe = Recipe(lr=lr)
-        step = Step(model.train(), recipe, make_optimiser(recipe, model))
+        optimiser = make_optimiser(recipe, model)
+        step = Step(model.train(), recipe, optimiser)
         # Dropout draws from the global generator, whose state belongs to the caller.
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(seed, "noise"))
+        with seeded(derive_seed(seed, "noise")):
             for tokens, lengths in itertools.islice(batches, steps):
                 step(lr, None, tokens, lengths)
     # New tokens: those of training may be known by heart.
     test_seed = derive_seed(seed, "iid floor", "test")
-    tokens, lengths = next(_draw_batches(symbols, length, 2000, test_seed))
-    loss = evaluate(model, Sequences(tokens, lengths)).token
-    # `<start>` is not scored.
-    oracle = uniform_bag_floor(symbols, length - 1)
-    return IidFloor(loss=loss, floor=math.log(symbols), oracle=oracle, steps=steps)
+    new_batches = _draw_batches(symbols, length, 2000, test_seed)
+    tokens, lengths = next(new_batches)
+    test = Sequences(tokens, lengths)
+    return IidFloor(
+        loss=evaluate(model, test).token,
+        floor=math.log(symbols),
+        # `<start>` is not scored.
+        oracle=uniform_bag_floor(symbols, length - 1),
+        steps=steps,
+    )
 
 
 def _draw_batches(

@@ -9,7 +9,15 @@ import torch
 from lmzoo.contract import LanguageModel
 from lmzoo.data.corpus import Corpus, Sequences
 from lmzoo.data.vocabulary import SPECIALS, Vocabulary
-from lmzoo.laws.tiny import CLOSE, assert_close, batch, new_model, sources, training_loss
+from lmzoo.laws.tiny import (
+    CLOSE,
+    assert_close,
+    batch,
+    new_model,
+    seeded,
+    sources,
+    training_loss,
+)
 from lmzoo.train import pack_trainer
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.pack_compatibility import reason_not_packable
@@ -22,7 +30,14 @@ from lmzoo.train.trainer import Training, fit
 RECIPES = (
     Recipe(batch=4, lr=1e-2),
     Recipe(batch=4, lr=3e-3, clip=None, weight_decay=1e-2),
-    Recipe(batch=4, lr=2e-2, clip=0.1, warmup=5, schedule=Schedule.COSINE, schedule_epochs=4),
+    Recipe(
+        batch=4,
+        lr=2e-2,
+        clip=0.1,
+        warmup=5,
+        schedule=Schedule.COSINE,
+        schedule_epochs=4,
+    ),
 )
 EPOCHS = 3
 REPLAYED = (
@@ -78,14 +93,17 @@ def assert_trainings_equal(actual: Training, expected: Training, tolerance: floa
     state = actual.optimiser.state_dict()
     expected_state = expected.optimiser.state_dict()
     assert state["param_groups"] == expected_state["param_groups"]
-    assert state["state"].keys() == expected_state["state"].keys()
-    for i, values in expected_state["state"].items():
-        own = state["state"][i]
+    numbers = state["state"]
+    expected_numbers = expected_state["state"]
+    assert numbers.keys() == expected_numbers.keys()
+    for place, values in expected_numbers.items():
+        own = numbers[place]
         assert own.keys() == values.keys()
         for key, value in values.items():
+            largest = float(value.abs().max())
             # Sums of squares may be large: their rounding is relative.
-            scale = max(1.0, float(value.abs().max()))
-            assert_close(own[key], value, tolerance * scale, f"{key} of parameter {i}")
+            allowed = tolerance * max(1.0, largest)
+            assert_close(own[key], value, allowed, f"{key} of parameter {place}")
 
 
 def new_training(model: LanguageModel, seed: int, recipe: Recipe) -> Training:
@@ -123,11 +141,12 @@ def _float64() -> Iterator[None]:
 
 def _is_noisy(model: LanguageModel) -> bool:
     tokens, lengths = batch(model.task)
+    model.train()
     losses = set()
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        for seed in range(5):
-            torch.manual_seed(seed)
-            losses.add(float(training_loss(model.train(), tokens, lengths)))
+    for seed in range(5):
+        with seeded(seed), torch.no_grad():
+            loss = training_loss(model, tokens, lengths)
+        losses.add(float(loss))
     # Equal losses with all seeds mean that nothing is drawn.
     return len(losses) > 1
 
@@ -168,7 +187,9 @@ def law_replay_equals_execution(model: LanguageModel) -> None:
 def _train(
     model: LanguageModel, recorder: Callable[[], OperationRecorder | None]
 ) -> list[Training]:
-    members = [new_training(model, i, recipe) for i, recipe in enumerate(REPLAYED)]
+    members = []
+    for seed, recipe in enumerate(REPLAYED):
+        members.append(new_training(model, seed, recipe))
     with mock.patch.object(pack_trainer, "OperationRecorder", recorder):
         list(KeptTrainers().fit(members, random_corpus(model), EPOCHS))
     return members

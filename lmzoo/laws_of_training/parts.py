@@ -59,8 +59,9 @@ def checks(module: str) -> Iterator[Check]:
             build = functools.partial(build_emission, {"name": name}, norm)
             yield from _checks(f"emission {name}, norm={norm}", EMISSION_LAWS, build)
         single, _ = part_cases(EMISSIONS, name)
+        default = (name, {"name": name})
         # Each option of the part alone: pairs are too many.
-        for label, config in [(name, {"name": name})] + single:
+        for label, config in [default] + single:
             yield from _model_checks(f"emission {label} in", "recurrent_lm", emission=config)
     for name in _own(NORMALISERS, module):
         yield from _model_checks(f"normaliser {name} in", "recurrent_lm", norm=name)
@@ -73,7 +74,8 @@ def checks(module: str) -> Iterator[Check]:
                 if not unpromised(label):
                     yield from _model_checks(f"{label}: model", name, **fields)
     for name in _own(CORPORA, module):
-        build = functools.partial(CORPORA.build, CORPORA.parse(name), None)
+        parsed = CORPORA.parse(name)
+        build = functools.partial(CORPORA.build, parsed, None)
         yield from _checks(f"corpus {name}", CORPUS_LAWS, build)
 
 
@@ -87,7 +89,8 @@ def cell_checks(name: str) -> Iterator[Check]:
         build = functools.partial(disturbed_cell, name)
         yield Check(f"cell {name}", law_equal_functions_have_equal_configs, build)
     one, both = part_cases(CELLS, name)
-    for label, config in [(name, {"name": name})] + one:
+    default = (name, {"name": name})
+    for label, config in [default] + one:
         build = functools.partial(disturbed_cell, config)
         # An option, such as a cut, may remove the inputs or the state.
         laws = CELL_LAWS
@@ -107,11 +110,14 @@ def cell_checks(name: str) -> Iterator[Check]:
 def part_cases(registry: Registry[Any], name: str) -> tuple[list[Case], list[Case]]:
     """Return the configs of a part at each value of each option, and at pairs of values."""
     part = {"name": name}
-    single, double = cases(registry[name].Config, lambda own: registry.parse(part | own))
+
+    def parse(fields: dict[str, Any]) -> Any:
+        return registry.parse(part | fields)
 
     def named(kind: list[Case]) -> list[Case]:
         return [(f"{name}, {label}", part | fields) for label, fields in kind]
 
+    single, double = cases(registry[name].Config, parse)
     return named(single), named(double)
 
 
@@ -131,8 +137,8 @@ def _model_checks(label: str, row: str, **fields: Any) -> Iterator[Check]:
     if "starts" in fields:
         title += f", starts={fields['starts']}"
     build = functools.partial(tiny, row, **fields)
-    laws = laws_for(MODELS[zoo.row(row).model or ""])
-    yield from _checks(title, laws, build)
+    model = MODELS[zoo.row(row).model or ""]
+    yield from _checks(title, laws_for(model), build)
 
 
 def _own(registry: Registry[Any], module: str) -> list[str]:

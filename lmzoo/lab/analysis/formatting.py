@@ -49,6 +49,11 @@ def labels_of(study: Fields) -> FieldsDict:
     return labels
 
 
+def asked_of(study: Fields) -> FieldsDict:
+    """Return what was asked of a study; records of earlier versions do not say it."""
+    return study.get("asked") or {}
+
+
 def table_title(row: Fields) -> str:
     """Return the title of the table of a row: kind of score, corpus, sizes and entropy floor."""
     score = row["score"]

@@ -33,7 +33,7 @@ from lmzoo.base.plain import Fields, FieldsDict, Texts
 from lmzoo.base.streams import said
 from lmzoo.lab.analysis.copies import copy_warnings, without_replaced
 from lmzoo.lab.analysis.environments import environment_warnings
-from lmzoo.lab.analysis.formatting import add_columns, labels_of
+from lmzoo.lab.analysis.formatting import add_columns, asked_of, labels_of
 from lmzoo.lab.analysis.stored import StoredRuns, packed_study, stored_runs
 from lmzoo.lab.analysis.study_parquet import SUFFIX
 from lmzoo.lab.statistics.intervals import mean_interval
@@ -216,8 +216,7 @@ def _version_warnings(study: Fields) -> Iterator[str]:
 
 def is_maximized(study: Fields) -> bool:
     """Return whether the highest metric of a study is the best."""
-    asked = study.get("asked") or {}
-    return asked.get("direction") == "maximize"
+    return asked_of(study).get("direction") == "maximize"
 
 
 def _without_other_metrics(

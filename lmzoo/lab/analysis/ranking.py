@@ -51,7 +51,13 @@ from lmzoo.base.environment import apart
 from lmzoo.base.plain import Fields, FieldsDict
 from lmzoo.lab.analysis.columns import add_values, maximized
 from lmzoo.lab.analysis.environments import of_points
-from lmzoo.lab.analysis.formatting import METRIC, add_columns, add_sizes, text_sizes
+from lmzoo.lab.analysis.formatting import (
+    METRIC,
+    add_columns,
+    add_sizes,
+    asked_of,
+    text_sizes,
+)
 from lmzoo.lab.analysis.load import confirm_runs, is_maximized, status_at
 from lmzoo.lab.analysis.seeds import by_seed
 from lmzoo.lab.statistics.compared import MARGIN, Compared, compared, read_looks
@@ -109,7 +115,7 @@ def rank_points(
     tests = events.filter(event="test").join(runs, on="run").collect()
     counts = tests.group_by("fingerprint").agg(pl.max("sequences"))
     table = add_columns(table, counts, "fingerprint")
-    asked = study.get("asked", {})
+    asked = asked_of(study)
     own_split = "test"
     # A program that reports no test metric is compared by the metric that chose its setting.
     if asked.get("metric", "") in tests["metric"]:
@@ -253,8 +259,7 @@ def _with_accuracies(confirm: DataFrame, events: LazyFrame, study: Fields, epoch
     tests = events.filter(event="test", epoch=epoch)
     known = tests.select("run", "accuracy", "sequence_accuracy").unique("run")
     confirm = add_columns(confirm, known.collect(), "run")
-    asked = study.get("asked") or {}
-    bound = float(asked.get("solved") or 0.0)
+    bound = float(asked_of(study).get("solved") or 0.0)
     sign = 1
     if is_maximized(study):
         sign = -1

@@ -66,8 +66,7 @@ def _in_order(
         if run in folders:
             config = files.parse_json(_bytes(path, run, files.CONFIG))
             records = _bytes(path, run, files.RECORDS)
-            is_whole = isinstance(config, dict) and (records or archive)
-            if is_whole:
+            if isinstance(config, dict) and (records or archive):
                 yield run, config, records
                 continue
             if archive is None:

@@ -156,7 +156,8 @@ def looks(start: int, most: int) -> tuple[int, ...]:
     schedule = [start]
     while schedule[-1] < most:
         # Doubled: few looks, each of which can change something.
-        schedule.append(min(2 * schedule[-1], most))
+        doubled = 2 * schedule[-1]
+        schedule.append(min(doubled, most))
     return tuple(schedule)
 
 
@@ -350,8 +351,8 @@ class _Table(NamedTuple):
         seeds = known.sum(1, keepdims=True)
         # Of an odd number, the other half is the larger one.
         is_first = 2 * known.cumsum(1) <= seeds
-        is_whole = self.references & ~self.tested
-        is_whole = is_whole[:, None]
+        is_alone = self.references & ~self.tested
+        is_whole = is_alone[:, None]
         first = np.where(is_first | is_whole, self.losses, nan)
         other = np.where(is_whole | ~is_first, self.losses, nan)
         # Both halves are paired, or none is, as the whole: few seeds would decide otherwise.
@@ -546,7 +547,8 @@ class _State:
         # A test that was not made rejects nothing, but counts in the family.
         p_mean[self._tested & self.counts.few] = 1.0
         beyond_margin = contrast.cautious_size - max(margin, 0.0)
-        p_margin = np.fmax(2 * contrast.tail(beyond_margin), p_mean)
+        two_sided = 2 * contrast.tail(beyond_margin)
+        p_margin = np.fmax(two_sided, p_mean)
         family = max(self._known.sum(), 1)
         # A count that could not reject among all contrasts is no test.
         can_reject = self._known & (self.counts.least <= error / family)
@@ -593,8 +595,9 @@ class _State:
         first[self._exceeds] = nan
         second = np.where(shown, nan, p_margin)
         of_first, of_second = _adjusted(first, second)
+        is_left = ~np.isnan(first)
         # The next seeds are planned for the level that is left.
-        self.left = int((~np.isnan(first)).sum())
+        self.left = int(is_left.sum())
         of_zero = np.where(shown, nan, of_first)
         of_margin = np.where(shown, of_first, of_second)
         return of_zero, of_margin

@@ -148,13 +148,22 @@ def _run(
     import_plugins(plugins)
     changed = changed_study(study, own)
     resources = Resources(
-        cpus=cpus_per_trial, gpus=gpus_per_trial, concurrent=max_concurrent, device=device,
+        cpus=cpus_per_trial,
+        gpus=gpus_per_trial,
+        concurrent=max_concurrent,
+        device=device,
         hours=max_cost,
-    )  # fmt: skip
+    )
     sweep = Sweep(
-        changed, resources, fuse, curves=not no_curves, as_json=as_json, quiet=quiet,
-        engine=engine, again=again,
-    )  # fmt: skip
+        changed,
+        resources,
+        fuse,
+        curves=not no_curves,
+        as_json=as_json,
+        quiet=quiet,
+        engine=engine,
+        again=again,
+    )
     settings = parse_settings(own["fields"] or [])
     raise SystemExit(sweep.run(data_dir, out, points, settings, dry_run=dry_run))
 

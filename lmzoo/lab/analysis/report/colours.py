@@ -115,7 +115,8 @@ def scale_of(values: Series) -> FieldsDict:
 
 def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> FieldsDict:
     """Return the specification of Vega-Lite of a template, filled in, as wide as its page."""
-    content = json.loads(filled(FOLDER / f"{form}.json", height=HEIGHT, **values))
+    text = filled(FOLDER / f"{form}.json", height=HEIGHT, **values)
+    content = json.loads(text)
     heading = {"text": title, "subtitle": list(notes), "anchor": "start"}
     return CONFIGS["base"] | content | {"title": heading}
 
@@ -163,7 +164,8 @@ class Hues(NamedTuple):
     @property
     def faint(self) -> float:
         """The opacity of marks; of many points, the reference stands out."""
-        return min(1.0, max(0.35, math.sqrt(MANY / len(self.groups))))
+        share = math.sqrt(MANY / len(self.groups))
+        return min(1.0, max(0.35, share))
 
 
 def group_of(row: Fields) -> str:

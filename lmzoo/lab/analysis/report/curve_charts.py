@@ -117,7 +117,8 @@ def _settings(folder: StudyFolder, tuned: DataFrame, name: str) -> DataFrame:
             values[point["label"]] = chosen[point["id"]]["setting"].get(name)
     value = col(name).cast(Float64)
     known = col("label").replace_strict(values, default=None, return_dtype=Float64)
-    own = tuned.select("label", "loss", "epoch", "status", value=value, chosen=value == known)
+    is_chosen = value == known
+    own = tuned.select("label", "loss", "epoch", "status", value=value, chosen=is_chosen)
     return own.drop_nulls("value").sort("label", "value")
 
 
@@ -141,7 +142,9 @@ def learning_chart(frame: DataFrame, hues: Hues, what: str) -> Any:
     # The band of a point outside the axis would cover all others.
     banded = frame.filter(col("label").is_in(own) & ~col("label").is_in(far))
     return chart_of(
-        "curves", "learning curves", [head] + said + outside,
+        "curves",
+        "learning curves",
+        [head] + said + outside,
         epochs=epochs,
         what=what,
         low=low,
@@ -152,25 +155,34 @@ def learning_chart(frame: DataFrame, hues: Hues, what: str) -> Any:
         bands=hues.rows(banded),
         curves=hues.rows(frame),
         names=names,
-    )  # fmt: skip
+    )
 
 
 def _names(frame: DataFrame, hues: Hues, low: float, high: float) -> list[FieldsDict]:
     """Return the names of curves for their ends, moved apart where curves end together."""
     gap = (high - low) * LINE / HEIGHT
-    last = frame.sort("epoch").group_by("label", maintain_order=True).last()
-    rows = last.filter(col("loss") <= high).sort("loss")
-    places = rows["loss"].to_list()
+    rows = _ends(frame).filter(col("loss") <= high)
+    rows = rows.sort("loss")
+    places = []
+    bottom = -math.inf
     # Upwards from the lowest curve, then down again from the upper end of the axis.
-    for i in range(1, len(places)):
-        places[i] = max(places[i], places[i - 1] + gap)
+    for loss in rows["loss"]:
+        places.append(max(loss, bottom))
+        bottom = places[-1] + gap
     top = high
     for i in reversed(range(len(places))):
         places[i] = min(places[i], top)
         top = places[i] - gap
     place = Series(places, dtype=Float64)
     shown = Series(list(map(short_label, rows["label"])), dtype=String)
-    return hues.rows(rows.select("label", "loss", place=place, shown=shown))
+    named = rows.select("label", "loss", place=place, shown=shown)
+    return hues.rows(named)
+
+
+def _ends(frame: DataFrame) -> DataFrame:
+    """Return the last row of each curve."""
+    by_label = frame.sort("epoch").group_by("label", maintain_order=True)
+    return by_label.last()
 
 
 def _baselines(frame: DataFrame, hues: Hues, epochs: list[int]) -> tuple[DataFrame, list[str]]:
@@ -183,9 +195,12 @@ def _baselines(frame: DataFrame, hues: Hues, epochs: list[int]) -> tuple[DataFra
         return frame, []
     low: Any = others["loss"].min()
     high: Any = others["loss"].max()
-    near = col("loss") <= high + 0.5 * (high - low)
-    ends = DataFrame({"epoch": [epochs[0], epochs[-1]]}).cast(frame.schema["epoch"])
-    lines = level.filter(near).drop("epoch").join(ends, how="cross").select(frame.columns)
+    limit = high + 0.5 * (high - low)
+    near = col("loss") <= limit
+    ends = DataFrame({"epoch": [epochs[0], epochs[-1]]})
+    ends = ends.cast(frame.schema["epoch"])
+    both = level.filter(near).drop("epoch").join(ends, how="cross")
+    lines = both.select(frame.columns)
     notes = []
     if lines.height:
         notes.append("level lines: baselines, which are not trained by epochs")
@@ -207,11 +222,11 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     from all others is outside.
     """
     first = epochs[len(epochs) // 4]
-    last = frame.sort("epoch").group_by("label", maintain_order=True).last()
+    from_median = col("loss") - pl.median("loss")
+    last = _ends(frame).with_columns(distance=from_median.abs())
+    apart = last.filter(col("distance") > 0)["distance"]
     # One seed that blew up would make all other curves one line.
-    distance = (col("loss") - pl.median("loss")).abs()
-    last = last.with_columns(distance=distance)
-    limit = near_limit(last["distance"].filter(last["distance"] > 0).to_list() or [0.0])
+    limit = near_limit(apart.to_list() or [0.0])
     far = last.filter(col("distance") > limit)
     near = frame.filter(~col("label").is_in(far["label"].implode()))
     late = near.filter(col("epoch") >= first)
@@ -220,9 +235,10 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     least = _number(late["low"].min())
     most = _number(late["high"].max())
     room = 0.25 * (high - low) or 0.1
+    margin = 0.12 * room
     # An end that is not known is NaN, which `min` and `max` pass over as their second argument.
-    bottom = max(low - room, min(low, least)) - 0.12 * room
-    top = min(high + room, max(high, most)) + 0.12 * room
+    bottom = max(low - room, min(low, least)) - margin
+    top = min(high + room, max(high, most)) + margin
     is_outside = (col("loss") > top) | (col("loss") < bottom)
     beyond = near.filter(is_outside)["epoch"].max()
     notes = []

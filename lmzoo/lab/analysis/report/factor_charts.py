@@ -38,7 +38,8 @@ def factors_of(folder: StudyFolder, points: Sequence[str]) -> Levels:
         if any(pattern) and not is_searched and pattern not in patterns:
             factors[name] = levels
             patterns.add(pattern)
-    combinations = math.prod(len(set(levels)) for levels in factors.values())
+    sizes = [len(set(levels)) for levels in factors.values()]
+    combinations = math.prod(sizes)
     different = len(set(zip(*factors.values(), strict=True)))
     # Where a combination lacks, means of levels would compare different points.
     if len(factors) > 1 and combinations == different == len(points):
@@ -107,8 +108,9 @@ def _unexplained(ranks: DataFrame, names: Sequence[str]) -> float:
         own = ranks[name].to_numpy()
         columns += [own, own**2]
     design = np.stack(columns, 1)
-    fitted = design @ np.linalg.lstsq(design, loss)[0]
-    return float(((loss - fitted) ** 2).sum())
+    weights = np.linalg.lstsq(design, loss)[0]
+    rest = loss - design @ weights
+    return float((rest**2).sum())
 
 
 def importance_chart(shares: Mapping[str, float], runs: int) -> Any:

@@ -15,6 +15,7 @@ from polars import DataFrame
 from lmzoo.base.plain import Fields
 from lmzoo.base.printed import duration
 from lmzoo.lab.analysis.environments import begun_in, commits_of
+from lmzoo.lab.analysis.formatting import asked_of
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.render import store_address
 from lmzoo.lab.analysis.report.html import code_block, paragraphs
@@ -78,7 +79,7 @@ def portable(path: Path, study: Fields) -> Path:
     if S3_SCHEME.match(str(path)):
         return path
     name = path.stem
-    corpus = (study.get("asked") or {}).get("corpus", "").partition(":")[0]
+    corpus, _, _ = asked_of(study).get("corpus", "").partition(":")
     if corpus:
         name = f"{study['name']}-{corpus}"
     return Path("runs") / name

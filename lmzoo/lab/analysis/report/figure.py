@@ -34,7 +34,12 @@ WRITERS = {
     # vl_convert takes a pixel for 1/72 of an inch in a PNG.
     ".png": lambda spec: vl_convert.vegalite_to_png(spec, ppi=300, scale=72 / INCH),
 }
-UNITS = {"in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
+UNITS = {
+    "in": 1.0,
+    "cm": 1 / 2.54,
+    "mm": 1 / 25.4,
+    "pt": 1 / 72,
+}
 """Unit of a width -> inches."""
 NARROW = 5.0
 """Inches below which a figure has the layout of one column."""
@@ -97,7 +102,8 @@ def _written(chart: Any, out: Path, inches: float, facts: Sequence[str]) -> str:
     said = [f"{title['text']}: {'; '.join(title.get('subtitle', ()))}"]
     said += facts
     caption = printable(" ".join(map(sentence, said)))
-    letters = sorted(set(OTHER_SCRIPTS.findall(json.dumps(spec, ensure_ascii=False))))
+    text = json.dumps(spec, ensure_ascii=False)
+    letters = sorted(set(OTHER_SCRIPTS.findall(text)))
     # An SVG is drawn with the reader's fonts.
     if letters and out.suffix != ".svg":
         some = " ".join(letters[:8])

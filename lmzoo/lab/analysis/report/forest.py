@@ -79,10 +79,15 @@ def _row(row: Fields) -> FieldsDict:
     if difference is None:
         note = f"no value: {note}"
     return {
-        "label": row["label"], "group": group_of(row), "difference": difference,
-        "low": low, "high": row["difference_high"], "note": note,
-        "thin": thin, "thin_to": thin_to,
-    }  # fmt: skip
+        "label": row["label"],
+        "group": group_of(row),
+        "difference": difference,
+        "low": low,
+        "high": row["difference_high"],
+        "note": note,
+        "thin": thin,
+        "thin_to": thin_to,
+    }
 
 
 def _limit(rows: Sequence[Fields], margin: float) -> float:
@@ -159,7 +164,9 @@ def forest_chart(part: DataFrame) -> Any:
     if part["difference_low"].is_null().all():
         notes.append("one seed has no interval")
     return chart_of(
-        "forest", "Differences to the reference, 95 % intervals", notes,
+        "forest",
+        "Differences to the reference, 95 % intervals",
+        notes,
         rows=rows,
         labels=label_rows({row["label"]: row["note"] for row in rows}),
         margin=margin,
@@ -169,7 +176,7 @@ def forest_chart(part: DataFrame) -> Any:
         stroke=by_verdict("colour", rows),
         shape=by_verdict(shape, rows),
         fill=by_verdict("fill", rows),
-    )  # fmt: skip
+    )
 
 
 def forest_picture(part: DataFrame, *, narrow: bool = False) -> str:

@@ -36,16 +36,19 @@ def seeds_chart(losses: DataFrame, hues: Hues, what: str) -> Any:
         if label in measured and group != BASELINE:
             labels[label] = ""
     own = losses.filter(col("label").is_in(list(labels)))
-    means = own.group_by("label", maintain_order=True).agg(pl.mean("loss"))
+    by_label = own.group_by("label", maintain_order=True)
+    means = by_label.agg(pl.mean("loss"))
     return chart_of(
-        "seeds", "seeds", ["dots: seeds; lines: their means"],
+        "seeds",
+        "seeds",
+        ["dots: seeds; lines: their means"],
         labels=label_rows(labels),
         scale=scale_of(own["loss"]) | {"padding": 8},
         hues=hues,
         what=what,
         dots=hues.rows(own),
         means=hues.rows(means),
-    )  # fmt: skip
+    )
 
 
 def cost_charts(ranked: DataFrame, hues: Hues, what: str) -> Iterator[tuple[str, Any]]:
@@ -82,7 +85,9 @@ def _cost_chart(points: DataFrame, hues: Hues, cost: str, what: str, rest: Itera
         notes.append(f"not shown: {left}")
     rows = hues.rows(points.select(columns))
     return chart_of(
-        "cost", f"loss against {cost}", notes,
+        "cost",
+        f"loss against {cost}",
+        notes,
         cost=cost,
         axis=COSTS[cost],
         what=what,
@@ -95,4 +100,4 @@ def _cost_chart(points: DataFrame, hues: Hues, cost: str, what: str, rest: Itera
         shape=by_verdict("shape", rows),
         fill=by_verdict("fill", rows),
         front=hues.rows(front_of(points, cost).select(columns)),
-    )  # fmt: skip
+    )

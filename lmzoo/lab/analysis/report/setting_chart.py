@@ -48,7 +48,9 @@ def setting_chart(
         notes.append(f"{edge}: {values} {side} {worst:.3g}")
     known = set(rows["status"])
     return chart_of(
-        "setting", f"{name} of every setting", notes,
+        "setting",
+        f"{name} of every setting",
+        notes,
         name=name,
         what=what,
         log=log,
@@ -62,7 +64,7 @@ def setting_chart(
         shown=hues.rows(shown),
         chosen=hues.rows(chosen),
         without=hues.rows(without_loss),
-    )  # fmt: skip
+    )
 
 
 def _worst(measured: DataFrame, sign: int) -> float:

@@ -45,7 +45,9 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
         f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
     ]
     return chart_of(
-        "two_costs", "Cut after training, or trained without", notes,
+        "two_costs",
+        "Cut after training, or trained without",
+        notes,
         rows=rows,
         low=min(across[0], down[0]),
         ends=[across[1], down[1]],
@@ -54,7 +56,7 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
         stroke=by_verdict("colour", rows),
         shape=by_verdict("shape", rows),
         fill=by_verdict("fill", rows),
-    )  # fmt: skip
+    )
 
 
 def _ends(rows: Sequence[Fields], name: str) -> tuple[float, float]:
@@ -75,7 +77,8 @@ def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, flo
         return math.copysign(math.log1p(abs(x) / margin), x)
 
     heights = [place(row["after_training"]) for row in rows]
-    gap = (max(heights) - min(min(heights), 0.0)) / max(LINES, len(rows))
+    span = max(heights) - min(min(heights), 0.0)
+    gap = span / max(LINES, len(rows))
     middle = (place(across[0]) + place(across[1])) / 2
     before = math.inf
     for row in sorted(rows, key=lambda row: -row["after_training"]):

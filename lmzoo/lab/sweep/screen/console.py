@@ -119,9 +119,12 @@ class Console:
         room = height - 4 - bool(waiting)
         table = point_table(planner.points, self._running, max(3, room), width)
         bar = ProgressBar(
-            total=self._done + self._left, completed=self._done, width=24,
-            complete_style="cyan", finished_style="cyan",
-        )  # fmt: skip
+            total=self._done + self._left,
+            completed=self._done,
+            width=24,
+            complete_style="cyan",
+            finished_style="cyan",
+        )
         progress = Table.grid(padding=(0, 2, 0, 0))
         progress.add_row(bar, _line(self._progress()))
         parts = [table, _line(self._workers(), "dim"), progress]
@@ -260,15 +263,20 @@ def point_table(
 
 def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
     """Return how many runs of a point are done, running, pending and pruned."""
-    runs = point.tune_runs + point.confirm_runs
-    pruned = sum(run.status == "pruned" for run in runs)
-    done = sum(bool(run.status) for run in runs) - pruned
-    trained = sum(not run.status and run.id in running for run in runs)
-    later = max(0, point.samples - len(point.tune_runs))
+    found = dict.fromkeys(NUMBERS, 0)
+    for run in point.tune_runs + point.confirm_runs:
+        if run.status == "pruned":
+            found["pruned"] += 1
+        elif run.status:
+            found["done"] += 1
+        elif run.id in running:
+            found["running"] += 1
+        else:
+            found["pending"] += 1
+    found["pending"] += max(0, point.samples - len(point.tune_runs))
     if point.best_setting is None:
-        later += point.seeds
-    pending = len(runs) + later - done - pruned - trained
-    return dict(zip(NUMBERS, (done, trained, pending, pruned), strict=True))
+        found["pending"] += point.seeds
+    return found
 
 
 def _cells(point: PointPlanner, running: Collection[str]) -> list[str]:

@@ -102,7 +102,8 @@ class RunWriter:
         known = {tag: record.get(key) for key, tag in CURVES.items()}
         if known["valid/token"] is not None:
             known["valid/token"] *= self._sign
-        for name, value in record.get("metrics", {}).items():
+        metrics = record.get("metrics", {})
+        for name, value in metrics.items():
             known[f"metrics/{name}"] = value
         self._points.append((time.time(), record["epoch"], _known(known)))
 
@@ -161,8 +162,11 @@ class RunWriter:
             if not any(self._store.path.glob("events.out.tfevents.*")):
                 yield Event(wall_time=begin, summary=self._hparams())
         for when, epoch, curves in points:
-            values = [Summary.Value(tag=tag, simple_value=x) for tag, x in curves.items()]
-            yield Event(wall_time=when, step=epoch, summary=Summary(value=values))
+            values = []
+            for tag, number in curves.items():
+                values.append(Summary.Value(tag=tag, simple_value=number))
+            summary = Summary(value=values)
+            yield Event(wall_time=when, step=epoch, summary=summary)
 
     def _hparams(self) -> Summary:
         config = self._config
