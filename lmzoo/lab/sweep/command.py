@@ -116,9 +116,11 @@ def changed_study(study: Study, given: Mapping[str, Any]) -> Study:
         if option.switch and not given[SWITCH + name]:
             changes[name] = 0
     search = changed_search(study.search, given["search"] or [])
-    changes["fields"] = {**study.fields, **parse_settings(given["fields"] or [])}
+    settings = parse_settings(given["fields"] or [])
+    changes["fields"] = dict(study.fields) | settings
     changes["search"] = search
-    changes["off"] = tuple(sorted(study.search.keys() - search.keys()))
+    left_out = study.search.keys() - search.keys()
+    changes["off"] = tuple(sorted(left_out))
     return dataclasses.replace(study, **changes)
 
 

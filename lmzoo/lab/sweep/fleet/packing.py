@@ -95,7 +95,8 @@ class Packer:
         if not memory:
             return CPU_PACK_SIZE
         needed = self._shapes.get(run.config).member_bytes()
-        most = max(1, min(GPU_PACK_SIZE, int(MEMORY_SHARE * memory / needed)))
+        fitting = int(MEMORY_SHARE * memory / needed)
+        most = max(1, min(GPU_PACK_SIZE, fitting))
         return 1 << (most.bit_length() - 1)  # the rows of a pack are a power of two
 
     def prepare(self, runs: list[PlannedRun], stopped: threading.Event) -> None:
@@ -109,4 +110,5 @@ class Packer:
 
     def config(self, run: PlannedRun) -> Record:
         """Return the run's config, with the facts about its model if they are cached."""
-        return {**run.config, **self._shapes.facts(run.config, known=True)}
+        facts = self._shapes.facts(run.config, known=True)
+        return dict(run.config) | facts

@@ -117,7 +117,8 @@ class Console:
         width, height = self.stderr.size
         planner = self.fleet.planner
         room = height - 4 - bool(waiting)
-        table = point_table(planner.points, self._running, max(3, room), width)
+        lines = max(3, room)
+        table = point_table(planner.points, self._running, lines, width)
         bar = ProgressBar(
             total=self._done + self._left,
             completed=self._done,
@@ -155,7 +156,8 @@ class Console:
         if self.fleet.done:
             return f"100 % of the epochs, {spent}"
         # A study without epochs has nothing to divide by.
-        share = self._done / max(1e-9, self._done + self._left)
+        whole = self._done + self._left
+        share = self._done / max(1e-9, whole)
         percent = min(99, round(100 * share))  # 100 % is said when no run is left
         note = self._note
         if not self._left:

@@ -55,7 +55,8 @@ def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_j
             }
         )
     if as_json:
-        echo(json.dumps({"points": rows, "seconds": round(total), "slots": slots}))
+        facts = {"points": rows, "seconds": round(total), "slots": slots}
+        echo(json.dumps(facts))
         return
     # A label may have brackets, which rich would read as markup.
     out = RichConsole(soft_wrap=True, markup=False)

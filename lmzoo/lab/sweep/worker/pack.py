@@ -186,7 +186,8 @@ class Pack:
         for run in unreported:
             run.unreported = []  # `apply` has returned them
         if packed and self._files.is_due:
-            self._save_pack([run for run in trained if run.id in self._open])
+            still_open = [run for run in trained if run.id in self._open]
+            self._save_pack(still_open)
         self._write_curves()
         for key in list(self._closing.values()):
             self.writer.done(key)  # raises the error of a write that failed

@@ -97,7 +97,8 @@ class Worker:
             self._store = find_store(store, nonce, server, self.name)
             trainer = open_door().make_trainer(corpus, threads, gpu)
             self._memory = trainer.memory
-            self._lock = self._store.lock(WORKER_LOCK.format(self.name))
+            name = WORKER_LOCK.format(self.name)
+            self._lock = self._store.lock(name)
             self._pack = Pack(self._store, trainer, self._tell, self.name, curves=curves)
         except Exception as error:
             return Failed(_describe(error))
@@ -127,7 +128,8 @@ class Worker:
                 self._lock = self._store.lock(WORKER_LOCK.format(self.name), LOCK_SECONDS)
             elif self._pack is not None:
                 reports = self._pack.apply(assignment)
-                reports += self._pack.train_epoch(assignment.members, packed=assignment.packed)
+                members = assignment.members
+                reports += self._pack.train_epoch(members, packed=assignment.packed)
                 if not assignment.members:
                     self._pack.writer.wait()
         except Exception as error:
