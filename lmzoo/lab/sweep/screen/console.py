@@ -265,7 +265,7 @@ def point_table(
 
 def counts(point: PointPlanner, running: Collection[str]) -> dict[str, int]:
     """Return how many runs of a point are done, running, pending and pruned."""
-    found = dict.fromkeys(NUMBERS, 0)
+    found: dict[str, int] = dict.fromkeys(NUMBERS, 0)
     for run in point.tune_runs + point.confirm_runs:
         if run.status == "pruned":
             found["pruned"] += 1
