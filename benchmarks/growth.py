@@ -115,7 +115,7 @@ def fabricate(folder: Path, runs: int, points: int | None = None) -> Path:
             run = setting["runs"][(seed - 1) % len(setting["runs"])]
             config = {**source.configs[run], "seed": seed, "point": point}
             name = _name(config, copy)
-            shift = 1e-4 * (seed // len(setting["runs"]))
+            shift = 1e-6 * (seed // len(setting["runs"]))
             losses += archive.add(name, config, source.events[run], shift)
             own.append(name)
         known.append({**study["points"][i % len(study["points"])], **point})

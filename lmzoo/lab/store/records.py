@@ -18,7 +18,7 @@ that decides its result, so a finished run is never trained again. Every event h
 Numbers are finite or null, so every line is valid JSON. Its last field, `crc`, is the CRC-32 of the
 text before it; so have `study.json` and `config.json`. Files of versions before have none. What has
 another one, or lacks a field, is damaged. A study is named by its folder, by a file of records, or
-by its name in the folder of the runs. Standard library only.
+by its name in the folder of the runs.
 """
 
 import hashlib
@@ -30,6 +30,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
+
+from pydantic_core import from_json
 
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields, FieldsDict
@@ -181,10 +183,19 @@ def parse_json(data: bytes | None) -> Any:
     if data is None:
         return None
     try:
-        # Deep nesting of a damaged or hostile file ends in a RecursionError.
-        return _unsealed(json.loads(data), data)
+        return _unsealed(_loads(data), data)
+    # Deep nesting of a damaged or hostile file ends in a RecursionError.
     except (ValueError, RecursionError):
         return None
+
+
+def _loads(data: bytes) -> Any:
+    """Return the value of JSON text; an error of `json` if it is damaged."""
+    try:
+        return from_json(data)  # in a third of the time of `json`
+    except ValueError:
+        # Python knows more: a byte order mark, half of a surrogate pair.
+        return json.loads(data)
 
 
 class RunFolder:
@@ -300,8 +311,8 @@ def parse_lines(data: bytes, run: str | None = None) -> list[Record | None]:
     """
     lines = [line for line in data.split(b"\n") if line]
     try:
-        parsed = json.loads(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
-    except (ValueError, RecursionError):
+        parsed = from_json(b"[" + b",".join(lines) + b"]")  # one call takes half of the time
+    except ValueError:
         parsed = []
     values = map(_unsealed, parsed, lines)
     if len(parsed) != len(lines):  # one is damaged: each is parsed alone

@@ -48,8 +48,10 @@ class StudyStore:
         """
         self.store = open_store(location)
         self._again = again
-        self.changed: dict[str, dict[str, tuple[str, str]]] = {}
+        self.changed: dict[str, Mapping[str, tuple[str, str]]] = {}
         """Run that has ended -> what has changed since: its value then and now."""
+        self._since: dict[str, Mapping[str, tuple[str, str]]] = {}
+        """Environment in which runs have ended -> what has changed since."""
         self.path = self.store.path
         self.curves = curves
         # A bucket has no folders whose number matters.
@@ -61,6 +63,8 @@ class StudyStore:
         # Read once: an archive is one file.
         self._archived = {run: texts for run, *texts in archived_runs(self.path)}
         """Run -> its config and its records, until they are read."""
+        self._only_archived = self._archived.keys() - self._folders
+        """Runs that have ended and that have no folder."""
         self._ended: dict[str, None] = {}
         """Runs that wait for the archive."""
         self.known_runs = self._folders | self._archived.keys()
@@ -111,7 +115,7 @@ class StudyStore:
         config: Callable[[], Config],
     ) -> list[Record]:
         """Return the records of a run, none if it has ended elsewhere and is trained again."""
-        changed = _changes(stored or {}, records)
+        changed = self._changes(stored or {}, records)
         # With --again, runs of one comparison share an environment.
         if changed and self._again:
             self._repair(folder, lambda: folder.start_over(config()))
@@ -120,6 +124,21 @@ class StudyStore:
             self.changed[folder.path.name] = changed
         return records
 
+    def _changes(self, config: Config, records: Sequence[Record]) -> Mapping[str, tuple[str, str]]:
+        """Return what has changed since a run ended."""
+        ends = [record for record in records if record["event"] == "end"]
+        if not ends:
+            return {}
+        begun = config.get(files.ENVIRONMENT, {})
+        # The end may be of another machine than the beginning.
+        then = begun | ends[-1].get(files.ENVIRONMENT, {})
+        program = files.PROGRAM in config or "packages" in then
+        # Thousands of runs have ended in one of a few environments.
+        known = f"{program} {then}"
+        if known not in self._since:
+            self._since[known] = differences(then, present(then), program=program)
+        return self._since[known]
+
     def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
         """Do something in the folder of a run, which an archived one gets first."""
         self.continue_run(folder.path.name)
@@ -127,11 +146,12 @@ class StudyStore:
 
     def continue_run(self, run_id: str) -> None:
         """Write the folder of an archived run again, because it is pending."""
+        self._only_archived.discard(run_id)
         restore_run(self.path, run_id)
 
     def end_run(self, run_id: str) -> None:
         """Archive a run that has ended, together with others or when the store is closed."""
-        if not self._archives:
+        if not self._archives or run_id in self._only_archived:
             return
         self._ended[run_id] = None
         if len(self._ended) >= RUNS:
@@ -286,15 +306,3 @@ class ReadOnlyStudyStore(StudyStore):
 
 def _write_config(folder: RunFolder, config: Config) -> None:
     folder.store.write(files.CONFIG, files.json_bytes(config))
-
-
-def _changes(config: Config, records: Sequence[Record]) -> dict[str, tuple[str, str]]:
-    """Return what has changed since a run ended."""
-    ends = [record for record in records if record["event"] == "end"]
-    if not ends:
-        return {}
-    begun = config.get(files.ENVIRONMENT, {})
-    # The end may be of another machine than the beginning.
-    then = begun | ends[-1].get(files.ENVIRONMENT, {})
-    kinds = (files.PROGRAM in config, "packages" in then)
-    return differences(then, present(then), program=any(kinds))
