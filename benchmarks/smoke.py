@@ -20,6 +20,7 @@ from pathlib import Path
 from lmzoo.base.streams import echo
 
 HERE = Path(__file__).parent
+RECORD = str(HERE.parent / "docs/results/records/gru_ablation-captions.parquet")
 APART = {
     "gpu_resources": "--only mgu --width 32",
     "launches": "--rows lstm_lm --out OUT/launches.json",
@@ -36,7 +37,7 @@ SMALL = {
     "growth": "--runs 20 --points 3 --folder OUT/growth --only rank,Optuna,mlruns,DuckDB",
     "longer": "",
     "publish": "--folder OUT --page OUT/page.md",
-    "repeats": "--help",  # it needs stores of whole sweeps
+    "repeats": "RECORD RECORD RECORD",
     "rivals": "--help",  # it needs JAX
     "rows": "--rounds 1 --row lstm_lm",
     "search": "--studies 2 --only cliff --rules grid --out OUT/search.md",
@@ -46,7 +47,7 @@ SMALL = {
     "worker": "--runs 4 --epochs 3 --out OUT/worker.json",
     "worst_noise": "--points 3 --seeds 3 --tables 2 --rounds 1",
 }
-"""The arguments of each script; OUT is a temporary folder."""
+"""The arguments of each script; OUT is a temporary folder, RECORD the records of a study."""
 
 
 def run_here(name: str, words: list[str]) -> str | None:
@@ -95,7 +96,7 @@ def main() -> int:
             if names and name not in names:
                 continue
             start = time.perf_counter()
-            words = shlex.split(arguments.replace("OUT", out))
+            words = shlex.split(arguments.replace("OUT", out).replace("RECORD", RECORD))
             if name in APART:
                 reason = run_apart(name, words)
             else:

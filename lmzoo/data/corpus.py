@@ -113,8 +113,13 @@ class Sequences:
     @property
     def unknown_share(self) -> float:
         """`<unk>` as a share of the scored tokens."""
-        unknown = torch.count_nonzero(self.ids == UNKNOWN)  # a sum of bools is one of int64
-        return float(unknown) / max(1, self.num_scored)
+        return self.occurrences(UNKNOWN) / max(1, self.num_scored)
+
+    def occurrences(self, token: int) -> int:
+        """Return how often a token occurs."""
+        # In parts: the truth values of a large text need as much memory as itself.
+        parts = self.ids.split(HASHED_ROWS)
+        return sum(int(torch.count_nonzero(rows == token)) for rows in parts)
 
     def to(self, device: torch.device) -> Self:
         """Return the sequences on `device`, or self if they are there already."""
@@ -125,7 +130,7 @@ class Sequences:
 
 
 HASHED_ROWS = 2**14
-"""Sequences that `Corpus.fingerprint` converts to int64 at a time."""
+"""Sequences that are converted or compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ class Corpus:
             object.__setattr__(self, name, part.shrink(len(self.vocabulary)))
         if self.ends is None:
             # Looked up once; a stream has no ends.
-            object.__setattr__(self, "ends", bool((self.train.ids == END).any()))
+            object.__setattr__(self, "ends", self.train.occurrences(END) > 0)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(getattr(self, name)):,}" for name in SPLITS)

@@ -69,8 +69,10 @@ def read_lines(path: Path, reading: Reading | None = None) -> list[str]:
 
 def split_lines(text: str) -> list[str]:
     """Return the lines of a text; `str.splitlines` would also split at form feeds and others."""
+    lines = text.split("\n")
     # One newline ends the text; more are empty lines.
-    lines = text.removesuffix("\n").split("\n")
+    if len(lines) > 1 and not lines[-1]:
+        lines.pop()
     return [line.removesuffix("\r") for line in lines]
 
 

@@ -13,16 +13,24 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import require_memory
-from lmzoo.contract import END, PAD, START
+from lmzoo.contract import END, START
 from lmzoo.data.corpus import SPLITS, Corpus, Sequences, token_dtype
 from lmzoo.data.text_facts import TextFacts, text_size
 from lmzoo.data.tokenisers import Subwords
-from lmzoo.data.vocabulary import SPECIALS, Reread, Vocabulary, build_vocabulary, replace_rare_words
+from lmzoo.data.vocabulary import (
+    SPECIALS,
+    Lines,
+    Reread,
+    Vocabulary,
+    build_vocabulary,
+    replace_rare_words,
+)
 
 Sentences = Sequence[Sequence[str]]
 """Sequences of token strings."""
@@ -54,7 +62,9 @@ def encode(
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
     size = (len(sentences) * dtype.itemsize + CHUNK) * length
     require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
-    tokens = torch.full((len(sentences), length), PAD, dtype=dtype)
+    numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
+    # Padding; its pages take memory when their rows are written.
+    tokens = torch.from_numpy(np.zeros((len(sentences), length), numpy_dtype))
     whole = []
     lost = []
     unread = iter(sentences)
@@ -146,15 +156,28 @@ def assemble(
     if train_unk and (valid.unknown_share or test.unknown_share):
         # A model that never saw `<unk>` has no trained score of it.
         train = replace_rare_words(train, vocabulary)
-    encoded, train_cuts = encode(train, vocabulary, **fit)
+    room = length - 1
+    if end and end_after_cut:
+        room -= 1
+    seen = 0
     if facts is not None:
-        room = length - 1
-        if end and end_after_cut:
-            room -= 1
         seen = facts.seen
         # Complete sentences that differ may be equal after the cut.
         if not seen and test_cuts.cut and not end_after_cut:
             seen = _count_equal_cuts(parts[0], parts[2], room)
+    # Unknown words are measured as they are spelled, subwords as the text that they stand for.
+    join = vocabulary.joiner.join
+    if isinstance(vocabulary, Subwords):
+        join = vocabulary.join
+    kept = (cut(sentence, **fit) for sentence in parts[2])
+    texts = ((join(tokens), ends) for tokens, ends in kept)
+    size = text_size(texts, words=unit != "residue")
+    # The numbers of a text need as much memory as its lines.
+    for part in parts:
+        if isinstance(part, Lines):
+            part.give_up(read=part is parts[0])
+    encoded, train_cuts = encode(train, vocabulary, **fit)
+    if facts is not None:
         cuts = (train_cuts, valid_cuts, test_cuts)
         facts = dataclasses.replace(
             facts,
@@ -169,13 +192,6 @@ def assemble(
             left_out=vocabulary.left_out,
             unknown=round(test.unknown_share, 6),
         )
-    # Unknown words are measured as they are spelled, subwords as the text that they stand for.
-    join = vocabulary.joiner.join
-    if isinstance(vocabulary, Subwords):
-        join = vocabulary.join
-    kept = (cut(sentence, **fit) for sentence in parts[2])
-    texts = ((join(tokens), ends) for tokens, ends in kept)
-    size = text_size(texts, words=unit != "residue")
     return Corpus(
         name,
         vocabulary,

@@ -14,7 +14,6 @@ validate, the last 5 % test, whatever the tokens are; no word is divided if they
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeVar
 from unicodedata import normalize
@@ -30,7 +29,7 @@ from lmzoo.data.splits import deal, split_text
 from lmzoo.data.streams import STANDARD, StreamConfig, TextStream
 from lmzoo.data.text_facts import TextFacts
 from lmzoo.data.tokenisers import STRETCH, VOCABULARIES, Subwords
-from lmzoo.data.vocabulary import Reread, TrainUnk, build_vocabulary
+from lmzoo.data.vocabulary import Lines, TrainUnk, build_vocabulary
 
 T = TypeVar("T")
 Limit = Annotated[int, Field(ge=0, exclude_if=lambda limit: limit == 0)]
@@ -235,8 +234,9 @@ class TextFile(UserFile):
             note_unspaced(kept, reading)
         parts, facts = self.deal(kept, kept, reading)
         if not by_char:
+            kept = []
             # Lists of words need many times the memory of their line.
-            parts = [Reread(len(part), partial(map, str.split, part)) for part in parts]
+            parts = list(map(Lines, parts))
         if unit == Subwords.unit:
             parts, vocabulary = subwords(parts, c.vocab)
         else:

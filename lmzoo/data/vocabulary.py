@@ -207,6 +207,28 @@ class Reread(Sequence[Sequence[str]]):
         return list(self)[index]
 
 
+class Lines(Reread):
+    """The words of lines."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__(len(lines), self._words)
+        self._lines = lines
+        self._is_last = False
+        """Whether the next reading is the last one."""
+
+    def give_up(self, *, read: bool) -> None:
+        """Give up the lines; those that are `read` once more, each as it is read."""
+        self._is_last = True
+        if not read:
+            self._lines.clear()
+
+    def _words(self) -> Iterator[list[str]]:
+        for place, line in enumerate(self._lines):
+            if self._is_last:
+                self._lines[place] = ""
+            yield line.split()
+
+
 def replace_rare_ids(
     train: Integer[Tensor, "n"],
     valid: Integer[Tensor, "m"],
