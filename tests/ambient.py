@@ -63,10 +63,15 @@ def value_of(setting: Setting):
 
 def observed() -> list[Any]:
     """Return the state of the process, which a call must leave as it is."""
-    return [
-        *(value_of(setting) for setting in SET.values()),
-        *(torch.is_autocast_enabled(device) for device in ("cpu", "cuda")),
-        torch.is_inference_mode_enabled(), BACKENDS.cuda.flash_sdp_enabled(),
-        list(warnings.filters), dict(os.environ), random.getstate(), str(np.random.get_state()),
-        torch.get_rng_state().tolist(),
-    ]  # fmt: skip
+    values: list[Any] = list(map(value_of, SET.values()))
+    values.append(torch.is_autocast_enabled("cpu"))
+    values.append(torch.is_autocast_enabled("cuda"))
+    values.append(torch.is_inference_mode_enabled())
+    values.append(BACKENDS.cuda.flash_sdp_enabled())
+    values.append(list(warnings.filters))
+    values.append(dict(os.environ))
+    values.append(random.getstate())
+    # Arrays and tensors do not compare to one truth.
+    values.append(str(np.random.get_state()))
+    values.append(torch.get_rng_state().tolist())
+    return values

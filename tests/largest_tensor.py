@@ -13,7 +13,10 @@ class LargestTensorMode(TorchDispatchMode):
         self.max_numel = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        tensors = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)]
-        self.max_numel = max([self.max_numel, *(tensor.numel() for tensor in tensors)])
+        if kwargs is None:
+            kwargs = {}
+        result = func(*args, **kwargs)
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                self.max_numel = max(self.max_numel, leaf.numel())
         return result

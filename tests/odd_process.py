@@ -33,7 +33,8 @@ def other_thread() -> Iterator[None]:
 
     def train():
         model = lmzoo.build("gru_vae", "captions", width=8)
-        found.append([record["valid_token"] for record in model.fit(3, progress=False)])
+        records = model.fit(3, progress=False)
+        found.append([record["valid_token"] for record in records])
 
     found: list[list[float]] = []
     train()
@@ -60,8 +61,9 @@ def own_ray() -> Iterator[None]:
 
     mine = Mine.options(name="mine").remote()
     yield
+    by_name = ray.get_actor("mine")
     assert ray.get(mine.answer.remote()) == "1"
-    assert ray.get(ray.get_actor("mine").answer.remote()) == "1"
+    assert ray.get(by_name.answer.remote()) == "1"
 
 
 KINDS: dict[str, Any] = {
@@ -78,14 +80,27 @@ def executed(code: str) -> dict[str, Any]:
     for name in {"model", "cut"} & names.keys():
         model = names[name]
         losses = [record["valid_token"] for record in model.records]
-        found[name] = losses, model.test().token, model.score("a man is running"), model.sample(2)
+        score = model.score("a man is running")
+        found[name] = losses, model.test().token, score, model.sample(2)
     return found
 
 
+def readme_code() -> str:
+    codes = [block.code for block in blocks(ROOT / "README.md")]
+    return next(code for code in codes if "import lmzoo" in code)
+
+
+def notebook_code() -> str:
+    notebook = json.loads((ROOT / "docs/notebooks/first_steps.ipynb").read_text())
+    lines = []
+    for cell in notebook["cells"]:
+        if cell["cell_type"] == "code":
+            # The lines of a cell have their ends, but for the last one.
+            lines += cell["source"] + ["\n"]
+    return "".join(lines)
+
+
 if __name__ == "__main__":
-    readme = next(own.code for own in blocks(ROOT / "README.md") if "import lmzoo" in own.code)
-    cells = json.loads((ROOT / "docs/notebooks/first_steps.ipynb").read_text())["cells"]
-    notebook = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     with KINDS[sys.argv[1]]():
-        numbers = [executed(code) for code in (readme, "\n".join(notebook))]
+        numbers = [executed(readme_code()), executed(notebook_code())]
     sys.stdout.write(f"\n{json.dumps(numbers)}\n")

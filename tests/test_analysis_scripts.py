@@ -65,19 +65,23 @@ def test_two_points_are_compared_without_the_reference(capsys):
 def test_the_median_and_the_quartiles_are_those_of_the_seeds():
     curves = script("curves")
     last = curves.losses(GRU).filter(pl.col("label") == "wild type", pl.col("epoch") == 10)
-    losses = curves.lmzoo.runs(GRU).filter("reference", "chosen")["valid"].sort()
+    runs = curves.lmzoo.runs(GRU).filter("reference", "chosen")
+    losses = runs["valid"].sort()
     _, _, *found = last.row(0)
+    # Of 13 seeds, three are below each quartile and the median.
     assert found == [losses[3], losses[6], losses[9], 13]
 
 
 def test_the_curves_are_a_page(tmp_path):
-    script("curves").main(GRU, tmp_path / "curves.html")
-    assert "vega" in (tmp_path / "curves.html").read_text()
+    page = tmp_path / "curves.html"
+    script("curves").main(GRU, page)
+    assert "vega" in page.read_text()
 
 
 def half_width(values) -> float:
     """Return half of the interval of scipy's test."""
-    return stats.ttest_1samp(values, 0).confidence_interval().high - np.mean(values)
+    interval = stats.ttest_1samp(values, 0).confidence_interval()
+    return interval.high - np.mean(values)
 
 
 @pytest.fixture
@@ -112,14 +116,15 @@ def test_one_pair_of_two_studies_has_no_interval(study):
 
 def test_effects_and_interactions_have_the_intervals_of_scipys_test(tmp_path):
     toy = ToyStudy(tmp_path / "toy")
+    # Four points on four seeds.
     losses = 3 + np.random.default_rng(0).normal(size=(4, 4))
-    for place, cuts in enumerate([[], ["write"], ["carry"], ["write", "carry"]]):
+    wild, write, carry, both = losses
+    designs = {"wild type": [], "write": ["write"], "carry": ["carry"], "both": ["write", "carry"]}
+    for values, (label, cuts) in zip(losses, designs.items(), strict=True):
         model = {"name": "m", "cell": {"name": "mgu", "cuts": cuts}}
-        label = " ".join(cuts) or "wild type"
-        toy.add_point(label, losses[place].tolist(), model=model)
+        toy.add_point(label, values.tolist(), model=model)
     frame = script("epistasis").effects(str(toy.write()))
     rows = frame.rows_by_key("cut", named=True, unique=True)
-    wild, write, carry, both = losses
     by_seed = {
         "write": (write - wild + both - carry) / 2,
         "carry": (carry - wild + both - write) / 2,
@@ -138,12 +143,11 @@ def test_a_study_without_cuts_has_no_effects():
 
 def test_sizes_and_gains(capsys):
     found = script("scaling").sizes(SIZES).filter(pl.col("architecture") == "gru")
-    losses = {}
-    for name, row in table(capsys, "rank", SIZES).items():
-        if name.startswith("gru E="):
-            losses[row["parameters"]] = row["loss"]
-    by_size = [losses[size] for size in sorted(losses)]
-    assert found["loss"].to_list() == pytest.approx(by_size)
+    ranked = table(capsys, "rank", SIZES)
+    rows = [row for label, row in ranked.items() if label.startswith("gru E=")]
+    rows.sort(key=lambda row: row["parameters"])
+    losses = [row["loss"] for row in rows]
+    assert found["loss"].to_list() == pytest.approx(losses)
     smallest, second, *_ = found["gain"]
     assert smallest is None
     assert second == pytest.approx(0.0743, abs=5e-5)

@@ -1,6 +1,6 @@
 """A number does not depend on the process in which it is computed, which stays as it was."""
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import lmzoo
+from lmzoo.data.corpus import Corpus
 from lmzoo.kernels.guest import evaluating
 from lmzoo.train.kept_trainers import KeptTrainers
 from lmzoo.train.recipe import Recipe
@@ -20,7 +21,8 @@ FIELDS: dict[str, Any] = {"width": 8, "dropout_output": 0.5}
 
 
 def build(sentences: Path, seed: int = 1) -> lmzoo.TextModel:
-    return lmzoo.build(ROW, f"text:{sentences}", seed=seed, recipe={"batch": 16}, **FIELDS)
+    recipe = {"batch": 16}
+    return lmzoo.build(ROW, f"text:{sentences}", seed=seed, recipe=recipe, **FIELDS)
 
 
 def numbers(sentences: Path, folder: Path) -> dict[str, Any]:
@@ -28,23 +30,31 @@ def numbers(sentences: Path, folder: Path) -> dict[str, Any]:
     model = build(sentences)
     found: dict[str, Any] = {"build": [p.tolist() for p in model.module.parameters()]}
     model.module.train()
-    found["fit"] = [record["valid_token"] for record in model.fit(1)]
-    found["stream"] = [record["train_token"] for record in model.stream(1)]
+    (epoch,) = model.fit(1)
+    (next_epoch,) = model.stream(1)
+    found["fit"] = epoch["valid_token"]
+    found["stream"] = next_epoch["train_token"]
     found["test"] = model.test().token
     found["score"] = model.score("a man")
     found["sample"] = model.sample(2)
     assert model.module.training, "a call has left the module in evaluation mode"
-    found["load"] = lmzoo.load_run(model.save(folder)).test().token
-    pair = [
-        Training(lmzoo.build("DLM46", model.corpus, width=4).module, Recipe(), s) for s in (0, 1)
-    ]
-    found["pack"] = [r["valid_token"] for r in KeptTrainers().train_epoch(pair, model.corpus)]
+    loaded = lmzoo.load_run(model.save(folder))
+    found["load"] = loaded.test().token
+    pair = [small_training(model.corpus, seed) for seed in (0, 1)]
+    records = KeptTrainers().train_epoch(pair, model.corpus)
+    found["pack"] = [record["valid_token"] for record in records]
     return found
+
+
+def small_training(corpus: Corpus, seed: int) -> Training:
+    model = lmzoo.build("DLM46", corpus, width=4)
+    return Training(model.module, Recipe(), seed)
 
 
 @pytest.fixture(scope="module")
 def expected(sentences: Path, tmp_path_factory) -> dict[str, Any]:
-    return numbers(sentences, tmp_path_factory.mktemp("plain"))
+    folder = tmp_path_factory.mktemp("plain")
+    return numbers(sentences, folder)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -58,24 +68,23 @@ def test_a_number_does_not_depend_on_the_process(state, sentences, expected, tmp
 
 
 def test_two_threads_do_not_change_each_other(sentences):
-    def train(seed: int):
+    def losses(seed: int) -> list[float]:
         model = build(sentences, seed)
-        found.setdefault(seed, []).append([record["valid_token"] for record in model.fit(3)])
+        return [record["valid_token"] for record in model.fit(3)]
 
-    found: dict[int, list[Any]] = {}
-    for seed in (0, 1):
-        train(seed)
-    threads = [threading.Thread(target=train, args=(seed,)) for seed in (0, 1, 0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert all(losses == found[seed][0] for seed in found for losses in found[seed])
+    seeds = (0, 1, 0, 1)
+    first = losses(0)
+    second = losses(1)
+    with ThreadPoolExecutor(len(seeds)) as threads:
+        found = list(threads.map(losses, seeds))
+    assert found == [first, second, first, second]
 
 
 def test_each_submodule_has_its_own_mode_again():
-    module = torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Linear(1, 1)).train()
-    module[1].eval()
+    dropout = torch.nn.Dropout()
+    layer = torch.nn.Linear(1, 1).eval()
+    module = torch.nn.Sequential(dropout, layer)
     with evaluating(module):
-        assert not module[0].training
-    assert [part.training for part in module] == [True, False]
+        assert not dropout.training
+    assert dropout.training
+    assert not layer.training

@@ -1,5 +1,6 @@
 """`lmzoo.tune`: what a trial takes over from another one, and fresh seeds for the best trials."""
 
+import math
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -35,18 +36,23 @@ def results(*trials: tuple[dict, float]):
     grid = Grid()
     for config, loss in trials:
         metrics = {"valid": loss, "environment": {"numpy": "0.1"}}
-        grid.append(SimpleNamespace(config=config, metrics=metrics))
+        trial = SimpleNamespace(config=config, metrics=metrics)
+        grid.append(trial)
     # A trial that failed has no metrics.
-    grid.append(SimpleNamespace(config={"point": "failed"}, metrics=None))
+    failed = SimpleNamespace(config={"point": "failed"}, metrics=None)
+    grid.append(failed)
     return grid
 
 
-FOUR = results(
-    ({"point": "a", "recipe.lr": 0.1, "seed": 4}, 1.0),
-    ({"point": "a", "recipe.lr": 0.3, "seed": 0}, 2.0),
-    ({"point": "a", "recipe.lr": 0.9, "seed": 0}, float("nan")),
-    ({"point": "b", "recipe.lr": 0.2, "seed": 0}, 3.0),
-)
+def setting(point: str, rate: float, seed: int = 0) -> dict:
+    return {"point": point, "recipe.lr": rate, "seed": seed}
+
+
+BEST = setting("a", 0.1, seed=4)
+WORSE = setting("a", 0.3)
+DIVERGED = setting("a", 0.9)
+OTHER = setting("b", 0.2)
+FOUR = results((BEST, 1.0), (WORSE, 2.0), (DIVERGED, math.nan), (OTHER, 3.0))
 
 
 @pytest.fixture
@@ -65,12 +71,14 @@ def tuner(monkeypatch):
 @pytest.mark.parametrize(("mode", "rate"), [("min", 0.1), ("max", 0.3)])
 def test_the_best_setting_of_each_point_is_trained_on_seeds_that_no_trial_has(tuner, mode, rate):
     assert tune.confirm(FOUR, print, seeds=2, mode=mode) == "results"
-    [how] = tuner
-    points = []
-    for config in how["tune_config"].search_alg.left:
-        points.append((config["point"], config["recipe.lr"], config["seed"]))
-    assert sorted(points) == [("a", rate, 5), ("a", rate, 6), ("b", 0.2, 5), ("b", 0.2, 6)]
-    assert how["tune_config"].num_samples == 4
+    (how,) = tuner
+    config = how["tune_config"]
+    left = config.search_alg.left
+    assert len(left) == config.num_samples == 4
+    # The largest seed of a trial is 4.
+    for seed in (5, 6):
+        assert setting("a", rate, seed) in left
+        assert setting("b", 0.2, seed) in left
 
 
 def test_trials_of_other_packages_are_named(tuner, caplog):
@@ -90,8 +98,9 @@ def test_an_unknown_mode_is_one_line():
 
 
 def test_a_setting_that_no_trial_has_is_one_line():
+    grid = results(({"seed": 0}, 1.0))
     with raises_user_error("by: no trial has 'pointless'; known: seed"):
-        tune.confirm(results(({"seed": 0}, 1.0)), print, by=["pointless"])
+        tune.confirm(grid, print, by=["pointless"])
 
 
 def test_a_function_with_other_arguments_is_one_line():
@@ -100,13 +109,15 @@ def test_a_function_with_other_arguments_is_one_line():
 
 
 def test_a_function_that_yields_no_record_is_one_line():
+    train = tune.trainable(lambda settings, seed, epochs: [1.0])
     with raises_user_error("<lambda> yields 1.0; yield a dict"):
-        tune.trainable(lambda settings, seed, epochs: short(settings, seed))({})
+        train({})
 
 
 def test_a_point_that_is_not_there_is_one_line():
-    with pytest.raises(UserError, match=r"point 'b' is not one of trainable\(points=\.\.\.\): a"):
-        tune.trainable("gru", points={"a": {}})({"point": "b"})
+    train = tune.trainable("gru", points={"a": {}})
+    with raises_user_error("point 'b' is not one of trainable(points=...): a"):
+        train({"point": "b"})
 
 
 def short(settings, seed):
@@ -115,24 +126,29 @@ def short(settings, seed):
 
 def test_a_branch_of_a_conditional_space_is_confirmed_with_its_own_names(tmp_path):
     """Another branch has one name more; a restored Tuner goes on after those suggested."""
-    listed = tune.Listed([{"kind": "a", "seed": 1}, {"kind": "b", "seed": 1, "rate": 0.1}])
-    assert listed.suggest("first") == {"kind": "a", "seed": 1}
-    saved = tmp_path / "listed"
-    listed.save(str(saved))
-    again = tune.Listed([{"kind": "a", "seed": 1}, {"kind": "b", "seed": 1, "rate": 0.1}])
-    again.restore(str(saved))
-    assert again.suggest("second") == {"kind": "b", "seed": 1, "rate": 0.1}
+    first = {"kind": "a", "seed": 1}
+    second = {"kind": "b", "seed": 1, "rate": 0.1}
+    listed = tune.Listed([first, second])
+    assert listed.suggest("first") == first
+    saved = str(tmp_path / "listed")
+    listed.save(saved)
+    again = tune.Listed([first, second])
+    again.restore(saved)
+    assert again.suggest("second") == second
     assert again.suggest("third") == Searcher.FINISHED
 
 
 def test_a_trial_reports_what_may_change_its_numbers(monkeypatch):
     reports: list[Any] = []
     monkeypatch.setattr(tune.tune, "report", lambda record, **_: reports.append(record))
-    tune.trainable(small, epochs=1)({"seed": 3})
+    train = tune.trainable(small, epochs=1)
+    train({"seed": 3})
     (record,) = reports
+    environment = record["environment"]
     assert record["loss"] == 3
-    assert record["environment"]["packages"]["pytest"] == pytest.__version__
-    assert record["environment"]["variables"] == {"LEVEL": None}
+    # What this module imports, and the variable that the function reads.
+    assert environment["packages"]["pytest"] == pytest.__version__
+    assert environment["variables"] == {"LEVEL": None}
 
 
 def small(settings, seed, epochs):

@@ -18,17 +18,19 @@ WORKERS = ("ray::Worker", "ray::PackTrial", "ray::ResourceTrainable")
 
 def start(script: Path, *options: str, out: IO[str] | None = None) -> subprocess.Popen[str]:
     """Start a study script; its output goes to pipes, or to `out`."""
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "60"}
+    env = os.environ | {"OMP_NUM_THREADS": "1", "RAY_raylet_start_wait_time_s": "60"}
+    # A test does not join the cluster of its user.
     env.pop("RAY_ADDRESS", None)
-    return subprocess.Popen(
-        [sys.executable, str(script), *options],
-        stdout=out or subprocess.PIPE, stderr=out or subprocess.PIPE, text=True, cwd=ROOT, env=env,
-    )  # fmt: skip
+    command = [sys.executable, str(script)] + list(options)
+    stream = out or subprocess.PIPE
+    return subprocess.Popen(command, stdout=stream, stderr=stream, text=True, cwd=ROOT, env=env)
 
 
 def kill(process: subprocess.Popen[str]) -> None:
     """Kill a process and all processes below it, if they still run."""
-    below = descendants(process.pid) if process.poll() is None else {}
+    below: dict[int, str] = {}
+    if process.poll() is None:
+        below = descendants(process.pid)
     process.kill()
     for pid in below:
         with contextlib.suppress(ProcessLookupError):
@@ -57,29 +59,40 @@ def descendants(pid: int) -> dict[int, str]:
     names = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            try:
+            child = int(entry.name)
+            # A process may end while it is read.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 stat = (entry / "stat").read_text()
-                names[int(entry.name)] = (entry / "cmdline").read_bytes().decode(errors="replace")
-                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+                command = (entry / "cmdline").read_bytes()
+                names[child] = command.decode(errors="replace")
+                # The name, in brackets, may have blanks; the state and the parent follow it.
+                _, parent, *_ = stat.rpartition(")")[2].split()
+                parents[child] = int(parent)
     below: dict[int, str] = {}
     level = {pid}
     while level:
         level = {child for child, parent in parents.items() if parent in level}
-        below.update({child: names[child] for child in level})
+        for child in level:
+            below[child] = names[child]
     return below
 
 
 def find_below(pid: int, name: str) -> list[int]:
     """Return the processes below `pid` whose command begins with a program of this name."""
-    below = descendants(pid).items()
-    return [child for child, command in below if name in command.split("\0")[0]]
+    found = []
+    for child, command in descendants(pid).items():
+        program = command.partition("\0")[0]
+        if name in program:
+            found.append(child)
+    return found
 
 
 def training_processes(driver: int) -> list[int]:
     """Return the workers below the driver."""
-    return [pid for name in WORKERS for pid in find_below(driver, name)]
+    found = []
+    for name in WORKERS:
+        found += find_below(driver, name)
+    return found
 
 
 def kill_worker(driver: int) -> bool:
@@ -92,7 +105,10 @@ def kill_worker(driver: int) -> bool:
 
 def epochs_on_disk(store: Path) -> int:
     """Return the number of epoch records of all runs."""
-    return sum(p.read_text().count('"event": "epoch"') for p in store.glob("*/records.ndjson"))
+    total = 0
+    for path in store.glob("*/records.ndjson"):
+        total += path.read_text().count('"event": "epoch"')
+    return total
 
 
 def listening(pids: set[int]) -> list[str]:
@@ -104,7 +120,12 @@ def listening(pids: set[int]) -> list[str]:
         except (FileNotFoundError, ProcessLookupError):
             continue
         inodes |= {link[8:-1] for link in links if link.startswith("socket:[")}
-    rows = []
+    addresses = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        rows += [line.split() for line in Path(table).read_text().splitlines()[1:]]
-    return [row[1].rpartition(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes]
+        _, *rows = Path(table).read_text().splitlines()
+        for row in rows:
+            _, address, _, state, _, _, _, _, _, inode, *_ = row.split()
+            # 0A is the state of a socket that listens.
+            if state == "0A" and inode in inodes:
+                addresses.append(address.rpartition(":")[0])
+    return addresses

@@ -1,6 +1,7 @@
 """A closed-form model is estimated once for all seeds of a sweep; its numbers do not change."""
 
 import dataclasses
+import itertools
 from collections import Counter
 from contextlib import closing
 
@@ -56,36 +57,65 @@ def counted(monkeypatch, corpus):
 
 def test_each_baseline_of_a_sweep_is_computed_once(small, corpus, corpus_fields, tmp_path, counted):
     fleet_sweep(small, corpus, corpus_fields, tmp_path)
-    tests = [r for records in outcome(tmp_path).values() for r in records if r["event"] == "test"]
-    assert len(tests) == small.seeds * (1 + BASELINES)
+    events = Counter()
+    for records in outcome(tmp_path).values():
+        events.update(record["event"] for record in records)
+    assert events["test"] == small.seeds * (1 + BASELINES)
     assert counted == {1: 1, 5: 1, "evaluations": 3 * BASELINES}  # of train, valid and test
 
 
 def test_one_worker_takes_all_seeds_of_a_baseline(small, corpus, corpus_fields, tmp_path):
     with closing(StudyStore(tmp_path)) as store:
-        planner = Planner(small, resolve(small, corpus, corpus_fields), store)
+        points = resolve(small, corpus, corpus_fields)
+        planner = Planner(small, points, store)
         fleet = Fleet(planner, Packer(corpus, None))
         for i in range(20):
             fleet.exchange(Exchange(f"w{i}"), live=20, now=0.0)
-    packs = [[*worker.training.values()] for worker in fleet.workers.values() if worker.training]
-    counts = [pack for pack in packs if pack[0].config["model"]["name"] == "ngram_count"]
-    assert [len(pack) for pack in counts] == [small.seeds] * BASELINES
-    assert len(packs) > BASELINES, "the runs of other models are shared"
+    sizes_of_counts = []
+    others = 0
+    for worker in fleet.workers.values():
+        models = {run.config["model"]["name"] for run in worker.training.values()}
+        if models == {"ngram_count"}:
+            sizes_of_counts.append(len(worker.training))
+        elif models:
+            others += 1
+    assert sizes_of_counts == [small.seeds] * BASELINES
+    assert others, "the runs of other models are shared"
 
 
-def test_other_data_and_other_configs_have_estimates_of_their_own(corpus):
-    train = dataclasses.replace(
-        corpus.train, ids=corpus.train.ids[::2], lengths=corpus.train.lengths[::2]
-    )
-    half = dataclasses.replace(corpus, train=train)
-    models = [zoo.build(zoo.config("ngram_count", order=n), corpus.task) for n in (1, 2)]
-    losses = {load_estimate(model, data).train for model in models for data in (corpus, half)}
+def counts_of(order, corpus):
+    config = zoo.config("ngram_count", order=order)
+    return zoo.build(config, corpus.task)
+
+
+@pytest.fixture
+def half(corpus):
+    """Return the corpus with every second sequence of training."""
+    ids = corpus.train.ids[::2]
+    lengths = corpus.train.lengths[::2]
+    train = dataclasses.replace(corpus.train, ids=ids, lengths=lengths)
+    return dataclasses.replace(corpus, train=train)
+
+
+def test_other_data_and_other_configs_have_estimates_of_their_own(corpus, half):
+    losses = set()
+    for order, data in itertools.product((1, 2), (corpus, half)):
+        estimate = load_estimate(counts_of(order, corpus), data)
+        losses.add(estimate.train)
     assert len(losses) == 4
+
+
+def test_few_estimates_are_kept(corpus, half):
+    for order, data in itertools.product((1, 2, 3), (corpus, half)):
+        load_estimate(counts_of(order, corpus), data)
     assert len(closed_form._ESTIMATES) == CAPACITY
-    load_estimate(zoo.build(zoo.config("ngram_count", order=3), corpus.task), corpus)
-    assert len(closed_form._ESTIMATES) == CAPACITY
-    load_estimate(models[0], corpus)
-    kept = evaluate_test(models[0], corpus)
+
+
+def test_a_test_without_an_estimate_is_the_same_and_keeps_none(corpus):
+    model = counts_of(1, corpus)
+    load_estimate(model, corpus)
+    kept = evaluate_test(model, corpus)
     closed_form._ESTIMATES.clear()
-    assert evaluate_test(models[0], corpus).token == kept.token
+    again = evaluate_test(model, corpus)
+    assert again.token == kept.token
     assert not closed_form._ESTIMATES

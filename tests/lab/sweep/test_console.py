@@ -75,28 +75,27 @@ def test_a_log_has_plain_lines_with_the_progress_and_what_is_awaited(planner, mo
         console.fleet.give_back(console.fleet.gone("w"), interrupted=True)
         drive(console.fleet)
     lines = said().splitlines()
+    # The letter that begins a colour or a move of the cursor.
     assert "\x1b" not in said()
     assert lines.count(WAITING) == 1
     assert lines.count("all workers have room") == 1
     ended = [line for line in lines if line.startswith(("finished", "pruned"))]
     assert len(ended) >= 3 * (4 + 2), "and runs that measure a setting again"
-    assert all(" valid loss " in line for line in ended), "a ranking has the test loss"
+    for line in ended:
+        assert " valid loss " in line, "a ranking has the test loss"
     assert "nats/token" in ended[0]
 
 
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt])
 def test_a_terminal_keeps_the_last_table(planner, error):
     console = make_console(planner, terminal=True)
-    try:
-        with console:
-            drive(console.fleet)
-            if error:
-                raise error
-    except KeyboardInterrupt:
-        pass
+    with contextlib.suppress(KeyboardInterrupt), console:
+        drive(console.fleet)
+        if error:
+            raise error
     last = console.stderr.file.getvalue()[-4000:].splitlines()
-    assert any("100 % of the epochs" in line for line in last[-5:])
-    assert any("wild type" in line for line in last[-12:])
+    assert "100 % of the epochs" in "".join(last[-5:])
+    assert "wild type" in "".join(last[-12:])
 
 
 def test_epochs_that_are_trained_again_are_not_counted_as_done(planner, monkeypatch):
@@ -142,10 +141,13 @@ def test_json_has_one_object_a_line_and_quiet_prints_nothing(planner, capsys):
     console = make_console(planner, as_json=True, quiet=True)
     with console:
         drive(console.fleet)
-    objects = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(objects) >= 3 * (4 + 2)
-    assert {item["status"] for item in objects} == {"finished", "pruned"}
-    assert all(item["test_token"] for item in objects if item["stage"] == "confirm")
+    lines = capsys.readouterr().out.splitlines()
+    runs = list(map(json.loads, lines))
+    assert len(runs) >= 3 * (4 + 2)
+    assert {run["status"] for run in runs} == {"finished", "pruned"}
+    for run in runs:
+        if run["stage"] == "confirm":
+            assert run["test_token"]
     assert console.stderr.file.getvalue() == ""
 
 
@@ -155,11 +157,13 @@ def many(corpus, corpus_fields, sentences, tmp_path_factory):
     toy = toy_study(sentences)
     points = tuple(Point(f"width {i}", "DLM46", {"width": 3 + i}) for i in range(92))
     fields = toy.fields.copy()
+    # Each point has a width of its own.
     del fields["model.width"]
     study = dataclasses.replace(toy, points=points, fields=fields, samples=1)
     resolved = resolve(study, corpus, corpus_fields)
+    compared = [point for point in resolved if not point.baseline]
     with closing(StudyStore(tmp_path_factory.mktemp("many"))) as store:
-        yield Planner(study, [point for point in resolved if not point.baseline], store)
+        yield Planner(study, compared, store)
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (160, 50), (40, 10)])
@@ -175,14 +179,14 @@ def test_the_panel_fits_the_screen(many, width, height):
 def test_the_panel_counts_the_points_that_it_does_not_show(many, width, height):
     lines = panel(make_console(many), width, height)
     shown = sum("width" in line for line in lines)
-    (rest,) = (line for line in lines if line.startswith("..."))
+    (rest,) = [line for line in lines if line.startswith("...")]
     assert rest.startswith(f"... {92 - shown} more")
 
 
 def test_points_in_training_are_shown_before_others(many):
-    (run,) = [run for run in many.ready() if run.label == "width 91"]
-    table = point_table(many.points, {run.id}, 5, 80)
-    labels = [*table.columns[0].cells]
+    (last,) = [run.id for run in many.ready() if run.label == "width 91"]
+    table = point_table(many.points, {last}, 5, 80)
+    labels = list(table.columns[0].cells)
     assert labels == ["width 0", "width 1", "width 91", "... 89 more"]
 
 
@@ -216,6 +220,9 @@ def test_a_spinner_moves_on_a_terminal_while_a_sweep_loads(study, tmp_path, monk
     sweep = execution.Sweep(study, Resources(), is_command=False)
     with pytest.raises(UserError, match="shut"):
         sweep.run(None, tmp_path, "", {}, dry_run=True)
-    moves = {letter for letter in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏" if letter in text.getvalue()}
+    written = text.getvalue()
+    moves = set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏").intersection(written)
     assert len(moves) > 1
-    assert text.getvalue().rindex("\x1b[?25h") > text.getvalue().rindex("\x1b[?25l"), "the cursor"
+    cursor_hidden = written.rindex("\x1b[?25l")
+    cursor_shown = written.rindex("\x1b[?25h")
+    assert cursor_shown > cursor_hidden

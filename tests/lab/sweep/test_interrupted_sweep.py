@@ -33,11 +33,11 @@ def test_killed_processes_do_not_change_the_results(
     There are so many epochs that the sweep still runs when its processes are killed.
     """
     store = tmp_path / "runs" / store_name(study.name, corpus_fields, corpus.fingerprint)
-    search = {**study.search, "recipe.lr": parse_range(RATES)}
+    search = study.search | {"recipe.lr": parse_range(RATES)}
     study = dataclasses.replace(study, epochs=epochs, samples=samples, seeds=seeds, search=search)
-    options = ("--out", str(tmp_path / "runs"), "--json", "--fuse", fuse)
-    options += ("--epochs", str(epochs), "--samples", str(samples), "--seeds", str(seeds))
-    options += ("--search-space", f"recipe.lr={RATES}")
+    options = ["--out", str(tmp_path / "runs"), "--json", "--fuse", fuse]
+    options += f"--epochs {epochs} --samples {samples} --seeds {seeds}".split()
+    options += ["--search-space", f"recipe.lr={RATES}"]
 
     driver = start(script, *options)
     wait_until(lambda: epochs_on_disk(store) >= 5)
@@ -63,11 +63,12 @@ def test_killed_processes_do_not_change_the_results(
     if fuse == "off":
         assert outcome(store) == outcome(undisturbed)
     assert_close(outcome(store), outcome(undisturbed), tolerance=1e-3)
+    killed = read_json(store / STUDY)
+    whole = read_json(undisturbed / STUDY)
     # The study of the killed sweep was in a script.
-    studies = [read_json(path / STUDY) for path in (store, undisturbed)]
-    assert [study.pop("script") for study in studies] == [["python", str(script)], []]
-    assert [study.pop("given") for study in studies] == [list(options), []]
-    assert studies[0] == studies[1]
+    assert killed["script"] == ["python", str(script)]
+    assert killed["given"] == options
+    assert killed == whole | {"script": killed["script"], "given": options}
 
     code, out, err = finish(start(script, *options))
     assert code == 0

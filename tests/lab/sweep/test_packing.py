@@ -38,9 +38,10 @@ def test_the_size_of_a_pack_on_a_cpu(run, corpus, size, most):
 
 def test_the_size_of_a_pack_on_a_gpu_follows_from_its_memory(run, corpus):
     packer = Packer(corpus, None)
-    assert packer.max_members(run, memory=2**40) == GPU_PACK_SIZE
-    model = zoo.build(zoo.MODELS.parse(run.config["model"]), corpus.task)
+    config = zoo.MODELS.parse(run.config["model"])
+    model = zoo.build(config, corpus.task)
     needed = member_bytes(model, run.config["recipe"]["batch"])
+    assert packer.max_members(run, memory=2**40) == GPU_PACK_SIZE
     assert packer.max_members(run, memory=20 * needed) == 8  # a power of two
     assert packer.max_members(run, memory=1) == 1
 
@@ -54,14 +55,15 @@ def test_limits_measured_on_cpus_do_not_hold_on_gpus(run, corpus, monkeypatch):
 
 def test_runs_that_are_kept_apart_share_packs_with_each_other_only(planner, corpus):
     packer = Packer(corpus, None)
-    runs = planner.ready()[:3]
-    (usual,) = {packer.pack_key(run) for run in runs}
-    packer.keep_apart(runs[:2])
-    assert packer.pack_key(runs[0]) == packer.pack_key(runs[1]) != usual
-    assert packer.pack_key(runs[2]) == usual
-    assert packer.max_members(runs[0]) == CPU_PACK_SIZE
-    packer.join(runs[0])
-    assert packer.pack_key(runs[0]) == usual
+    first, second, other = planner.ready()[:3]
+    usual = packer.pack_key(other)
+    packer.keep_apart([first, second])
+    apart = packer.pack_key(first)
+    assert apart == packer.pack_key(second) != usual
+    assert packer.pack_key(other) == usual
+    assert packer.max_members(first) == CPU_PACK_SIZE
+    packer.join(first)
+    assert packer.pack_key(first) == usual
 
 
 def test_prepare_computes_what_the_start_of_a_run_needs(planner, corpus, monkeypatch):
@@ -82,14 +84,20 @@ def model(length=10, vocab=50):
 def test_the_memory_of_a_member_grows_with_batch_length_and_vocabulary():
     estimate = member_bytes(model(), 8)
     of_large_batch = member_bytes(model(), 64)
-    assert estimate < of_large_batch < member_bytes(model(length=40), 64)
-    assert estimate < member_bytes(model(vocab=500), 8)
+    of_long_rows = member_bytes(model(length=40), 64)
+    of_many_words = member_bytes(model(vocab=500), 8)
+    assert estimate < of_large_batch < of_long_rows
+    assert estimate < of_many_words
 
 
 def test_the_memory_of_a_member_is_that_of_its_state_and_of_some_logits():
-    state = 4 * sum(parameter.nbytes for parameter in model().parameters())
-    logits = 8 * 9 * 50 * 4
-    assert state + logits <= member_bytes(model(), 8) < state + 20 * logits
+    weights = sum(parameter.nbytes for parameter in model().parameters())
+    # Weights, their gradients, and two moments of Adam.
+    state = 4 * weights
+    # Four bytes for each word at nine places of eight sequences.
+    logits = 4 * 50 * 9 * 8
+    estimate = member_bytes(model(), 8)
+    assert state + logits <= estimate < state + 20 * logits
 
 
 @pytest.fixture
@@ -112,6 +120,7 @@ def test_ready_runs_keep_the_order_of_priority(planner, ready):
 
 def test_ready_runs_that_were_taken_are_known_by_a_sample(planner, ready):
     label = planner.ready()[0].label
-    assert ready.take(label, 99) == [run for run in planner.ready() if run.label == label]
+    expected = [run for run in planner.ready() if run.label == label]
+    assert ready.take(label, 99) == expected
     assert ready.count(label) == 0
     assert ready.sample(label).label == label

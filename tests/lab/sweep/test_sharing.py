@@ -23,8 +23,12 @@ def many_shapes(shapes: int, each: int) -> Sharing:
     ready = ReadyRuns(lambda run: run.label)
     for label in map(str, range(shapes)):
         for index in range(each):
-            ready.add(PlannedRun(f"{label}-{index}", label, "tune", index, {}, budget=10))
+            ready.add(planned(label, index))
     return Sharing(ready, AnyPacker(), Pace())
+
+
+def planned(label: str, index: int) -> PlannedRun:
+    return PlannedRun(f"{label}-{index}", label, "tune", index, {}, budget=10)
 
 
 def take(sharing: Sharing, workers: dict[str, WorkerState], name: str, live: int = 0) -> int:
@@ -47,16 +51,18 @@ def test_no_worker_that_asks_waits_while_there_are_runs_and_all_are_trained(shap
     draws = random.Random(1)
     workers = workers_named("u", "v", "w", "x", "y", "z")
     trained = 0
-    while sharing.ready or any(worker.training for worker in workers.values()):
-        name = draws.choice([*workers])
+    while trained < shapes * each:
+        name = draws.choice(list(workers))
         worker = workers[name]
-        for run_id in [*worker.training]:
+        for run_id in list(worker.training):
             if draws.random() < 0.5:
                 sharing.remove(worker, run_id)
                 trained += 1
-        waiting = len(sharing.ready)
-        assert take(sharing, workers, name) or worker.training or not waiting
-    assert trained == shapes * each
+        are_waiting = len(sharing.ready) > 0
+        take(sharing, workers, name)
+        if are_waiting:
+            assert worker.training
+    assert not sharing.ready
 
 
 def workers_named(*names: str) -> dict[str, WorkerState]:
@@ -89,7 +95,8 @@ def waiting():
 
 
 def test_runs_are_kept_for_workers_that_come_and_not_for_ever(waiting):
-    assert room(*waiting, "a", 2 * PATIENCE) == 2
+    sharing, workers = waiting
+    assert room(sharing, workers, "a", 2 * PATIENCE) == 2
 
 
 def test_workers_that_did_not_come_are_not_waited_for_in_the_next_stage(waiting):
@@ -105,7 +112,7 @@ def test_runs_are_kept_for_workers_that_are_asked_for_when_there_are_more_runs()
     assert take(sharing, workers, "a", live=4) == 1
     sharing.division(workers, 4, PATIENCE + 1)
     for index in range(1, 4):
-        sharing.ready.add(PlannedRun(f"0-{index}", "0", "tune", index, {}, budget=10))
+        sharing.ready.add(planned("0", index))
     workers["b"].key = "0"
     assert room(sharing, workers, "b", PATIENCE + 2) == 1
 

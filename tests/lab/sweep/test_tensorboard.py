@@ -31,25 +31,31 @@ def write(writer, *, last=True):
 def test_an_error_is_logged_once_and_not_raised(metrics, error, tmp_path, caplog):
     if not metrics:
         (tmp_path / BOARD).write_text("a file where the folder should be")
-    writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
+    writer = new_writer(Store(tmp_path))
     for _ in range(2):
         writer.write_epoch(RECORD | {"metrics": metrics})
         write(writer, last=False)
     write(writer)
-    [record] = caplog.records
-    assert f"TensorBoard curves stop here: {error}" in record.message
+    (logged,) = caplog.records
+    assert f"TensorBoard curves stop here: {error}" in logged.message
+
+
+def new_writer(store, **options):
+    return tensorboard.RunWriter(store, CONFIG, **({"epoch": 0} | options))
 
 
 def test_points_are_appended_and_no_file_stays_open(tmp_path):
-    writer = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
+    writer = new_writer(Store(tmp_path))
     assert writer.take() is None
     folder = tmp_path / BOARD / NAME
     threads = threading.active_count()
     for epoch in (1, 2):
         writer.write_epoch(record(epoch, float(epoch)))
         assert write(writer, last=False)
-        assert curve(folder)[-1] == (epoch, epoch)
+        *_, newest = curve(folder)
+        assert newest == (epoch, epoch)
     assert len(list(folder.iterdir())) == 1
+    # The writers of TensorBoard have a thread each.
     assert threading.active_count() == threads
 
 
@@ -57,7 +63,7 @@ def test_a_bucket_gets_the_file_when_the_run_ends(tmp_path):
     class Bucket(Store):
         """A store that has no folder."""
 
-    writer = tensorboard.RunWriter(Bucket(tmp_path), CONFIG, epoch=0)
+    writer = new_writer(Bucket(tmp_path))
     for epoch in (1, 2):
         writer.write_epoch(record(epoch, float(epoch)))
         assert write(writer, last=False)
@@ -80,17 +86,18 @@ def record(epoch, loss):
 def test_a_continued_run_has_every_epoch_once_although_a_killed_process_wrote_too_few(
     tmp_path, begun
 ):
-    first = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=0)
+    folder = tmp_path / BOARD / NAME
+    first = new_writer(Store(tmp_path))
     first.write_epoch(record(1, 4.0))
     write(first)  # it was killed before the numbers of epochs 2 and 3 were written
-    (file,) = (tmp_path / BOARD / NAME).iterdir()
-    file.rename(file.with_name(f"events.out.tfevents.{begun}"))
+    (file,) = folder.iterdir()
+    file.rename(folder / f"events.out.tfevents.{begun}")
     records = [record(1, 4.0), record(2, 3.0), record(3, 2.0)]
-    second = tensorboard.RunWriter(Store(tmp_path), CONFIG, epoch=2, records=records)
+    second = new_writer(Store(tmp_path), epoch=2, records=records)
     second.write_epoch(record(3, 2.0))  # its checkpoint was damaged
     second.write_epoch(record(4, 1.0))
     write(second)
-    assert curve(tmp_path / BOARD / NAME) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
+    assert curve(folder) == [(1, 4.0), (2, 3.0), (3, 2.0), (4, 1.0)]
 
 
 def test_a_maximized_metric_has_the_sign_that_the_program_gave_it(tmp_path):
