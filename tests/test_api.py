@@ -211,8 +211,9 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path):
     text = "a man in a red hat is running in the street"
     tokens, lengths = encode_sentence(model.corpus, text)
     # A program has one shape.
-    missing = model.corpus.task.length - tokens.shape[1]
-    padded = torch.nn.functional.pad(tokens, (0, missing))
+    _, length = tokens.shape
+    padded = torch.zeros(1, model.corpus.task.length).long()
+    padded[:, :length] = tokens
     scores = program.module()(padded, lengths)
     assert float(scores.sum()) == pytest.approx(model.score(text), rel=1e-5)
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from rates import rate_report
 
 PAGES = Path(__file__).parents[2] / "docs/results"
@@ -9,16 +10,26 @@ PAGES = Path(__file__).parents[2] / "docs/results"
 
 def best_rates(name: str) -> dict[str, str]:
     """Return the best rate of each point of a recorded study."""
-    [table] = rate_report(PAGES / f"records/{name}-captions.parquet").tables
-    return {row[0]: row[-1] for row in table.rows}
+    report = rate_report(PAGES / f"records/{name}-captions.parquet")
+    (table,) = report.tables
+    return {point: rate for point, *_, rate in table.rows}
 
 
-def test_the_best_rate_carries_with_mup_and_falls_without():
-    assert set(best_rates("widths_mup").values()) == {"0.07536"}
+def test_the_best_rate_carries_with_mup():
+    found = best_rates("widths_mup")
+    assert set(found.values()) == {"0.07536"}
+
+
+@pytest.mark.parametrize(("cell", "factor"), [("tanh", 7.5), ("GRU", 2.5), ("minGRU", 2.5)])
+def test_the_best_rate_falls_without_mup(cell, factor):
     found = best_rates("widths_standard")
-    for cell, factor in {"tanh": 7.5, "GRU": 2.5, "minGRU": 2.5}.items():
-        narrow = float(found[f"{cell} E=32"])
-        wide = float(found[f"{cell} E=256"])
-        assert round(narrow / wide, 1) == factor
-    page = " ".join((PAGES / "transfer.md").read_text(encoding="utf-8").split())
-    assert "by a factor of 2.5 for two cells and of 7.5 for the tanh RNN" in page
+    narrow = float(found[f"{cell} E=32"])
+    wide = float(found[f"{cell} E=256"])
+    assert round(narrow / wide, 1) == factor
+
+
+def test_the_page_says_how_far_the_rate_falls():
+    page = (PAGES / "transfer.md").read_text(encoding="utf-8")
+    # Its lines may be broken anywhere.
+    words = " ".join(page.split())
+    assert "by a factor of 2.5 for two cells and of 7.5 for the tanh RNN" in words

@@ -25,7 +25,11 @@ class Handle:
 
     def __init__(self, name: str, sweep: "Sweep") -> None:
         def method(answer):
-            return SimpleNamespace(remote=lambda *given: (answer(*given), Call())[1])
+            def remote(*given):
+                answer(*given)
+                return Call()
+
+            return SimpleNamespace(remote=remote)
 
         self.name = name
         self.work = method(lambda _, assignment: sweep.replies.update({name: assignment}))
@@ -65,7 +69,8 @@ class Sweep:
             self.coordinator.__dict__["wanted"] = lambda: 0
         self.coordinator.turn()
         self.coordinator.__dict__.pop("wanted", None)
-        replies, self.replies = self.replies, {}
+        replies = self.replies
+        self.replies = {}
         return replies
 
     def start(self, worker, node="node", host="host", failed="") -> None:
@@ -74,7 +79,10 @@ class Sweep:
         self.coordinator.actors[worker] = actor
         self.say(worker, Started(node, host))
         self.turn()
-        actor.call.value = Failed(failed) if failed else Exchange(worker)
+        if failed:
+            actor.call.value = Failed(failed)
+        else:
+            actor.call.value = Exchange(worker)
 
     def say(self, worker, *news) -> None:
         self.coordinator.actors[worker].news.value = news
@@ -91,8 +99,10 @@ class Sweep:
         return self.turn().get(worker, "none")
 
     def opened(self, worker) -> list[str]:
-        state = self.fleet.workers.get(worker)
-        return [*state.training, *state.leaving] if state else []
+        if worker not in self.fleet.workers:
+            return []
+        state = self.fleet.workers[worker]
+        return list(state.training) + list(state.leaving)
 
     def train_all(self, worker) -> None:
         """Report the last epoch of all runs of a worker."""
@@ -108,6 +118,9 @@ class Sweep:
         if isinstance(call.value, Exception):
             raise call.value
         return call.value
+
+    def kill(self, handle: Handle) -> None:
+        self.killed.append(handle.name)
 
     def wait(self, calls, timeout, num_returns=1):
         return [call for call in calls if hasattr(call, "value")], []
@@ -129,8 +142,7 @@ def sweep(planner, corpus, monkeypatch):
     result = Sweep(planner, corpus)
     clock = SimpleNamespace(monotonic=lambda: result.now, sleep=lambda seconds: None)
     monkeypatch.setattr(module, "time", clock)
-    kill = lambda handle: result.killed.append(handle.name)  # noqa: E731
-    fake = SimpleNamespace(get=result.get, wait=result.wait, kill=kill)
+    fake = SimpleNamespace(get=result.get, wait=result.wait, kill=result.kill)
     monkeypatch.setattr(module, "ray", fake)
     result.coordinator._next_check = HEARTBEAT_SECONDS
     result.coordinator._counted = 0.0

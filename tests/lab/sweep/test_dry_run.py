@@ -43,8 +43,8 @@ def dry_run(study, tmp_path, monkeypatch, capsys):
     """Runs the study's command line with --dry-run; returns (point, runs, epochs) of each point."""
 
     def run(*options: str) -> list[tuple[str, int, int]]:
-        command = ["study", "--dry-run", "--json", "--out", str(tmp_path / "runs"), *options]
-        monkeypatch.setattr(sys, "argv", command)
+        command = ["study", "--dry-run", "--json", "--out", str(tmp_path / "runs")]
+        monkeypatch.setattr(sys, "argv", command + list(options))
         monkeypatch.setattr("lmzoo.trainables.rows.RowPoint.seconds_per_epoch", lambda *_: 0.0)
         with pytest.raises(SystemExit) as stop:
             main(study)
@@ -57,24 +57,38 @@ def dry_run(study, tmp_path, monkeypatch, capsys):
 
 
 def read_files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    files = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            files[str(path.relative_to(folder))] = path.read_bytes()
+    return files
 
 
-def test_a_dry_run_does_not_prune_an_interrupted_run(study, corpus, corpus_fields, store):
-    """The sweep itself prunes the run, and deletes its checkpoint, when it starts again."""
-    pruned = next(p for p in store.glob(f"*/{RECORDS}") if '"pruned"' in p.read_text())
-    lines = [line for line in pruned.read_text().splitlines(keepends=True) if "pruned" not in line]
-    pruned.write_text("".join(lines))
-    checkpoint = RunFolder(pruned.parent).checkpoint
-    checkpoint.touch()
+@pytest.fixture
+def interrupted_run(store) -> RunFolder:
+    """A run that a sweep was about to prune when it was interrupted."""
+    pruned = next(path for path in store.glob(f"*/{RECORDS}") if '"pruned"' in path.read_text())
+    lines = pruned.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "pruned" not in line]
+    pruned.write_text("".join(kept))
+    folder = RunFolder(pruned.parent)
+    folder.checkpoint.touch()
+    return folder
+
+
+def test_a_dry_run_does_not_prune_an_interrupted_run(
+    study, corpus, corpus_fields, store, interrupted_run
+):
     before = read_files(store)
     points = resolve(study, corpus, corpus_fields)
     Planner(study, points, ReadOnlyStudyStore(store))
     assert read_files(store) == before
+    # The sweep itself prunes the run, and deletes its checkpoint, when it starts again.
     with closing(StudyStore(store)) as locked:
         Planner(study, points, locked)
-    assert not checkpoint.exists()
-    assert '"pruned"' in pruned.read_text()
+    *_, last = interrupted_run.records()
+    assert not interrupted_run.checkpoint.exists()
+    assert last["status"] == "pruned"
 
 
 def test_a_dry_run_reports_the_pending_work_of_the_sweep_and_changes_nothing(
@@ -82,10 +96,13 @@ def test_a_dry_run_reports_the_pending_work_of_the_sweep_and_changes_nothing(
 ):
     before = read_files(store)
     rows = dry_run()
-    assert dry_run("--epochs", "9", "--samples", "6", "--seeds", "3") != rows
+    larger = dry_run("--epochs", "9", "--samples", "6", "--seeds", "3")
+    assert larger != rows
     assert read_files(store) == before
+    points = resolve(study, corpus, corpus_fields)
     with closing(StudyStore(store)) as locked:
-        planner = Planner(study, resolve(study, corpus, corpus_fields), locked)
-        pending = [(point.point.display_label, *work) for point, *work in planner.pending()]
+        pending = []
+        for planned, runs, epochs in Planner(study, points, locked).pending():
+            pending.append((planned.point.display_label, runs, epochs))
         assert pending == rows != []
         assert dry_run() == rows, "a dry run must work while the store is locked"
