@@ -56,6 +56,7 @@ def test_the_vocabulary_keeps_the_most_frequent_tokens(sentences, min_count, lim
 
 def test_special_tokens_in_a_text_are_not_added_twice():
     words = ["<unk>", "a", "<pad>", "<pad>'", "<end>"]
+    # "a" is the most frequent one.
     vocabulary = build_vocabulary([words, ["a"]])
     ids = vocabulary.encode(words)
     assert vocabulary.tokens == SPECIALS + ("a", "<end>'", "<pad>'", "<pad>''")

@@ -12,23 +12,11 @@ from lmzoo.lab.cluster import connection
 from lmzoo.lab.cluster.capacity import HEAD, HELD_SECONDS, OPEN_WORKERS, Capacity
 from lmzoo.lab.cluster.growth import Growth, NodeType
 from lmzoo.lab.cluster.resources import Resources
-from tests.cases import cases
+from tests.cases import cases, rows
 
 GPU_NODE = {"CPU": 8.0, "GPU": 4.0}
 CPU_NODE = {"CPU": 16.0}
 NODES = {"GPU node": GPU_NODE, "CPU node": CPU_NODE}
-GROWTHS = {
-    "aws": Growth((NodeType(GPU_NODE, 4), NodeType(CPU_NODE, 2)), 5, autoscaling=True),
-    "CPU nodes": Growth((NodeType(CPU_NODE, 4),), 4, autoscaling=True),
-    "no GPU node": Growth((NodeType(GPU_NODE, 0),), 4, autoscaling=True),
-    "unknown nodes": Growth((NodeType({}, 4),), 4, autoscaling=True),
-    "unreadable": Growth(autoscaling=True),
-    "machines": Growth((NodeType({}, 10),), 10),
-    "two machines": Growth((NodeType({}, 2),), 2),
-    "any node": Growth(),
-    "one node": Growth(nodes=1),
-    "no node": Growth(nodes=0),
-}
 TABLES = "lab/cluster/cases.toml"
 
 
@@ -36,6 +24,15 @@ def named_node(node: Any) -> dict[str, float]:
     if isinstance(node, str):
         return NODES[node]
     return node
+
+
+def growth_of(types: Any = (), **fields: Any) -> Growth:
+    """Return how a cluster may grow; each type is a node and how many there may be."""
+    kinds = [NodeType(named_node(node), most) for node, most in types]
+    return Growth(tuple(kinds), **fields)
+
+
+GROWTHS = rows(TABLES, "growths")
 
 
 class FakeCluster:
@@ -86,7 +83,7 @@ def join(fake):
     """Joins a cluster with this growth and these live nodes, the head first."""
 
     def join_cluster(growth, *nodes, show=lambda _: None, **needs) -> Capacity:
-        fake.growth = GROWTHS[growth]
+        fake.growth = growth_of(**GROWTHS[growth])
         fake.set(*nodes)
         return Capacity(Resources(**needs), show)
 
@@ -95,7 +92,8 @@ def join(fake):
 
 @cases(TABLES, "devices", "growth, nodes, device, gpus")
 def test_workers_use_gpus_where_there_are_or_may_be_some(join, growth, nodes, device, gpus):
-    assert join(growth, *nodes, device=device).resources.gpus == gpus
+    capacity = join(growth, *nodes, device=device)
+    assert capacity.resources.gpus == gpus
 
 
 @cases(TABLES, "counted", "growth, nodes, needs, live, limit")
@@ -107,8 +105,10 @@ def test_workers_are_counted_node_by_node(join, growth, nodes, needs, live, limi
 
 @pytest.mark.parametrize(("nodes", "live"), [(0, 0), (1, 4), (4, 16), (2, 8)])
 def test_nodes_that_join_and_leave_are_counted_within_a_second(join, fake, nodes, live):
-    capacity = join("aws", {"CPU": 3}, "GPU node")
-    fake.set({"CPU": 3}, *[GPU_NODE] * nodes)
+    head = {"CPU": 3}
+    capacity = join("aws", head, "GPU node")
+    fake.set(head, *[GPU_NODE] * nodes)
+    # A worker for each of four GPUs.
     assert capacity.live() == live
     assert capacity.limit() == 16
 
@@ -122,24 +122,28 @@ def test_a_node_that_is_listed_as_dead_is_not_alive(join):
 
 @cases(TABLES, "described", "growth, nodes, needs, text")
 def test_the_first_line_says_what_the_sweep_uses(join, growth, nodes, needs, text):
-    assert join(growth, *nodes, **needs).describe() == text
+    capacity = join(growth, *nodes, **needs)
+    assert capacity.describe() == text
 
 
-@pytest.mark.parametrize(
-    ("node", "text"),
-    [
-        ({"CPU": 2}, "2 CPU cores of this machine"),
-        ({"CPU": 2, "GPU": 1}, "1 GPU of this machine"),
-    ],
-)
+MACHINES = [
+    ({"CPU": 2}, "2 CPU cores of this machine"),
+    ({"CPU": 2, "GPU": 1}, "1 GPU of this machine"),
+]
+
+
+@pytest.mark.parametrize(("node", "text"), MACHINES)
 def test_one_machine_is_described_without_nodes(join, monkeypatch, node, text):
+    # The sweep's own Ray has no address.
     monkeypatch.setattr(connection, "ADDRESS", "")
     assert join("aws", node).describe() == text
 
 
 @cases(TABLES, "waiting", "growth, nodes, needs, wanted, text")
 def test_the_console_says_what_is_missing(join, growth, nodes, needs, wanted, text):
-    assert join(growth, *nodes, **needs).waiting(wanted or None) == text
+    capacity = join(growth, *nodes, **needs)
+    # TOML has no null.
+    assert capacity.waiting(wanted or None) == text
 
 
 @cases(TABLES, "impossible", "growth, nodes, needs, message")
@@ -153,7 +157,8 @@ def test_a_worker_that_can_never_run_is_refused_at_once(join, growth, nodes, nee
 
 @cases(TABLES, "possible", "growth, nodes, needs")
 def test_a_worker_that_may_run_is_accepted(join, growth, nodes, needs):
-    join(growth, *nodes, **needs).check()
+    capacity = join(growth, *nodes, **needs)
+    capacity.check()
 
 
 def test_a_ray_that_has_ended_is_no_machine_without_a_processor(join, fake, monkeypatch):
@@ -173,7 +178,9 @@ def test_the_device_waits_for_the_first_machine(join, fake):
             fake.nodes.append(GPU_NODE)
 
     fake.slept = arrive
-    assert join("machines", {"CPU": 2}, show=lines.append).resources.gpus == 1.0
+    capacity = join("machines", {"CPU": 2}, show=lines.append)
+    assert capacity.resources.gpus == 1.0
+    # It says once that it waits.
     assert len(lines) == 1
 
 
@@ -182,11 +189,13 @@ def test_the_device_does_not_wait_for_ever(join, fake):
     assert capacities.JOIN_SECONDS <= fake.now < capacities.JOIN_SECONDS + 6
 
 
-@pytest.mark.parametrize(
-    ("nodes", "device", "gpus"), [([], "gpu", 1.0), (["CPU node"], "auto", 0.0)]
-)
+KNOWN = [([], "gpu", 1.0), (["CPU node"], "auto", 0.0)]
+
+
+@pytest.mark.parametrize(("nodes", "device", "gpus"), KNOWN)
 def test_a_known_device_does_not_wait(join, fake, nodes, device, gpus):
-    assert join("machines", {"CPU": 2}, *nodes, device=device).resources.gpus == gpus
+    capacity = join("machines", {"CPU": 2}, *nodes, device=device)
+    assert capacity.resources.gpus == gpus
     assert fake.now < 5
 
 
@@ -208,15 +217,18 @@ def test_no_node_is_awaited_that_only_a_worker_would_start(join, fake):
 def test_without_a_readable_growth_the_user_chooses_the_device(join, fake):
     with pytest.raises(UserError, match="choose --device cpu or --device gpu"):
         join("unreadable", {})
-    assert join("unreadable", {}, device="gpu").limit() == OPEN_WORKERS
+    capacity = join("unreadable", {}, device="gpu")
+    assert capacity.limit() == OPEN_WORKERS
     assert fake.now < 5
 
 
-@pytest.mark.parametrize(
-    ("node", "device", "gpus"), [("GPU node", "auto", 1.0), ("CPU node", "cpu", 0.0)]
-)
+LIVE = [("GPU node", "auto", 1.0), ("CPU node", "cpu", 0.0)]
+
+
+@pytest.mark.parametrize(("node", "device", "gpus"), LIVE)
 def test_without_a_readable_growth_a_live_node_decides_the_device(join, node, device, gpus):
-    assert join("unreadable", {}, node, device=device).resources.gpus == gpus
+    capacity = join("unreadable", {}, node, device=device)
+    assert capacity.resources.gpus == gpus
 
 
 @cases(TABLES, "contradictory", "fields, message")

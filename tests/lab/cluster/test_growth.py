@@ -33,20 +33,35 @@ def write_config(home, config: dict[str, Any]) -> None:
 
 def test_node_types_are_limited_by_their_own_number_and_by_the_total(home):
     write_config(home, AWS)
-    assert read_growth({}) == Growth(
-        (NodeType({"CPU": 8, "GPU": 1}, 2), NodeType({"CPU": 16}, 4), NodeType({}, 4)),
-        4, autoscaling=True,
-    )  # fmt: skip
+    with_gpu = NodeType({"CPU": 8, "GPU": 1}, 2)
+    with_cpus = NodeType({"CPU": 16}, 4)
+    unknown = NodeType({}, 4)
+    expected = Growth((with_gpu, with_cpus, unknown), 4, autoscaling=True)
+    assert read_growth({}) == expected
 
 
-def test_the_files_of_this_repository_are_understood(home):
-    assert read_growth({}) == Growth(), "without a description any node may join"
-    write_config(home, yaml.safe_load((ROOT / "cluster.yaml").read_text()))
+def config_of(file: str) -> dict[str, Any]:
+    return yaml.safe_load((ROOT / file).read_text())
+
+
+def test_without_a_description_any_node_may_join(home):
+    assert read_growth({}) == Growth()
+
+
+def test_the_cluster_of_this_repository_may_start_nodes_with_gpus(home):
+    write_config(home, config_of("cluster.yaml"))
     growth = read_growth({})
+    kinds = set()
+    for node in growth.types:
+        kinds |= node.resources.keys()
     assert growth.autoscaling
-    assert any(kind.resources.get("GPU") for kind in growth.types)
-    write_config(home, yaml.safe_load((ROOT / "clusters/onprem.yaml").read_text()))
-    assert read_growth({}) == Growth((NodeType({}, 2),), 2), "machines of unknown resources"
+    assert "GPU" in kinds
+
+
+def test_the_machines_of_this_repository_have_unknown_resources(home):
+    write_config(home, config_of("clusters/onprem.yaml"))
+    unknown = NodeType({}, 2)
+    assert read_growth({}) == Growth((unknown,), 2)
 
 
 def test_on_kubernetes_unknown_nodes_may_start(home):

@@ -16,9 +16,12 @@ def server(tmp_path, monkeypatch):
     """The server without Ray: calls are done at once."""
     monkeypatch.setattr(module.ray, "get", lambda value: value)
     local = StoreServer(str(tmp_path / "store"))
-    methods = {m: SimpleNamespace(remote=getattr(local, m)) for m in ("lock", "close", "call")}
-    yield SimpleNamespace(**methods)
-    for owner in [*local._locks]:
+    methods = SimpleNamespace()
+    for name in ("lock", "close", "call"):
+        remote = SimpleNamespace(remote=getattr(local, name))
+        setattr(methods, name, remote)
+    yield methods
+    for owner in list(local._locks):
         local.close(owner)
 
 
@@ -39,9 +42,9 @@ def test_files_arrive_in_the_folder(store, tmp_path):
     for text in (b"one", b"two"):
         run.write("state", text, backup="before")
     there = tmp_path / "store" / "run"
-    assert {f.name: f.read_bytes() for f in there.iterdir()} == {
-        "config.json": b"{}", "lines": b"first\nsecond\n", "state": b"two", "before": b"one",
-    }  # fmt: skip
+    found = {file.name: file.read_bytes() for file in there.iterdir()}
+    expected = {"config.json": b"{}", "lines": b"first\nsecond\n", "state": b"two"}
+    assert found == expected | {"before": b"one"}
     run.delete("before")
     run.delete("never")
     assert run.read("state") == b"two"
@@ -54,25 +57,29 @@ def test_a_worker_that_the_sweep_has_given_up_writes_nothing(store, server, tmp_
     run.append("lines", "first")
     server.close.remote("w1")
     Store(tmp_path / "store").lock(".worker-w1").close()  # the lock is free
-    for change in (lambda: run.append("lines", "late"), lambda: run.write("lines", b"late")):
-        with pytest.raises(UserError, match="lock of this worker was released"):
-            change()
+    with pytest.raises(UserError, match="lock of this worker was released"):
+        run.append("lines", "late")
+    with pytest.raises(UserError, match="lock of this worker was released"):
+        run.write("lines", b"late")
     assert (tmp_path / "store/run/lines").read_bytes() == b"first\n"
 
 
 @pytest.mark.parametrize("sees", ["the store", "an older sweep", "nothing"])
 def test_the_store_is_opened_directly_only_where_it_is_the_same(sees, server, tmp_path):
-    nonce = write_nonce(Store(tmp_path / "store"))
+    path = tmp_path / "store"
+    # The driver writes a new number, which only who sees its folder can read.
+    nonce = write_nonce(Store(path))
     if sees == "an older sweep":
-        (tmp_path / "store" / NONCE).write_text("0123456789abcdef")
+        (path / NONCE).write_text("0123456789abcdef")
     elif sees == "nothing":
-        (tmp_path / "store" / NONCE).unlink()
-    address = str(tmp_path / "store")
-    found = find_store(address, nonce, server, "w1")
-    assert type(found) is (Store if sees == "the store" else HeadStore)
-    if sees != "the store":
-        with pytest.raises(UserError, match=r"\S+ does not see the store \S+store \("):
-            find_store(address, nonce, None, "w1")
+        (path / NONCE).unlink()
+    found = find_store(str(path), nonce, server, "w1")
+    if sees == "the store":
+        assert type(found) is Store
+        return
+    assert type(found) is HeadStore
+    with pytest.raises(UserError, match=r"\S+ does not see the store \S+store \("):
+        find_store(str(path), nonce, None, "w1")
 
 
 @pytest.mark.parametrize("released", [True, False])

@@ -86,7 +86,10 @@ def report(planner, planned, run) -> bool:
     else:
         status = "pruned"
         run.folder.drop_checkpoints()
-    run.end(status, f"rung {run.epoch}" if status == "pruned" else "")
+    reason = ""
+    if status == "pruned":
+        reason = f"rung {run.epoch}"
+    run.end(status, reason)
     planner.end(planned.id, status, test_loss=test_loss)
     return False
 
@@ -114,8 +117,9 @@ def assert_close(actual: dict, expected: dict, tolerance: float = 2e-5) -> None:
     for run, records in expected.items():
         for ours, theirs in zip(actual[run], records, strict=True):
             assert _exact(ours) == _exact(theirs), f"{run}: {ours} and {theirs}"
-            for key in (k for k, v in theirs.items() if isinstance(v, float)):
-                assert abs(ours[key] - theirs[key]) <= tolerance, f"{run}: {ours} and {theirs}"
+            for key, loss in theirs.items():
+                if isinstance(loss, float):
+                    assert abs(ours[key] - loss) <= tolerance, f"{run}: {ours} and {theirs}"
 
 
 def _exact(record: dict) -> dict:

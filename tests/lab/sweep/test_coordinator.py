@@ -77,10 +77,12 @@ def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
     assert sweep.exchange("b") == "none"
     assert sweep.turn(after=REPLY_SECONDS - 1) == {}
     replies = 0
-    while (reply := sweep.turn(after=1.1).get("b", "none")) is not None:
+    reply = "none"
+    while reply is not None:
         assert sweep.now <= IDLE_SECONDS
-        replies += reply == NOTHING
-        if reply != "none":
+        reply = sweep.turn(after=1.1).get("b", "none")
+        if reply == NOTHING:
+            replies += 1
             assert sweep.exchange("b") == "none"
     assert IDLE_SECONDS < sweep.now < IDLE_SECONDS + 2
     assert IDLE_SECONDS / REPLY_SECONDS / 1.5 < replies <= IDLE_SECONDS / REPLY_SECONDS
@@ -113,8 +115,12 @@ def test_a_signal_ends_a_worker_after_its_epoch_and_others_at_once(sweep, monkey
     monkeypatch.setattr(sweep.coordinator, "turn", later)
     for _ in sweep.coordinator.turns():
         pass
-    assert sweep.killed == (["starts"] if answers else ["starts", "a", "b"])
-    assert sweep.terminated == (["a", "b"] if answers else [])
+    if answers:
+        assert sweep.killed == ["starts"]
+        assert sweep.terminated == ["a", "b"]
+    else:
+        assert sweep.killed == ["starts", "a", "b"]
+        assert sweep.terminated == []
 
 
 def test_an_idle_worker_keeps_the_runs_whose_ends_are_being_written(sweep, monkeypatch):
@@ -140,7 +146,10 @@ def test_a_worker_without_heartbeats_is_killed_and_others_are_not(sweep):
         sweep.say("b")
         if check == 2:
             sweep.say("c")
-        assert sweep.killed == (["a"] if check > MAX_MISSED else [])
+        expected = []
+        if check > MAX_MISSED:
+            expected = ["a"]
+        assert sweep.killed == expected
         sweep.turn(after=HEARTBEAT_SECONDS)
     assert sweep.killed == ["a", "c"]
 
@@ -169,7 +178,12 @@ def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
     tried = threading.Event()
     store = sweep.coordinator.store
     inner = store._new_lock
-    store._new_lock = lambda name: (tried.set(), inner(name))[1]
+
+    def new_lock(name):
+        tried.set()
+        return inner(name)
+
+    store._new_lock = new_lock
     sweep.coordinator.actors["a"].news.value = exceptions.RayError("gone")
     sweep.turn()
     assert tried.wait(60)
@@ -241,13 +255,17 @@ def test_a_node_without_memory_is_named_and_left_out_after_three_workers(sweep, 
     sweep.start("good", "other", "there")
     sweep.turn()
     for number in range(MAX_KILLED):
-        sweep.start(worker := f"bad{number}", "node12")
+        worker = f"bad{number}"
+        sweep.start(worker, "node12")
         sweep.turn()
         if trains:
             sweep.exchange(worker, [("a run", epoch(1))])
         sweep.dies(worker, exceptions.RayError(LOW))
         sweep.turn(after=120)
-    assert [*sweep.fleet.health.left_out] == ([] if trains else ["host (node12)"])
+    expected = ["host (node12)"]
+    if trains:
+        expected = []
+    assert list(sweep.fleet.health.left_out) == expected
     assert caplog.text.count("the memory of its node, host (node12), ran out") >= 2
 
 

@@ -78,8 +78,9 @@ def test_a_pack_with_a_suspect_is_charged_to_the_suspect_alone(health):
     health.trained("x", "bad")
     for _ in range(3):
         health.failed(["poison", "c", "d", "e"], "good", THREE)
-    assert health.failed_on("poison") == {*NODES}
-    assert [health.is_apart(run, THREE) for run in ("poison", "a")] == [True, False]
+    assert health.failed_on("poison") == set(NODES)
+    assert health.is_apart("poison", THREE)
+    assert not health.is_apart("a", THREE)
     assert not health.failed_on("c")
     assert not health.left_out
 

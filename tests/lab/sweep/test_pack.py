@@ -98,7 +98,9 @@ def test_a_run_that_ended_on_disk_is_confirmed_and_not_trained(make_worker, job)
     dead = make_worker()
     worker = make_worker()
     dead.apply(job)
-    trained = [epoch for _ in range(3) for epoch in epochs(dead.train(job))]
+    trained = []
+    for _ in range(3):
+        trained += epochs(dead.train(job))
     dead.pack.writer.wait()
     (ended,) = dead.confirmed
     assert trained == [1, 2, 3]
@@ -133,19 +135,21 @@ def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
     """Its last epoch is recorded, but not its test: as if it were trained, it would never end."""
     first = make_worker()
     second = make_worker()
-    tested = job._replace(config={**job.config, "stage": "confirm"})
+    tested = job._replace(config=job.config | {"stage": "confirm"})
     first.apply(tested)
     for _ in range(2):
         first.train(tested)
     first.pack.suspend()
     folder = RunFolder(first.pack.store / job.config["run"])
-    last = {**folder.records()[-1], "epoch": 3}
-    folder.append(last)
+    *_, last = folder.records()
+    folder.append(last | {"epoch": 3})
     folder.drop_checkpoints()
     assert second.apply(again(tested, epoch=2)) == []
-    assert [epochs(second.train(tested)) for _ in range(3)] == [[1], [2], [3]]
+    for epoch in (1, 2, 3):
+        assert epochs(second.train(tested)) == [epoch]
     second.pack.writer.wait()
-    assert [done.status for done in second.confirmed] == ["finished"]
+    (done,) = second.confirmed
+    assert done.status == "finished"
 
 
 def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, monkeypatch):
@@ -153,7 +157,8 @@ def test_an_error_of_a_write_in_the_background_is_raised(make_worker, job, monke
     worker = make_worker()
 
     def append(folder, *records):
-        if any(record["event"] == "epoch" for record in records):
+        # A run also has notes.
+        if "epoch" in {record["event"] for record in records}:
             raise UserError("the disk is gone")
         inner(folder, *records)
 
@@ -178,21 +183,28 @@ def test_a_run_whose_model_raises_fails_and_the_worker_continues(
 ):
     worker = make_worker()
     other = planner.ready()[1]
-    target = (module, "TrainingRun") if when == "open" else (run_module, "fit")
-    inner = getattr(*target)
+    owner = run_module
+    name = "fit"
+    if when == "open":
+        owner = module
+        name = "TrainingRun"
+    inner = getattr(owner, name)
 
     def fault(first, second, *arguments, **options):
-        seed = second.config["seed"] if when == "open" else first.seed
+        if when == "open":
+            seed = second.config["seed"]
+        else:
+            seed = first.seed
         if seed == job.config["seed"]:
             raise IndexError("planted\nfault \udcff")
         return inner(first, second, *arguments, **options)
 
-    monkeypatch.setattr(*target, fault)
-    jobs = [job, job._replace(config={**other.config, "seed": 77})]
-    worker.apply(*jobs)
-    worker.train(*jobs)
+    monkeypatch.setattr(owner, name, fault)
+    healthy = job._replace(config=other.config | {"seed": 77})
+    worker.apply(job, healthy)
+    worker.train(job, healthy)
     worker.pack.writer.wait()
-    [ended] = worker.confirmed
+    (ended,) = worker.confirmed
     assert ended.run == job.config["run"]
     assert ended.status == "failed"
     assert ended.reason.startswith("IndexError: planted (test_pack.py, line ")

@@ -27,17 +27,18 @@ def test_the_main_sweep_records_at_most_eight_graphs(tmp_path, monkeypatch):
     recorder = FakeRecorder()
     monkeypatch.setattr(stepper, "device_recorder", lambda device: recorder)
     monkeypatch.setattr(dispatch, "DTYPES", set())  # on CUDA there are no kernels of CPUs
-    small = {"model.width": 4}
-    study = dataclasses.replace(STUDY, fields={**STUDY.fields, **small}, epochs=6)
-    fields = {**corpus_config(study, study.fields), "train": 200, "valid": 20, "test": 20}
-    corpus = open_corpus(fields, None)
+    small = STUDY.fields | {"model.width": 4}
+    study = dataclasses.replace(STUDY, fields=small, epochs=6)
+    fields = corpus_config(study, study.fields) | {"train": 200, "valid": 20, "test": 20}
+    corpus = open_corpus(fields)
     store = StudyStore(tmp_path)
-    planner = Planner(study, resolve(study, corpus, fields), store)
-    fleet = Fleet(planner, Packer(corpus, None))
+    points = resolve(study, corpus, fields)
+    fleet = Fleet(Planner(study, points, store), Packer(corpus, None))
     packs = []
     worker = LocalWorker("gpu", fleet, tmp_path, corpus, memory=H100, live=1)
     while not fleet.done:
-        if (assignment := worker.exchange(0.0)) is not None:
+        assignment = worker.exchange(0.0)
+        if assignment is not None:
             packs.append(len(assignment.members))
             worker.train(assignment)
     worker.pack.suspend()

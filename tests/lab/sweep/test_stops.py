@@ -24,7 +24,10 @@ ENDLESS = ("--epochs", "100000", "--samples", "1", "--seeds", "1", "--max-concur
 def handle_as_default(ignored: tuple[int, ...] = ()) -> None:
     """Let a new process ignore these signals only, also if the tests run under nohup."""
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+        handler = signal.SIG_DFL
+        if number in ignored:
+            handler = signal.SIG_IGN
+        signal.signal(number, handler)
 
 
 def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subprocess.Popen[bytes]:
@@ -68,14 +71,18 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
             raylets = find_below(driver.pid, "/raylet/raylet")
             assert raylets, f"{driver.returncode}: {log.read_text()}"
             assert driver.pid not in map(os.getpgid, raylets), "the signal would reach Ray"
-        (os.killpg if group else os.kill)(driver.pid, number)
+        if group:
+            os.killpg(driver.pid, number)
+        else:
+            os.kill(driver.pid, number)
         code = driver.wait(SECONDS)
         assert code == 130, f"{code}: {log.read_text()}"
         assert log.read_text().splitlines()[-1].startswith("interrupted; run the same command")
         assert "Traceback" not in log.read_text()
         assert not list((tmp_path / "tmp").iterdir()), "temporary files are left"
-        assert not [*Path("/tmp/ray").glob(f"session_*_{driver.pid}")], "Ray's logs are left"
-        assert not [*tmp_path.glob("runs/*/.driver"), *tmp_path.glob("runs/*/.worker-*")]
+        assert not list(Path("/tmp/ray").glob(f"session_*_{driver.pid}")), "Ray's logs are left"
+        assert not list(tmp_path.glob("runs/*/.driver"))
+        assert not list(tmp_path.glob("runs/*/.worker-*"))
     finally:
         kill(driver)
 

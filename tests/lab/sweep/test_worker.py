@@ -93,10 +93,9 @@ def test_a_worker_trains_all_runs_and_has_a_lock_meanwhile(driver, tmp_path, und
     driver.sweep(driver.start(), lambda number: seen.append(locked(tmp_path)))
     assert {*seen} == {True}
     assert not locked(tmp_path)
-    expected = outcome(undisturbed)
     actual = outcome(tmp_path)
     assert actual
-    assert all(actual[run] == expected[run] for run in actual)
+    assert_part_of(actual, outcome(undisturbed))
 
 
 def test_a_worker_says_where_it_is_and_then_that_it_lives(driver, monkeypatch):
@@ -115,20 +114,29 @@ def test_a_worker_without_calls_releases_its_runs_and_continues_them(
     seen = []
 
     def wait(number):
-        monkeypatch.setattr(module, "RELEASE_SECONDS", 0.01 if number in (2, 8) else 60)
+        patience = 60
+        if number in (2, 8):
+            # Before the next call the worker gives up its runs.
+            patience = 0.01
+        monkeypatch.setattr(module, "RELEASE_SECONDS", patience)
         if number in (3, 9):
             while driver.worker._lock is not None:
                 time.sleep(0.01)
             runs = [RunFolder(tmp_path / run) for run in driver.opened[-1]]
-            seen.append((locked(tmp_path), driver.worker._pack.opened, any(map(has_epochs, runs))))
+            assert not locked(tmp_path)
+            assert driver.worker._pack.opened == []
+            seen.append(any(map(has_epochs, runs)))
 
     driver.sweep(driver.start(), wait)
-    assert seen == [(False, [], True)] * 2, "nothing was written before the release"
+    assert seen == [True, True], "nothing was written before the release"
     assert driver.opened[3] == []
     assert not locked(tmp_path)
-    expected = outcome(undisturbed)
-    actual = outcome(tmp_path)
-    assert all(actual[run] == expected[run] for run in actual)
+    assert_part_of(outcome(tmp_path), outcome(undisturbed))
+
+
+def assert_part_of(actual, expected):
+    """Assert that the runs are those of the undisturbed sweep, which had packs."""
+    assert actual.items() <= expected.items()
 
 
 def has_epochs(folder: RunFolder) -> bool:
