@@ -36,6 +36,7 @@ SET: dict[str, Setting] = {
     "stderr": flag(sys, "stderr", None),
     "numpy": (np.geterr, lambda how: np.seterr(**how), dict.fromkeys(np.geterr(), "raise")),
 }  # fmt: skip
+# A tenth of it is a denormal number.
 SMALL = torch.full((1,), 2e-38, device="cpu")
 STATES: dict[str, Any] = {
     **{name: lambda setting=setting: settings([setting]) for name, setting in SET.items()},

@@ -22,7 +22,8 @@ class SeesFutureTokens(Bigram):
 
     def logits(self, tokens, lengths):
         following = tokens.roll(-1, 1)[:, 1:]
-        return self.table(tokens[:, :-1]) + self.table(following)
+        logits = super().logits(tokens, lengths)
+        return logits + self.table(following)
 
 
 class SeesFutureTokensInTraining(SeesFutureTokens):
@@ -38,14 +39,16 @@ class ScoresWithoutSoftmax(Bigram):
     """Violates `law_sums_to_one`."""
 
     def score_tokens(self, tokens, lengths):
-        return self.chosen(self.logits(tokens, lengths), tokens)
+        logits = self.logits(tokens, lengths)
+        return self.chosen(logits, tokens)
 
 
 class PrefersTheLeastProbable(Bigram):
     """Violates `law_most_probable_is_the_argmax`."""
 
     def most_probable(self, tokens, lengths, *sources):
-        return self.logits(tokens, lengths).argmin(-1)
+        logits = self.logits(tokens, lengths)
+        return logits.argmin(-1)
 
 
 class DecodesWithoutSoftmax(Bigram):
@@ -59,15 +62,17 @@ class DecodesFromBatchMean(Bigram):
     """Violates `law_next_is_a_distribution`."""
 
     def next_log_prob(self, prefix):
-        mean = self.table(prefix[:, -1]).mean(0, keepdim=True)
-        return mean.log_softmax(-1).expand(len(prefix), -1)
+        logits = self.table(prefix[:, -1])
+        mean = logits.mean(0).log_softmax(-1)
+        return mean.expand(len(prefix), -1)
 
 
 class DecodesFromFirstToken(Bigram):
     """Violates `law_log_prob_equals_next_log_prob`."""
 
     def next_log_prob(self, prefix):
-        return self.table(prefix[:, 0]).log_softmax(-1)
+        logits = self.table(prefix[:, 0])
+        return logits.log_softmax(-1)
 
 
 class AdvanceIgnoresToken(Bigram):
@@ -77,7 +82,8 @@ class AdvanceIgnoresToken(Bigram):
         return ()
 
     def advance(self, state, token):
-        return self.next_log_prob(torch.ones_like(token)[:, None]), state
+        another = torch.ones_like(token)
+        return self.next_log_prob(another[:, None]), state
 
 
 class AdvanceChangesItsState(Bigram):
@@ -88,7 +94,8 @@ class AdvanceChangesItsState(Bigram):
 
     def advance(self, state, token):
         state[0] += 1
-        return (self.table(token) / state[0]).log_softmax(-1), state
+        logits = self.table(token) / state[0]
+        return logits.log_softmax(-1), state
 
 
 class StateIsNotATensor(Bigram):
@@ -98,8 +105,10 @@ class StateIsNotATensor(Bigram):
     """
 
     def next_log_prob(self, prefix):
-        second_last = max(prefix.shape[1] - 2, 0)
-        return self.table(prefix[:, second_last]).log_softmax(-1)
+        _, length = prefix.shape
+        second_last = max(length - 2, 0)
+        logits = self.table(prefix[:, second_last])
+        return logits.log_softmax(-1)
 
     def begin(self, batch, *source):
         return None
@@ -109,7 +118,8 @@ class StateIsNotATensor(Bigram):
         last = state
         if state is None:
             last = read
-        return self.table(torch.tensor(last)).log_softmax(-1), read
+        logits = self.table(torch.tensor(last))
+        return logits.log_softmax(-1), read
 
 
 class AddsRandomNoise(Bigram):
@@ -131,23 +141,28 @@ class ScoresPadding(Bigram):
     """Violates `law_scores_have_shape`."""
 
     def log_prob(self, tokens, lengths):
-        return nn.functional.pad(self.score_tokens(tokens, lengths), (1, 0))
+        scores = self.score_tokens(tokens, lengths)
+        return nn.functional.pad(scores, (1, 0))
 
 
 class ReadsPadding(Bigram):
     """Violates `law_padding_is_ignored`."""
 
     def logits(self, tokens, lengths):
-        padded = (lengths < tokens.shape[1])[:, None, None]
+        _, width = tokens.shape
+        padded = lengths < width
         last = self.table(tokens[:, -1:])
-        return super().logits(tokens, lengths) + last * padded
+        logits = super().logits(tokens, lengths)
+        return logits + last * padded[:, None, None]
 
 
 class DependsOnPaddedLength(Bigram):
     """Violates `law_padding_is_ignored` and `law_packed_equals_alone`."""
 
     def logits(self, tokens, lengths):
-        return super().logits(tokens, lengths) * tokens.shape[1]
+        logits = super().logits(tokens, lengths)
+        _, width = tokens.shape
+        return logits * width
 
 
 class AddsBatchMean(Bigram):
@@ -171,8 +186,9 @@ class DependsOnRowIndex(Bigram):
     """Violates `law_rows_are_independent`."""
 
     def logits(self, tokens, lengths):
-        row = torch.arange(len(tokens))[:, None, None]
-        return super().logits(tokens, lengths) * row
+        logits = super().logits(tokens, lengths)
+        row = torch.arange(len(tokens))
+        return logits * row[:, None, None]
 
 
 class PosteriorSumsToTwo(Bigram):
@@ -198,7 +214,8 @@ class HasCancellingBias(HasUnusedLayer):
     def logits(self, tokens, lengths):
         # The same number for every token cancels in the softmax.
         constant = self.head.bias.sum()
-        return super().logits(tokens, lengths) + constant + self.head.weight.sum(0)
+        logits = super().logits(tokens, lengths)
+        return logits + constant + self.head.weight.sum(0)
 
 
 class FloorsItsScores(Bigram):
@@ -208,7 +225,8 @@ class FloorsItsScores(Bigram):
     """
 
     def score_tokens(self, tokens, lengths):
-        return super().score_tokens(tokens, lengths).clamp_min(-20)
+        scores = super().score_tokens(tokens, lengths)
+        return scores.clamp_min(-20)
 
 
 class NeedsFloat32(Bigram):
@@ -219,7 +237,9 @@ class NeedsFloat32(Bigram):
 
     def logits(self, tokens, lengths):
         half = torch.eye(2) @ torch.full((2, 1), 0.5)
-        return super().logits(tokens, lengths) + torch.special.ndtri(half).sum()
+        zeros = torch.special.ndtri(half)
+        logits = super().logits(tokens, lengths)
+        return logits + zeros.sum()
 
 
 class CarriesThePrefix(Bigram):
@@ -244,7 +264,8 @@ class DependsOnCallCount(Bigram):
     def logits(self, tokens, lengths):
         if self.training:
             self.calls += 1
-        return super().logits(tokens, lengths) * (1 + self.calls)
+        logits = super().logits(tokens, lengths)
+        return logits * (1 + self.calls)
 
 
 class HasWeightOutsideStateDict(Bigram):
@@ -336,7 +357,8 @@ class SourceBigram(Bigram):
         return vectors.sum(1) / n[:, None]
 
     def score_tokens(self, tokens, lengths, *source):
-        logits = self.logits(tokens, lengths) + self.mean(*source)[:, None]
+        mean = self.mean(*source)
+        logits = self.logits(tokens, lengths) + mean[:, None]
         return self.chosen(logits.log_softmax(-1), tokens)
 
     def next_log_prob(self, prefix, *source):
@@ -351,7 +373,8 @@ class SumsToMoreAfterLongSources(SourceBigram):
     def score_tokens(self, tokens, lengths, *source):
         _, n = source
         more = torch.where(n > 1, 0.1, 0.0)
-        return super().score_tokens(tokens, lengths, *source) + more[:, None]
+        scores = super().score_tokens(tokens, lengths, *source)
+        return scores + more[:, None]
 
 
 class ReadsFirstSourceTokenOnly(SourceBigram):
@@ -367,14 +390,17 @@ class AcceptsMissingSource(SourceBigram):
     def conditioning_inputs(self, given):
         if given:
             return given
-        return torch.zeros(5, 1, dtype=torch.int64), torch.ones(5, dtype=torch.int64)
+        # The laws give batches of five rows.
+        tokens = torch.zeros(5, 1).long()
+        return tokens, torch.ones(5).long()
 
 
 class ReadsSourcePadding(SourceBigram):
     """Violates `law_source_padding_is_ignored`."""
 
     def mean(self, source, n):
-        return self.source_table(source).mean(1)
+        vectors = self.source_table(source)
+        return vectors.mean(1)
 
 
 class DependsOnPaddedSourceLength(SourceBigram):
@@ -388,7 +414,8 @@ class AveragesSourcesOverTheBatch(SourceBigram):
     """Violates `law_source_belongs_to_its_row`."""
 
     def mean(self, source, n):
-        return super().mean(source, n).mean(0, keepdim=True).expand(len(n), -1)
+        means = super().mean(source, n)
+        return means.mean(0).expand(len(n), -1)
 
 
 class DecodesFromFirstRowsSource(SourceBigram):

@@ -21,6 +21,7 @@ def reloaded() -> Iterator[None]:
     import lmzoo
     from lmzoo import api
 
+    # As a notebook with autoreload does.
     importlib.reload(api)
     importlib.reload(lmzoo)
     yield

@@ -19,6 +19,7 @@ def bmm(a: Tensor, b: Tensor) -> Tensor:
     """Return the products (B, N, M) of a (B, N, K) and b (B, K, M)."""
     members = len(a)
     products = [torch.mm(a[i], b[i]) for i in range(members)]
+    # Which members have another order depends on how many there are.
     for i in range(members % 2, members, 2):
         products[i] = torch.mm(a[i].flip(1), b[i].flip(0))
     if products:

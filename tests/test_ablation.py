@@ -62,6 +62,7 @@ def min_gru(w, x, h, term):
     return (1 - z) * h + z * c
 
 
+# The initial state of each cell.
 START = {"mgu": 1.0, "gru": 1.0, "min_gru": 0.0}
 STEP = {"mgu": mgu, "gru": gru, "min_gru": min_gru}
 
@@ -234,4 +235,5 @@ def test_a_second_call_measures_what_is_missing(trained, monkeypatch):
     monkeypatch.setattr(ablation, "losses", counted)
     second = lmzoo.ablate(folder, steps=STEPS)
     assert second.equals(first)
+    # Its line was the last one.
     assert measured == ["trained"]

@@ -35,6 +35,7 @@ def test_fit_continues_and_keeps_the_best_weights(sentences):
     in_two_calls.fit(epochs=1)
     in_two_calls.fit(epochs=1)
     in_one_call.fit(epochs=2)
+    # Both go through the same batches.
     assert losses_of(in_two_calls) == losses_of(in_one_call)
     assert in_two_calls.test().token == in_one_call.test().token
 
@@ -140,6 +141,7 @@ def test_a_loaded_model_scores_as_the_saved_one(sentences, tmp_path):
     # A run may be saved again.
     folder = model.save(tmp_path / "run")
     again = lmzoo.load_run(folder)
+    # It is loaded to be used.
     assert not again.module.training
     assert again.score("a man runs") == model.score("a man runs")
 
@@ -220,6 +222,7 @@ def test_an_exported_program_gives_the_scores_of_the_model(tmp_path):
 
 def test_a_model_that_cannot_be_exported_is_one_line(tmp_path, monkeypatch):
     def broken(*_: object):
+        # torch's errors may have many lines.
         raise KeyError("of the\ngraph")
 
     model = lmzoo.build("gru", "captions", width=4)

@@ -12,6 +12,7 @@ import lmzoo
 from tests.cases import rows
 from tests.toy_study import sentences as sentences
 
+# Users give frames of pandas, which lmzoo does not need.
 pd = pytest.importorskip("pandas")
 LONG = 300 * "x"
 """No name of a file."""

@@ -126,6 +126,7 @@ def test_every_model_obeys_every_law(case, laws):
     name, fields = case
     failed = {}
     for law in laws:
+        # A law draws the same numbers in whatever order laws run.
         torch.manual_seed(0)
         try:
             law(tiny(name, **fields))
@@ -158,6 +159,7 @@ def test_a_norm_over_all_times_is_a_leak_that_is_reported():
                 assert model.state_size is None, name  # each new token changes earlier states
             elif model.causal:  # the norm is that of single vectors
                 density.law_causal(model)
+    # Or the field has another name now.
     assert len(reported) > 10
 
 

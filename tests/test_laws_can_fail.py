@@ -33,6 +33,7 @@ def test_a_correct_model_of_sources_obeys_every_law(law):
 @pytest.mark.parametrize("cls", FAULTS)
 def test_a_fault_is_detected_by_the_laws_that_it_names(cls):
     named = violated(cls)
+    # Or a docstring names a law that does not apply.
     assert len(named) == str(cls.__doc__).count("`law_")
     for law in named:
         with pytest.raises(AssertionError):

@@ -34,7 +34,9 @@ def test_a_walk_cuts_what_is_negligible_with_one_error(monkeypatch):
     assert walk.filter("taken")["label"].to_list() == ["cut candidate_bias (5)", BOTH]
     assert walk["step"].max() == 3
     assert [len(study.points) for study in studies] == [9, 8, 7]
+    # Each step draws runs of its own.
     assert len({study.seed for study in studies}) == 3
+    # All steps together.
     assert sum(spent) < 0.05
     assert spent[0] == pytest.approx(8 * 0.05 / 36)
 

@@ -28,6 +28,7 @@ def test_a_checkpoint_goes_on_with_another_rate_seed_or_decay():
 
 
 class Grid(list):
+    # Ray gives the folder to its results.
     experiment_path = "runs/search"
 
 

@@ -67,6 +67,7 @@ def test_describe_shows_source_and_equations_of_every_row(printed, name):
 def test_describe_names_the_options_with_a_documents_own_formula_first(printed, name):
     options = OWN_FORMULAS[name]
     first_lines = printed("describe", name).splitlines()[:4]
+    # Where nobody overlooks it.
     assert f"own formula of {options}" in " ".join(first_lines)
     if zoo.row(name).model:
         for option in re.findall(r"[a-z_.]+=[a-z]+", options):

@@ -152,6 +152,7 @@ def even_numbers(number):
 
 def test_laws_are_read_by_a_program(lmzoo, monkeypatch):
     laws = [Check("cell a", even_numbers, lambda: 2), Check("cell b", even_numbers, lambda: 3)]
+    # One law that holds and one that fails.
     monkeypatch.setattr("lmzoo.cli.check.checks", lambda name: laws)
     code, out, _ = lmzoo("check", "json", "--json")
     _, shown, _ = lmzoo("check", "json")

@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 def run(*words: object, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "lmzoo"]
     command += map(str, words)
+    # Nothing of the environment of the tests.
     own = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin", "OMP_NUM_THREADS": "1"} | env
     return subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True, check=False)
 

@@ -180,6 +180,7 @@ def test_one_source_has_several_beams(translate):
 def test_one_source_has_several_samples(translate):
     lines = translate("--source", "zwei", "--count", "4")
     assert len(lines) == 4
+    # Only sources of the corpus are printed with their answers.
     assert "→" not in "".join(lines)
 
 

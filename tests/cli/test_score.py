@@ -23,12 +23,16 @@ def runs(tmp_path_factory):
     text = folder / "own.txt"
     text.write_text("a man runs\na dog sits\ntwo men run\n" * 20 + "a cow moos\nan owl flies\n")
     small = ["--corpus", f"text:{text}", "--set", "model.width=4", "--epochs", "1"]
-    words = ["--set", "corpus.length=6", "--set", "corpus.min_count=5", "--out", folder / "words"]
-    letters = ["--set", "corpus.length=20", "--set", "corpus.unit=char"]
-    letters += ["--out", folder / "letters"]
-    for options in (words, letters):
-        assert run_lmzoo("train", "gru", *small, *options) == 0
+    for name, options in OPTIONS.items():
+        words = small + options.split()
+        assert run_lmzoo("train", "gru", "--out", folder / name, *words) == 0
     return folder
+
+
+OPTIONS = {
+    "words": "--set corpus.length=6 --set corpus.min_count=5",
+    "letters": "--set corpus.length=20 --set corpus.unit=char",
+}
 
 
 @pytest.fixture
@@ -52,9 +56,11 @@ def test_the_sum_is_the_log_probability_of_the_model(score, run):
     first, second = json.loads(score("a man runs", "two men", "--json"))
     trained = load_run(run)
     words = trained.corpus.vocabulary.encode(["a", "man", "runs"])
-    tokens = torch.tensor([[START, *words, END]])
-    expected = trained.model.log_prob(tokens, torch.tensor([5])).sum().item()
+    tokens = torch.tensor([[START] + words + [END]])
+    scores = trained.model.log_prob(tokens, torch.tensor([5]))
+    expected = scores.sum().item()
     assert expected < 0
+    # The end of the sentence is scored, too.
     assert first["total"] == pytest.approx(expected, rel=1e-5)
     assert first["per_token"] == pytest.approx(expected / 4, rel=1e-5)
     assert first["tokens"] == ["a", "man", "runs", "<end>"]
@@ -86,6 +92,7 @@ def home(printed, tmp_path, monkeypatch):
     small = ("--set", "model.width=4", "--epochs", "1")
     printed("train", "gru", "--corpus", "text:own.txt", *small)
     (tmp_path / "elsewhere").mkdir()
+    # From here, the relative path leads nowhere.
     monkeypatch.chdir(tmp_path / "elsewhere")
     return home
 
@@ -101,10 +108,11 @@ def test_a_text_that_moved_is_said_to_be_relative(refused, home):
 
 
 def test_the_weights_of_another_run_are_refused_in_one_line(refused, runs, run):
-    [letters] = (runs / "letters").iterdir()
+    (letters,) = (runs / "letters").iterdir()
     state = read_checkpoint((letters / "checkpoint.pt").read_bytes())
     (run / "checkpoint.pt").write_bytes(checkpoint_bytes(state))
-    assert "belongs to run" in refused("score", run, "a man runs")
+    error = refused("score", run, "a man runs")
+    assert "belongs to run" in error
 
 
 def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path):
@@ -113,11 +121,14 @@ def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path):
     text.write_text("a man runs\na dog sits on the mat\ntwo men run\n" * 20)
     corpus = ("--corpus", f"text:{text}", "--set")
     small = ("model.width=8", "--set", "corpus.length=6", "--epochs", "1")
-    assert lmzoo("train", "elmo", *corpus, *small, "--out", tmp_path / "runs")[0] == 0
+    code, _, _ = lmzoo("train", "elmo", *corpus, *small, "--out", tmp_path / "runs")
+    assert code == 0
     (run,) = (tmp_path / "runs").iterdir()
     for command in (("score", run, "a man runs", "--json"), ("sample", run, "--count", "1")):
-        code, out, err = lmzoo(*map(str, command))
-        assert (code, err.count(" train, ")) == (0, 1), command
+        code, out, err = lmzoo(*command)
+        assert code == 0
+        # Of the sizes of the splits.
+        assert err.count(" train, ") == 1, command
         assert "are lost" in err
         assert " train, " not in out
 
@@ -127,6 +138,7 @@ def test_a_run_is_opened_with_its_best_weights(run):
     state = torch.load(file, weights_only=True)
     best = state["best"]["weights"]
     name = next(iter(best))
+    # Now the best weights are not the last ones.
     best[name] += 1
     torch.save(state, file)
     trained = load_run(run)
@@ -137,6 +149,7 @@ def test_a_run_is_opened_with_its_best_weights(run):
 
 def test_a_damaged_checkpoint_is_refused(run):
     file = run / "checkpoint.pt"
+    # As a copy that was interrupted.
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(UserError, match=r"checkpoint\.pt is damaged"):
         load_run(run)
@@ -157,6 +170,7 @@ def test_a_config_with_a_wrong_checksum_is_refused(run):
 
 
 def test_a_corpus_that_changed_is_refused(run):
+    # Without its checksum, a change of the config is not seen.
     change_config(run, "crc", fingerprint="0")
     with pytest.raises(UserError, match="not the one that the run was trained on"):
         load_run(run)
@@ -181,7 +195,7 @@ def stream(request, printed, tmp_path):
     for name, value in fields.items():
         options += ["--set", f"corpus.{name}={value}"]
     printed("train", "gru", *options, "--out", tmp_path / "runs")
-    corpus = open_corpus({"name": "stream", "path": str(text), **fields})
+    corpus = open_corpus({"name": "stream", "path": str(text)} | fields)
     return corpus, tmp_path / "runs"
 
 
@@ -189,7 +203,7 @@ def test_a_run_on_a_stream_scores_a_text(lmzoo, stream):
     corpus, runs = stream
     phrase = "the cat sees 3 mäuse"
     code, out, err = lmzoo("score", "gru", phrase, "--json", "--runs", runs)
-    [scored] = json.loads(out)
+    (scored,) = json.loads(out)
     assert code == 0
     assert "also stand in training" in err
     assert scored["tokens"] == corpus.vocabulary.split(phrase)

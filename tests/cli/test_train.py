@@ -65,6 +65,7 @@ def test_a_model_that_reads_later_tokens_has_no_perplexity(perplexity_4):
 def test_the_last_line_describes_the_score(printed, once):
     out = printed("train", "word2vec_cbow", *once, "--set", "model.width=4")
     assert "the training objective" in " ".join(out.split())
+    # An objective is no probability.
     assert not re.search(r"perplexity \d", out)
 
 
@@ -79,6 +80,7 @@ def test_a_long_epoch_says_how_far_it_is(lmzoo, once, monkeypatch):
         yield
 
     def look(training, record):
+        # The state of the training, when an epoch is recorded.
         seen.append(states[0]())
         add_record(training, record)
 

@@ -27,6 +27,7 @@ class Handler(SimpleHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(CONTENT)))
         self.end_headers()
+        # Fewer bytes than were announced.
         self.wfile.write(CONTENT[:5])
         return None
 
@@ -49,6 +50,7 @@ def server(tmp_path: Path) -> Iterator[ThreadingHTTPServer]:
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
+    # The server is on this machine.
     monkeypatch.setenv("NO_PROXY", "*")
     return tmp_path / "cache"
 

@@ -32,6 +32,7 @@ def test_curves_have_the_exponents_of_their_losses_and_may_change_their_order(sc
     assert frame["reference"].to_list() == [True, False]
     assert frame["points"].to_list() == [4, 4]
     assert frame["exponent"].to_list() == pytest.approx([0.05, 0.15], abs=0.01)
+    # The curves cross.
     assert changes == [("cut gru", "cut lstm")]
     # Intervals of the ratio to the reference: above one at small sizes, below at large ones.
     _, lstm = frame.to_dicts()

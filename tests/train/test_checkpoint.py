@@ -23,6 +23,7 @@ def _read_again(state):
 
 
 def _assert_equal(actual, expected):
+    # Not only equal: an int is no float.
     assert type(actual) is type(expected)
     if isinstance(expected, dict):
         assert list(actual) == list(expected)

@@ -82,6 +82,7 @@ def reference_loss(order: int, part: torch.Tensor) -> float:
 @pytest.mark.parametrize("chunk", [7, 2**16])
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_losses_are_those_of_one_sequence(order, chunk, monkeypatch):
+    # Small chunks cut the text at many places.
     monkeypatch.setattr(closed_form, "CHUNK", chunk)
     # Estimates are kept from test to test.
     closed_form._ESTIMATES.clear()
@@ -125,6 +126,7 @@ def test_a_model_that_chose_its_order_is_the_one_of_that_order():
     fixed, _ = trained(BEST, corpus())
     task = Task(vocab=V, length=7)
     loaded = zoo.build(chosen.model.config, task)
+    # The order is part of the state.
     loaded.load_state_dict(chosen.model.state_dict())
     tokens = torch.randint(V, (4, 7))
     lengths = torch.full((4,), 7)

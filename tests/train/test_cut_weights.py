@@ -55,6 +55,7 @@ def test_all_functions_of_one_and_two_cuts_are_listed_once():
 def test_cuts_that_cannot_be_are_listed_with_the_reason():
     found = variants(recurrent("mgu"), pairs=True)
     [refused] = [each for each in found if isinstance(each, str)]
+    # Without its carry and its write, a cell has no state.
     assert "leave h = 0" in refused
 
 

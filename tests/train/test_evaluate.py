@@ -72,6 +72,7 @@ def test_a_sequence_is_right_if_all_its_scored_tokens_are():
     run = training("rnn_lm", corpus)
     list(fit(run, corpus, 5))
     losses = evaluate(run.model, corpus.test)
+    # Or both accuracies would be the same.
     assert 0 < losses.accuracy < 1
     assert losses.sequence_accuracy < losses.accuracy
 
@@ -84,6 +85,7 @@ def test_right_answers_are_counted_on_the_cpu_wherever_tensors_are_made():
     def count():
         return count_right(model, corpus.test, lambda tokens, lengths: tokens[:, 1:])
 
+    # As a GPU would, without one.
     with torch.device("meta"):
         inside = count()
     assert inside.equal(count())
@@ -105,6 +107,7 @@ def test_training_ignores_the_tokens_that_are_not_scored():
 
 
 def test_a_pack_member_has_the_losses_and_accuracies_of_a_run_alone():
+    # So that only errors are larger than the tolerance.
     torch.set_default_dtype(torch.float64)
     try:
         corpus = recall()
@@ -134,6 +137,7 @@ def test_a_run_records_accuracies_and_the_ceiling(tmp_path):
     assert config["ceiling"] == corpus.ceiling == 1
     assert epoch["valid_accuracy"] > 0
     assert test["accuracy"] == losses.accuracy > test["sequence_accuracy"]
+    # A task has no text.
     assert "bytes" not in test
 
 

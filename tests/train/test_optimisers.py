@@ -77,6 +77,7 @@ def test_the_change_of_the_logits_does_not_grow_with_the_width(row, optimiser):
     standard = changes("standard")
     assert mup[0] == standard[0]  # at the base width both are one
     assert max(mup) < 1.5 * min(mup), mup
+    # Without µP it grows, or the test would see nothing.
     assert standard[-1] > 2 * standard[0], standard
 
 
@@ -295,6 +296,7 @@ def test_steps_equal_those_of_torch(name):
             assert parameter.equal(other)
     first, _ = new_parameters()
     assert actual[0].isfinite().all()
+    # It has moved.
     assert not actual[0].equal(first)
 
 
@@ -314,6 +316,7 @@ def test_no_training_imports_the_compiler(tmp_path):
     command = [sys.executable, "-c", TRAIN, "train", "DLM46"]
     printed = subprocess.check_output(command + options, text=True)
     imported = set(printed.splitlines()[-1].split())
+    # Or nothing was trained.
     assert "torch.optim" in imported
     assert imported.isdisjoint({"torch._dynamo", "torch._inductor"})
 

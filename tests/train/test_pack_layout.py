@@ -80,6 +80,7 @@ def moves_of_an_epoch(trainer, trainings):
         gradients = trainer.stacked.gradients
         trainer.stacked.optimiser.step([0.1] * 16, torch.ones(16), gradients)
         for training in trainings:
+            # As after an epoch, with its loss.
             training.epoch = 1
             training.add_record({"valid_token": 1.0})
     return moved.count
@@ -136,6 +137,7 @@ def test_a_member_that_trains_alone_has_memory_of_its_own(corpus):
     first, *others = trainings
     before = [tensors(training) for training in others]
     next(fit(first, corpus, 2))
+    # It is no row of the pack any more.
     assert first.row is None
     own = list(first.model.parameters())
     for state in first.optimiser.state.values():

@@ -12,6 +12,7 @@ from lmzoo.train.recipe import Recipe
 
 P = 5
 N = 37
+# Rows of a pack differ in rate, clipping and decay.
 RATES = [1e-3, 1e-2, 0.1, 3e-2, 1e-2]
 CLIPS = [1.0, math.inf, 0.125, 1e9, 2.0]
 DECAYS = [0.0, 0.1, 0.01, 0.0, 0.3]
@@ -39,6 +40,7 @@ class Single:
 
     def step(self, gradient):
         self.row.grad = gradient.clone()
+        # An infinite threshold is that of a row that is not clipped.
         if math.isfinite(self.clip):
             torch.nn.utils.clip_grad_norm_([self.row], self.clip)
         self.optimiser.step()

@@ -123,6 +123,7 @@ def _replay_on_new_input(work, column=X):
         out.copy_(work(buffer))
 
     replay = OperationRecorder().record(step)
+    # To record is also to execute.
     torch.testing.assert_close(out, work(column), rtol=0, atol=0)
     flipped = column.flip(0)
     buffer.copy_(flipped)
@@ -181,6 +182,7 @@ def test_a_kernel_that_fails_in_a_replay_is_an_error():
 
     replay = OperationRecorder().record(step)
     replay()
+    # Now the stand-in returns False.
     buffer += 100
     with pytest.raises(IndexError, match="a token id of this batch is outside"):
         replay()
@@ -204,6 +206,7 @@ def test_other_threads_are_not_recorded():
     other_buffer.zero_()
     replay()
     assert torch.equal(buffer, X + 2)
+    # The replay has not written to it.
     assert not other_buffer.any()
 
 

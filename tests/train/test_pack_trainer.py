@@ -117,10 +117,12 @@ def test_a_diverging_member_does_not_affect_the_others(corpus):
     diverging = member(corpus, 0)
     healthy = member(corpus, 1)
     with torch.no_grad():
+        # A token with this id makes the loss NaN.
         diverging.model.embedding.weight[5, 0] = math.nan
     active = []
     for pack in KeptTrainers().fit([diverging, healthy], corpus, 3):
         active.append([training.seed for training in pack])
+    # Both trained the first epoch.
     assert active == [[0, 1], [1], [1]]
     assert diverging.diverged
     assert diverging.record["train_token"] is diverging.record["valid_token"] is None
@@ -145,6 +147,7 @@ def test_packed_training_does_not_change_the_global_generator(corpus):
 
 @pytest.mark.parametrize("size", [1, 7, 40])
 def test_the_evaluation_batch_does_not_change_validation_losses(corpus, monkeypatch, size):
+    # Or small batches would be enlarged.
     monkeypatch.setattr(packed_trainer, "MIN_EVALUATION_BATCH", 1)
     monkeypatch.setattr(packed_trainer, "EVALUATION_BATCH", size)
     members = [member(corpus, 0), member(corpus, 1)]

@@ -49,6 +49,7 @@ def test_each_precision_is_another_run_and_another_pack():
 def test_a_cpu_refuses_all_but_the_default(corpus, precision):
     with pytest.raises(UserError, match=rf"recipe.precision={precision} needs a GPU: a CPU mult"):
         member(corpus, recipe=Recipe(precision=precision))
+    # A GPU takes each of them.
     check_precision(precision, torch.device("cuda"))
     check_precision(Precision.TF32X3, torch.device("cpu"))
 
@@ -82,6 +83,7 @@ def seen(monkeypatch):
 
         monkeypatch.setattr(owner, name, observed)
 
+    # There is no GPU here.
     monkeypatch.setattr(trainer, "check_precision", lambda *_: None)
     for module in (step, packed):
         observe(module, "compute_loss")

@@ -145,6 +145,7 @@ def test_a_run_that_fell_back_has_two_good_checkpoints_one_epoch_later(folder, c
 def test_a_kill_between_the_two_renames_loses_no_epoch(folder, config, corpus):
     _train(folder, config, corpus, 3)
     expected = _records(folder)
+    # The first rename is done, the second is not.
     folder.checkpoint.replace(folder.path / files.PREVIOUS)
     unfinished = folder.path / f".{files.CHECKPOINT}.4711"
     unfinished.write_bytes(b"half")
@@ -160,6 +161,7 @@ def test_a_partly_loaded_checkpoint_is_discarded(folder, config, corpus):
     state = torch.load(folder.checkpoint, weights_only=True)
     state["optimiser"] = {}  # fails after epoch and weights are loaded
     torch.save(state, folder.checkpoint)
+    # Or the previous checkpoint would be used.
     (folder.path / files.PREVIOUS).unlink()
     (folder.path / "records.ndjson").unlink()
     _train(folder, config, corpus, 2)
@@ -174,6 +176,7 @@ def test_a_malicious_checkpoint_executes_no_code(folder, config, corpus, tmp_pat
             return open, (str(owned), "w")
 
     _train(folder, config, corpus, 1)
+    # Reading it as a pickle would open a file.
     torch.save({"epoch": Bomb()}, folder.checkpoint, pickle_module=pickle)
     _train(folder, config, corpus, 1)
     assert not owned.exists()

@@ -49,6 +49,7 @@ def test_other_numerics_are_another_run(monkeypatch):
 
 def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
     before = config()
+    # As the driver tells its workers.
     monkeypatch.setenv(COMMIT, "f00d+")
     forget_version()
     after = config()
@@ -145,6 +146,7 @@ def test_git_runs_once_per_process(monkeypatch):
     config()
     for seed in range(50):
         assert config(seed)["environment"]["commit"] == "1234567"
+    # The package and the folder of the user.
     assert calls == [versions.ROOT, Path.cwd()]
 
 

@@ -42,6 +42,7 @@ def test_a_run_killed_at_any_write_loses_no_epoch_and_has_none_twice(
                 break
             kills += 1
             store = open_store(place)
+            # The driver does this when a worker has died.
             store.clear_locks(".worker-*", 0.0)
             resumed = Run(RunFolder(store / config["run"]), config, corpus)
             if not save_seconds:  # the last epoch that was reported was being written
@@ -81,6 +82,7 @@ def test_a_pruned_run_has_an_end_and_no_checkpoint(address, config, corpus):
     writer.close()
     end = {"event": "end", "epoch": 2, "status": "pruned", "reason": "rung 2"}
     assert end.items() <= folder.records()[-1].items()
+    # A pruned run never goes on.
     assert folder.store.read(CHECKPOINT) is None
 
 
@@ -133,6 +135,7 @@ def test_a_run_waits_for_a_slow_store(tmp_path, config, corpus, monkeypatch):
     write = Store.write
 
     def write_later(self, *args, **options):
+        # A store that answers when the test says so.
         answer.wait(60)
         write(self, *args, **options)
 
@@ -225,6 +228,7 @@ def test_requests_of_a_whole_run_in_a_bucket(bucket, config, corpus):
 def test_a_damaged_checkpoint_in_a_bucket_starts_over(bucket, config, corpus):
     assert train(bucket, config, corpus, end=False) is None
     before = events(bucket, config)
+    # A bucket has no previous checkpoint.
     (open_store(bucket) / config["run"]).write(CHECKPOINT, b"damaged")
     assert train(bucket, config, corpus, end=False) is None
     after = events(bucket, config)

@@ -49,6 +49,7 @@ def test_the_rate_rises_to_lr_and_then_falls(recipe):
 def test_the_rate_stays_at_its_final_share(recipe):
     rates = rates_of(recipe, recipe.schedule_epochs + 2)
     last = STEPS * recipe.schedule_epochs
+    # Also after the end of the schedule.
     expected = pytest.approx(recipe.lr * recipe.final_lr, abs=1e-12)
     for rate in rates[last - 1 :]:
         assert rate == expected

@@ -18,6 +18,7 @@ from lmzoo.train.recipe import RECIPES, Recipe
 from lmzoo.train.trainer import Training, fit
 from tests.train.members import RECIPE, member, model_of
 
+# They differ from run to run.
 TIMINGS = ("seconds", "tokens_per_second")
 
 
@@ -62,6 +63,7 @@ def test_another_seed_gives_another_order(corpus):
 
 def test_a_diverged_run_stops_and_records_null_losses(model, corpus):
     with torch.no_grad():
+        # The first loss is not finite.
         model.embedding.weight.fill_(math.inf)
     training = Training(model, RECIPE, seed=0)
     (record,) = fit(training, corpus, 5)
@@ -89,6 +91,7 @@ def trained(corpus) -> Training:
     """Return a training of one epoch, whose weights are the best ones."""
     training = member(corpus, recipe=Recipe(batch=16, lr=0.03))
     next(fit(training, corpus, 1))
+    # A first epoch is always the best so far.
     assert training.best_epoch == 1
     return training
 
@@ -209,6 +212,7 @@ def assert_same_direction(actual: Tensor, expected: Tensor):
 def test_clipping_keeps_the_direction(corpus):
     before = step_gradients(corpus, None)[0]
     after = step_gradients(corpus, BELOW)[0]
+    # Or clipping would have nothing to do.
     assert before.norm() > 2 * BELOW
     assert after.norm().item() == pytest.approx(BELOW, rel=1e-3)
     assert_same_direction(after, before)

@@ -56,6 +56,7 @@ def train(address, config, corpus, *, epochs=BUDGET, end=True, threads=4):
     except KilledError:
         return reported
     finally:
+        # The threads of a killed process end with it.
         writer._pool.shutdown()
         lock.close()
     return None
@@ -75,6 +76,7 @@ def events(address, config):
 
 def kill_at(patch, count, *, after):
     """Kill the process before, or after, its write number `count`; nothing later is written."""
+    # A list, because the wrappers change it.
     writes = [0]
 
     def killing(write):

@@ -50,6 +50,7 @@ POINTS = (
     Point("shifted", own_programs.train, {"shift": 0.5}),
     Point("no state", own_programs.train_without_state),
     Point("command", Command(SCRIPT)),
+    # It may die between the state and the report.
     Point("ahead", Command(SCRIPT + " ahead")),
 )
 
@@ -200,6 +201,7 @@ def keep(settings, seed, resume):
         assert torch.equal(resume["tensor"], STATES["tensor"])
         assert resume["nested"] == STATES["nested"]
         assert resume["random"] == STATES["random"]
+    # More than the run asks for.
     for epoch in range(first, 9):
         yield {"epoch": epoch, "valid": 1.0}, STATES
 
@@ -231,6 +233,7 @@ def test_a_metric_to_maximize_in_its_own_unit(tmp_path):
     first, second = report.frame.to_dicts()
     assert first["label"] == "3.0"
     assert first["verdict"] == "better"
+    # The noise of a seed is the same at both points.
     assert first["difference"] == pytest.approx(3.0)
     assert first["low"] < first["loss"] < first["high"]
     assert 90 < second["loss"] < 92
@@ -291,6 +294,7 @@ def test_the_last_report_of_a_command_counts_or_it_says_why(case, tmp_path):
     """Also if its line has no end."""
     text = "exit('no such file x.bin')"
     if case["lines"]:
+        # The last line has no end.
         text = f"print(*{case['lines']}, sep='\\n', end='')"
     pattern = case.get("pattern", "")
     command = Command(script_of(tmp_path, text), pattern=pattern)
@@ -532,6 +536,7 @@ def test_what_a_function_sets_for_the_process_ends_with_its_run(tmp_path):
     run = run_of(set_for_all, tmp_path, {})
     assert trained(run, 2) == [8.0, 8.0]
     assert run.environment()["variables"]["LEVEL"] is None, "what it was given"
+    # What it was before.
     assert torch.get_default_dtype() == torch.float32
     assert torch.is_grad_enabled()
     assert (Path.cwd(), np.geterr(), dict(os.environ)) == before

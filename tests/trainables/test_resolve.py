@@ -60,6 +60,7 @@ def compared(points):
 def test_equal_points_become_one_point_with_an_alias(resolved):
     points = compared(resolved())
     assert [point.label for point in points] == ["wild type", "cut 4", "cut 3,2,4,5"]
+    # The two cuts leave the same function.
     assert points[2].aliases == ["cut 2,7"]
 
 
@@ -68,6 +69,7 @@ def test_common_fields_and_own_fields_are_both_applied(resolved):
     assert wild.model.width == cut.model.width == 4
     assert wild.model.emission.components == 3
     assert list(map(str, cut.model.cell.cuts)) == ["state_to_candidate"]
+    # A field of the study, not of a point.
     assert wild.recipe.batch == 16
 
 
@@ -125,6 +127,7 @@ def test_a_model_without_next_tokens_is_refused_on_a_task_that_scores_some_token
     assert first.label == "recurrent"
 
 
+# A transformer, which has no initial states.
 MINGPT = Point("minGPT", "DLM40")
 
 
@@ -362,6 +365,7 @@ def test_a_text_has_one_store_whatever_its_path_is(tmp_path):
         return store_folder(tmp_path, study, {"name": "text"} | fields, fingerprint)
 
     first = store(path="a/my.txt")
+    # A store is found again by the content of its text.
     first.mkdir()
     assert store(path="./other.txt") == first
     assert store("1123456789", path="a/my.txt") != first

@@ -72,6 +72,7 @@ def lines_of(command):
         count += event == "line"
         return trace
 
+    # That of the coverage, if it is measured.
     before = sys.gettrace()
     sys.settrace(trace)
     try:
@@ -84,6 +85,7 @@ def gains(stores, run, words, calls):
     """Return by how much calls and lines grow, from the first size to the second and the third."""
     totals = []
     for store in stores:
+        # An archive that is open is not read again.
         archive._open.cache_clear()
         calls.clear()
         own = [word.replace("STORE", str(store)) for word in words]

@@ -46,6 +46,7 @@ def run_action(folder: Path, arguments: str, fail_on: str = "1") -> tuple[int, s
     folder.mkdir()
     for name, text in (("python", "exit 0"), ("lmzoo", f'exec {sys.executable} -m lmzoo "$@"')):
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        # They stand for what the action installs and calls.
         (folder / name).chmod(0o755)
     summary = folder / "summary"
     output = folder / "output"
@@ -81,4 +82,5 @@ def test_the_action_writes_the_verdict_and_its_account(tmp_path):
     ):
         text = f"{EXAMPLE}\n--by={title}\n--metric=' --out \"'"
         assert run_action(tmp_path / f"b{number}", text)[0] == 2
+    # No title was executed by the shell.
     assert not (tmp_path / "x").exists()

@@ -70,6 +70,7 @@ def test_a_point_is_its_confirm_run_with_the_lowest_validation_loss(runs, study,
 def test_a_diverged_run_is_never_the_best(runs):
     end = {"event": "end", "epoch": 1, "status": "diverged", "reason": ""}
     RunFolder(best(runs)).append(end)
+    # Its loss before it diverged may be the lowest.
     assert find_run("toy:4").name != best(runs).name
 
 
@@ -84,6 +85,7 @@ def test_a_folder_and_a_row_name_a_run(runs, trained):
 def test_an_archived_run_gets_its_folder_when_it_is_named(runs):
     run = best(runs)
     for name in ("toy:4", str(run)):
+        # As a sweep does with runs that have ended.
         archive_runs(run.parent, [run.name])
         assert not run.exists()
         assert find_run(name).resolve() == run

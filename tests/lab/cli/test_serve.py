@@ -57,6 +57,7 @@ def get(server, path: str, method: str = "GET", headers: Mapping[str, str | byte
 
 
 def link(server) -> str:
+    # Only who knows the token knows the address.
     return f"/{server.RequestHandlerClass.token}/"
 
 
@@ -83,6 +84,7 @@ def test_without_token_and_host_nothing_is_shown(server, path, hosts):
     values = {"link": known, "short_link": f"{known[:-2]}/", "token": token, "port": port}
     values["host"] = f"127.0.0.1:{port}"
     connection = http.client.HTTPConnection("127.0.0.1", port)
+    # Some paths are no ASCII, which http.client refuses.
     connection._encode_request = lambda text: text.encode("latin-1")  # type: ignore[attr-defined]
     connection.putrequest("GET", path.format(**values), skip_host=True)
     for host in hosts:
@@ -165,6 +167,7 @@ def test_a_study_without_results_says_so_until_it_has_some(tmp_path):
     page, reload = pages.page("new")
     assert "no point is confirmed yet" in page
     assert reload is None
+    # A page is kept for a while.
     pages._kept.clear()
     (tmp_path / "new" / DRIVER_LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}")
     assert pages.page("new") == ("the page", RELOAD)
@@ -178,6 +181,7 @@ def test_a_page_is_made_once_for_all_who_wait(tmp_path):
     readers = [Thread(target=pages.page, args=("slow",)) for _ in range(2)]
     for reader in readers:
         reader.start()
+    # Until both wait for the page.
     time.sleep(0.05)
     may_end.set()
     for reader in readers:

@@ -52,6 +52,7 @@ class FakeCluster:
         found = [dead]
         for number, node in enumerate(self.nodes):
             found.append({"NodeID": f"n{number}", "Alive": True, "Resources": node.copy()})
+        # Ray marks its head so.
         found[1]["Resources"][HEAD] = 1.0
         return found
 
@@ -164,6 +165,7 @@ def test_a_worker_that_may_run_is_accepted(join, growth, nodes, needs):
 def test_a_ray_that_has_ended_is_no_machine_without_a_processor(join, fake, monkeypatch):
     monkeypatch.setattr(connection, "ADDRESS", "")
     capacity = join("one node", CPU_NODE)
+    # A Ray that has ended lists no nodes.
     monkeypatch.setattr("ray.nodes", list)
     fake.now += 10
     capacity.check()

@@ -47,6 +47,7 @@ def run_instances():
 def validation_errors(node: dict, shape) -> str:
     """Validate Ray's request for this node, one machine in one of its subnets, as AWS does."""
     request = {**node, "MinCount": 1, "MaxCount": 1}
+    # Ray starts a machine in one of the subnets.
     request["SubnetId"] = request.pop("SubnetIds", ["subnet-0"])[0]
     return botocore.validate.ParamValidator().validate(request, shape).generate_report()
 
@@ -59,6 +60,7 @@ def commands_of_nodes(config: dict):
     """Yield what each of Ray's two autoscalers runs on a new worker node of each type."""
     prepared = prepare_config(copy.deepcopy(config))
     second = AutoscalingConfig(copy.deepcopy(config), skip_content_hash=True)
+    # Its constructor needs a cluster.
     first = StandardAutoscaler.__new__(StandardAutoscaler)
     first.config = prepared
     first.available_node_types = prepared["available_node_types"]
@@ -75,6 +77,7 @@ def test_each_node_makes_the_environment_in_which_its_ray_starts(cluster):
     for commands in commands_of_nodes(cluster):
         text = "\n".join(commands)
         places = [text.index(step) for step in steps]
+        # Each step needs those before it.
         assert places == sorted(places)
         assert "PATH=$HOME/lmzoo/.venv/bin" in text
 
@@ -97,6 +100,7 @@ def test_aws_refuses_a_misspelt_field(run_instances):
 def test_aws_nodes_are_closed(aws, aws_nodes):
     assert "security_group" not in aws["provider"]  # Ray would open its SSH port to everyone
     for node in aws_nodes.values():
+        # Without one, AWS uses the default group of the account.
         assert node["node_config"]["SecurityGroupIds"]
         assert node["node_config"]["MetadataOptions"] == {"HttpTokens": "required"}
 
@@ -150,6 +154,7 @@ def test_the_ports_and_files_of_a_cluster_are_private(cluster):
     head = cluster["head_start_ray_commands"][-1]
     worker = cluster["worker_start_ray_commands"][-1]
     assert "--dashboard-host=127.0.0.1" in head
+    # Files of Ray are readable for their owner only.
     assert "umask 077" in head
     assert "umask 077" in worker
     assert "0.0.0.0" not in yaml.safe_dump(cluster)
@@ -157,6 +162,7 @@ def test_the_ports_and_files_of_a_cluster_are_private(cluster):
 
 def test_the_token_is_copied_and_is_not_in_the_file(cluster):
     assert "~/.ray" in cluster["cluster_synced_files"]
+    # What a token looks like.
     assert not re.search(r"\b[0-9a-f]{32,}\b", yaml.safe_dump(cluster))
 
 

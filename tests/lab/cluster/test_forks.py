@@ -36,6 +36,7 @@ def run(tmp_path, name=forks.WORKER, before=(), options=()) -> dict:
     (tmp_path / "code" / name).write_text(SCRIPT)
     script = tmp_path / "code" / name
     words = [tmp_path / "python", "-u", *before, script, *options, "--a=1", "b c"]
+    # No HOME, to see that the environment is not that of the server.
     environment = {"OWN": "1", "PATH": os.environ["PATH"]}
     done = subprocess.run(
         list(map(str, words)), cwd=tmp_path, env=environment, capture_output=True, text=True,
@@ -49,6 +50,7 @@ def test_a_worker_is_forked_with_the_arguments_files_and_environment_that_ray_ga
 ):
     expected = {"argv": ["--a=1", "b c"], "folder": str(tmp_path), "path": str(tmp_path / "code")}
     expected |= {"own": "1", "home": False, "nice": os.nice(0) + 3, "name": "__main__"}
+    # What only a forked process has.
     own = {"parent": server.pid, "imported": True, "group": True}
     for _ in range(2):
         assert run(tmp_path) == {**expected, **own}
@@ -76,6 +78,7 @@ def test_without_the_server_a_worker_imports_what_it_needs(tmp_path):
     assert server.wait(60) == 1
     server.stdin.close()
     assert run(tmp_path)["imported"] is False
+    # Then the script starts Python as usual.
     assert sys.executable in (tmp_path / "python").read_text()
 
 

@@ -58,6 +58,7 @@ class FakeRun:
 def fake_loss(name: str, rate: float, epoch: int) -> float | None:
     if rate > 0.08 and epoch > 1:
         return None
+    # Not `hash`, which differs between processes.
     digest = hashlib.md5(f"{name}/{epoch}".encode()).hexdigest()
     noise = int(digest, 16) % 1000 / 5000
     of_rate = (math.log10(rate) + 2) ** 2

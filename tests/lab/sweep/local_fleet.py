@@ -101,9 +101,11 @@ def fleet_sweep(
                 continue
             for other in crew.values():
                 if other is not worker:
+                    # No run is trained by two workers.
                     assert set(other.pack.opened).isdisjoint(assignment.members)
             sizes.append(len(assignment.members))
             if step in lost:
+                # Nothing that it writes from now on reaches the disk.
                 worker.pack.writer.submit = lambda *_: None
             worker.train(assignment)
             if step in lost:

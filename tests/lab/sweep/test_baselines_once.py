@@ -28,6 +28,7 @@ BASELINES = 2
 
 @pytest.fixture(autouse=True)
 def no_estimates(monkeypatch):
+    # Other tests of this process may have filled it.
     monkeypatch.setattr(closed_form, "_ESTIMATES", type(closed_form._ESTIMATES)())
 
 

@@ -27,6 +27,7 @@ from lmzoo.lab.sweep.messages import Assignment, Ended, Exchange, Failed
 from lmzoo.lab.sweep.worker.worker import HEARTBEAT_SECONDS
 from tests.lab.sweep.manual_coordinator import epoch, recovered, sweep  # noqa: F401
 
+# How Ray says that it has killed workers.
 LOW = "1 worker(s) were killed due to the node running low on memory.\n(IP: 10.0.0.1, ID: node12)"
 NOTHING = Assignment()
 
@@ -47,6 +48,7 @@ def test_a_report_counts_after_the_news_that_came_before_it(sweep):
     """A run that is neither open nor ended would be pending again."""
     run = sweep.exchange("a").members[0]
     call = sweep.coordinator.actors["a"].call
+    # The worker has closed the run; the news of its end is still on its way.
     rest = [i for i in sweep.opened("a") if i != run]
     call.value = Exchange("a", rest, [(run, epoch(4))], 0, news=2)
     assert sweep.turn() == {}
@@ -63,6 +65,7 @@ def test_a_report_counts_after_the_news_that_came_before_it(sweep):
 def test_every_end_of_a_worker_that_ray_reports_is_a_death_and_is_replaced(sweep, kind):
     sweep.turn(starts=True)
     first, *others = sweep.coordinator.actors
+    # Some errors of Ray need arguments that only Ray has.
     bare = {"__init__": lambda _: None, "__str__": lambda _: "gone"}
     sweep.coordinator.actors[first].call.value = type(kind, (getattr(exceptions, kind),), bare)()
     sweep.turn(starts=True)
@@ -89,6 +92,7 @@ def test_an_idle_worker_gets_signs_of_life_and_leaves_after_a_minute(sweep):
     sweep.coordinator.actors["b"].call.value = None
     sweep.turn()
     assert sweep.terminated == ["b"]
+    # The one with runs stays.
     assert [*sweep.coordinator.actors] == ["a"]
 
 
@@ -101,6 +105,7 @@ def test_a_signal_ends_a_worker_after_its_epoch_and_others_at_once(sweep, monkey
     STOPS.requested.set()
     assert sweep.coordinator.finished
     assert sweep.coordinator.wanted() == 0
+    # Its start has not ended.
     del sweep.coordinator.actors["starts"].call.value
     if answers:
         assert sweep.exchange("a") is None
@@ -167,6 +172,7 @@ def test_a_worker_that_hangs_sends_heartbeats_and_one_that_is_stopped_does_not(s
 def test_time_in_which_the_sweep_is_stopped_does_not_count(sweep):
     sweep.start("a")
     for _ in range(MAX_MISSED):
+        # As if the driver had not run for that long.
         sweep.turn(after=100 * MAX_MISSED * HEARTBEAT_SECONDS)
     assert not sweep.killed
 
@@ -188,6 +194,7 @@ def test_runs_of_a_dead_worker_are_pending_when_its_lock_is_free(sweep):
     sweep.turn()
     assert tried.wait(60)
     sweep.turn()
+    # The lock is still held, so the worker may still write.
     assert not sweep.fleet.ready
     threading.Timer(0.0, lock.close).start()
     recovered()
@@ -203,6 +210,7 @@ def test_an_interruption_counts_no_death(sweep, node):
         sweep.turn()
         sweep.dies(worker)
         sweep.turn()
+    # The other node is gone, which says nothing about the run.
     assert bool(sweep.fleet.planner.failed_runs) == (node == "node")
 
 
@@ -377,6 +385,7 @@ def test_a_store_that_fails_is_said_at_once_and_not_by_each_worker(sweep, caplog
     sweep.say("b", reason)
     sweep.turn()
     assert caplog.messages == [f"old (node): {reason}"]
+    # It is repeated after a while.
     for after, said in ((NEWS_SECONDS - 1, 1), (1, 2)):
         sweep.say("b", reason)
         sweep.turn(after=after)
@@ -391,6 +400,7 @@ def test_a_driver_that_lost_its_lock_while_it_was_stopped_gives_no_work(sweep, m
     monkeypatch.setattr(sweep.fleet.planner.store, "check_lock", lost)
     assert sweep.exchange("w1") == "none"
     assert str(sweep.coordinator.error) == "the lock was lost"
+    # It ends its workers instead.
     assert sweep.turn() == {"w1": None}
 
 

@@ -49,6 +49,7 @@ def dry_run(study, tmp_path, monkeypatch, capsys):
         with pytest.raises(SystemExit) as stop:
             main(study)
         output = capsys.readouterr()
+        # No code is success, too.
         assert not stop.value.code, output.err
         rows = json.loads(output.out)["points"]
         return [(row["point"], row["runs"], row["epochs"]) for row in rows]

@@ -84,6 +84,7 @@ def test_deaths_and_moves_change_no_digit_of_single_runs_and_packs_by_rounding_o
 def test_a_worker_that_comes_late_gets_runs_of_a_full_one(fleet):
     first = ask(fleet, "first").members
     assert ask(fleet, "second") is None
+    # It waits for the runs that the first one will release.
     assert fleet.idle == {"second"}
     fleet.workers["first"].settled = True  # it has trained an epoch
     reply = ask(fleet, "first")
@@ -321,6 +322,7 @@ def test_interruptions_and_deaths_with_progress_are_no_failure(fleet):
 def test_late_and_repeated_messages_change_nothing(fleet):
     run, *_ = ask(fleet, "dead").members
     dies(fleet, "dead", interrupted=True)
+    # These messages come from a worker that the fleet has given up.
     fleet.ended("dead", Ended(run, "finished"))
     fleet.released("dead", run)
     members = ask(fleet, "new").members

@@ -40,6 +40,7 @@ def test_killed_processes_do_not_change_the_results(
     options += ["--search-space", f"recipe.lr={RATES}"]
 
     driver = start(script, *options)
+    # Then the sweep has something to lose.
     wait_until(lambda: epochs_on_disk(store) >= 5)
     if fuse == "off":  # as `ray stop` does; Ray's core then ends the driver
         raylets = find_below(driver.pid, "/raylet/raylet")
@@ -70,6 +71,7 @@ def test_killed_processes_do_not_change_the_results(
     assert killed["given"] == options
     assert killed == whole | {"script": killed["script"], "given": options}
 
+    # All runs have ended.
     code, out, err = finish(start(script, *options))
     assert code == 0
     assert out == ""

@@ -45,6 +45,7 @@ def test_a_listener_that_raises_is_named_once_and_the_sweep_goes_on(
     worker.lock.close()
     assert len(events.epochs) >= 2
     said = [r.getMessage() for r in caplog.records if "listener" in r.getMessage()]
+    # Although three epochs were trained.
     assert len(said) == 1
     text = f"listener Raises is not called again: {error.__name__}: no route (test_listeners"
     assert text in said[0]

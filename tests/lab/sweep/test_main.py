@@ -64,9 +64,11 @@ def test_a_dry_run_counts_runs_and_epochs_and_trains_nothing(study, tmp_path, ru
     result = json.loads(out)
     first, *others = result["points"]
     assert code == 0
+    # As many as may run at once.
     assert result["slots"] == 3
     assert first["runs"] == 10
     assert first["epochs"] == 20
+    # Two cuts and two baselines.
     assert len(others) == 4
     for point in others:
         assert point["runs"] == 7

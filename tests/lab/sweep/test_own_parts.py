@@ -17,6 +17,7 @@ from tests.own_part_files import own_parts as own_parts
 def run_in(folder: Path, *words: str) -> str:
     """Run lmzoo in a folder, as a user who has installed the package."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    # The sweep starts a Ray of its own.
     environment.pop("RAY_ADDRESS", None)
     command = [sys.executable, "-m", "lmzoo"] + list(words)
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -81,12 +81,14 @@ def test_a_pack_that_exceeds_the_memory_is_divided(
             freed.append(weakref.ref(tensors))
             first = pack.stacked.trainings[0]
             exceeded.append((members, pack_key(first.model.config, first.recipe)))
+            # As torch does when the memory of the GPU is used up.
             raise torch.OutOfMemoryError
         sizes.append(members)
         return result
 
     monkeypatch.setattr(pack_trainer.PackedTrainer, "evaluate", exceed)
     _, packs = fleet_sweep(study, corpus, corpus_fields, tmp_path / "packed", workers=1)
+    # Or no pack had to be divided.
     assert max(packs) > 4
     assert freed
     assert max(sizes) == 2
@@ -124,6 +126,7 @@ def test_epochs_that_were_not_reported_are_reported_before_the_next_is_trained(m
     dead.apply(job)
     dead.train(job)
     dead.train(job)
+    # Two epochs are on disk, and the sweep has heard of none.
     dead.pack.suspend()
     assert epochs(worker.apply(again(job))) == [1, 2]
     assert worker.train(job) == [], "the sweep may prune it at these epochs"
@@ -143,6 +146,7 @@ def test_a_run_without_its_checkpoint_starts_over_and_ends(make_worker, job):
     folder = RunFolder(first.pack.store / job.config["run"])
     *_, last = folder.records()
     folder.append(last | {"epoch": 3})
+    # As a sweep does with a run that it has pruned.
     folder.drop_checkpoints()
     assert second.apply(again(tested, epoch=2)) == []
     for epoch in (1, 2, 3):

@@ -43,6 +43,7 @@ def test_the_size_of_a_pack_on_a_gpu_follows_from_its_memory(run, corpus):
     needed = member_bytes(model, run.config["recipe"]["batch"])
     assert packer.max_members(run, memory=2**40) == GPU_PACK_SIZE
     assert packer.max_members(run, memory=20 * needed) == 8  # a power of two
+    # A run alone is always tried.
     assert packer.max_members(run, memory=1) == 1
 
 

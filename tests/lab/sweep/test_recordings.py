@@ -45,6 +45,7 @@ def test_the_main_sweep_records_at_most_eight_graphs(tmp_path, monkeypatch):
     worker.lock.close()
     store.close()
     stages = [read_json(path)["stage"] for path in tmp_path.glob("*/config.json")]
+    # Eleven points and the reference.
     assert len(stages) >= 12 * (5 + study.seeds)
     assert max(packs) == 53  # confirm runs of 11 points and the reference's own seeds
     assert recorder.replays > recorder.runs

@@ -39,8 +39,10 @@ def start(script: Path, folder: Path, ignored: tuple[int, ...] = ()) -> subproce
         "OMP_NUM_THREADS": "1",
         "PYTHONFAULTHANDLER": "1",
         "TMPDIR": str(folder / "tmp"),
+        # The path of a socket has at most 107 bytes.
         "RAY_TMPDIR": "/tmp",
     }
+    # A test does not join the cluster of its user.
     env.pop("RAY_ADDRESS", None)
     words = [sys.executable, str(script), *ENDLESS, "--out", str(folder / "runs")]
     with (folder / "log").open("wb") as log:
@@ -76,6 +78,7 @@ def test_a_signal_ends_the_sweep(number, group, ignored, while_ray_starts, scrip
         else:
             os.kill(driver.pid, number)
         code = driver.wait(SECONDS)
+        # What a shell reports of a program that was interrupted.
         assert code == 130, f"{code}: {log.read_text()}"
         assert log.read_text().splitlines()[-1].startswith("interrupted; run the same command")
         assert "Traceback" not in log.read_text()

@@ -30,6 +30,7 @@ def write(writer, *, last=True):
 )
 def test_an_error_is_logged_once_and_not_raised(metrics, error, tmp_path, caplog):
     if not metrics:
+        # Then the folder cannot be created.
         (tmp_path / BOARD).write_text("a file where the folder should be")
     writer = new_writer(Store(tmp_path))
     for _ in range(2):

@@ -125,6 +125,7 @@ def test_tune_ends_with_the_sweep_and_not_before(sweep, tune):
 
 def test_what_tune_writes_of_the_engine_has_no_state_of_a_sweep(tune):
     for part in (tune.requests, tune.scheduler):
+        # Tune saves its state again and again.
         assert not vars(pickle.loads(pickle.dumps(part)))
 
 

@@ -53,6 +53,7 @@ class Driver:
                 break
             before_step(number)
             exchange = self.worker.work(number, assignment or Assignment())
+            # The same number, so it is the same call.
             again = self.worker.work(number, assignment or Assignment())
             assert again is exchange, "Ray repeats a call whose answer was lost"
         assert self.fleet.done
@@ -75,6 +76,7 @@ def driver(planner, corpus, monkeypatch):
     monkeypatch.setattr(module.ray, "get_runtime_context", lambda: context)
     driver = Driver(planner, corpus)
     yield driver
+    # The worker has added one, which would outlive the test.
     LOG.handlers.clear()
     with contextlib.suppress(UserError, AttributeError):  # the disk is gone, or no set-up
         driver.worker.close()
