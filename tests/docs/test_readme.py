@@ -39,15 +39,21 @@ FILES = {
 def commands() -> list[str]:
     """Return the commands of the blocks that a reader can execute, without their comments."""
     code = "".join(block.code for block in blocks(README) if block.kind == "sh")
-    lines = code.replace("\\\n", " ").splitlines()
-    return [line for line in (re.sub(r"\s+#.*$", "", line).strip() for line in lines) if line]
+    found = []
+    # A backslash continues a line.
+    for line in code.replace("\\\n", " ").splitlines():
+        command = re.sub(r"\s+#.*$", "", line).strip()
+        if command:
+            found.append(command)
+    return found
 
 
 def shell(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     own = {"PATH": path, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "WANDB_MODE": "offline"}
-    options = {"cwd": folder, "env": {**os.environ, **own}, "capture_output": True, "text": True}
-    return subprocess.run(["bash", "-c", command], check=False, **options)
+    words = ["bash", "-c", command]
+    env = os.environ | own
+    return subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.slow
@@ -64,7 +70,7 @@ def test_all_commands_work_in_order_in_one_folder(tmp_path):
     # `make sweep` comes first, so what it leaves is there for all others.
     first = f"python sweeps/gru_ablation.py {SHORT}"
     failed = []
-    for command in [first, "python carry.py --dry-run", *commands()]:
+    for command in [first, "python carry.py --dry-run"] + commands():
         run = command
         expected = {0}
         if command.startswith("make "):
@@ -85,19 +91,21 @@ def test_all_commands_work_in_order_in_one_folder(tmp_path):
     assert not failed, "\n".join(failed)
 
 
-@pytest.mark.parametrize(
-    "command", sorted({c for c in commands() if "lmzoo " in c or "sweeps/" in c})
-)
+OF_LMZOO = {command for command in commands() if re.search("lmzoo |sweeps/", command)}
+
+
+@pytest.mark.parametrize("command", sorted(OF_LMZOO))
 def test_the_options_of_a_command_exist(command, monkeypatch):
-    """A command line is parsed before `--help` is obeyed."""
-    words = [*shlex.split(command), "--help"]
-    if words[0] == "lmzoo":
-        assert run_lmzoo(*words[1:]) == 0
+    program, *words = shlex.split(command)
+    # A command line is parsed before `--help` is obeyed.
+    words.append("--help")
+    if program == "lmzoo":
+        assert run_lmzoo(*words) == 0
         return
-    monkeypatch.setattr(sys, "argv", words[1:])
+    monkeypatch.setattr(sys, "argv", words)
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as stop:
-        runpy.run_path(words[1], run_name="__main__")
+        runpy.run_path(words[0], run_name="__main__")
     assert stop.value.code == 0
 
 

@@ -49,7 +49,7 @@ def test_other_numerics_are_another_run(monkeypatch):
 
 def test_the_code_is_recorded_and_does_not_decide_the_identity(monkeypatch):
     before = config()
-    # As the driver tells its workers.
+    # Copied source does not know its commit, so a user gives it.
     monkeypatch.setenv(COMMIT, "f00d+")
     forget_version()
     after = config()
