@@ -36,12 +36,16 @@ def test_help_lists_every_subcommand_in_its_panel(lmzoo):
     code, out, _ = lmzoo("--help")
     assert code == 0
     panels = re.findall(r"─ ([\w ]+) ─+╮\n(.*?)╰", out, re.DOTALL)
-    listed = {title: re.findall(r"^│ ([a-z]\w*) +\S", text, re.M) for title, text in panels}
-    assert listed == {"Options": [], **{title: list(own) for title, own in PANELS.items()}}
+    listed = {}
+    for title, text in panels:
+        listed[title] = re.findall(r"^│ ([a-z]\w*) +\S", text, re.M)
+    expected = {title: list(own) for title, own in PANELS.items()}
+    assert listed == expected | {"Options": []}
     asked = ["init", "sweep", "rank", "report", "shrink", "judge", "plan"]
     assert listed["Ask a question"] == asked
-    cut = [name for name, (_, summary) in COMMANDS.items() if summary not in out]
-    assert cut == []  # every summary fits its line
+    for name, (_, summary) in COMMANDS.items():
+        # Every summary fits its line.
+        assert summary in out, name
 
 
 def test_the_version_is_that_of_the_package(lmzoo):

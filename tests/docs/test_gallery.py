@@ -17,13 +17,16 @@ def drawn():
         import gallery  # type: ignore[import-not-found]
         import results  # type: ignore[import-not-found]
 
-        return {path: (text, results._equal(path, text)) for path, text in gallery.pictures()}
+        found = {}
+        for path, text in gallery.pictures():
+            found[path] = text, results._equal(path, text)
+        return found
 
 
 def test_the_pictures_are_what_the_records_give(drawn):
     assert {path.name for path in drawn} == {"console.svg", "curves.svg", "tuning.svg"}
-    stale = [path.name for path, (_, is_equal) in drawn.items() if not is_equal]
-    assert not stale, "run `make results`"
+    for path, (_, is_equal) in drawn.items():
+        assert is_equal, f"{path.name}: run `make results`"
 
 
 def test_pictures_are_small_load_nothing_have_colours_for_dark_pages_and_name_every_cut(drawn):

@@ -89,7 +89,8 @@ def gains(stores, run, words, calls):
         archive._open.cache_clear()
         calls.clear()
         own = [word.replace("STORE", str(store)) for word in words]
-        (code, _, err), lines = lines_of(lambda own=own: run(*own))
+        answer, lines = lines_of(lambda own=own: run(*own))
+        code, _, err = answer
         assert code == 0, err
         totals.append((sum(calls.values()), lines))
     small, middle, large = np.array(totals)

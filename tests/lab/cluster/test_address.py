@@ -23,25 +23,42 @@ def make_head(home: Path) -> dict[str, str]:
 
 def test_without_a_cluster_ray_starts_with_a_new_random_token(home, monkeypatch):
     monkeypatch.setattr("os.path.expanduser", str)  # an account without a home
-    first, second = (ray_environment({"RAY_TMPDIR": str(home)}) for _ in range(2))
+    env = {"RAY_TMPDIR": str(home)}
+    first = ray_environment(env)
+    second = ray_environment(env)
+    token = first["RAY_AUTH_TOKEN"]
     assert "RAY_ADDRESS" not in first
     assert first["RAY_AUTH_MODE"] == "token"
     assert QUIET.items() <= first.items()
-    assert len(first["RAY_AUTH_TOKEN"]) == 64
-    assert first["RAY_AUTH_TOKEN"] != second["RAY_AUTH_TOKEN"]
+    # 32 bytes in hexadecimal.
+    assert len(token) == 64
+    assert token != second["RAY_AUTH_TOKEN"]
 
 
 def test_the_head_of_a_cluster_joins_it(home):
     env = make_head(home)
-    assert ray_environment(env)["RAY_ADDRESS"] == "10.0.0.1:6379"
-    assert QUIET.items() <= ray_environment(env).items()
-    assert "RAY_AUTH_MODE" not in ray_environment(env)
+    found = ray_environment(env)
+    assert found["RAY_ADDRESS"] == "10.0.0.1:6379"
+    assert QUIET.items() <= found.items()
+    assert "RAY_AUTH_MODE" not in found
+
+
+def test_a_cluster_with_a_token_is_joined_with_it(home):
+    env = make_head(home)
     (home / ".ray").mkdir()
     (home / ".ray/auth_token").write_text("secret")
     assert ray_environment(env)["RAY_AUTH_MODE"] == "token"
-    assert "RAY_ADDRESS" not in ray_environment({**env, "RAY_ADDRESS": "local"})
-    for address in ("10.9.9.9:1", "localhost:6379"):
-        assert ray_environment({**env, "RAY_ADDRESS": address})["RAY_ADDRESS"] == address
+
+
+def test_local_joins_no_cluster(home):
+    env = make_head(home) | {"RAY_ADDRESS": "local"}
+    assert "RAY_ADDRESS" not in ray_environment(env)
+
+
+@pytest.mark.parametrize("address", ["10.9.9.9:1", "localhost:6379"])
+def test_the_address_of_the_user_comes_first(home, address):
+    env = make_head(home) | {"RAY_ADDRESS": address}
+    assert ray_environment(env)["RAY_ADDRESS"] == address
 
 
 def test_a_cluster_of_another_account_is_not_joined(home, monkeypatch):

@@ -43,11 +43,11 @@ def go(sentences, corpus, corpus_fields):
     toy = toy_study(sentences)
     wide = Point("wide", "DLM46", {"width": 6})
 
+    points = toy.points[:2] + (wide,) + KINDS
+    of_rows = {"corpus": toy.corpus, "fields": toy.fields}
+
     def sweep(path: Path, epochs: int, **options) -> None:
-        study = own_study(
-            (*toy.points[:2], wide, *KINDS), corpus=toy.corpus, fields=toy.fields,
-            search={}, samples=1, seeds=1, epochs=epochs,
-        )  # fmt: skip
+        study = own_study(points, search={}, samples=1, seeds=1, epochs=epochs, **of_rows)
         fleet_sweep(study, corpus, corpus_fields, path, size=2, **options)
 
     return sweep
@@ -71,19 +71,23 @@ def whole(go, half, tmp_path_factory) -> Path:
 def numbers(path: Path) -> dict[tuple[str, str, int], float]:
     """Return (label, event, epoch) -> loss: of each epoch, counts have one, and of the test."""
     found = {}
-    for folder in (RunFolder(config.parent) for config in path.glob(f"*/{CONFIG}")):
+    for config in path.glob(f"*/{CONFIG}"):
+        folder = RunFolder(config.parent)
+        label = folder.config["point"]["label"]
         for record in folder.records():
-            if record["event"] == "files":
+            event = record["event"]
+            if event == "files":
                 continue  # what a process has opened: another process opens other files
-            key = folder.config["point"]["label"], record["event"], record["epoch"]
-            if key[2] == 4 or (key[1] == "epoch" and key[0] not in COUNTS):
-                found[key] = record.get("valid_token", record.get("token"))
+            epoch = record["epoch"]
+            if epoch == 4 or (event == "epoch" and label not in COUNTS):
+                found[label, event, epoch] = record.get("valid_token", record.get("token"))
     return found
 
 
 def flipped(data: bytes) -> bytes:
-    at = len(data) // 2
-    return data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :]
+    changed = bytearray(data)
+    changed[len(data) // 2] ^= 4
+    return bytes(changed)
 
 
 LOSSES = {
@@ -99,14 +103,19 @@ LOSSES = {
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("file", [CONFIG, RECORDS, CHECKPOINT, STUDY])
 def test_a_lost_file_costs_time_and_no_number(file, loss, moment, go, half, whole, tmp_path):
-    path = shutil.copytree(half if moment == "half" else whole, tmp_path / "own")
-    found = [*path.glob(file), *path.glob(f"*/{file}")]
-    assert len(found) >= (1 if file == STUDY else 4)
+    stores = {"half": half, "whole": whole}
+    path = shutil.copytree(stores[moment], tmp_path / "own")
+    found = list(path.glob(file)) + list(path.glob(f"*/{file}"))
+    if file != STUDY:
+        # Each run has one.
+        assert len(found) >= 4
+    assert found
+    damage = LOSSES[loss]
     for each in found:
-        if LOSSES[loss] is None:
+        if damage is None:
             each.unlink()
         else:
-            each.write_bytes(LOSSES[loss](each.read_bytes()))
+            each.write_bytes(damage(each.read_bytes()))
     go(path, 4)
     assert numbers(path) == pytest.approx(numbers(whole), abs=2e-5)
 
