@@ -89,11 +89,6 @@ def parts(corpus, folder, unit="char", **fields):
     return tuple(map(bytes, source.texts()))
 
 
-def published(folder, corpus):
-    """Write the files as they are published."""
-    write_published(folder, corpus)
-
-
 def published_in_a_subfolder(folder, corpus):
     """Write the files into the folder that the archive would unpack to."""
     first = next(iter(FILES[corpus]))
@@ -107,12 +102,14 @@ def published_in_a_subfolder(folder, corpus):
 def each_file_compressed(folder, corpus):
     write_unpacked(folder, corpus)
     # A list, because the loop changes the folder.
-    for path in list(folder.rglob("*.*")) + list(folder.glob("*8")):
-        path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-        path.unlink()
+    for path in list(folder.rglob("*")):
+        if path.is_file():
+            compressed = path.with_name(f"{path.name}.gz")
+            compressed.write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
 
 
-WAYS = (published, published_in_a_subfolder, write_unpacked, each_file_compressed)
+WAYS = (write_published, published_in_a_subfolder, write_unpacked, each_file_compressed)
 
 
 @every_corpus
