@@ -42,7 +42,7 @@ def test_iid_trains_rows_without_a_source(lmzoo):
 
 def test_either_rows_or_all_is_required(refused):
     for arguments in ((), ("DLM46", "--all")):
-        error = refused("audit", *arguments)
+        error = refused("audit", arguments)
         assert error == "error: audit needs either names of rows or --all"
     assert "--vocab and --logits are for FILE.py" in refused("audit", "DLM46", "--vocab", "5")
 

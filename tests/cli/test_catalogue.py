@@ -133,7 +133,7 @@ def test_a_text_of_the_user_is_described(printed, tmp_path, kind, content, said)
 def test_train_records_the_size_of_the_text_and_prints_bits(printed, text, tmp_path):
     runs = tmp_path / "runs"
     options = ("--corpus", f"text:{text}", "--epochs", "1", "--out", runs)
-    out = printed("train", "ngram_count", *options)
+    out = printed("train", "ngram_count", options)
     lines = text.read_text().splitlines(keepends=True)
     _, _, tested, _ = deal(lines)
     characters = sum(len(lines[i]) for i in tested)
@@ -158,7 +158,7 @@ def options(text, tmp_path):
 @pytest.fixture
 def trained(printed, options, tmp_path):
     """Return what the training printed, and the folder of the run."""
-    out = printed(*options)
+    out = printed(options)
     (folder,) = (tmp_path / "runs").iterdir()
     return out, folder
 
@@ -174,7 +174,7 @@ def test_train_says_what_it_has_cut(trained):
 def test_a_run_that_has_ended_is_not_trained_again(printed, options, trained):
     _, folder = trained
     before = (folder / "records.ndjson").read_text()
-    printed(*options)
+    printed(options)
     assert (folder / "records.ndjson").read_text() == before
 
 

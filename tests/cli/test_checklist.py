@@ -3,6 +3,8 @@
 import json
 from collections.abc import Iterator
 
+import pytest
+
 CHECKLIST = """
 S0 - = initial_state_mixture norm mixture_emission vector_emission latent_posterior_report
     causality_audit iid_floor leak_budget

@@ -121,7 +121,7 @@ def run(read, tmp_path):
     text = tmp_path / "text.txt"
     text.write_text("a man runs\na dog sits\ntwo men run\n" * 20)
     small = ("--set", "model.width=4", "--epochs", "2", "--out", tmp_path / "runs")
-    return read("train", "gru", "--corpus", f"text:{text}", *small)
+    return read("train", "gru", "--corpus", f"text:{text}", small)
 
 
 def test_a_run_is_read_by_a_program(run):

@@ -105,7 +105,7 @@ def test_an_import_changes_nothing_in_the_process(others, own):
 
 def test_a_wrong_name_or_value_is_one_line_with_a_hint(refused):
     for words, hint in rows("cli/cases.toml", "refused"):
-        assert hint in refused(*words), words
+        assert hint in refused(words), words
 
 
 def test_a_study_shows_all_its_options():

@@ -26,7 +26,7 @@ SIZES = ("--set", "model.width=4", "--set", "model.cell=own_mingru", "--set", "c
 def trained(own_parts: Path, lmzoo, tmp_path: Path) -> Path:
     corpus = f"text:{own_parts / 'sentences.txt'}"
     options = ("--plugin", own_parts / "own_mingru.py", "--corpus", corpus, "--epochs", 1)
-    code, _, err = lmzoo("train", "recurrent_lm", *options, *SIZES, "--out", tmp_path / "runs")
+    code, _, err = lmzoo("train", "recurrent_lm", options, SIZES, "--out", tmp_path / "runs")
     assert code == 0, err
     return next(path.parent for path in (tmp_path / "runs").glob("*/config.json"))
 

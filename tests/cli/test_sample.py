@@ -27,7 +27,7 @@ def sample(printed, runs):
     """Run `lmzoo sample` and return its lines."""
 
     def call(*arguments: object) -> list[str]:
-        return printed("sample", *arguments, "--runs", runs).splitlines()
+        return printed("sample", arguments, "--runs", runs).splitlines()
 
     return call
 
@@ -44,7 +44,7 @@ def runs(tmp_path_factory) -> Path:
         "backward_lm --epochs 1",
         "gru_vae --epochs 1 --set model.width=8",
     ):
-        assert run_lmzoo("train", *options.split(), *small) == 0
+        assert run_lmzoo("train", options.split(), small) == 0
     return folder / "runs"
 
 
@@ -118,7 +118,7 @@ def test_sentences_begin_with_the_prefix(sample, options):
 
 def test_invalid_input_gives_one_line_and_exit_code_2(refused, runs):
     for arguments, message in rows("cli/cases.toml", "no_sample"):
-        error = refused("sample", "--runs", runs, *arguments)
+        error = refused("sample", "--runs", runs, arguments)
         assert message in error
 
 
@@ -136,7 +136,7 @@ def translators(tmp_path_factory):
     folders = {}
     for name, words in options.items():
         own = words.split() + corpus
-        assert run_lmzoo("train", name, "--out", out / name, *own) == 0
+        assert run_lmzoo("train", name, "--out", out / name, own) == 0
         (folder,) = (out / name).iterdir()
         folders[name] = str(folder)
     return folders
@@ -147,7 +147,7 @@ def translate(printed, translators):
     """Run `lmzoo sample` of the translator and return its lines."""
 
     def call(*arguments: object) -> list[str]:
-        return printed("sample", translators["seq2seq"], *arguments).splitlines()
+        return printed("sample", translators["seq2seq"], arguments).splitlines()
 
     return call
 

@@ -25,7 +25,7 @@ def runs(tmp_path_factory):
     small = ["--corpus", f"text:{text}", "--set", "model.width=4", "--epochs", "1"]
     for name, options in OPTIONS.items():
         words = small + options.split()
-        assert run_lmzoo("train", "gru", "--out", folder / name, *words) == 0
+        assert run_lmzoo("train", "gru", "--out", folder / name, words) == 0
     return folder
 
 
@@ -40,7 +40,7 @@ def score(printed, runs):
     """Run `lmzoo score` of the run on words and return its stdout."""
 
     def call(*arguments):
-        return printed("score", "gru", *arguments, "--runs", runs / "words")
+        return printed("score", "gru", arguments, "--runs", runs / "words")
 
     return call
 
@@ -90,7 +90,7 @@ def home(printed, tmp_path, monkeypatch):
     (home / "own.txt").write_text("a man runs\na dog sits\n" * 20)
     monkeypatch.chdir(home)
     small = ("--set", "model.width=4", "--epochs", "1")
-    printed("train", "gru", "--corpus", "text:own.txt", *small)
+    printed("train", "gru", "--corpus", "text:own.txt", small)
     (tmp_path / "elsewhere").mkdir()
     # From here, the relative path leads nowhere.
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -121,11 +121,11 @@ def test_every_command_that_reads_a_text_says_what_it_lost(lmzoo, tmp_path):
     text.write_text("a man runs\na dog sits on the mat\ntwo men run\n" * 20)
     corpus = ("--corpus", f"text:{text}", "--set")
     small = ("model.width=8", "--set", "corpus.length=6", "--epochs", "1")
-    code, _, _ = lmzoo("train", "elmo", *corpus, *small, "--out", tmp_path / "runs")
+    code, _, _ = lmzoo("train", "elmo", corpus, small, "--out", tmp_path / "runs")
     assert code == 0
     (run,) = (tmp_path / "runs").iterdir()
     for command in (("score", run, "a man runs", "--json"), ("sample", run, "--count", "1")):
-        code, out, err = lmzoo(*command)
+        code, out, err = lmzoo(command)
         assert code == 0
         # Of the sizes of the splits.
         assert err.count(" train, ") == 1, command
@@ -194,7 +194,7 @@ def stream(request, printed, tmp_path):
     options = ["--corpus", f"stream:{text}", "--set", "model.width=4", "--epochs", 1]
     for name, value in fields.items():
         options += ["--set", f"corpus.{name}={value}"]
-    printed("train", "gru", *options, "--out", tmp_path / "runs")
+    printed("train", "gru", options, "--out", tmp_path / "runs")
     corpus = open_corpus({"name": "stream", "path": str(text)} | fields)
     return corpus, tmp_path / "runs"
 

@@ -63,7 +63,7 @@ def test_a_model_that_reads_later_tokens_has_no_perplexity(perplexity_4):
 
 
 def test_the_last_line_describes_the_score(printed, once):
-    out = printed("train", "word2vec_cbow", *once, "--set", "model.width=4")
+    out = printed("train", "word2vec_cbow", once, "--set", "model.width=4")
     assert "the training objective" in " ".join(out.split())
     # An objective is no probability.
     assert not re.search(r"perplexity \d", out)
@@ -86,7 +86,7 @@ def test_a_long_epoch_says_how_far_it_is(lmzoo, once, monkeypatch):
 
     monkeypatch.setattr("lmzoo.cli.train.said", said)
     monkeypatch.setattr(Training, "add_record", look)
-    lmzoo("train", "gru", *once, "--set", "model.width=4", "--set", "recipe.batch=12")
+    lmzoo("train", "gru", once, "--set", "model.width=4", "--set", "recipe.batch=12")
     # Of four batches, the last one had begun.
     assert seen == [" 0.750 of 1 epochs"]
 
@@ -109,8 +109,8 @@ def test_nce_reports_its_normaliser():
 
 
 @pytest.fixture
-def rare_words(tmp_path):
-    """Write a text with many words that occur twice."""
+def rare_words(options, tmp_path):
+    """Replace the text of the options by one with many words that occur twice."""
     lines = [f"a b w{i}\nw{i} b a\n" for i in range(40)]
     (tmp_path / "text.txt").write_text("".join(lines))
 
@@ -121,8 +121,8 @@ def test_a_diverged_run_exits_with_1_and_the_advice_to_lower_its_rate(lmzoo, onc
     words = ["train", "DLM46", "--set", "recipe.lr=1e9", "--set", "model.width=4"] + once
     if already:
         # Now nothing is trained.
-        lmzoo(*words)
-    code, out, _ = lmzoo(*words)
+        lmzoo(words)
+    code, out, _ = lmzoo(words)
     assert code == 1
     assert "lower recipe.lr" in out
 
@@ -132,8 +132,8 @@ def test_a_diverged_run_exits_with_1_and_the_advice_to_lower_its_rate(lmzoo, onc
 def test_counts_that_give_a_word_no_probability_exit_with_1(lmzoo, once, already):
     words = ["train", "ngram_count", "--set", "model.smoothing=none"] + once
     if already:
-        lmzoo(*words)
-    code, out, _ = lmzoo(*words)
+        lmzoo(words)
+    code, out, _ = lmzoo(words)
     assert code == 1
     assert "probability 0" in out
     assert "recipe.lr" not in out
@@ -145,7 +145,7 @@ HUGE.append("corpus.length=1e12")
 
 @pytest.mark.parametrize("field", HUGE)
 def test_settings_that_no_machine_holds_are_one_line(refused, once, tmp_path, field):
-    assert refused("train", "gru", *once, "--set", field)
+    assert refused("train", "gru", once, "--set", field)
     assert not (tmp_path / "runs").exists()
 
 
@@ -153,7 +153,7 @@ def test_the_rate_falls_over_the_budget(printed, options, tmp_path):
     words = ["train", "gru", "--set", "recipe.schedule=cosine", "--set", "model.width=4"] + options
     # A run of two epochs is not one of a single epoch that goes on.
     for epochs in (1, 2, 2):
-        printed(*words, "--epochs", epochs)
+        printed(words, "--epochs", epochs)
     lengths = []
     for path in (tmp_path / "runs").glob(f"*/{CONFIG}"):
         config = json.loads(path.read_text())

@@ -16,7 +16,7 @@ OPTIONS = ("--by", "variant", "--seed", "seed", "--metric", "loss", "--margin", 
 
 
 def test_judge_prints_json(lmzoo):
-    code, out, err = lmzoo("judge", EXAMPLE, *OPTIONS, "--json")
+    code, out, err = lmzoo("judge", EXAMPLE, OPTIONS, "--json")
     rows = json.loads(out)["rows"]
     assert code == 0
     assert err == ""
@@ -25,7 +25,7 @@ def test_judge_prints_json(lmzoo):
 
 @cases("lab/cli/cases.toml", "bad_judgements", "arguments, word")
 def test_bad_arguments_are_one_line(refused, arguments, word):
-    assert word in refused("judge", *arguments)
+    assert word in refused("judge", arguments)
 
 
 def test_judge_reads_a_pipe():

@@ -28,7 +28,7 @@ def trained(tmp_path_factory) -> Path:
     small += ["--set", "corpus.length=6", "--corpus", f"text:{text}", "--epochs", "1"]
     for seed in (1, 2):
         options = ["--cuts", "4", "--seed", seed, "--out", out / "runs"]
-        assert run_lmzoo("train", "DLM46", *small, *options) == 0
+        assert run_lmzoo("train", "DLM46", small, options) == 0
     return out / "runs"
 
 
@@ -100,19 +100,19 @@ def test_a_row_without_a_run_has_no_trained_weights(runs):
 @pytest.mark.usefixtures("runs")
 @cases("lab/cli/cases.toml", "no_runs", "name, message")
 def test_an_unknown_name_gives_one_line(name, message, refused):
-    assert message in refused("score", name, *ARGUMENTS["score"])
+    assert message in refused("score", name, ARGUMENTS["score"])
 
 
 @pytest.mark.usefixtures("runs")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_name_gives_one_line_in_every_command(command, refused):
-    assert "no study 'toyy'" in refused(command, "toyy:4", *ARGUMENTS.get(command, ()))
+    assert "no study 'toyy'" in refused(command, "toyy:4", ARGUMENTS.get(command, ()))
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_reads_the_named_run(command, runs, lmzoo):
     for name in ("toy:4", best(runs)):
-        code, out, err = lmzoo(command, name, *ARGUMENTS.get(command, ()))
+        code, out, err = lmzoo(command, name, ARGUMENTS.get(command, ()))
         assert code == 0
         assert "error" not in err
         assert out

@@ -28,13 +28,13 @@ def toy(toy):
 def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     options = ("--unit", "sentence")
-    code, out, err = lmzoo("rank", toy.path, *options, "--explain")
+    code, out, err = lmzoo("rank", toy.path, options, "--explain")
     assert code == 0
     assert err == ""
     what = "sentence loss in nats per token, test at epoch 3"
     assert what in out
     assert "1.525 ±" in out
-    assert what in lmzoo("rank", toy.path, *options)[1]
+    assert what in lmzoo("rank", toy.path, options)[1]
     assert 100 < max(map(len, out.splitlines())) <= 140
 
 
@@ -49,7 +49,7 @@ THERE = ("--out", "s3://bucket/there")
 
 @cases("lab/cli/cases.toml", "wrong_options", "command, options, message")
 def test_a_wrong_option_is_one_line_and_code_2(toy, refused, command, options, message):
-    assert message in refused(command, toy.path, *options)
+    assert message in refused(command, toy.path, options)
 
 
 @pytest.mark.parametrize("command", ["rank", "figure", "report"])
@@ -102,7 +102,7 @@ def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_
         fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.lab.analysis.{module}.load_study", fail)
     for command, out in (("report", ()), ("report", THERE), ("figure", THERE)):
-        error = refused(command, "s3://bucket/runs/toy", *out)
+        error = refused(command, "s3://bucket/runs/toy", out)
         assert "error: s3://bucket/" in error
         assert "--out" in error
     assert not [*tmp_path.iterdir()]
