@@ -1,10 +1,9 @@
 """Console, planner and ranking have one verdict; looks are kept, undecided points get seeds."""
 
-import dataclasses
 import functools
-import math
 import random
 from contextlib import closing
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +18,7 @@ from lmzoo.lab.study.planner import Planner, _losses, _not_comparable, compariso
 from lmzoo.lab.study.study_store import StudyStore
 from lmzoo.train.run import model_facts
 from lmzoo.trainables.resolve import resolve
+from tests.cases import cases
 from tests.lab.sweep.fake_runs import FakeRun
 
 LOSSES = {2: 3.2, 3: 3.0, 4: 2.95, 5: 3.01}
@@ -27,6 +27,7 @@ LOSSES = {2: 3.2, 3: 3.0, 4: 2.95, 5: 3.01}
 
 EFFECTS = {"wild type": 0.0, "far": 1.0, "same": 0.0, "near": 0.1}
 """Point -> difference of its losses from the wild type, in nats; there is noise."""
+SEARCHED = {"recipe.lr": None}
 
 
 class JudgedRun(FakeRun):
@@ -37,24 +38,36 @@ class JudgedRun(FakeRun):
         label = config["point"]["label"]
         if label in EFFECTS:
             # A point has the same losses in every sweep.
-            noise = random.Random(f"{label}/{config['seed']}").uniform(0, 0.1)
+            generator = random.Random(f"{label}/{config['seed']}")
+            noise = generator.uniform(0, 0.1)
             loss = 3 + EFFECTS[label] + noise
         else:
-            loss = LOSSES.get(config["model"].get("order"), 3.5)
+            order = config["model"].get("order")
+            loss = LOSSES.get(order, 3.5)
         self.training.record["valid_token"] = loss
         return super().test()
 
 
-def open_run(store, planned, corpus, kind=JudgedRun):
+def open_run(store, planned, corpus):
     planned.config |= model_facts(planned.config, corpus.task)
-    return kind(store.run(planned.id), planned)
+    folder = store.run(planned.id)
+    return JudgedRun(folder, planned)
 
 
 @pytest.fixture
 def counts(study):
-    points = tuple(Point(f"order {n}", "ngram_count", {"order": n}) for n in (3, 2, 4, 5))
-    return dataclasses.replace(
-        study, points=points, reference="order 3", search={}, fields={}, epochs=1, seeds=3
+    """A study of models of counts, without a search."""
+    points = []
+    for order in (3, 2, 4, 5):
+        points.append(Point(f"order {order}", "ngram_count", {"order": order}))
+    return replace(
+        study,
+        points=tuple(points),
+        reference="order 3",
+        search={},
+        fields={},
+        epochs=1,
+        seeds=3,
     )
 
 
@@ -65,8 +78,12 @@ def run(fake_sweep):
 
 def verdicts_of(planner: Planner) -> dict:
     """Return the verdicts by which a planner asks for more seeds."""
-    facts = {point: point.point.facts() for point in planner.points if point.confirm_runs}
-    points, found = comparison(facts, planner.reference, planner.looks, planner.study.margin)
+    facts = {}
+    for point in planner.points:
+        if point.confirm_runs:
+            facts[point] = point.point.facts()
+    margin = planner.study.margin
+    points, found = comparison(facts, planner.reference, planner.looks, margin)
     words = {}
     for point, verdict in zip(points, found.verdict, strict=True):
         words[point.point.label] = str(verdict)
@@ -95,8 +112,9 @@ def verdicts(run, corpus, corpus_fields, tmp_path):
 
     def ranked(study):
         assert run(study, path=tmp_path)
+        points = resolve(study, corpus, corpus_fields)
         with closing(StudyStore(tmp_path)) as store:
-            planner = Planner(study, resolve(study, corpus, corpus_fields), store)
+            planner = Planner(study, points, store)
             planned = verdicts_of(planner)
         rows = ranking_of(tmp_path)
         assert planned == {label: word_of(row) for label, row in rows.items()}
@@ -128,18 +146,24 @@ def architectures(study):
         Point("tanh", "rnn_lm"),
         Point("counts", "ngram_count", {"order": 2}),
     )
-    return dataclasses.replace(
-        study, points=points, reference="gru", fields={}, epochs=2, seeds=12, margin=0.1
+    return replace(
+        study,
+        points=points,
+        reference="gru",
+        fields={},
+        epochs=2,
+        seeds=12,
+        margin=0.1,
     )
 
 
-UNTUNED = [{"search": {}, "samples": 5}, {"search": {"recipe.lr": None}, "samples": 1}]
-
-
-@pytest.mark.parametrize("tuning", UNTUNED, ids=["nothing to search", "one sample"])
-def test_architectures_at_one_untuned_rate_have_no_verdict(architectures, verdicts, tuning):
+@pytest.mark.parametrize(("search", "samples"), [({}, 5), (SEARCHED, 1)])
+def test_architectures_at_one_untuned_rate_have_no_verdict(
+    architectures, verdicts, search, samples
+):
     """A count model has no rate; a wider model is no other architecture."""
-    rows = verdicts(dataclasses.replace(architectures, **tuning))
+    untuned = replace(architectures, search=search, samples=samples)
+    rows = verdicts(untuned)
     assert rows["wide"]["verdict"] == "negligible"
     assert "untuned" not in rows["wide"]["marks"]
     for label in ("tanh", "counts"):
@@ -148,7 +172,7 @@ def test_architectures_at_one_untuned_rate_have_no_verdict(architectures, verdic
 
 
 def test_tuned_architectures_have_verdicts(architectures, verdicts):
-    tuned = dataclasses.replace(architectures, search={"recipe.lr": None}, samples=3)
+    tuned = replace(architectures, search=SEARCHED, samples=3)
     rows = verdicts(tuned)
     assert rows["tanh"]["verdict"] == "negligible"
     assert rows["counts"]["verdict"] == "better"
@@ -158,23 +182,26 @@ def test_tuned_architectures_have_verdicts(architectures, verdicts):
 
 def test_more_seeds_by_hand_are_a_further_look(counts, run, tmp_path):
     def looks(seeds):
-        assert run(dataclasses.replace(counts, seeds=seeds), path=tmp_path)
-        return [(n, error) for n, error, _ in read_json(tmp_path / STUDY)["looks"]]
+        assert run(replace(counts, seeds=seeds), path=tmp_path)
+        study = read_json(tmp_path / STUDY)
+        return [(number, error) for number, error, _ in study["looks"]]
 
     first = (3, ERROR)
     second = (5, 0.005)
+    third = (10, 0.0025)
     assert looks(3) == [first]
     assert looks(3) == [first]
     assert looks(5) == [first, second]
     assert looks(3) == [first, second]
-    assert looks(10) == [first, second, (10, 0.0025)]
+    assert looks(10) == [first, second, third]
 
 
 def test_a_look_that_was_not_made_costs_nothing(counts, corpus, corpus_fields, tmp_path):
     points = resolve(counts, corpus, corpus_fields)
     for seeds in (3, 5):
+        changed = replace(counts, seeds=seeds)
         with closing(StudyStore(tmp_path)) as store:
-            planner = Planner(dataclasses.replace(counts, seeds=seeds), points, store)
+            planner = Planner(changed, points, store)
         (look,) = planner.looks
         assert look.seeds == seeds
         assert look.error == ERROR
@@ -189,8 +216,14 @@ def undecided(study, run, tmp_path):
         Point("same", "DLM46", {"cell.cuts": [2]}),
         Point("near", "DLM46", {"cell.cuts": [1]}),
     )
-    changed = dataclasses.replace(
-        study, points=points, search={}, epochs=1, seeds=3, max_seeds=24, margin=0.05
+    changed = replace(
+        study,
+        points=points,
+        search={},
+        epochs=1,
+        seeds=3,
+        max_seeds=24,
+        margin=0.05,
     )
     assert run(changed, path=tmp_path)
     return tmp_path
@@ -199,15 +232,18 @@ def undecided(study, run, tmp_path):
 def seeds(path) -> dict[str, int]:
     """Return the number of confirm runs of each point."""
     study = read_json(path / STUDY)
-    labels = {point["id"]: point["label"] for point in study["points"]}
-    return {labels[point]: len(chosen["runs"]) for point, chosen in study["chosen"].items()}
+    numbers = {}
+    for point in study["points"]:
+        chosen = study["chosen"][point["id"]]
+        numbers[point["label"]] = len(chosen["runs"])
+    return numbers
 
 
 def test_the_looks_of_a_study_that_adds_seeds_are_kept(undecided):
-    found = read_json(undecided / STUDY)["looks"]
-    assert [[n, of_reference] for n, _, of_reference in found] == [
-        [3, 5], [6, 10], [12, 21], [24, 42],
-    ]  # fmt: skip
+    looks = read_json(undecided / STUDY)["looks"]
+    of_points, _, of_reference = zip(*looks, strict=True)
+    assert of_points == (3, 6, 12, 24)
+    assert of_reference == (5, 10, 21, 42)
 
 
 def test_a_point_with_a_sign_gets_twice_its_seeds_which_repeat_it(undecided):
@@ -224,7 +260,8 @@ def test_points_and_the_reference_have_the_seeds_of_a_look(undecided):
 
 def fake_point(name, *runs):
     """Return a point with confirm runs, of which those of another numpy are known."""
-    changed = {run: {"numpy": ("1", "2")} for run in ("a1", "a2", "b1")}
+    upgrade = {"numpy": ("1", "2")}
+    changed = {"a1": upgrade, "a2": upgrade, "b1": upgrade}
     return SimpleNamespace(
         point=SimpleNamespace(id=name),
         confirm_runs=[SimpleNamespace(id=run) for run in runs],
@@ -251,13 +288,11 @@ def test_a_verdict_ends_a_contrast_in_the_sweep_when_the_table_shows_it(undecide
             assert found[label] == 24
 
 
-@pytest.mark.parametrize(
-    ("accuracy", "bound", "expected"), [(0.94, 0.0, math.inf), (0.96, 0.0, 0.9), (0.94, 1.0, 0.9)]
-)
+@cases("lab/study/cases.toml", "solved", "accuracy, bound, expected")
 def test_the_planner_counts_a_run_that_has_not_solved_its_task(study, accuracy, bound, expected):
     run = PlannedRun("", "", "confirm", 1, {"ceiling": 1.0}, 1)
     run.test_loss = 0.9
     run.test_accuracy = accuracy
-    changed = dataclasses.replace(study, solved=bound)
+    changed = replace(study, solved=bound)
     point = SimpleNamespace(study=changed, confirm_runs=[run])
     assert _losses([point]) == expected

@@ -1,10 +1,10 @@
 """The planner gives each point the same budget, deterministically, and repeats no work."""
 
-import dataclasses
 import re
 import shutil
 from collections import Counter, defaultdict
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -60,7 +60,7 @@ def test_a_larger_budget_only_adds_runs(
 ):
     path = shutil.copytree(undisturbed, tmp_path / "toy")
     before = outcome(path)
-    assert sweep(dataclasses.replace(study, **change), corpus, corpus_fields, path)
+    assert sweep(replace(study, **change), corpus, corpus_fields, path)
     after = outcome(path)
     assert {run: after[run] for run in before} == before
     assert least <= len(after) - len(before) <= most
@@ -135,14 +135,14 @@ def table(path) -> list[dict]:
 
 @pytest.fixture
 def one_point(study):
-    return dataclasses.replace(study, points=study.points[:1], seeds=1)
+    return replace(study, points=study.points[:1], seeds=1)
 
 
 @pytest.fixture
 def sweep_epochs(corpus, corpus_fields, tmp_path):
 
     def run(study, epochs: int, steps: int = 10**6) -> bool:
-        changed = dataclasses.replace(study, epochs=epochs)
+        changed = replace(study, epochs=epochs)
         return sweep(changed, corpus, corpus_fields, tmp_path / "toy", slots=2, steps=steps)
 
     return run
@@ -151,7 +151,7 @@ def sweep_epochs(corpus, corpus_fields, tmp_path):
 def test_returning_to_a_smaller_budget_restores_its_results(sweep_epochs, one_point, tmp_path):
     path = tmp_path / "toy"
     # The first rung is after the smaller budget.
-    late = dataclasses.replace(one_point, grace=5, pruner="halving")
+    late = replace(one_point, grace=5, pruner="halving")
     assert sweep_epochs(late, 4)
     study = read_json(path / STUDY)
     before = table(path)
@@ -172,7 +172,7 @@ def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing
     sweep_epochs, study, corpus, corpus_fields, tmp_path
 ):
     path = tmp_path / "toy"
-    study = dataclasses.replace(study, points=study.points[:2], search={}, epochs=3)
+    study = replace(study, points=study.points[:2], search={}, epochs=3)
     assert sweep_epochs(study, 1)
     before = table(path)
     assert not sweep_epochs(study, 3, steps=1)
@@ -207,12 +207,12 @@ def test_tune_runs_of_a_count_model_count_for_every_budget_and_none_is_measured_
     """A count model has one epoch, whose number is the budget of its first sweep."""
     row = {"order": 3, "smoothing": "add_alpha"}
     smoothed = Point("add-alpha", "ngram_count", row, search={"model.alpha": None})
-    study = dataclasses.replace(study, points=(smoothed,), fields={"corpus.length": 10})
+    study = replace(study, points=(smoothed,), fields={"corpus.length": 10})
     points = resolve(study, corpus, corpus_fields)
     planner = Planner(study, points, ReadOnlyStudyStore(tmp_path / "new"))
     assert next(planner.pending())[1] == study.samples + study.seeds
     with pytest.raises(UserError, match="no sampler 'zz'"):  # also where nothing is searched
-        Planner(dataclasses.replace(study, sampler="zz"), points, planner.store)
+        Planner(replace(study, sampler="zz"), points, planner.store)
     assert sweep_epochs(study, 2)
     with pytest.raises(UserError, match=r"point '[^']+': .* not tested at 1, "):
         sweep_epochs(study, 1)  # refused in the confirm stage, so the tune runs have counted

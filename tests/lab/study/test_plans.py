@@ -1,7 +1,7 @@
 """Whole plans of small studies, as they are in `plans.txt`: settings, seeds, ends and choices."""
 
-import dataclasses
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,5 +100,5 @@ def plan(study: Study, path: Path) -> str:
 @pytest.mark.parametrize("name", STUDIES)
 def test_a_plan_is_the_expected_one(name, tmp_path):
     expected = EXPECTED.read_text()
-    text = f"== {name}\n{plan(dataclasses.replace(STUDY, **STUDIES[name]), tmp_path)}\n"
+    text = f"== {name}\n{plan(replace(STUDY, **STUDIES[name]), tmp_path)}\n"
     assert text in expected, text

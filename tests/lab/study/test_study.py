@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from contextlib import closing
+from dataclasses import replace
 
 import optuna
 import pytest
@@ -23,19 +24,19 @@ from tests.user_errors import raises_user_error
 @cases("lab/study/cases.toml", "no_names", "name")
 def test_what_is_no_name_of_one_folder_is_refused(study, name):
     with raises_user_error("name"):
-        dataclasses.replace(study, name=name).check()
+        replace(study, name=name).check()
 
 
 @pytest.mark.parametrize("name", ["gru_ablation", "my study, part 2", "Größe µ", "x" * NAME_BYTES])
 def test_the_name_of_one_folder_is_accepted(study, name):
-    dataclasses.replace(study, name=name).check()
+    replace(study, name=name).check()
 
 
 @pytest.mark.parametrize("second", ["a", "a ", " a", "a\n"])
 def test_two_points_with_one_label_are_refused(study, second):
     points = (Point("a", "DLM46"), Point("b", "DLM46"), Point(second, "lstm_lm"))
     with raises_user_error("2 points have the label 'a'"):
-        dataclasses.replace(study, points=points).check()
+        replace(study, points=points).check()
 
 
 DECLARED = options(Study)
@@ -72,7 +73,7 @@ def refusal(study) -> str:
 def test_an_option_has_the_type_and_the_range_that_it_declares(study, field):
     """Whatever a script gives, it is refused in one line, or it is a value of the field's type."""
     for value in NUMBERS + OTHERS:
-        said = refusal(dataclasses.replace(study, **{field.name: value}))
+        said = refusal(replace(study, **{field.name: value}))
         if said:
             assert field.name in said
             assert "\n" not in said
@@ -96,7 +97,7 @@ NO_POINTS = [
 @pytest.mark.parametrize("points", NO_POINTS, ids=range(len(NO_POINTS)))
 def test_what_are_no_points_is_refused(study, points):
     with pytest.raises(UserError, match=r"point|label|fields|search"):
-        dataclasses.replace(study, points=points).check()
+        replace(study, points=points).check()
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ def written(study, corpus, corpus_fields, path) -> dict:
 
 def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, tmp_path):
     sampler = optuna.samplers.RandomSampler(seed=1)
-    changed = dataclasses.replace(study, sampler=sampler, pruner=Asha((1,), 2))
+    changed = replace(study, sampler=sampler, pruner=Asha((1,), 2))
     asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]
     assert asked["sampler"] == "RandomSampler"
     assert asked["pruner"] == "Asha"
@@ -160,7 +161,7 @@ def of_own_spaces(study, corpus, corpus_fields, tmp_path):
         Point("nothing", "DLM46", {"cell.cuts": [3]}, search={}),
     )
     search = {"recipe.lr": FloatRange(0.1, 0.2)}
-    changed = dataclasses.replace(study, points=points, search=search)
+    changed = replace(study, points=points, search=search)
     return written(changed, corpus, corpus_fields, tmp_path)
 
 
@@ -187,16 +188,16 @@ RANGES = {
 
 
 def test_a_pair_is_a_range_and_a_list_is_a_choice(study):
-    assert dataclasses.replace(study, search=SHORT).search == RANGES
+    assert replace(study, search=SHORT).search == RANGES
     assert Point("a", "gru", search=SHORT).search == RANGES
 
 
 def test_a_search_space_has_words(study):
-    words = dataclasses.replace(study, search=SHORT).search_words
+    words = replace(study, search=SHORT).search_words
     assert words.startswith("lr=0.001:0.1:log, drop=0.0:0.5, width=8:64, norm=rms,lay")
 
 
 @pytest.mark.parametrize("wrong", [(1, 0), (1, 2, 3), ("a", "b"), [], len])
 def test_what_is_no_range_is_refused(study, wrong):
     with raises_user_error("a range is a pair low, high"):
-        dataclasses.replace(study, search={"recipe.lr": wrong}).check()
+        replace(study, search={"recipe.lr": wrong}).check()

@@ -1,8 +1,8 @@
 """The study store writes in order in the background, and no error of a write is lost."""
 
-import dataclasses
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -169,7 +169,7 @@ def test_a_sweep_waits_for_the_workers_of_the_one_before(address, worker, monkey
 
 
 def test_a_bucket_equals_a_folder(bucket, study, corpus, corpus_fields, tmp_path):  # noqa: F811
-    small = dataclasses.replace(study, points=study.points[:2], samples=2)
+    small = replace(study, points=study.points[:2], samples=2)
     address = f"{bucket}/runs/toy-text"
     folder = tmp_path / "toy-text"
     # Interrupted twice.

@@ -1,8 +1,8 @@
 """Points are tuned together: one start design, one rung, one fit, which the sampler knows."""
 
 import collections
-import dataclasses
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -26,7 +26,7 @@ DEFAULT = {"recipe.lr": 1e-2}
 @pytest.fixture
 def tuned(study):
     """Four points with the start design, whose highest rate diverges, and a rung at epoch 2."""
-    return dataclasses.replace(study, search=SPACE, samples=CELLS, epochs=12)
+    return replace(study, search=SPACE, samples=CELLS, epochs=12)
 
 
 def tune_runs(path, study) -> list[list[list[dict]]]:
@@ -36,13 +36,16 @@ def tune_runs(path, study) -> list[list[list[dict]]]:
     counts = collections.Counter(config["seed"] for config in configs)
     known = collections.defaultdict(dict)
     for config in configs:
-        if counts[config["seed"]] > 2:  # not measured again
-            of_point = known[config["point"]["label"]]
-            of_point[str(config["setting"])] = records[config["run"]]
+        # A run that measures again has a seed of few runs.
+        if counts[config["seed"]] > 2:
+            setting = str(config["setting"])
+            known[label_of(config)][setting] = records[config["run"]]
     runs = []
+    design = list(map(str, design_of(study)))
     for point in study.points:
         if point.label in known:
-            runs.append([known[point.label][str(setting)] for setting in design_of(study)])
+            of_point = known[point.label]
+            runs.append([of_point[setting] for setting in design])
     return runs
 
 
@@ -51,8 +54,16 @@ def design_of(study):
 
 
 def tune_configs(path) -> list[dict]:
-    configs = [read_json(path / run / CONFIG) for run in outcome(path)]
-    return [config for config in configs if config["stage"] == "tune"]
+    found = []
+    for run in outcome(path):
+        config = read_json(path / run / CONFIG)
+        if config["stage"] == "tune":
+            found.append(config)
+    return found
+
+
+def label_of(config) -> str:
+    return config["point"]["label"]
 
 
 def lowest(records, last: int) -> float:
@@ -71,12 +82,16 @@ def test_every_value_of_a_choice_is_tried_before_one_is_tried_again(
     tuned, fake_sweep, tmp_path, count
 ):
     rates = tuple(1e-3 * 2**n for n in range(count))
-    choices = dataclasses.replace(tuned, search={"recipe.lr": Choice(rates)}, samples=count)
+    search = {"recipe.lr": Choice(rates)}
+    choices = replace(tuned, search=search, samples=count)
     assert fake_sweep(choices, slots=2)
     tried = collections.defaultdict(set)
     for config in tune_configs(tmp_path):
-        tried[config["point"]["label"]].add(config["setting"]["recipe.lr"])
-    assert [*tried.values()] == [set(rates)] * 3
+        rate = config["setting"]["recipe.lr"]
+        tried[label_of(config)].add(rate)
+    assert len(tried) == 3
+    for of_point in tried.values():
+        assert of_point == set(rates)
 
 
 def test_the_rung_keeps_what_a_point_favours_and_what_all_points_do(tuned, fake_sweep, tmp_path):
@@ -85,14 +100,19 @@ def test_the_rung_keeps_what_a_point_favours_and_what_all_points_do(tuned, fake_
     assert len(points) == 3, "the fourth is the same function"
     rung = rungs(tuned)[0]
     design = design_of(tuned)
-    at_rung = np.array([[lowest(run, rung) for run in runs] for runs in points])
-    order = fit_responses(at_rung, coordinates(SPACE, design)).order
+    at_rung = []
+    for runs in points:
+        at_rung.append([lowest(run, rung) for run in runs])
+    fit = fit_responses(at_rung, coordinates(SPACE, design))
     kept_of_all = int(KEEP * len(design))
-    for runs, of_point, best in zip(points, at_rung, order, strict=True):
-        favoured = {*np.argsort(of_point)[:2], *best[:kept_of_all]}
-        favoured -= {*np.flatnonzero(np.isinf(of_point))}
+    for runs, losses, best in zip(points, at_rung, fit.order, strict=True):
+        own_best = np.argsort(losses)[:2]
+        favoured = set(own_best) | set(best[:kept_of_all])
+        diverged = np.flatnonzero(np.isinf(losses))
+        favoured.difference_update(diverged)
         for index, records in enumerate(runs):
-            (end,) = (record for record in records if record["event"] == "end")
+            # Records are in the order of the names of their events.
+            end, *_ = records
             assert (end["status"] == "finished") == (index in favoured)
             if end["status"] == "pruned":
                 assert end["epoch"] == rung
@@ -105,14 +125,16 @@ class Listening(optuna.samplers.RandomSampler):
     """Of all points, which copy the sampler."""
 
     def sample_independent(self, study, trial, param_name, param_distribution):
-        complete = study.get_trials(deepcopy=False, states=[optuna.trial.TrialState.COMPLETE])
-        self.known.append([trial.values[0] for trial in complete])
+        states = [optuna.trial.TrialState.COMPLETE]
+        complete = study.get_trials(deepcopy=False, states=states)
+        self.known.append([trial.value for trial in complete])
         return super().sample_independent(study, trial, param_name, param_distribution)
 
 
 def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_sweep):
     Listening.known.clear()
-    assert fake_sweep(dataclasses.replace(tuned, sampler=Listening(seed=0)), slots=3)
+    listening = replace(tuned, sampler=Listening(seed=0))
+    assert fake_sweep(listening, slots=3)
     counts = [len(values) for values in Listening.known]
     assert min(counts) >= CELLS - 2
     assert len(counts) <= 3, "where no setting beyond the best one comes first"
@@ -140,11 +162,14 @@ def fits(monkeypatch):
 
 def test_the_fit_knows_every_run_that_was_stopped_early(tuned, fake_sweep, fits):
     """Also those whose settings the sampler suggested, far from the best ones."""
-    assert fake_sweep(dataclasses.replace(tuned, sampler=Low(seed=0)), slots=3)
+    low = replace(tuned, sampler=Low(seed=0))
+    assert fake_sweep(low, slots=3)
     losses, options = fits[-1]
-    stopped = np.isnan(losses[:, CELLS - 1])
+    suggested = CELLS - 1
+    stopped = np.isnan(losses[:, suggested])
     assert stopped.any(), "some suggestion was stopped early"
-    assert np.isfinite(options["early"][stopped, CELLS - 1]).all()
+    early = options["early"][:, suggested]
+    assert np.isfinite(early[stopped]).all()
 
 
 def test_with_one_field_the_best_is_among_the_settings(tuned, fake_sweep, fits):
@@ -153,40 +178,57 @@ def test_with_one_field_the_best_is_among_the_settings(tuned, fake_sweep, fits):
         assert options.get("elsewhere") is None
 
 
-def elsewhere(fits):
-    """Return the other settings that the last fit knows."""
-    _, options = fits[-1]
-    return options["elsewhere"]
+@pytest.fixture
+def elsewhere(tuned, fake_sweep, fits):
+    """Return a function that adds a field, and returns the other settings that the fit knows."""
+
+    def settings(**field):
+        second = {f"recipe.{name}": bounds for name, bounds in field.items()}
+        both = replace(tuned, search=SPACE | second)
+        assert fake_sweep(both, slots=3)
+        _, options = fits[-1]
+        return options["elsewhere"]
+
+    return settings
 
 
-def test_with_two_fields_the_best_may_be_anywhere_in_the_space(tuned, fake_sweep, fits):
-    second = {"recipe.clip": FloatRange(0.1, 10, log=True)}
-    assert fake_sweep(dataclasses.replace(tuned, search=SPACE | second), slots=3)
-    assert elsewhere(fits).shape == (CELLS - 1, 2)
+def test_with_two_fields_the_best_may_be_anywhere_in_the_space(elsewhere):
+    found = elsewhere(clip=FloatRange(0.1, 10, log=True))
+    assert found.shape == (CELLS - 1, 2)
 
 
-def test_with_a_choice_the_best_may_have_any_of_its_values(tuned, fake_sweep, fits):
-    second = {"recipe.batch": Choice((16, 32, 64))}
-    assert fake_sweep(dataclasses.replace(tuned, search=SPACE | second), slots=3)
-    found = elsewhere(fits)
+def test_with_a_choice_the_best_may_have_any_of_its_values(elsewhere):
+    found = elsewhere(batch=Choice((16, 32, 64)))
     values = found[:, 1:]
     assert found.shape == (WITH_CHOICES, 4)
     assert (values.sum(1) == 1).all()
-    assert {*values.argmax(1)} == {0, 1, 2}
+    assert set(values.argmax(1)) == {0, 1, 2}
 
 
+SMALL = st.floats(1e-5, 1e-2)
+LARGE = st.floats(0.1, 10)
+FEW = st.integers(1, 8)
+MANY = st.integers(32, 256)
 RANGES = st.one_of(
-    st.builds(FloatRange, st.floats(1e-5, 1e-2), st.floats(0.1, 10), st.booleans()),
-    st.builds(IntRange, st.integers(1, 8), st.integers(32, 256), st.booleans()),
+    st.builds(FloatRange, SMALL, LARGE, st.booleans()),
+    st.builds(IntRange, FEW, MANY, st.booleans()),
     st.just(Choice(("default", "orthogonal", "normal"))),
 )
-SPACES = st.dictionaries(st.sampled_from("abc"), RANGES, min_size=1)
+NAMES = st.sampled_from("abc")
+SPACES = st.dictionaries(NAMES, RANGES, min_size=1)
+SAMPLES = st.integers(1, 60)
+SEEDS = st.integers(0, 5)
 
 
-def first(bounds):
-    if isinstance(bounds, Choice):
-        return bounds.values[0]
-    return bounds.low
+def default_of(space):
+    """Return the setting of the first value of each range."""
+    setting = {}
+    for path, bounds in space.items():
+        if isinstance(bounds, Choice):
+            setting[path] = bounds.values[0]
+        else:
+            setting[path] = bounds.low
+    return setting
 
 
 def is_inside(value, bounds):
@@ -195,13 +237,14 @@ def is_inside(value, bounds):
     return bounds.low <= value <= bounds.high
 
 
-@given(SPACES, st.integers(1, 60), st.integers(0, 5))
+@given(SPACES, SAMPLES, SEEDS)
 def test_settings_are_different_and_inside_and_the_default_is_first(space, samples, seed):
-    default = {path: first(bounds) for path, bounds in space.items()}
+    default = default_of(space)
     design = start_design(space, default, samples, seed)
     assert design == start_design(space, default, samples, seed)
     assert design[0] == default
-    most = min(samples, max(CELLS, samples // 4)) - 1
+    of_budget = max(CELLS, samples // 4)
+    most = min(samples, of_budget) - 1
     assert len(design) <= max(1, most)
     for index, setting in enumerate(design):
         assert setting not in design[:index]
@@ -209,21 +252,23 @@ def test_settings_are_different_and_inside_and_the_default_is_first(space, sampl
             assert is_inside(value, space[path])
 
 
-@given(SPACES, st.integers(1, 60), st.integers(0, 5))
+@given(SPACES, SAMPLES, SEEDS)
 def test_settings_are_in_the_order_of_their_distance_from_the_default(space, samples, seed):
-    default = {path: first(bounds) for path, bounds in space.items()}
-    x = coordinates(space, start_design(space, default, samples, seed))
-    assert (np.abs(x) <= 1 + 1e-9).all()
-    distance = ((x - x[0]) ** 2).sum(1)
+    design = start_design(space, default_of(space), samples, seed)
+    x = coordinates(space, design)
+    assert np.abs(x).max() <= 1 + 1e-9
+    distance = np.linalg.norm(x - x[0], axis=1)
     assert (np.diff(distance) >= -1e-9).all()
 
 
 @given(SPACES, st.integers(CELLS, 60))
 def test_fewer_samples_leave_out_the_last_settings(space, seed):
-    default = {path: first(bounds) for path, bounds in space.items()}
+    default = default_of(space)
     design = start_design(space, default, CELLS, seed)
     for samples in range(1, CELLS):
-        assert start_design(space, default, samples, seed) == design[: max(1, samples - 1)]
+        fewer = start_design(space, default, samples, seed)
+        count = max(1, samples - 1)
+        assert fewer == design[:count]
 
 
 FIVE_DECADES = {"lr": FloatRange(1e-4, 1e1, log=True)}
@@ -237,7 +282,8 @@ def rates_of(default):
 @pytest.mark.parametrize("default", [50.0, "50"])
 def test_one_range_is_divided_into_equal_cells_of_which_the_last_is_left_out(default):
     """The default is outside of the range."""
-    np.testing.assert_allclose(rates_of(default), 10.0 ** np.arange(-3.5, 0), rtol=1e-3)
+    middles = 10.0 ** np.arange(-3.5, 0)
+    np.testing.assert_allclose(rates_of(default), middles, rtol=1e-3)
 
 
 def test_the_default_stands_for_the_middle_of_its_cell():
@@ -245,12 +291,18 @@ def test_the_default_stands_for_the_middle_of_its_cell():
 
 
 WITH_NORM = {"lr": FloatRange(1e-4, 1.0, log=True), "norm": Choice(("a", "b"))}
-orders = st.permutations([{"lr": rate, "norm": "a"} for rate in (0.001, 0.01, 0.1)])
+
+
+def at(rate):
+    return {"lr": rate, "norm": "a"}
+
+
+orders = st.permutations([at(0.001), at(0.01), at(0.1)])
 
 
 @given(orders)
 def test_nothing_is_beyond_a_setting_between_others(tried):
-    best = {"lr": 0.01, "norm": "a"}
+    best = at(0.01)
     assert beyond(WITH_NORM, tried, best) is None
     assert edges(WITH_NORM, tried, best) == []
 
@@ -258,23 +310,27 @@ def test_nothing_is_beyond_a_setting_between_others(tried):
 @given(orders, st.sampled_from([(0.001, 1e-4), (0.1, 1.0)]))
 def test_a_setting_beyond_is_asked_for_at_the_first_and_last_tried(tried, rate_and_bound):
     rate, bound = rate_and_bound
-    best = {"lr": rate, "norm": "a"}
-    new = {"lr": bound, "norm": "a"}
+    best = at(rate)
+    new = at(bound)
     assert edges(WITH_NORM, tried, best) == ["lr"]
     assert beyond(WITH_NORM, tried, best) == new
-    assert beyond(WITH_NORM, [*tried, new], new) is None, "the range ends there"
-    assert edges(WITH_NORM, [*tried, new], new) == ["lr"], "and the mark says so"
+    tried.append(new)
+    assert beyond(WITH_NORM, tried, new) is None, "the range ends there"
+    assert edges(WITH_NORM, tried, new) == ["lr"], "and the mark says so"
 
 
 def test_several_ranges_are_covered():
     """Each half of each range has at least two settings; independent ones often fail."""
-    space = {name: FloatRange(0.0, 1.0) for name in "abc"}
+    space = dict.fromkeys("abc", FloatRange(0.0, 1.0))
+    default = dict.fromkeys("abc", 5.0)
     for seed in range(20):
-        design = start_design(space, dict.fromkeys("abc", 5.0), 32, seed)
+        design = start_design(space, default, 32, seed)
         x = coordinates(space, design)
+        lower = np.sum(x < 0, axis=0)
+        upper = np.sum(x > 0, axis=0)
         assert len(design) == 7
-        assert ((x < 0).sum(0) >= 2).all()
-        assert ((x > 0).sum(0) >= 2).all()
+        assert min(lower) >= 2
+        assert min(upper) >= 2
 
 
 def every_choice(rows, reference):
@@ -283,18 +339,20 @@ def every_choice(rows, reference):
 
 
 def test_further_settings_follow_the_runs_that_measure_again(tuned, fake_sweep, tmp_path):
-    decided = dataclasses.replace(tuned, max_seeds=20, samples=CELLS)
+    decided = replace(tuned, max_seeds=20, samples=CELLS)
     with pytest.MonkeyPatch.context() as patch:
         # Every point measures again, and every choice is uncertain.
         patch.setattr("lmzoo.lab.study.tuning.AGAIN", 1.0)
         patch.setattr("lmzoo.lab.study.planner.uncertain_choices", every_choice)
         assert fake_sweep(decided, slots=2)
-    counts = collections.Counter(config["point"]["label"] for config in tune_configs(tmp_path))
+    labels = map(label_of, tune_configs(tmp_path))
+    counts = collections.Counter(labels)
     assert max(counts.values()) == decided.max_seeds
 
 
 def test_a_setting_beyond_those_tried_stays_within_a_bound_of_many_digits():
     low = 0.0021213203
     space = {"recipe.lr": FloatRange(low, 0.0678822509, log=True)}
-    tried = [{"recipe.lr": 2 * low}, {"recipe.lr": 1.2 * low}]
-    assert beyond(space, tried, tried[1]) == {"recipe.lr": low}
+    best = {"recipe.lr": 1.2 * low}
+    tried = [{"recipe.lr": 2 * low}, best]
+    assert beyond(space, tried, best) == {"recipe.lr": low}
