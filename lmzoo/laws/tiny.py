@@ -95,26 +95,24 @@ def tiny(
 
 def batch(task: Task, count: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return random tokens and lengths; the first length is the maximum, the second is 2."""
-    generator = torch.Generator().manual_seed(seed)
-    most = task.length
-    tokens = torch.randint(task.vocab, (count, most), generator=generator)
+    tokens, lengths = _drawn(task.vocab, 2, task.length, count, seed)
     tokens[:, 0] = START
-    lengths = torch.randint(2, most + 1, (count,), generator=generator)
-    # The longest and the shortest sequence are always there.
-    lengths[0] = most
-    lengths[1:2] = 2
     return tokens, lengths
 
 
 def sources(task: Task, count: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Return random sources and lengths; the first length is the maximum, the second is 1."""
+    return _drawn(task.source_vocab, 1, task.source_length, count, seed)
+
+
+def _drawn(vocab: int, least: int, most: int, count: int, seed: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    most = task.source_length
-    source = torch.randint(task.source_vocab, (count, most), generator=generator)
-    lengths = torch.randint(1, most + 1, (count,), generator=generator)
+    tokens = torch.randint(vocab, (count, most), generator=generator)
+    lengths = torch.randint(least, most + 1, (count,), generator=generator)
+    # The longest and the shortest sequence are always there.
     lengths[0] = most
-    lengths[1:2] = 1
-    return source, lengths
+    lengths[1:2] = least
+    return tokens, lengths
 
 
 def default_source(model: LanguageModel, count: int) -> tuple[Tensor, ...]:

@@ -487,6 +487,7 @@ def _test_epoch(study: Fields, tests: DataFrame) -> int:
             "confirm stage is done"
         )
     budget = study["budget"]["epochs"]
+    # An earlier sweep with more epochs left results beyond today's budget.
     reached = [epoch for epoch in tests["epoch"] if epoch <= budget]
     if not reached:
         tested = sorted(set(tests["epoch"]))

@@ -232,6 +232,7 @@ def _add_derived_columns(
 
 def _marks(metric: str) -> pl.Expr:
     """Return the names of the conditions that hold for a row."""
+    # A single run has no interval.
     highest = pl.coalesce("high", "loss")
     facts = pl.struct("vocab", "sequences", loss=highest, floor=f"floor_{metric}")
     has_seeds = col("runs") > 1
@@ -397,6 +398,7 @@ def tuning_sds(part: DataFrame, study: Fields) -> Array:
 
 def verdict_columns(found: Compared) -> FieldsDict:
     """Return the columns of a comparison."""
+    # numpy's "" is a row without a verdict, which frames write as null.
     verdict = Series(found.verdict.astype(str), dtype=String)
     return {
         "difference": found.mean,

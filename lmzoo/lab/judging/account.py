@@ -200,8 +200,8 @@ def account(results: Any, question: Question) -> Account:
     picked = picked_rows(rows, frame.select(free), question, words, notes)
     # A run without a value is there with its last row.
     others = rows.drop_nulls("run").group_by("run").last()
-    runs = pl.concat([picked.select(others.columns), others]).unique("run", keep="first")
-    runs = runs.sort("run")
+    both = pl.concat([picked.select(others.columns), others])
+    runs = both.unique("run", keep="first").sort("run")
     if question.seed is None:
         each = "row counts as a run"
         if key:
@@ -329,7 +329,8 @@ def _rows(
     """Return the rows with the run, the value and the reason of each, "" if it may count."""
     row = Series("row", range(len(frame)), Int64)
     cells = {name: _labels(frame[name], notes) for name in question.columns}
-    variant = DataFrame(cells).select(pl.concat_str(pl.all(), separator=", ")).to_series()
+    joined = pl.concat_str(pl.all(), separator=", ")
+    variant = DataFrame(cells).select(joined).to_series()
     keys = row.cast(String)
     if key is not None:
         keys = _seeds(frame[key], notes)

@@ -36,6 +36,7 @@ from lmzoo.lab.judging.texts import (
     loose_object,
     number,
     objects,
+    with_newlines,
 )
 from lmzoo.lab.statistics.compared import (
     NEGLIGIBLE,
@@ -227,8 +228,8 @@ class Arm:
 def _printed(file: IO[bytes]) -> str:
     """Return what was printed without codes of terminals; a progress bar is lines."""
     file.seek(0)
-    text = ANSI.sub("", file.read().decode(errors="replace"))
-    return text.replace("\r\n", "\n").replace("\r", "\n")
+    text = file.read().decode(errors="replace")
+    return with_newlines(ANSI.sub("", text))
 
 
 def _matched(pattern: str, printed: str, say: Say) -> str:
@@ -483,7 +484,8 @@ def decide(x: np.ndarray, schedule: Sequence[Look], margin: float = 0.0) -> tupl
     decides when fresh seeds have repeated it.
     """
     # The column after the last one ends a row without a pending run.
-    pending = np.pad(np.isnan(x), ((0, 0), (0, 1)), constant_values=True)
+    last = np.ones((2, 1), bool)
+    pending = np.concatenate([np.isnan(x), last], 1)
     found = compared(x, 0, looks=schedule, margin=margin, ended=pending.argmax(1))
     sign = 0
     if found.confirmed[1]:

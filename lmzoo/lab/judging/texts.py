@@ -248,6 +248,11 @@ def decoded(content: bytes) -> str:
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
         raise UserError(f"line {line} has NUL characters: it is damaged, or no text in UTF-8")
+    return with_newlines(text)
+
+
+def with_newlines(text: str) -> str:
+    """Return a text with newlines only, of one with the ends of Windows or of a progress bar."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -313,7 +318,10 @@ RULE = re.compile(r"[\s|:+-]*---[\s|:+-]*\|?")
 def below_comments(text: str) -> list[str]:
     """Return the lines from the header on."""
     lines = text.split("\n")
-    return list(itertools.dropwhile(lambda line: not line.strip() or line.startswith("#"), lines))
+    for number, line in enumerate(lines):
+        if line.strip() and not line.startswith("#"):
+            return lines[number:]
+    return []
 
 
 def _csv_rows(
@@ -449,7 +457,10 @@ def read_json(text: str) -> Source:
         value = {"rows": json_lines(text)}
     rows = objects_of(value)
     if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
-        parts = [{"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows]
+        parts = []
+        for row in rows:
+            name = {RUN: row[NAME]}
+            parts.append({"": name, "file": row[RUN]})
         found = source_of(parts)
         found.paths = {RUN}
     else:

@@ -266,7 +266,8 @@ def losses_of(runs: DataFrame, question: Question) -> Losses:
     if paired:
         known = ~np.isnan(losses)
         is_base = np.arange(len(losses)) == base
-        partner = np.where(is_base[:, None], known[~is_base].any(0), known[base])
+        of_base = known[~is_base].any(0)
+        partner = np.where(is_base[:, None], of_base, known[base])
         # A diverged run is a count, with or without a partner.
         lone = np.isfinite(losses) & ~partner
         losses[lone] = math.nan

@@ -180,7 +180,8 @@ def fit_responses(
     is_guess = runs.outside() & (runs.mean > runs.least)
     is_out = is_guess | ~near
     # The last key comes first: what has no loss is last.
-    order = np.lexsort((settled(nats), is_out, np.isinf(y), np.isnan(y)))
+    keys = (settled(nats), is_out, np.isinf(y), np.isnan(y))
+    order = np.lexsort(keys)
     best = order[:, 0]
     rng = np.random.default_rng(0)
     neighbours = _around(x, best)

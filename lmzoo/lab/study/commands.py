@@ -303,7 +303,8 @@ def _reader(
     metric: str,
 ) -> Callable[[], list[Row]]:
     """Return a function that returns the reports since its last call."""
-    place = where / NAME.sub(lambda found: str(values[found[1]]), command.csv + command.tensorboard)
+    pattern = command.csv + command.tensorboard
+    place = where / NAME.sub(lambda found: str(values[found[1]]), pattern)
     if command.csv:
         return _Rows(place)
     if command.tensorboard:
@@ -413,6 +414,9 @@ class _Events:
                 for event in events.Scalars(tag):
                     steps.setdefault(event.step, {"epoch": event.step})[tag] = event.value
         # A step may get further scalars later.
-        new = [row for step, row in sorted(steps.items()) if self._seen.get(step) != row]
+        new = []
+        for step, row in sorted(steps.items()):
+            if row != self._seen.get(step):
+                new.append(row)
         self._seen = steps
         return new

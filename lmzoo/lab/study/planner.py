@@ -88,7 +88,8 @@ class Planner:
             self._all_points.append(planner)
         self.points = self._all_points
         if needed is not None:
-            self.points = [p for p in self.points if p.point.baseline or p.point.labels & {*needed}]
+            wanted = set(needed)
+            self.points = [p for p in self.points if p.point.baseline or p.point.labels & wanted]
         for planner in self.points:
             self._add_planned(planner)
         # A point that is not trained may still inform the fit, if it is tuned already.
@@ -357,7 +358,10 @@ def comparison(
     architectures = [p.point.architecture for p in alike]
     rivals = unfair(architectures, [p.is_tuned for p in alike], place)
     # A point that sees what it predicts, or that nobody asked for, has no verdict.
-    honest = np.array([not points[p]["leaks"] and not p.point.baseline for p in alike])
+    honest = np.ones(len(alike), bool)
+    for number, p in enumerate(alike):
+        if points[p]["leaks"] or p.point.baseline:
+            honest[number] = False
     found = compared(
         _losses(alike),
         place,

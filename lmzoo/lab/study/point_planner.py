@@ -470,7 +470,9 @@ class PointPlanner:
         if not changed:
             return {}
         # What has changed joins the identity.
-        config = {**run.config, FILES: {**run.config.get(FILES, {}), **changed}}
+        files = run.config.get(FILES, {})
+        config = dict(run.config)
+        config[FILES] = files | changed
         config["run"] = run_identity(config)
         assert config["run"] != run.id, "a run has read what it was not planned with"
         if config["run"] not in self.store.known_runs:

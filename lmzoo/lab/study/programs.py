@@ -75,7 +75,8 @@ class ProgramRun(SavedRun):
         self._read: Files = {}
         """The files that the records name."""
         self.where = Path(config["working_folder"])
-        self._planned = {**config["model"].get(FILES, {}), **config.get(FILES, {})}
+        of_model = config["model"].get(FILES, {})
+        self._planned = of_model | config.get(FILES, {})
         """Files in its identity, relative to the working folder, and their digests."""
         super().__init__(folder, config, lock=lock, new=new, writer=writer)
 
@@ -218,7 +219,10 @@ class ProgramRun(SavedRun):
     def _note_files(self, epoch: int) -> None:
         """Record which files it has read, unless one has changed, which is an error."""
         read = self.read_files()
-        changeable = {name: mark for name, mark in read.items() if not name.endswith(self.loaded)}
+        changeable = {}
+        for name, mark in read.items():
+            if not name.endswith(self.loaded):
+                changeable[name] = mark
         try:
             self.check(changeable)
         except ProgramError:

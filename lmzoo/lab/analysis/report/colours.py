@@ -78,7 +78,8 @@ def label_rows(notes: Mapping[str, str]) -> FieldsDict:
         for label, note in notes.items():
             lines[label] = label_lines(label, width) + textwrap.wrap(note, width)
         texts.append(json.dumps(lines, ensure_ascii=False))
-        heights.append(len(notes) * (6 + 13 * max(map(len, lines.values()))))
+        most = max(map(len, lines.values()))
+        heights.append(len(notes) * (6 + 13 * most))
     narrow, wide = heights
     text = f"(wide ? {texts[1]} : {texts[0]})[datum.label]"
     return {"names": list(notes), "text": text, "narrow": narrow, "wide": wide}
@@ -121,17 +122,21 @@ def chart_of(form: str, title: str, notes: Sequence[str], **values: Any) -> Fiel
     return CONFIGS["base"] | content | {"title": heading}
 
 
-def by_verdict(kind: str, rows: Sequence[Fields]) -> FieldsDict:
-    """Return the encoding of the groups of rows by their colour, shape or fill, with a legend."""
+def by_verdict(rows: Sequence[Fields], shape: str = "shape") -> FieldsDict:
+    """Return the encodings of the groups of rows: stroke, shape and fill, with one legend."""
     shown = {row["group"] for row in rows}
-    values = {name: group[kind] for name, group in GROUPS.items() if name in shown}
-    return {
-        "field": "group",
-        "type": "nominal",
-        "title": None,
-        "legend": {"orient": "top", "title": None},
-        "scale": {"domain": list(values), "range": list(values.values())},
-    }
+    groups = {name: group for name, group in GROUPS.items() if name in shown}
+    encodings = {}
+    for channel, kind in {"stroke": "colour", "shape": shape, "fill": "fill"}.items():
+        values = [group[kind] for group in groups.values()]
+        encodings[channel] = {
+            "field": "group",
+            "type": "nominal",
+            "title": None,
+            "legend": {"orient": "top", "title": None},
+            "scale": {"domain": list(groups), "range": values},
+        }
+    return encodings
 
 
 class Hues(NamedTuple):

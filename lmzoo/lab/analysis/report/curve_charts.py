@@ -140,7 +140,8 @@ def learning_chart(frame: DataFrame, hues: Hues, what: str) -> Any:
         head += " of the reference"
         own = [label for label, group in hues.groups.items() if group == REFERENCE]
     # The band of a point outside the axis would cover all others.
-    banded = frame.filter(col("label").is_in(own) & ~col("label").is_in(far))
+    inside = [label for label in own if label not in far]
+    banded = frame.filter(col("label").is_in(inside))
     return chart_of(
         "curves",
         "learning curves",
@@ -197,6 +198,7 @@ def _baselines(frame: DataFrame, hues: Hues, epochs: list[int]) -> tuple[DataFra
     high: Any = others["loss"].max()
     limit = high + 0.5 * (high - low)
     near = col("loss") <= limit
+    # One epoch is a dot: a line across the chart needs two.
     ends = DataFrame({"epoch": [epochs[0], epochs[-1]]})
     ends = ends.cast(frame.schema["epoch"])
     both = level.filter(near).drop("epoch").join(ends, how="cross")
@@ -234,6 +236,7 @@ def _compared(frame: DataFrame, epochs: list[int]) -> tuple[float, float, list[s
     high = _number(late["loss"].max())
     least = _number(late["low"].min())
     most = _number(late["high"].max())
+    # Equal curves need an axis with a height, too.
     room = 0.25 * (high - low) or 0.1
     margin = 0.12 * room
     # An end that is not known is NaN, which `min` and `max` pass over as their second argument.

@@ -67,8 +67,9 @@ def heat_map(factors: Levels, losses: Sequence[float], what: str) -> Any:
             across = f"{name.rpartition('.')[2]}={level}"
             rows.append({"point": point, "across": across, "loss": losses[point]})
     each = DataFrame(rows)
-    pairs = each.join(each.select("point", down="across"), on="point")
-    means = pairs.group_by("across", "down").agg(pl.mean("loss"), points=pl.len())
+    down = each.select("point", down="across")
+    pairs = each.join(down, on="point").group_by("across", "down")
+    means = pairs.agg(pl.mean("loss"), points=pl.len())
     notes = [f"mean {what} of the points with both levels", "a darker field has a higher number"]
     # Paler and darker tones of one colour: a grey print has them, too.
     rows = means.sort("across", "down").to_dicts()

@@ -186,7 +186,8 @@ def _printed(spec: FieldsDict, inches: float) -> FieldsDict:
             if legend is None:
                 continue
             longest = max(map(len, own[channel]["scale"]["domain"]))
-            legend |= {"orient": "bottom", "columns": max(1, int(room // (34 + 6.4 * longest)))}
+            fitting = int(room // (34 + 6.4 * longest))
+            legend |= {"orient": "bottom", "columns": max(1, fitting)}
             # In a grey print, the dashes distinguish the lines.
             if lined and channel == "color":
                 legend |= {"symbolType": "stroke", "symbolSize": 300, "symbolStrokeWidth": 2}

@@ -52,8 +52,9 @@ def forest_rows(part: DataFrame) -> list[FieldsDict]:
     limit = _limit(rows, part["margin"].item(0))
     for row in rows:
         _place(row, limit)
+    rows.sort(key=lambda row: row["difference"] or 0.0)
     order = list(GROUPS)
-    return sorted(rows, key=lambda row: (order.index(row["group"]), row["difference"] or 0.0))
+    return sorted(rows, key=lambda row: order.index(row["group"]))
 
 
 def _row(row: Fields) -> FieldsDict:
@@ -173,9 +174,7 @@ def forest_chart(part: DataFrame) -> Any:
         unit=unit,
         has_thin=has_thin,
         has_arrows=has_arrows,
-        stroke=by_verdict("colour", rows),
-        shape=by_verdict(shape, rows),
-        fill=by_verdict("fill", rows),
+        **by_verdict(rows, shape),
     )
 
 
@@ -209,7 +208,8 @@ def forest_picture(part: DataFrame, *, narrow: bool = False) -> str:
     for label in part["label"]:
         longest = max(longest, max(map(len, label_lines(label, letters))))
     # The reader's font may be wider than the one that Vega measures.
-    spec["padding"] = {"left": 4 + round(1.4 * longest), "right": 8, "top": 4, "bottom": 4}
+    left = 4 + round(1.4 * longest)
+    spec["padding"] = {"left": left, "right": 8, "top": 4, "bottom": 4}
     return picture(spec, config)
 
 

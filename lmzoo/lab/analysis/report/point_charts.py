@@ -96,8 +96,6 @@ def _cost_chart(points: DataFrame, hues: Hues, cost: str, what: str, rest: Itera
         hues=hues,
         legend=hues.legend(points["label"]),
         points=rows,
-        stroke=by_verdict("colour", rows),
-        shape=by_verdict("shape", rows),
-        fill=by_verdict("fill", rows),
         front=hues.rows(front_of(points, cost).select(columns)),
+        **by_verdict(rows),
     )

@@ -53,9 +53,7 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
         ends=[across[1], down[1]],
         margin=margin,
         unit=UNITS.get(metric, metric),
-        stroke=by_verdict("colour", rows),
-        shape=by_verdict("shape", rows),
-        fill=by_verdict("fill", rows),
+        **by_verdict(rows),
     )
 
 

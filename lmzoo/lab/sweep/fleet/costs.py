@@ -157,7 +157,8 @@ class Pace:
             known.cache_clear()
         by = self._by[shape]
         before = by.get(worker, Epoch(n, c))
-        by[worker] = Epoch((before.members + n) / 2, (before.seconds + c) / 2)
+        mean = (before.members + n) / 2
+        by[worker] = Epoch(mean, (before.seconds + c) / 2)
 
     def _alone_of(self, shape: str) -> dict[str, float]:
         """Return the seconds that an epoch of one run would take, by worker.
