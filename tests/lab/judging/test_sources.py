@@ -26,6 +26,7 @@ from lmzoo.lab.judging.sources import read_results
 from lmzoo.lab.judging.texts import frame_of
 from lmzoo.lab.judging.verdicts import judgement
 from tests.cases import cases, rows
+from tests.user_errors import raises_user_error
 
 COLUMNS = ("variant", "seed", "loss")
 RUNS = [tuple(run) for run in rows("lab/judging/cases.toml", "runs")]
@@ -42,12 +43,15 @@ def table(rows: Any = RUNS, head: str = "variant,seed,loss", sep: str = ",") -> 
 
 def changed(name: str, last: Any, good: Any = None) -> str:
     """Return the table with other cells of a column: those of the last run, and of the others."""
-    rows = [row.copy() for row in OBJECTS]
-    if good is not None:
-        for row in rows:
+    rows = []
+    for run in OBJECTS:
+        row = run.copy()
+        if good is not None:
             row[name] = good
+        rows.append(row)
     rows[-1][name] = last
-    return table([row.values() for row in rows], ",".join(rows[0]))
+    head = ",".join(rows[0])
+    return table([row.values() for row in rows], head)
 
 
 def put(file: Path, content: str | bytes) -> Path:
@@ -65,7 +69,8 @@ def put_json(file: Path, content: object) -> Path:
 def heading(path: Any, **question: Any) -> str:
     asked = {"by": "variant", "metric": "loss"} | question
     report = judgement(path, Question(**asked))
-    return "\n".join([*report.opening, *report.closing, ""])
+    lines = list(report.opening) + list(report.closing)
+    return "\n".join(lines) + "\n"
 
 
 def said(content: str | bytes, folder: Path, name: str = "r.csv", **question: Any) -> str:
@@ -78,13 +83,22 @@ def written(write: Callable[[io.BytesIO], Any]) -> bytes:
     return buffer.getvalue()
 
 
-LINES = "\n".join(json.dumps(row | {"note": "a\u2028b"}, ensure_ascii=False) for row in OBJECTS)
+def json_lines() -> str:
+    """Return the runs as lines of JSON, with a character at which `splitlines` splits."""
+    lines = []
+    for run in OBJECTS:
+        noted = run | {"note": "a\u2028b"}
+        lines.append(json.dumps(noted, ensure_ascii=False))
+    return "\n".join(lines)
+
+
+FRAME = pl.DataFrame(OBJECTS)
 FILES: dict[str, bytes] = {
     "UTF-16.txt": table(sep="\t").encode("utf-16"),
     "gzip.csv.gz": gzip.compress(table().encode()),
-    "JSON lines.xz": lzma.compress(LINES.encode()),
-    "Parquet.parquet": written(pl.DataFrame(OBJECTS).write_parquet),
-    "Arrow.feather": written(pl.DataFrame(OBJECTS).write_ipc),
+    "JSON lines.xz": lzma.compress(json_lines().encode()),
+    "Parquet.parquet": written(FRAME.write_parquet),
+    "Arrow.feather": written(FRAME.write_ipc),
 }
 FOLDERS = {case["kind"]: case for case in rows("lab/judging/cases.toml", "folders")}
 """Files of each run; `$more` is the loss of an earlier step."""
@@ -121,8 +135,9 @@ def mlflow_id(number: int) -> str:
 def hugging_face(path: Path) -> None:
     for variant, seed, loss in RUNS:
         first = {"step": 1, "loss": loss + 1}
+        second = {"step": 2, "loss": loss}
         # The last line of a log has no loss.
-        log = [first, {"step": 2, "loss": loss}, {"step": 2, "train_runtime": 9}]
+        log = [first, second, {"step": 2, "train_runtime": 9}]
         run = path / f"{variant}-s{seed}"
         put_json(run / "trainer_state.json", {"best_metric": 0.1, "log_history": log})
         state = {"best_metric": 0.1, "log_history": [first]}
@@ -136,8 +151,8 @@ def tune(path: Path, last: str = "TERMINATED") -> None:
         name = f"ab_{number:05}"
         # As a function of Ray Tune leaves it, and as a scheduler ends it.
         is_ended = number % 2 == 0
-        first = {"trial_id": name, "done": False, "training_iteration": 1, "loss": loss + 1}
         second = {"trial_id": name, "done": is_ended, "training_iteration": 2, "loss": loss}
+        first = second | {"done": False, "training_iteration": 1, "loss": loss + 1}
         put(run / "result.json", f"{json.dumps(first)}\n{json.dumps(second)}\n")
         put_json(run / "params.json", {"variant": variant, "seed": seed})
         trials.append({"trial_id": name, "status": "TERMINATED"})
@@ -172,12 +187,15 @@ def keras(path: Path) -> None:
         for step in (1, 2):
             value = loss + 2 - step
             # A tensor has its number as bytes or as a list.
-            tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=struct.pack("<f", value))
             if number % 2:
                 tensor = tensor_pb2.TensorProto(dtype=2, double_val=[value])
+            else:
+                content = struct.pack("<f", value)
+                tensor = tensor_pb2.TensorProto(dtype=1, tensor_content=content)
             scalar = summary_pb2.Summary.Value(tag="loss", tensor=tensor, metadata=data)
             summary = summary_pb2.Summary(value=[scalar])
-            writer.add_event(event_pb2.Event(step=step, wall_time=step, summary=summary))
+            event = event_pb2.Event(step=step, wall_time=step, summary=summary)
+            writer.add_event(event)
         writer.close()
 
 
@@ -221,24 +239,32 @@ def wandb(path: Path, last: int = 4) -> None:
     """Write the logs that W&B writes offline; the last one ends after `last` records."""
     pb = pytest.importorskip("wandb.proto.wandb_internal_pb2")
     for number, (variant, seed, loss) in enumerate(RUNS):
-        records = [pb.Record() for _ in range(4)]
-        records[0].run.display_name = f"r{number}"
-        for key, value in (("variant", variant), ("seed", seed), ("notes", "n" * 40_000)):
-            records[0].run.config.update.add(key=key, value_json=json.dumps(value))
-        records[1].history.item.add(nested_key=["loss"], value_json=str(loss + 1))
-        records[2].summary.update.add(nested_key=["loss"], value_json=str(loss))
-        records[3].exit.exit_code = 0
+        run = pb.Record()
+        run.run.display_name = f"r{number}"
+        # The notes fill more than a block of the log.
+        config = {"variant": variant, "seed": seed, "notes": "n" * 40_000}
+        for key, value in config.items():
+            run.run.config.update.add(key=key, value_json=json.dumps(value))
+        history = pb.Record()
+        history.history.item.add(nested_key=["loss"], value_json=str(loss + 1))
+        summary = pb.Record()
+        summary.summary.update.add(nested_key=["loss"], value_json=str(loss))
+        end = pb.Record()
+        end.exit.exit_code = 0
+        records = [run, history, summary, end]
         if number == len(RUNS) - 1:
             del records[last:]
         content = wandb_log([record.SerializeToString() for record in records])
         put(path / f"offline-run-{number}" / f"run-{number}.wandb", content)
 
 
-FULL = 1
-FIRST = 2
-MIDDLE = 3
-LAST = 4
-"""Kinds of a chunk of a record."""
+KINDS = {
+    (True, True): 1,
+    (True, False): 2,
+    (False, False): 3,
+    (False, True): 4,
+}
+"""Whether a chunk begins a record, and whether it ends it -> its kind."""
 
 
 def wandb_log(records: list[bytes]) -> bytes:
@@ -246,17 +272,15 @@ def wandb_log(records: list[bytes]) -> bytes:
     # The header of a file; that of a chunk has seven bytes: checksum, length and kind.
     content = b":W&B\xe1\xbe\0"
     for record in records:
-        is_first = True
-        while record or is_first:
-            room = 2**15 - len(content) % 2**15 - 7
+        begins = True
+        while record or begins:
+            in_block = len(content) % 2**15
+            room = 2**15 - in_block - 7
             part = record[:room]
             record = record[room:]
-            if is_first:
-                kind = FIRST if record else FULL
-            else:
-                kind = MIDDLE if record else LAST
+            kind = KINDS[begins, not record]
             content += struct.pack("<IHB", 0, len(part), kind) + part
-            is_first = False
+            begins = False
     return content
 
 
@@ -275,16 +299,18 @@ def hidden_and_compressed(path: Path) -> None:
 
 
 BY_NAME = {"parse": NAMED}
-PROGRAMS: dict[str, tuple[Callable[[Path], Any], dict[str, str], str]] = {
-    "logs of W&B": (wandb, {"by": "config.variant"}, "8 rows"),
+BY_CONFIG = {"by": "config.variant"}
+VALUE = {"metric": "value"}
+PROGRAMS = {
+    "logs of W&B": (wandb, BY_CONFIG, "8 rows"),
     "MLflow": (mlflow, {}, "8 rows"),
-    "Optuna": (lambda path: optuna(database(path)), {"metric": "value"}, "8 rows"),
-    "journal of Optuna": (lambda path: optuna(journal(path)), {"metric": "value"}, "8 rows"),
+    "Optuna": (lambda path: optuna(database(path)), VALUE, "8 rows"),
+    "journal of Optuna": (lambda path: optuna(journal(path)), VALUE, "8 rows"),
     "a named metric of Optuna": (optuna_with_a_name, {}, "8 rows"),
     "TensorBoard": (boards, BY_NAME | {"reference": "base"}, "8 rows"),
     "Keras": (keras, BY_NAME | {"reference": "base"}, "8 rows"),
     "Hugging Face": (hugging_face, BY_NAME, "24 rows read: 8 counted, 16 other"),
-    "Ray Tune": (tune, {"by": "config.variant"}, "16 rows read: 8 counted, 8 other"),
+    "Ray Tune": (tune, BY_CONFIG, "16 rows read: 8 counted, 8 other"),
     "parts of Parquet": (parts_of_parquet, {}, "8 rows"),
     "hidden files and compressed ones": (hidden_and_compressed, BY_NAME, "8 rows"),
 }
@@ -336,7 +362,8 @@ def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path):
 
 @cases("lab/judging/cases.toml", "states")
 def test_a_run_counts_only_in_a_known_good_state(case, tmp_path):
-    found = said(changed(case["column"], case["bad"], case["good"]), tmp_path)
+    content = changed(case["column"], case["bad"], case["good"])
+    found = said(content, tmp_path)
     assert f"8 rows read: 6 counted, 1 {case['says']}, 1 without a pair" in found
 
 
@@ -374,25 +401,26 @@ def test_without_a_known_good_state_the_user_must_name_it(tmp_path):
 
 
 def test_a_state_of_ones_own_is_named(tmp_path):
-    found = said(changed("status", "bad", "fine"), tmp_path, finished=["Fine"])
+    content = changed("status", "bad", "fine")
+    found = said(content, tmp_path, finished=["Fine"])
     assert "1 not finished (status 'bad')" in found
 
 
 def test_a_truth_value_may_be_the_good_state(tmp_path):
-    found = said(changed("done", "False", "False"), tmp_path, finished=["false"])
+    content = changed("done", "False", "False")
+    found = said(content, tmp_path, finished=["false"])
     assert "8 counted" in found
 
 
 @cases("lab/judging/cases.toml", "unreadable")
 def test_a_file_that_cannot_be_read_is_one_line(case, tmp_path):
     name = case["name"]
+    file = tmp_path / name
     if "content" in case:
-        put(tmp_path / name, case["content"].encode("latin-1") * case.get("times", 1))
-    with pytest.raises(UserError) as error:
-        read_results(tmp_path / name)
-    assert case["says"] in str(error.value)
-    assert name in str(error.value)
-    assert "\n" not in str(error.value)
+        content = case["content"].encode("latin-1")
+        put(file, content * case.get("times", 1))
+    with raises_user_error(case["says"], name):
+        read_results(file)
 
 
 def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path, capfd):
@@ -490,7 +518,8 @@ def test_a_study_of_optuna_knows_its_direction(tmp_path):
 
 def cells(frame: pl.DataFrame, names: Any) -> list[list[str]]:
     """Return the rows of some columns, "" for no value."""
-    return [list(row) for row in frame.select(names).fill_null("").rows()]
+    texts = frame.select(names).fill_null("")
+    return list(map(list, texts.rows()))
 
 
 @cases("lab/judging/cases.toml", "mlflow")
@@ -521,7 +550,8 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(name, tmp_path):
     optuna = pytest.importorskip("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = database(tmp_path / "plain.db")
-    study = optuna.create_study(storage=storage, study_name="s", directions=["minimize"] * 2)
+    both = ["minimize"] * 2
+    study = optuna.create_study(storage=storage, study_name="s", directions=both)
     of = optuna.distributions
     trial = optuna.create_trial(
         values=[math.inf, 1.25],
@@ -532,7 +562,8 @@ def test_a_storage_of_optuna_holds_values_settings_and_states(name, tmp_path):
         },
     )
     study.add_trial(trial)
-    study.tell(study.ask(), state=optuna.trial.TrialState.FAIL)
+    failed = study.ask()
+    study.tell(failed, state=optuna.trial.TrialState.FAIL)
     file = shutil.move(tmp_path / "plain.db", tmp_path / name)
     expected = frame_of(rows("lab/judging/cases.toml", "optuna"))
     found = read_results(file).frame
@@ -554,8 +585,9 @@ def test_a_parameter_of_epochs_orders_no_trials(tmp_path):
 
 @cases("lab/judging/cases.toml", "files")
 def test_a_file_has_the_rows_of_its_runs(case, tmp_path):
-    found = read_results(put(tmp_path / case["name"], case["content"])).frame
-    assert json.dumps(found.to_dict(as_series=False)) == case["columns"]
+    file = put(tmp_path / case["name"], case["content"])
+    columns = read_results(file).frame.to_dict(as_series=False)
+    assert json.dumps(columns) == case["columns"]
 
 
 def test_a_history_beside_a_result_is_no_run(tmp_path):
@@ -582,11 +614,13 @@ def test_a_mean_beside_the_files_of_seeds_is_no_run(tmp_path):
 
 
 def test_a_monitor_of_episodes_is_a_run_and_truth_values_are_shares(tmp_path):
-    late = [("9.0", 1, "late", False)] * 7
-    early = [("2.0", 3, "early", True)] * 100
-    text = '#{"t_start": 1.5}\n' + table(late + early, "r,l,why,success")
-    found = read_results(put(tmp_path / "monitor.csv", text))
-    assert found.frame.to_dicts() == [{"r": 2.0, "l": 3.0, "why": None, "success": 1.0}]
+    lines = ['#{"t_start": 1.5}', "r,l,why,success"]
+    lines += ["9.0,1,late,False"] * 7
+    lines += ["2.0,3,early,True"] * 100
+    file = put(tmp_path / "monitor.csv", "\n".join(lines) + "\n")
+    found = read_results(file)
+    (run,) = found.frame.to_dicts()
+    assert run == {"r": 2.0, "l": 3.0, "why": None, "success": 1.0}
     assert found.notes == ["a monitor is a run: means of its last 100 episodes"]
 
 
@@ -617,37 +651,50 @@ def test_a_setting_whose_value_is_elsewhere_is_refused(with_settings):
         heading(with_settings(MERGED), by="model.c")
 
 
-@pytest.mark.parametrize("nothing", ["nan", "NA"])
-def test_pandas_frames_are_judged_too(nothing):
+@pytest.fixture
+def pandas_frame():
+    """A frame of pandas, with columns that have no number."""
     pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(OBJECTS).astype({"loss": object, "variant": "category"})
-    frame.loc[0, "loss"] = {"nan": math.nan, "NA": pandas.NA}[nothing]
+    kinds = {"loss": object, "variant": "category"}
+    frame = pandas.DataFrame(OBJECTS).astype(kinds)
     frame["end"] = pandas.NaT
     frame["time"] = pandas.Timedelta(1)
+    return frame
+
+
+@pytest.mark.parametrize("nothing", ["nan", "NA"])
+def test_pandas_frames_are_judged_too(pandas_frame, nothing):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas_frame
+    if nothing == "nan":
+        frame.loc[0, "loss"] = math.nan
+    else:
+        frame.loc[0, "loss"] = pandas.NA
     found = lmzoo.judge(frame, by="variant", metric="loss")
-    assert found.filter(variant="base")["missing"].item() == 1
+    base = found.filter(variant="base")
+    assert base["missing"].item() == 1
 
 
-def one_of_mlflow(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+def one_of_mlflow(run, settings, metric, value):
     put(run / "0/r/meta.yaml", "run_name: r\nstatus: 3\n")
     for name, setting in settings.items():
         put(run / "0/r/params" / name, str(setting))
     put(run / "0/r/metrics" / metric, f"1 {value} 9")
 
 
-def one_of_tune(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+def one_of_tune(run, settings, metric, value):
     put_json(run / "r/result.json", {"training_iteration": 1, metric: value})
     put_json(run / "r/params.json", settings)
 
 
-def one_of_hydra(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
+def one_of_hydra(run, settings, metric, value):
     put_json(run / "r/results.json", {metric: value})
     put_json(run / "r/.hydra/config.yaml", settings)
 
 
-def one_in_a_folder(run: Path, settings: dict[str, Any], metric: str, value: float) -> None:
-    name = ",".join(f"{key}={setting}" for key, setting in settings.items())
-    put_json(run / name / "r.json", {metric: value})
+def one_in_a_folder(run, settings, metric, value):
+    parts = [f"{key}={setting}" for key, setting in settings.items()]
+    put_json(run / ",".join(parts) / "r.json", {metric: value})
 
 
 FEW_RUNS = [run for run in RUNS if run[1] < 2]
@@ -655,8 +702,12 @@ FEW_RUNS = [run for run in RUNS if run[1] < 2]
 
 def column_of(frame: pl.DataFrame, values: list[Any]) -> str:
     """Return the last column that has these values."""
-    texts = [str(value) for value in values]
-    return [name for name in frame.columns if frame[name].to_list() == texts][-1]
+    texts = list(map(str, values))
+    found = ""
+    for name in frame.columns:
+        if frame[name].to_list() == texts:
+            found = name
+    return found
 
 
 @pytest.mark.parametrize("write", [one_of_mlflow, one_of_tune, one_of_hydra, one_in_a_folder])
@@ -665,19 +716,24 @@ def column_of(frame: pl.DataFrame, values: list[Any]) -> str:
 def test_a_name_of_ours_is_a_name_like_any_other_in_a_file(write, place, word, tmp_path):
     if write is one_in_a_folder:
         word, _, _ = word.partition(" ")  # no setting in a path has a blank
-    names = {"variant": "arm", "seed": "draw", "metric": "nll", "label": "base", place: word}
+    names = {"variant": "arm", "seed": "draw", "metric": "nll", "label": "base"}
+    names[place] = word
     labels = {"base": names["label"], "cand": "cand"}
+    variants = []
     for number, (variant, seed, loss) in enumerate(FEW_RUNS):
-        settings = {names["variant"]: labels[variant], names["seed"]: seed}
+        label = labels[variant]
+        variants.append(label)
+        settings = {names["variant"]: label, names["seed"]: seed}
         write(tmp_path / str(number), settings, names["metric"], loss)
     frame = read_results(tmp_path).frame
-    variants, seeds, losses = zip(*FEW_RUNS, strict=True)
+    _, seeds, losses = zip(*FEW_RUNS, strict=True)
     table = lmzoo.judge(
         tmp_path,
-        by=column_of(frame, [labels[variant] for variant in variants]),
+        by=column_of(frame, variants),
         seed=column_of(frame, seeds),
         metric=column_of(frame, losses),
         higher_is_better=False,
     )
-    means = {row["variant"]: row["mean"] for row in table.to_dicts()}
-    assert means == pytest.approx({labels["base"]: 1.9055, "cand": 1.8055})
+    means = dict(table.select("variant", "mean").iter_rows())
+    expected = {labels["base"]: 1.9055, "cand": 1.8055}
+    assert means == pytest.approx(expected)
