@@ -136,18 +136,7 @@ def assemble(
     are those of a user's text, to which the sizes are added. A `UserError` says that a split has no
     sequence, or the vocabulary no token.
     """
-    for part, sentences in zip(SPLITS, parts, strict=True):
-        if not sentences:
-            sizes = " + ".join(map(str, map(len, parts)))
-            stream = ""
-            if name == "text":
-                stream = "; for a running text use stream:PATH"
-            raise UserError(
-                f"{name}: the {part} split is empty (train + valid + test = {sizes} sequences); "
-                f"give a longer file{stream}"
-            )
-    if len(vocabulary) == len(SPECIALS):
-        raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
+    _refuse_empty(name, parts, vocabulary, unit)
     fit = {"length": length, "end": end, "end_after_cut": end_after_cut}
     train = parts[0]
     # Before training: whether they have `<unk>` decides what training reads.
@@ -203,6 +192,22 @@ def assemble(
         test_text=size,
         facts=facts,
     )
+
+
+def _refuse_empty(name: str, parts: Sequence[Sentences], vocabulary: Vocabulary, unit: str) -> None:
+    """Raise a `UserError` if a split has no sequence, or the vocabulary no token."""
+    for part, sentences in zip(SPLITS, parts, strict=True):
+        if not sentences:
+            sizes = " + ".join(map(str, map(len, parts)))
+            stream = ""
+            if name == "text":
+                stream = "; for a running text use stream:PATH"
+            raise UserError(
+                f"{name}: the {part} split is empty (train + valid + test = {sizes} sequences); "
+                f"give a longer file{stream}"
+            )
+    if len(vocabulary) == len(SPECIALS):
+        raise UserError(f"{name}: no {unit} is frequent enough for the vocabulary; lower min_count")
 
 
 def _count_equal_cuts(train: Sentences, test: Sentences, room: int) -> int:
