@@ -91,8 +91,7 @@ def delta_rule(cell, w, x):
         strength = torch.sigmoid(w.bias_b)
     if "skip" in w:
         skip = w.skip * strength
-        correction = skip[:, None] * k[:, 0]
-        q = q - correction
+        q = q - skip[:, None] * k[:, 0]
     if "unit" not in cuts:
         q = unit(q)
         k = unit(k)
@@ -100,13 +99,7 @@ def delta_rule(cell, w, x):
     if getattr(cell.config, "unit_feedback", False):
         feedback = x.new_ones(n)
     alpha = delta_decays(cell, w, x)
-    # Without β, each error is corrected as a whole.
-    rates = x.new_ones(())
-    if "beta" in w:
-        shares = torch.sigmoid(x @ w.beta.T)
-        rates = shares * cell.config.beta_max
-    beta = rates.expand(size, steps * n)
-    beta = beta.view(size, steps, n)
+    beta = delta_rates(cell, w, x)
     state = x.new_zeros(n, cell.keys, cell.values)
     outputs = []
     for t in range(size):
@@ -152,6 +145,17 @@ def delta_projections(cell, w, x):
     keys = k.view(shape)
     values = v.view(shape)
     return [q, keys, values]
+
+
+def delta_rates(cell, w, x):
+    """Return the share of an error that each step corrects, (T, steps, n)."""
+    shape = (len(x), cell.substeps, cell.heads)
+    # Without β, each error is corrected as a whole.
+    if "beta" not in w:
+        return x.new_ones(shape)
+    shares = torch.sigmoid(x @ w.beta.T)
+    rates = shares * cell.config.beta_max
+    return rates.view(shape)
 
 
 def delta_decays(cell, w, x):

@@ -291,69 +291,84 @@ def peepholes(w, gates, *, full):
     return found | read
 
 
+class Greff:
+    """The LSTM with peepholes and its cuts, from the weights of a cell."""
+
+    def __init__(self, cell):
+        w = cell.w
+        self.cuts = cell.config.cuts
+        self.full = cell.config.peephole is Peephole.FULL
+        self.read = [gate for gate in "ifo" if not GATE_CUTS[gate] & self.cuts]
+        self.ih = self.by_gate(w.weight_ih)
+        self.hh = self.by_gate(w.weight_hh)
+        self.bias = self.by_gate(w.bias_ih + w.bias_hh)
+        self.peep = peepholes(w, self.read, full=self.full)
+        self.recurrence = None
+        if cell.config.gate_recurrence:
+            self.recurrence = w.weight_gates.chunk(len(self.read))
+
+    def by_gate(self, weight):
+        # The weights are stacked in this order; a gate that is cut has none.
+        columns = [gate for gate in GATES if gate in self.read + ["g"]]
+        chunks = weight.chunk(len(columns))
+        return dict(zip(columns, chunks, strict=True))
+
+    def logits(self, u, h, gates):
+        """Return what each gate reads, without its peephole."""
+        a = {}
+        for gate, bias in self.bias.items():
+            seen = u @ self.ih[gate].T + h @ self.hh[gate].T
+            a[gate] = seen + bias
+        if self.recurrence is not None:
+            parts = [gates[gate] for gate in self.read]
+            earlier = torch.cat(parts, dim=-1)
+            for gate, block in zip(self.read, self.recurrence, strict=True):
+                a[gate] += earlier @ block.T
+        return a
+
+    def step(self, u, h, c, gates):
+        """Return the next h and c, and the gates."""
+        a = self.logits(u, h, gates)
+        # A gate that is cut is open.
+        gates = dict.fromkeys("ifo", torch.ones_like(c))
+        for gate in "if":
+            if gate in self.read:
+                seen = a[gate] + c @ self.peep[gate].T
+                gates[gate] = torch.sigmoid(seen)
+        if "coupled" in self.cuts:
+            gates["f"] = 1 - gates["i"]
+        new = a["g"]
+        if "input_activation" not in self.cuts:
+            new = new.tanh()
+        before = c
+        kept = gates["f"] * c
+        c = kept + gates["i"] * new
+        if "o" in self.read:
+            # Full peepholes of the output gate read the memory before.
+            memory = c
+            if self.full:
+                memory = before
+            seen = a["o"] + memory @ self.peep["o"].T
+            gates["o"] = torch.sigmoid(seen)
+        activated = c
+        if "output_activation" not in self.cuts:
+            activated = c.tanh()
+        return gates["o"] * activated, c, gates
+
+
 @torch.no_grad()
 @parametrize("fields", KINDS, ids=str)
 @parametrize("cuts", VARIANTS, ids=str)
 def test_peepholes_and_the_variants_of_greff_compute_their_equations(cuts, fields):
     cell = make("lstm_peephole", cuts=cuts, **fields)
-    cut = cell.config.cuts
-    w = cell.w
+    variant = Greff(cell)
     x, start = inputs(cell)
-    read = [gate for gate in "ifo" if not GATE_CUTS[gate] & cut]
-    # The weights are stacked in this order; a gate that is cut has none.
-    columns = [gate for gate in GATES if gate in read + ["g"]]
-
-    def parts(weight):
-        chunks = weight.chunk(len(columns))
-        return dict(zip(columns, chunks, strict=True))
-
-    ih = parts(w.weight_ih)
-    hh = parts(w.weight_hh)
-    bias = parts(w.bias_ih + w.bias_hh)
-    full = cell.config.peephole is Peephole.FULL
-    peep = peepholes(w, read, full=full)
     h, c = start.chunk(2, dim=-1)
-    closed = torch.zeros_like(c)
-    gates = dict.fromkeys("ifo", closed)
+    # Before the first token, the gates are closed.
+    gates = dict.fromkeys("ifo", torch.zeros_like(c))
     states = []
     for u in x.unbind(1):
-        a = {}
-        for gate in ih:
-            from_input = u @ ih[gate].T
-            seen = from_input + h @ hh[gate].T
-            a[gate] = seen + bias[gate]
-        if cell.config.gate_recurrence:
-            parts_before = [gates[gate] for gate in read]
-            earlier = torch.cat(parts_before, dim=-1)
-            blocks = w.weight_gates.chunk(len(read))
-            for gate, block in zip(read, blocks, strict=True):
-                a[gate] += earlier @ block.T
-        # A gate that is cut is open.
-        opened = torch.ones_like(c)
-        gates = dict.fromkeys("ifo", opened)
-        for gate in "if":
-            if gate in read:
-                a[gate] += c @ peep[gate].T
-                gates[gate] = torch.sigmoid(a[gate])
-        if "coupled" in cut:
-            gates["f"] = 1 - gates["i"]
-        new = a["g"]
-        if "input_activation" not in cut:
-            new = new.tanh()
-        # Full peepholes of the output gate read the memory before.
-        before = c
-        kept = gates["f"] * c
-        c = kept + gates["i"] * new
-        if "o" in read:
-            seen = c
-            if full:
-                seen = before
-            a["o"] += seen @ peep["o"].T
-            gates["o"] = torch.sigmoid(a["o"])
-        activated = c
-        if "output_activation" not in cut:
-            activated = c.tanh()
-        h = gates["o"] * activated
+        h, c, gates = variant.step(u, h, c, gates)
         states.append(h)
     actual = trace(cell, x, start)[0]
     expected = torch.stack(states, 1)

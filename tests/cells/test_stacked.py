@@ -165,6 +165,19 @@ def test_runs_with_an_annealed_slope_are_not_packed():
     assert reason_not_packable(tiny("hm_lstm")) == ""
 
 
+def feedback_of(w, j, below, old):
+    """Return what layer j reads of the last states of both layers."""
+    before = torch.cat(old, dim=-1)
+    from_below = below @ w.global_below[j].T
+    from_before = before @ w.global_before[j].T
+    reset = torch.sigmoid(from_below + from_before)
+    # Every layer has a gate of its own to every other one.
+    first = old[0] @ w.u[j, 0].T
+    second = old[1] @ w.u[j, 1].T
+    feedback = reset[:, :1] * first
+    return feedback + reset[:, 1:] * second
+
+
 @parametrize("unit", GATES)
 def test_gated_feedback_computes_its_equation(unit):
     cell = make("gated_feedback", unit=unit, depth=2)
@@ -178,16 +191,8 @@ def test_gated_feedback_computes_its_equation(unit):
     for token in x.unbind(1):
         below = token
         old = list(h)
-        before = torch.cat(old, dim=-1)
         for j in range(2):
-            from_below = below @ w.global_below[j].T
-            from_before = before @ w.global_before[j].T
-            reset = torch.sigmoid(from_below + from_before)
-            # Every layer has a gate of its own to every other one.
-            first = old[0] @ w.u[j, 0].T
-            second = old[1] @ w.u[j, 1].T
-            feedback = reset[:, :1] * first
-            feedback = feedback + reset[:, 1:] * second
+            feedback = feedback_of(w, j, below, old)
             gates = {}
             if names:
                 from_below = below @ w.gates_below[j].T
