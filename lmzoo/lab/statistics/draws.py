@@ -78,11 +78,10 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
     count = 0
     for seeds, rows in groups.items():
         z = np.array(rows)
-        gram = z.T @ z
-        neighbours = float(np.trace(gram, 1))
+        neighbours = float((z[:, 1:] * z[:, :-1]).sum())
         total += neighbours
         excess += neighbours + len(rows)  # the mean over all orders is −P
-        spread += _spread_over_orders(gram)
+        spread += _spread_over_orders(z)
         count += seeds * len(rows)
     if excess <= FOLLOWS * spread:
         return ""
@@ -92,19 +91,22 @@ def follow_line(losses: Iterable[ArrayLike]) -> str:
     )
 
 
-def _spread_over_orders(gram: Array) -> float:
+def _spread_over_orders(z: Array) -> float:
     """Return the standard deviation of T = Σ_s G_s,s+1 over all orders of the n seeds.
 
         A = Σ G_ij²    B = Σ G_ij G_jk    C = Σ G_ij G_kl       of different indices
         E T² = A / n + (2 B + C) / (n (n − 1))                  E T = −Σ G_ii / n
 
-    The rows of G sum to 0, so B and C follow from squares.
+    The rows of G sum to 0, so B and C follow from squares. Σ G_ij² over all i and j is that of
+    Z Zᵀ, too, which is small where there are many seeds.
     """
-    n = len(gram)
-    diagonal = np.diag(gram)
+    _, n = z.shape
+    diagonal = (z**2).sum(0)
     trace = float(diagonal.sum())
     squares = float((diagonal**2).sum())
-    a = float((gram**2).sum()) - squares
+    least = min(z, z.T, key=len)
+    products = least @ least.T
+    a = float((products**2).sum()) - squares
     b = squares - a
     c = trace**2 - 2 * a - 4 * b
     square = a / n + (2 * b + c) / (n * (n - 1))
