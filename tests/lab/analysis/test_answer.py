@@ -44,7 +44,7 @@ def planted(tmp_path_factory):
     toy.add_points("counts: 2.95 2.95 2.95 2.95 2.95", model=FIVE_GRAM, parameters=0)
     toy.records_path("gone-confirm-5").unlink()
     for name in ("later", "never"):
-        toy.study_json["points"].append({"id": name, "label": f"cut {name}"})
+        toy.add_unconfirmed(name)
     toy.add_run("later", 1, 3.0)
     (toy.path / "stray").mkdir()
     return toy.write()

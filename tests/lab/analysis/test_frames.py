@@ -96,7 +96,7 @@ def shared_runs(toy):
     shared = toy.add_point("full", [3.0, 3.1])
     toy.add_points("gate: 3.2 3.3")
     toy.study_json["chosen"]["gate"]["runs"] = shared
-    toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
+    toy.add_unconfirmed("later")
     del toy.study_json["points"][0]
     return lmzoo.runs(toy.write())
 

@@ -11,6 +11,8 @@ from lmzoo.lab.store.records import RunFolder, is_config, json_bytes, record_lin
 from tests.cases import cases, rows
 from tests.lab.analysis.toy_study import ToyStudy, read_lines, write_lines
 
+CASES = "lab/analysis/cases.toml"
+
 
 @pytest.fixture
 def toy(tmp_path):
@@ -35,15 +37,18 @@ def test_a_row_of_runs_has_the_content_of_its_config(with_gate):
     assert len(runs) == 3
     found = runs.filter(run="gate-confirm-1").row(0, named=True)
     del found["time"]
-    known = {name: value for name, value in found.items() if value is not None}
-    assert known == rows("lab/analysis/cases.toml", "run_of_gate")
+    known = {}
+    for name, value in found.items():
+        if value is not None:
+            known[name] = value
+    assert known == rows(CASES, "run_of_gate")
 
 
 @pytest.mark.parametrize("run", ["full-confirm-1", "full-confirm-2", "gate-confirm-1"])
 def test_a_row_of_events_has_the_content_of_its_line(toy, with_gate, run):
-    found = with_gate.events.collect().filter(run=run).to_dicts()
+    found = with_gate.events.filter(run=run).collect()
     records = RunFolder(toy.path / run).records()
-    for event, line in zip(found, records, strict=True):
+    for event, line in zip(found.to_dicts(), records, strict=True):
         assert line.items() <= event.items()
 
 
@@ -62,7 +67,8 @@ def begin_with_files(toy, run, content):
     """Write that a run has read a file that all read, and one that only it reads."""
     path = toy.records_path(run)
     files = {"data.csv": content, run: content}
-    write_lines(path, [{"event": "files", "epoch": 1, "files": files}] + read_lines(path))
+    read = {"event": "files", "epoch": 1, "files": files}
+    write_lines(path, [read] + read_lines(path))
 
 
 @pytest.fixture
@@ -118,8 +124,10 @@ def test_a_damaged_last_line_is_left_out_and_counted(toy, damaged):
 def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
     before = events(toy)
     path = toy.records_path("full-confirm-1")
-    torn, after, *rest = path.read_bytes().split(b"\n")
-    path.write_bytes(b"\n".join([torn[:20] + after, *rest]))
+    text = path.read_bytes()
+    second = text.index(b"\n") + 1
+    # The writer was killed within the first line; the next one follows it.
+    path.write_bytes(text[:20] + text[second:])
     remaining = (before["run"] != "full-confirm-1") | (before["epoch"] == 3)
     assert events(toy).equals(before.filter(remaining))
     assert load_study(toy.path).damaged == ("full-confirm-1/records.ndjson has 1 damaged lines",)
@@ -127,12 +135,12 @@ def test_a_damaged_line_loses_only_the_line_written_after_it(toy):
 
 @pytest.mark.parametrize("blank", [b"", b"\n"], ids=["records only", "blank lines"])
 def test_parsing_together_and_line_by_line_agree(toy, blank, monkeypatch):
-    extra = {"event": "note", "epoch": 0, "reason": '{"new": 1}', "nested": {"a": [1]}}
-    first, second = (text_of(toy, run, extra) for run in ("full-confirm-1", "full-confirm-2"))
+    first = blank + text_of(toy, "full-confirm-1") + blank
+    second = blank + text_of(toy, "full-confirm-2") + blank
     texts = [
-        ("full-confirm-1", (blank + first + blank).rstrip(b"\n")),
+        ("full-confirm-1", first.rstrip(b"\n")),
         ("not begun", b""),
-        ("full-confirm-2", blank + second + blank),
+        ("full-confirm-2", second),
     ]
     by_line, damaged = read_events(texts + [("late", b"{torn")])
     if not blank:
@@ -143,9 +151,14 @@ def test_parsing_together_and_line_by_line_agree(toy, blank, monkeypatch):
     assert none_damaged == {}
 
 
-def text_of(toy, run, extra):
-    records = [*RunFolder(toy.path / run).records(), extra]
-    return "".join(record_line(record) + "\n" for record in records).encode()
+def text_of(toy, run):
+    """Return the lines of a run, and one of a later version."""
+    records = RunFolder(toy.path / run).records()
+    extra = {"event": "note", "epoch": 0, "reason": '{"new": 1}', "nested": {"a": [1]}}
+    lines = []
+    for record in list(records) + [extra]:
+        lines.append(f"{record_line(record)}\n")
+    return "".join(lines).encode()
 
 
 def test_an_unreadable_file_is_named_in_the_error(toy):
@@ -180,7 +193,7 @@ def test_a_run_with_a_damaged_config_is_left_out_and_named(toy, content):
     assert f"WARNING: {said}" in study_ranking(folder).warnings
 
 
-@cases("lab/analysis/cases.toml", "damaged_configs", "name, value")
+@cases(CASES, "damaged_configs", "name, value")
 def test_a_config_with_a_value_of_another_type_is_damaged(toy, name, value):
     path = toy.config_path("full-confirm-1")
     config = json.loads(path.read_bytes())
@@ -205,7 +218,8 @@ def test_an_empty_folder_needs_a_sweep_first(tmp_path):
 
 def change_file(path, **values):
     """Set these values in a file of JSON."""
-    path.write_bytes(json_bytes(json.loads(path.read_text()) | values))
+    content = json.loads(path.read_text())
+    path.write_bytes(json_bytes(content | values))
 
 
 @pytest.mark.parametrize("place", ["study.json", "full-confirm-1/config.json"])
@@ -222,7 +236,7 @@ def test_another_schema_or_numerics_is_refused(toy, place, name, message):
         load_study(toy.path)
 
 
-@cases("lab/analysis/cases.toml", "damaged_studies", "name, value")
+@cases(CASES, "damaged_studies", "name, value")
 def test_a_study_with_values_of_other_types_is_damaged(toy, name, value):
     change_file(toy.path / "study.json", **{name: json.loads(value)})
     with pytest.raises(UserError, match=r"study.json is damaged; run the sweep again"):

@@ -288,7 +288,7 @@ def test_a_missing_run_is_marked(toy):
 def test_an_unconfirmed_point_is_marked_and_has_no_rank(toy):
     toy.add_points("full: 3.0 3.1")
     toy.add_run("later", 0, 3.0)
-    toy.study_json["points"].append({"id": "later", "label": "later", "aliases": []})
+    toy.add_unconfirmed("later")
     found = row(rank(toy), "later")
     assert found["marks"] == ["unconfirmed"]
     assert found["rank"] is None
@@ -337,7 +337,7 @@ def test_a_study_without_a_confirmed_point_is_not_ranked(toy):
 def test_a_study_without_a_test_is_not_ranked(toy):
     run = toy.add_run("full", 1, 3.0, stage="confirm", test=False)
     toy.study_json["chosen"]["full"] = {"setting": {}, "runs": [run], "edge": []}
-    toy.study_json["points"].append({"id": "full", "label": "full", "aliases": []})
+    toy.add_unconfirmed("full")
     with pytest.raises(UserError, match=r"'toy' has no test results yet;"):
         rank(toy)
 

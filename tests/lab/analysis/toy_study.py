@@ -77,6 +77,11 @@ class ToyStudy:
                 losses.append(loss)
             self.add_point(name, losses, **config)
 
+    def add_unconfirmed(self, name: str) -> None:
+        """Add a point of which no setting is chosen."""
+        point = {"id": name, "label": f"cut {name}", "aliases": []}
+        self.study_json["points"].append(point)
+
     def add_run(
         self,
         point: str,
@@ -101,11 +106,13 @@ class ToyStudy:
             status = "finished"
             if loss is None:
                 status = "diverged"
-        lines = [self._epoch(number, loss) for number in range(1, self.epochs + 1)]
+        lines = []
+        for number in range(1, self.epochs + 1):
+            lines.append(self._epoch(number, loss))
         if test and loss is not None:
             lines.append(self._test(loss, sentence))
-        lines.append({"event": "end", "epoch": self.epochs, "status": status, "reason": ""})
-        write_lines(self.records_path(run), lines)
+        end = {"event": "end", "epoch": self.epochs, "status": status, "reason": ""}
+        write_lines(self.records_path(run), lines + [end])
         return run
 
     def _epoch(self, number: int, loss: float | None) -> dict[str, Any]:
@@ -144,7 +151,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    texts = [f"{json.dumps(line)}\n" for line in lines]
+    path.write_text("".join(texts))
 
 
 def cut_after_an_epoch(path: Path, status: str | None) -> None:

@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 
 import numpy as np
-import polars as pl
 import pytest
 import vl_convert
 
@@ -12,6 +11,7 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.report.figure import figures
 from tests.cases import rows
+from tests.lab.analysis.report.toy_charts import charts_of
 from tests.lab.analysis.toy_study import ToyStudy, change_lines
 
 KINDS = rows("lab/analysis/cases.toml", "metrics")
@@ -38,24 +38,30 @@ def own_study(toy, kind):
     toy.study_json["budget"]["epochs"] = 1
     losses = {}
     program = {"score": "metric", "program": "function"}
-    for i, (name, steps) in enumerate(STEPS.items(), start=1):
-        own = NOISE[i:] + NOISE[:i]  # differences vary between seeds
-        losses[name] = [middle + (steps + noise) * step for noise in own]
-        model = dict(zip(("norm", "act"), LEVELS[name], strict=True))
-        costs = {"parameters": 1000 * i, "flops": 50 * i * i}
-        runs = toy.add_point(
-            name, [sign * x for x in losses[name]], model=model, **costs, **program
-        )
-        for run in runs:
-            change_lines(toy.records_path(run), "test", metric="m")
-            change_lines(toy.records_path(run), "epoch", seconds=i)
+    for number, name in enumerate(STEPS, start=1):
+        # Differences vary between seeds.
+        noise = np.roll(NOISE, -number)
+        values = middle + (STEPS[name] + noise) * step
+        losses[name] = values.tolist()
+        norm, act = LEVELS[name]
+        facts = program | {
+            "model": {"norm": norm, "act": act},
+            "parameters": 1000 * number,
+            "flops": 50 * number**2,
+        }
+        stored = sign * values
+        for run in toy.add_point(name, stored.tolist(), **facts):
+            path = toy.records_path(run)
+            change_lines(path, "test", metric="m")
+            change_lines(path, "epoch", seconds=number)
     tuned = []
-    for i in range(6):
-        lr = 10 ** (-3 + 0.4 * i)
-        width = 10 + 7 * i % 50
-        tuned.append((lr, width, middle + 0.3 * step * i))
-        setting = {"lr": lr, "model.width": width}
-        toy.add_run("full", 100 + i, sign * tuned[-1][2], setting=setting, **program)
+    for number in range(6):
+        rate = 10 ** (-3 + 0.4 * number)
+        width = 10 + 7 * number % 50
+        loss = middle + 0.3 * step * number
+        tuned.append((rate, loss))
+        setting = {"lr": rate, "model.width": width}
+        toy.add_run("full", 100 + number, sign * loss, setting=setting, **program)
     toy.write()
     return losses, tuned
 
@@ -69,22 +75,33 @@ def marks_of(node):
 
 
 def items_of(node, role):
-    return [item for own in marks_of(node) if own.get("role") == role for item in own["items"]]
+    items = []
+    for group in marks_of(node):
+        if group.get("role") == role:
+            items += group["items"]
+    return items
 
 
 def as_float(text):
     found = re.fullmatch(r"([-+−\d.,]+(?:e[-−+]?\d+)?)(\D?)", text)
     assert found is not None, text
-    return float(found[1].replace("−", "-").replace(",", "")) * PREFIXES[found[2]]
+    number, prefix = found.groups()
+    plain = number.replace("−", "-").replace(",", "")
+    return float(plain) * PREFIXES[prefix]
+
+
+LABEL = re.compile(r"(?:^|; )(?:label|point): cut (.*?)(?:;|$)")
 
 
 class Drawn:
     """A chart as it is drawn; `log` has the axes that are logarithmic."""
 
     def __init__(self, chart, log=""):
-        spec = {**chart, "width": WIDTH, "autosize": "pad"}
-        self.scene = vl_convert.vegalite_to_scenegraph(spec)["scenegraph"]
-        self.titles = {item["text"] for item in items_of(self.scene, "axis-title")}
+        spec = chart | {"width": WIDTH, "autosize": "pad"}
+        drawn = vl_convert.vegalite_to_scenegraph(spec)
+        self.scene = drawn["scenegraph"]
+        titles = items_of(self.scene, "axis-title")
+        self.titles = {item["text"] for item in titles}
         self.log = log
         self.scales = {}
         for group in marks_of(self.scene):
@@ -126,9 +143,10 @@ class Drawn:
             if group["marktype"] != kind or group.get("role") != "mark":
                 continue
             for item in group["items"]:
-                label = re.search(r"(?:^|; )(?:label|point): cut (.*?)(?:;|$)", item["description"])
+                label = LABEL.search(item["description"])
                 if label and item.get("opacity", 1) > 0:
-                    places[label[1]].append([item.get(channel, 0) for channel in channels])
+                    place = [item.get(channel, 0) for channel in channels]
+                    places[label[1]].append(place)
         return places
 
     def has(self, expected, *channels, kind="symbol"):
@@ -138,10 +156,10 @@ class Drawn:
         for label, numbers in expected.items():
             places = []
             for row in numbers:
-                values = zip(row, channels, strict=True)
-                places.append([self.pixel(value, channel) for value, channel in values])
+                places.append(list(map(self.pixel, row, channels)))
             # Ticks stand at whole pixels.
-            assert np.allclose(sorted(found[label]), sorted(places), rtol=0, atol=1), label
+            drawn = sorted(found[label])
+            assert np.allclose(drawn, sorted(places), rtol=0, atol=1), label
 
 
 class Charts:
@@ -151,7 +169,7 @@ class Charts:
         _, _, self.unit = KINDS[kind]
         self.losses, self.tuned = own_study(toy, kind)
         ranked = study_ranking(toy.path).frame
-        self.rows = ranked.filter(~pl.col("reference")).to_dicts()
+        self.rows = ranked.filter(reference=False).to_dicts()
         self.specs = figures(load_study(toy.path), ranked)
         self.means = {label: np.mean(own) for label, own in self.losses.items()}
 
@@ -170,15 +188,20 @@ def test_the_differences_of_a_forest_plot_stand_at_their_means(charts):
     """The reference is at 0."""
     forest = Drawn(charts.specs["forest"])
     reference = charts.means["full"]
+    differences = {}
+    for label, mean in charts.means.items():
+        differences[label] = [[mean - reference]]
     assert f"difference in {charts.unit}" in forest.titles
-    forest.has({label: [[mean - reference]] for label, mean in charts.means.items()}, "x")
+    forest.has(differences, "x")
 
 
 def test_the_rules_of_a_forest_plot_are_the_intervals(charts):
+    forest = Drawn(charts.specs["forest"])
     ends = {}
     for row in charts.rows:
-        ends[row["point"]] = [[row["difference_low"], row["difference_high"]]]
-    Drawn(charts.specs["forest"]).has(ends, "x", "x2", kind="rule")
+        interval = [row["difference_low"], row["difference_high"]]
+        ends[row["point"]] = [interval]
+    forest.has(ends, "x", "x2", kind="rule")
 
 
 def test_a_verdict_follows_the_direction_of_the_metric(charts, kind):
@@ -193,13 +216,17 @@ def test_a_verdict_follows_the_direction_of_the_metric(charts, kind):
 
 def test_the_curves_end_at_the_means(charts):
     curves = Drawn(charts.specs["curves"])
+    means = {label: [[mean]] for label, mean in charts.means.items()}
     assert f"validation {charts.unit}" in curves.titles
-    curves.has({label: [[mean]] for label, mean in charts.means.items()}, "y")
+    curves.has(means, "y")
 
 
 def test_each_seed_has_a_mark_at_its_loss(charts):
-    seeds = {label: [[loss] for loss in own] for label, own in charts.losses.items()}
-    Drawn(charts.specs["seeds"]).has(seeds, "x")
+    seeds = Drawn(charts.specs["seeds"])
+    losses = {}
+    for label, own in charts.losses.items():
+        losses[label] = [[loss] for loss in own]
+    seeds.has(losses, "x")
 
 
 @pytest.mark.parametrize(
@@ -220,8 +247,8 @@ def test_a_point_stands_at_its_cost_and_its_loss(charts, name, cost, log):
 
 
 def test_a_run_of_the_search_stands_at_its_rate_and_its_loss(charts):
-    places = [[rate, loss] for rate, _, loss in charts.tuned]
-    Drawn(charts.specs["tuning-lr"], "x").has({"full": places}, "x", "y")
+    search = Drawn(charts.specs["tuning-lr"], "x")
+    search.has({"full": charts.tuned}, "x", "y")
 
 
 @pytest.mark.parametrize(
@@ -237,6 +264,6 @@ def test_an_axis_of_one_value_has_its_number(toy, name, log, channel, places):
     toy.add_points("full: 1.5 1.5", parameters=10)
     toy.add_points("same: 1.5 1.5", parameters=20)
     toy.add_run("full", 10, 1.5)
-    charts = figures(load_study(toy.write()), study_ranking(toy.path).frame)
+    chart = Drawn(charts_of(toy)[name], log)
     expected = {label: [[1.5]] * count for label, count in places.items()}
-    Drawn(charts[name], log).has(expected, channel)
+    chart.has(expected, channel)

@@ -19,11 +19,10 @@ def folder(toy):
     """Two points with three seeds, one diverged; four settings, one pruned and one diverged."""
     toy.add_points("full: 2.0 2.1 2.3", parameters=100)
     toy.add_points("part: 2.5 - 2.7", parameters=50)
-    toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
-    toy.add_run("full", 11, 2.2, setting={"lr": 0.01})
-    pruned = toy.add_run("full", 12, 4.0, setting={"lr": 0.1})
-    cut_after_an_epoch(toy.records_path(pruned), "pruned")
-    toy.add_run("full", 13, None, setting={"lr": 1.0})
+    settings = {3.0: 0.001, 2.2: 0.01, 4.0: 0.1, None: 1.0}
+    for seed, (loss, rate) in enumerate(settings.items(), start=10):
+        toy.add_run("full", seed, loss, setting={"lr": rate})
+    cut_after_an_epoch(toy.records_path("full-tune-12"), "pruned")
     return load_study(toy.write())
 
 
@@ -33,26 +32,29 @@ def curves(folder):
 
 
 def test_learning_curves_are_in_the_order_of_the_points(curves):
-    assert curves["label"].unique(maintain_order=True).to_list() == ["cut full", "cut part"]
+    labels = curves["label"].unique(maintain_order=True)
+    assert labels.to_list() == ["cut full", "cut part"]
 
 
 def test_learning_curves_are_means_over_confirm_runs(curves):
-    point = curves.filter(label="cut full", epoch=2).row(0, named=True)
-    mean, low, high = mean_interval(np.array([2.0, 2.1, 2.3]) + 0.1)
-    assert point["loss"] == pytest.approx(float(mean))
-    assert point["low"] == pytest.approx(float(low))
-    assert point["high"] == pytest.approx(float(high))
-    assert point["runs"] == 3
+    second = curves.filter(label="cut full", epoch=2)
+    # One epoch before the last, each loss is larger by 0.1.
+    interval = mean_interval([2.1, 2.2, 2.4])
+    found = second.select("loss", "low", "high").row(0)
+    assert found == pytest.approx(tuple(map(float, interval)))
+    assert second["runs"].item() == 3
 
 
 def test_a_diverged_run_is_in_no_curve(curves):
-    assert curves.filter(label="cut part")["runs"].to_list() == [2, 2, 2]
+    part = curves.filter(label="cut part")
+    assert part["runs"].to_list() == [2, 2, 2]
 
 
 def test_learning_curves_have_the_unit(folder, curves):
     """In the toy study, a sentence has half of the loss of a token."""
-    of_sentence = learning_curves(folder, "sentence")["loss"]
-    assert of_sentence.to_list() == pytest.approx((curves["loss"] / 2).to_list())
+    of_sentence = learning_curves(folder, "sentence")
+    halves = curves["loss"] / 2
+    assert of_sentence["loss"].to_list() == pytest.approx(halves.to_list())
 
 
 def test_a_single_seed_has_no_interval(toy):
@@ -61,10 +63,10 @@ def test_a_single_seed_has_no_interval(toy):
     assert frame["low"].null_count() == frame.height == 3
 
 
-def chart_of_search(rates, losses, statuses, chosen):
+def chart_of_search(rates, losses, **columns):
     """Return the chart of the settings of one point."""
-    columns = {"value": rates, "loss": losses, "status": statuses, "chosen": chosen}
-    frame = pl.DataFrame(columns).with_columns(label=pl.lit("a"), epoch=1)
+    settings = pl.DataFrame({"value": rates, "loss": losses} | columns)
+    frame = settings.with_columns(label=pl.lit("a"), epoch=1)
     hues = Hues("label", {"a": "#000000"}, {"a": "reference"})
     return setting_chart(frame, hues, "lr", "loss", 1, log=False)
 
@@ -82,8 +84,12 @@ def sizes_of(chart):
 
 
 def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
-    statuses = ["finished", "finished", "pruned"]
-    chart = chart_of_search([0.1, 0.2, 0.3], [2.0, 2.5, 90.0], statuses, [False] * 3)
+    chart = chart_of_search(
+        [0.1, 0.2, 0.3],
+        [2.0, 2.5, 90.0],
+        status=["finished", "finished", "pruned"],
+        chosen=[False] * 3,
+    )
     scale = chart["layer"][1]["encoding"]["y"]["scale"]
     _, highest = scale["domain"]
     assert scale["clamp"]
@@ -94,14 +100,21 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
 def test_a_search_of_many_settings_shows_some_and_says_so(monkeypatch):
     monkeypatch.setattr(setting_charts, "MOST_MARKS", 4)
     numbers = np.arange(1, 10)
-    chart = chart_of_search(0.1 * numbers, 2.0 + numbers, ["finished"] * 9, numbers == 1)
-    assert sizes_of(chart) == [3, 3, 1]  # the chosen one is always shown
+    chart = chart_of_search(
+        0.1 * numbers,
+        2.0 + numbers,
+        status=["finished"] * 9,
+        chosen=numbers == 1,
+    )
+    # The chosen one is always shown.
+    assert sizes_of(chart) == [3, 3, 1]
     assert "one of 3 settings is shown" in chart["title"]["subtitle"]
 
 
 @pytest.fixture
 def charts(folder):
-    return curve_charts(folder, rank_points(folder.runs, folder.events, folder.study))
+    ranked = rank_points(folder.runs, folder.events, folder.study)
+    return curve_charts(folder, ranked)
 
 
 def test_a_study_has_charts_of_curves_search_costs_and_seeds(charts):

@@ -5,25 +5,16 @@ import itertools
 import polars as pl
 import pytest
 
-from lmzoo.lab.analysis.load import load_study
-from lmzoo.lab.analysis.ranking_table import study_ranking
-from lmzoo.lab.analysis.report.figure import figures
 from lmzoo.lab.analysis.report.point_charts import front_of
-
-LOSSES = {"full": [3.0, 3.1], "small": [3.2, 3.3], "large": [3.05, 3.15]}
-PARAMETERS = {"full": 200, "small": 100, "large": 400}
+from tests.lab.analysis.report.toy_charts import charts_of
 
 
 @pytest.fixture
 def study(toy):
-    for name, losses in LOSSES.items():
-        toy.add_point(name, losses, parameters=PARAMETERS[name])
+    toy.add_points("full: 3.0 3.1", parameters=200)
+    toy.add_points("small: 3.2 3.3", parameters=100)
+    toy.add_points("large: 3.05 3.15", parameters=400)
     return toy
-
-
-def charts_of(study):
-    path = study.write()
-    return figures(load_study(path), study_ranking(path).frame)
 
 
 def values_of(chart):
@@ -32,14 +23,21 @@ def values_of(chart):
 
 
 def test_each_seed_is_a_dot_at_its_loss(study):
+    chart = charts_of(study)["seeds"]
     found = {}
-    for row in values_of(charts_of(study)["seeds"]):
+    for row in values_of(chart):
         if "seed" in row:
-            found[row["label"], row["seed"]] = row["loss"]
-    assert len(found) == 6
-    for name, losses in LOSSES.items():
-        for seed, loss in enumerate(losses, start=1):
-            assert found[f"cut {name}", seed] == pytest.approx(loss)
+            name = row["label"]
+            found[f"{name}, seed {row['seed']}"] = row["loss"]
+    expected = {
+        "cut full, seed 1": 3.0,
+        "cut full, seed 2": 3.1,
+        "cut small, seed 1": 3.2,
+        "cut small, seed 2": 3.3,
+        "cut large, seed 1": 3.05,
+        "cut large, seed 2": 3.15,
+    }
+    assert found == pytest.approx(expected)
 
 
 def test_only_costs_in_which_points_differ_have_a_chart(study):
@@ -49,9 +47,14 @@ def test_only_costs_in_which_points_differ_have_a_chart(study):
 
 @pytest.mark.parametrize(("higher", "labels"), [(False, "acd"), (True, "ab")])
 def test_the_front_has_the_points_that_none_beats_for_less(higher, labels):
-    columns = {"label": list("abcd"), "cost": [1, 2, 3, 4], "loss": [3.0, 3.5, 2.0, 1.0]}
-    points = pl.DataFrame(columns).with_columns(higher_is_better=pl.lit(higher))
-    assert "".join(front_of(points, "cost")["label"]) == labels
+    columns = {
+        "label": list("abcd"),
+        "cost": [1, 2, 3, 4],
+        "loss": [3.0, 3.5, 2.0, 1.0],
+        "higher_is_better": [higher] * 4,
+    }
+    front = front_of(pl.DataFrame(columns), "cost")
+    assert "".join(front["label"]) == labels
 
 
 def test_a_model_of_counts_is_named_below_a_chart_of_costs(study):

@@ -140,7 +140,7 @@ def test_points_without_a_chosen_setting_are_left_out(toy):
         a,b:  2.0
         """
     )
-    toy.study_json["points"].append({"id": "late", "label": "late", "aliases": []})
+    toy.add_unconfirmed("late")
     toy.write()
     command, *_ = reproduce_commands(toy.path, load_study(toy.path)).splitlines()
     words = shlex.split(command)
