@@ -29,12 +29,19 @@ def add_points(toy: ToyStudy, scale: float = 1.0) -> ToyStudy:
     """Add three cuts and a 5-gram; all losses, spreads and the margin are proportional to scale."""
     rng = np.random.default_rng(0)
     floor = {"token": 1.5 * scale, "sentence": scale}
-    for name, mean, cuts in (("full", 3.0, []), ("gate", 3.3, ["a"]), ("carry", 3.6, ["b"])):
-        losses = scale * (mean + 0.05 * rng.normal(size=4))
-        model = {"name": "m", "cell": {"name": "c", "cuts": cuts}}
+    cuts = {"full": [], "gate": ["a"], "carry": ["b"]}
+    for number, name in enumerate(cuts):
+        mean = 3 + 0.3 * number
+        noise = 0.05 * rng.normal(size=4)
+        losses = scale * (mean + noise)
+        cell = {"name": "c", "cuts": cuts[name]}
+        model = {"name": "m", "cell": cell}
         toy.add_point(name, losses.tolist(), floor=floor, model=model)
-        toy.study_json["chosen"][name]["tuning_sd"] = 0.01 * scale
-    toy.add_point("count", [4.0 * scale] * 4, model=FIVE_GRAM, floor=floor)
+        chosen = toy.study_json["chosen"][name]
+        chosen["tuning_sd"] = 0.01 * scale
+    # A model of counts depends on no seed.
+    of_counts = [4.0 * scale] * 4
+    toy.add_point("count", of_counts, model=FIVE_GRAM, floor=floor)
     toy.study_json["margin"] = 0.02 * scale
     return add_sizes(toy)
 
@@ -59,15 +66,19 @@ def misdeclared(path) -> set[str]:
 
 @pytest.fixture
 def half_column(monkeypatch):
-    monkeypatch.setitem(FRAMES, "ranking", [*FRAMES["ranking"], HALF])
-    monkeypatch.setitem(VALUES, HALF.name, pl.col("high") - pl.col("loss"))
+    columns = list(FRAMES["ranking"]) + [HALF]
+    monkeypatch.setitem(FRAMES, "ranking", columns)
+    value = pl.col("high") - pl.col("loss")
+    monkeypatch.setitem(VALUES, HALF.name, value)
 
 
 def test_the_columns_in_nats_are_those_that_double_with_the_losses(tmp_path):
     assert misdeclared(tmp_path) == set()
 
 
-PER_NAT = {"bpc": 1 / np.log(2) / 2, "bpb": 1 / np.log(2) / 4}
+BITS = 1 / np.log(2)
+# A token has two characters and four bytes.
+PER_NAT = {"bpc": BITS / 2, "bpb": BITS / 4}
 
 
 @pytest.mark.parametrize("unit", PER_NAT)
@@ -85,8 +96,13 @@ def test_every_unit_converts_every_column_in_nats_and_no_other(toy, unit, half_c
 
 
 def judged():
-    results = {"variant": ["a", "b", "a", "b"], "seed": [1, 1, 2, 2], "loss": [1, 2, 1, 3]}
-    return lmzoo.judge(pl.DataFrame(results), by="variant", metric="loss").report
+    results = {
+        "variant": list("abab"),
+        "seed": [1, 1, 2, 2],
+        "loss": [1, 2, 1, 3],
+    }
+    found = lmzoo.judge(pl.DataFrame(results), by="variant", metric="loss")
+    return found.report
 
 
 @pytest.mark.parametrize("kind", ["ranking", "judged"])
@@ -97,7 +113,10 @@ def test_programs_find_the_columns_by_their_names(kind, toy):
     if kind == "ranking":
         report = study_ranking(add_points(toy).write())
     header, _, _ = render(report, "csv").partition("\n")
-    assert [name for name in header.split(",") if name != "warnings"] == names
+    columns = header.split(",")
+    if "warnings" in columns:
+        columns.remove("warnings")
+    assert columns == names
     row, *_ = json.loads(render(report, "json"))["rows"]
     assert row.keys() == set(names) - {"made_by"}
 
@@ -110,7 +129,8 @@ def with_a_column(toy, half_column):
 
 
 def planted(path, **options):
-    return study_ranking(path, **options).frame["planted_half"].drop_nulls()[0]
+    frame = study_ranking(path, **options).frame
+    return frame["planted_half"].drop_nulls()[0]
 
 
 @pytest.mark.parametrize("format", ["table", *FORMATS])
@@ -137,6 +157,7 @@ def test_a_column_that_is_added_follows_the_unit(with_a_column):
     assert planted(path, unit="bpc") == pytest.approx(PER_NAT["bpc"] * value)
 
 
+# Rounded to three decimals, a p below 0.05 and one above would be 0.050.
 @pytest.mark.parametrize(
     ("p", "text"), [(0.0496, "0.04960"), (0.0504, "0.05040"), (0.0506, "0.051")]
 )

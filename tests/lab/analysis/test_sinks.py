@@ -28,7 +28,8 @@ PLAIN = "plain"
 def study_of(folder: Path, text: str) -> Path:
     """Write a study in which a text stands wherever a stranger may write one."""
     toy = ToyStudy(folder)
-    toy.study_json |= {"name": text, "question": text, "script": ["python", text], "note": text}
+    toy.study_json |= dict.fromkeys(("name", "question", "note"), text)
+    toy.study_json["script"] = ["python", text]
     toy.study_json["search"][text] = {"values": [text, "other"]}
     toy.add_points(
         """
@@ -52,28 +53,39 @@ class Elements(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list) -> None:
-        self.found.append((tag, *(name for name, _ in attrs)))
+        names = tuple(name for name, _ in attrs)
+        self.found.append((tag, names))
 
     def handle_comment(self, data: str) -> None:
-        self.found.append(("comment",))
+        self.found.append(("comment", ()))
 
     def handle_pi(self, data: str) -> None:
-        self.found.append(("instruction",))
+        self.found.append(("instruction", ()))
 
 
 def of_html(path: Path) -> object:
     page = render_report(path)
-    kinds = {own for own in Elements(page).found if own[0] not in ("option", "sub", "br")}
+    kinds = set()
+    for tag, names in Elements(page).found:
+        if tag not in ("option", "sub", "br"):
+            kinds.add((tag, names))
     return sorted(kinds), page.count("<script"), page.count("</script")
 
 
 def of_figure(path: Path) -> object:
     out = path / "forest.svg"
     write_figure(path, out, "7.1in", "token")
-    elements = [*ElementTree.fromstring(out.read_text("utf-8")).iter()]
-    names = {name for element in elements for name in element.attrib}
-    tags = {element.tag.rpartition("}")[2] for element in elements} - {"tspan"}  # of a long line
-    return sorted(tags), [name for name in names if re.search("^on|href", name)]
+    names = []
+    tags = set()
+    for element in ElementTree.fromstring(out.read_text("utf-8")).iter():
+        _, _, tag = element.tag.rpartition("}")
+        tags.add(tag)
+        for name in element.attrib:
+            if re.search("^on|href", name):
+                names.append(name)
+    # A long line has parts.
+    tags.discard("tspan")
+    return sorted(tags), names
 
 
 report_of = functools.cache(lambda path: rank(path).report)
@@ -86,38 +98,40 @@ def shown(path: Path, format: str) -> str:
 def of_markdown(path: Path) -> object:
     from markdown_it import MarkdownIt
 
+    parser = MarkdownIt("gfm-like", {"linkify": False})
     kinds = set()
     for format in ("md", "github"):
-        for token in MarkdownIt("gfm-like", {"linkify": False}).parse(shown(path, format)):
-            inline = {child.type for child in token.children or ()}
-            kinds |= {token.type, *inline}
-    return sorted(kinds - {"text_special"})
+        for token in parser.parse(shown(path, format)):
+            kinds.add(token.type)
+            for child in token.children or ():
+                kinds.add(child.type)
+    # An escaped character.
+    kinds.discard("text_special")
+    return sorted(kinds)
+
+
+CHARACTERS = """
+textendash textemdash textbackslash textbar textasciitilde textasciicircum
+equiv pm cdot times
+"""
+"""Commands of LaTeX that show a character."""
 
 
 def of_latex(path: Path) -> object:
-    text = shown(path, "latex")
-    code = "\n".join(re.sub(r"(?<!\\)%.*", "", line) for line in text.split("\n"))
-    words = (
-        "textendash",
-        "textemdash",
-        "textbackslash",
-        "textbar",
-        "textasciitilde",
-        "textasciicircum",
-        "equiv",
-        "pm",
-        "cdot",
-        "times",
-    )
-    return sorted({*re.findall(r"\\([a-zA-Z]+)", code)} - {*words})
+    code = re.sub(r"(?<!\\)%.*", "", shown(path, "latex"))
+    commands = set(re.findall(r"\\([a-zA-Z]+)", code))
+    return sorted(commands.difference(CHARACTERS.split()))
 
 
 def of_csv(path: Path) -> object:
-    rows = list(csv.reader(io.StringIO(shown(path, "csv"))))
-    assert len({len(row) for row in rows}) == 1
-    cells = [cell for row in rows for cell in row]
+    header, *rows = csv.reader(io.StringIO(shown(path, "csv")))
+    # A negative number is no formula.
     marks = re.compile(r"\s*[=+@＝＋－＠\t\r]|\s*-(?![\d.]+([eE][+-]?\d+)?$)")
-    return [cell for cell in cells if marks.match(cell)]
+    formulas = list(filter(marks.match, header))
+    for row in rows:
+        assert len(row) == len(header)
+        formulas += filter(marks.match, row)
+    return formulas
 
 
 def of_terminal(path: Path) -> object:

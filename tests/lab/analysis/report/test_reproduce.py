@@ -4,6 +4,7 @@ import dataclasses
 import shlex
 import sys
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -62,9 +63,17 @@ def command_of(study, path):
     fields = corpus_config(study, study.fields)
     with closing(StudyStore(path)) as store:
         Planner(study, resolve(study, open_corpus(fields), fields), store)
-    words = shlex.split(reproduce_commands(path, load_study(path)).splitlines()[0])
-    assert words[:2] == ["python", "sweeps/toy.py"]
-    return words[2:]
+    python, script, *words = first_command(path)
+    assert python == "python"
+    assert script == "sweeps/toy.py"
+    return words
+
+
+def first_command(path):
+    """Return the words of the first command that runs a study again."""
+    commands = reproduce_commands(path, load_study(path))
+    first, *_ = commands.splitlines()
+    return shlex.split(first)
 
 
 def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
@@ -77,7 +86,8 @@ def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
     for name in names:
         option = options(study)[name]
         values[name] = value_of(study, name)
-        words += [option.flag, TEXTS_OF.get(name, str(values[name]))]
+        text = str(values[name])
+        words += [option.flag, TEXTS_OF.get(name, text)]
         if option.switch:
             words.append(option.switch)
         assert values[name] != getattr(study, name), name
@@ -85,7 +95,7 @@ def test_a_field_of_a_study_is_an_option_everywhere(tmp_path, monkeypatch):
     changed = study_of(study, words, monkeypatch)
     assert {name: getattr(changed, name) for name in names} == values
     # The rows of this study have a loss.
-    again = dataclasses.replace(changed, direction="minimize")
+    again = replace(changed, direction="minimize")
     assert study_of(study, command_of(again, tmp_path), monkeypatch) == again
     assert read_json(tmp_path / STUDY)["asked"].keys() == stored
 
@@ -104,33 +114,40 @@ def test_a_field_that_the_study_does_not_search_is_not_listed_as_off(monkeypatch
 
 
 TEXTS = st.text("ab1.,: {}[]\"'=", min_size=1, max_size=5)
-NUMBERS = st.floats(1e-6, 1e6) | st.integers(1, 99)
-VALUES = st.lists(NUMBERS | st.none() | st.booleans() | st.sampled_from(["a", "b"]), min_size=1)
+SMALL_FLOATS = st.floats(1e-6, 1e3)
+LARGE_FLOATS = st.floats(1001, 1e6)
+SMALL_INTEGERS = st.integers(1, 99)
+LARGE_INTEGERS = st.integers(100, 999)
+NUMBERS = SMALL_FLOATS | LARGE_FLOATS | SMALL_INTEGERS
+PLAIN_VALUES = NUMBERS | st.none() | st.booleans()
+NAMES = st.sampled_from(["a", "b"])
+VALUES = st.lists(PLAIN_VALUES | NAMES, min_size=1)
 RANGES = st.one_of(
-    st.builds(FloatRange, st.floats(1e-6, 1e3), st.floats(1001, 1e6), st.booleans()),
-    st.builds(IntRange, st.integers(1, 99), st.integers(100, 999), st.booleans()),
+    st.builds(FloatRange, SMALL_FLOATS, LARGE_FLOATS, st.booleans()),
+    st.builds(IntRange, SMALL_INTEGERS, LARGE_INTEGERS, st.booleans()),
     VALUES.map(lambda values: Choice(tuple(values))),
 )
+FIELDS = st.sampled_from(["model.a", "recipe.b"])
+NESTED = st.recursive(TEXTS | PLAIN_VALUES, st.lists, max_leaves=4)
+SEARCHED = st.sampled_from(["model.c", "recipe.lr"])
+OFF = "recipe.off"
 
 
 @settings(max_examples=25)
 @given(
-    fields=st.dictionaries(
-        st.sampled_from(["model.a", "recipe.b"]),
-        st.recursive(TEXTS | NUMBERS | st.none() | st.booleans(), st.lists, max_leaves=4),
-    ),
-    search=st.dictionaries(st.sampled_from(["model.c", "recipe.lr"]), RANGES | st.none()),
-    numbers=st.fixed_dictionaries(
-        {"margin": st.floats(0, 9), "max_seeds": st.integers(0, 99), "seeds": st.integers(1, 99)}
-    ),
+    fields=st.dictionaries(FIELDS, NESTED),
+    search=st.dictionaries(SEARCHED, RANGES | st.none()),
+    margin=st.floats(0, 9),
+    max_seeds=st.integers(0, 99),
+    seeds=SMALL_INTEGERS,
 )
-def test_the_stored_words_give_the_same_study(fields, search, numbers):
-    study = dataclasses.replace(PLAIN, fields=fields, search=search, off=("recipe.off",), **numbers)
-    searched = dict.fromkeys([*search, "recipe.off"])
+def test_the_stored_words_give_the_same_study(fields, search, **numbers):
+    study = replace(PLAIN, fields=fields, search=search, off=(OFF,), **numbers)
+    searched = dict.fromkeys(list(search) + [OFF])
+    plain = replace(PLAIN, search=searched)
     with pytest.MonkeyPatch.context() as patched:
-        plain = dataclasses.replace(PLAIN, search=searched)
         again = study_of(plain, option_words(study), patched)
-    assert dataclasses.replace(again, script=()) == study
+    assert replace(again, script=()) == study
 
 
 def test_points_without_a_chosen_setting_are_left_out(toy):
@@ -141,7 +158,6 @@ def test_points_without_a_chosen_setting_are_left_out(toy):
         """
     )
     toy.add_unconfirmed("late")
-    toy.write()
-    command, *_ = reproduce_commands(toy.path, load_study(toy.path)).splitlines()
-    words = shlex.split(command)
-    assert words[words.index("--points") + 1] == "cut full,cut a,b"
+    words = first_command(toy.write())
+    place = words.index("--points")
+    assert words[place + 1] == "cut full,cut a,b"
