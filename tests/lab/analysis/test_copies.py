@@ -25,6 +25,7 @@ def test_a_copy_with_other_numbers_is_named(toy, change, again, named, is_archiv
     run, other = toy.add_point("full", [3.0, 3.01])
     folder = RunFolder(toy.path / run)
     copy = shutil.copytree(folder.path, toy.path.parent / "copy")
+    # The folders are gone, and one comes back.
     archive_runs(toy.path, [run, other])
     shutil.copytree(copy, folder.path)
     if again:

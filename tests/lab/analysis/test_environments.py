@@ -98,6 +98,7 @@ def p_of_jump(losses):
 def test_one_percent_of_seeds_without_a_border_have_a_jump():
     rng = np.random.default_rng(0)
     ps = np.array([p_of_jump(rng.normal(size=5)) for _ in range(1000)])
+    # Ten of a thousand are expected.
     assert (ps < 0.01).sum() < 15
 
 

@@ -53,6 +53,7 @@ def test_a_difference_beyond_the_axis_is_an_arrow_with_its_number(drawn):
     blown = drawn["cut blown"]
     assert blown["arrows"]
     assert "at" not in blown
+    # The mean of 2.1, 300 and 2.1, less 2.
     assert blown["note"] == "+99.4"
 
 

@@ -48,6 +48,7 @@ def test_the_last_epoch_of_a_curve_is_that_of_the_run(gru_runs):
 
 
 def test_a_pruned_run_has_fewer_epochs(gru_runs):
+    # The budget is ten epochs.
     pruned = gru_runs.filter(status="pruned")
     assert pruned["epochs"].max() < 10
 

@@ -245,6 +245,7 @@ def test_a_study_with_values_of_other_types_is_damaged(toy, name, value):
 
 def test_a_line_with_a_number_of_more_than_64_bits_is_damaged(toy):
     path = toy.records_path("full-confirm-1")
+    # Twenty digits do not fit into 64 bits.
     large = b'"epoch": ' + b"9" * 20
     path.write_bytes(path.read_bytes().replace(b'"epoch": 3', large, 1))
     assert "1 damaged lines" in load_study(toy.path).damaged[0]

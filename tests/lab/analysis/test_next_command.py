@@ -68,11 +68,13 @@ def next_study(toy, monkeypatch):
 
 def test_curves_that_still_fall_need_more_epochs(toy, next_study):
     falling(toy)
+    # Four times as many: at most two doublings.
     assert next_study(0.02).epochs == 12
 
 
 def test_a_value_at_the_edge_of_what_was_tried_needs_more_samples(toy, next_study):
     at_an_edge(toy)
+    # Twice as many.
     assert next_study(0.5).samples == 4
 
 
@@ -80,6 +82,7 @@ def test_a_value_at_a_bound_needs_a_wider_range(toy, next_study):
     at_a_bound(toy)
     rates = next_study(0.5).search["recipe.lr"]
     assert rates.low == pytest.approx(0.001)
+    # Four times the old bound, at which the best value was.
     assert rates.high == pytest.approx(0.012)
 
 

@@ -20,6 +20,7 @@ from lmzoo.lab.store.records import RunFolder
 from tests.cases import cases
 from tests.lab.analysis.toy_study import change_lines, rank, row
 
+# Three points with five seeds each.
 FULL, GATE, CARRY = np.random.default_rng(0).normal(3, 0.1, (3, 5))
 LOSSES = {"full": FULL, "gate": GATE, "carry": CARRY}
 OTHERS = ("gate", "carry")
@@ -59,6 +60,7 @@ def test_a_difference_is_scipys(three, name):
 
 def test_the_p_values_are_adjusted_for_two_comparisons(three):
     low, high = sorted(welch(name).pvalue for name in OTHERS)
+    # Holm: the smaller p counts twice, and the larger one is not below it.
     least = min(1, 2 * low)
     assert sorted(three["p"].drop_nulls()) == pytest.approx([least, max(least, high)])
 
@@ -114,12 +116,14 @@ def by_seed(toy):
 def test_differences_are_paired_by_seed_not_by_position(by_seed):
     found = row(rank(by_seed), "gate")
     assert found["difference"] == pytest.approx(0.501)
+    # In the order of the runs, the differences vary by nats.
     assert found["p"] < 1e-5
 
 
 def test_a_seed_without_a_pair_widens_the_interval_of_the_rank(by_seed):
     for name, second in (("a", 1.213), ("b", 1.214), ("c", 1.215)):
         by_seed.add_point(name, [1.2, second, 2.2, 3.2])
+    # Only the reference has a fifth seed.
     run = by_seed.add_run("full", 5, 9.0, stage="confirm")
     by_seed.study_json["chosen"]["full"]["runs"].append(run)
     found = row(rank(by_seed), "full")
@@ -207,6 +211,7 @@ def test_without_a_reference_there_are_no_differences(toy):
 
 
 def test_an_overflow_is_no_perplexity(toy):
+    # exp(800) is beyond the largest float, about exp(709).
     toy.add_points("gate: 800.0 801.0")
     assert row(rank(toy), "gate")["perplexity"] is None
 
@@ -239,6 +244,7 @@ def test_a_run_that_diverges_after_its_test_is_counted(diverging):
     end = {"event": "end", "epoch": 3, "status": "diverged", "reason": ""}
     RunFolder(diverging.path / "wild-confirm-1").append(end)
     found = row(rank(diverging), "wild")
+    # That of the only run that has not diverged.
     assert found["loss"] == 2.2
     assert found["confirm_diverged"] == 2
     assert found["low"] is None
@@ -246,6 +252,7 @@ def test_a_run_that_diverges_after_its_test_is_counted(diverging):
 
 def test_points_are_ranked_by_the_share_of_diverged_runs_first(diverging):
     frame = rank(diverging)
+    # None, none, a third, two thirds and all of the runs diverged.
     assert frame["point"].to_list() == ["full", "worst", "wild", "worse", "none"]
     assert frame["rank"].to_list() == [1, 2, 3, 4, 5]
     assert row(frame, "none")["loss"] is None
@@ -257,6 +264,7 @@ def test_points_are_ranked_by_the_share_of_diverged_runs_first(diverging):
 def test_a_run_counts_after_its_test_even_if_it_has_not_ended(toy):
     runs = toy.add_point("full", [3.0, 3.2])
     path = toy.records_path(runs[0])
+    # Without the line of its end.
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     assert math.isclose(row(rank(toy), "full")["loss"], 3.1)
 
@@ -375,6 +383,7 @@ def test_only_tests_at_the_studys_budget_are_ranked(of_six_epochs):
 def test_a_run_of_a_setting_that_is_not_chosen_does_not_count(of_six_epochs):
     stale = of_six_epochs.add_run("full", 9, 1.0, stage="confirm")
     add_test(of_six_epochs, stale, 6, 1.0)
+    # Beyond the budget.
     add_test(of_six_epochs, stale, 9, 1.0)
     assert row(rank(of_six_epochs), "full")["loss"] == 2.0
 
@@ -408,6 +417,7 @@ def test_what_a_test_split_explains(case):
 
 def add_accuracies(toy, name, shares, **config):
     """Add a point with these test accuracies."""
+    # What the losses are does not matter here.
     losses = np.resize([0.5, 0.6], len(shares)).tolist()
     runs = toy.add_point(name, losses, **config)
     for run, share in zip(runs, shares, strict=True):
@@ -438,6 +448,7 @@ def test_the_tables_show_accuracies_and_the_ceiling(accurate, said):
 def solving(toy):
     """Points of which all, half and no seeds solve a task."""
     add_accuracies(toy, "full", [1.0] * 9, ceiling=1.0)
+    # A task is solved from 95 % on.
     add_accuracies(toy, "half", [1.0, 0.96, 0.94, 0.5], ceiling=1.0)
     add_accuracies(toy, "none", [0.5] * 5, ceiling=1.0)
     return toy
@@ -466,9 +477,11 @@ def test_a_study_names_the_loss_that_solves_its_task(toy):
         other: 2.0  -    2.2
         """
     )
+    # A seed solves the task with a loss of at most 2.1.
     toy.study_json["asked"] = {"solved": 2.1}
     frame = rank(toy)
     full = row(frame, "full")
+    # The mean of the two seeds that solve it.
     assert full["loss"] == pytest.approx(2.05)
     assert full["solved"] == 2
     assert row(frame, "other")["solved"] == 1
@@ -540,6 +553,7 @@ def test_the_interval_covers_the_tuning(compared):
 
 def test_one_seed_is_not_decided(compared):
     compared.add_points("once: 5.0")
+    # A single seed has no interval.
     found = row(rank(compared), "once")
     assert found["kn5"] == "one seed"
     assert found["kn5_difference_low"] is None

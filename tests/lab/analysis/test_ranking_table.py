@@ -125,6 +125,7 @@ def test_curves_that_still_fall_ask_for_more_epochs(toy):
 
 
 def test_curves_that_fall_by_less_than_the_margin_ask_for_none(toy):
+    # Less than the margin of 0.02.
     falling(toy, {4: 0.419, 8: 0.019, 16: 0.0}, 16)
     assert "still fall" not in " ".join(doubts(toy))
     assert "to train longer" not in brief(toy.path)[-1]
@@ -143,6 +144,7 @@ def lead_of(toy):
 
 def test_a_study_whose_last_epochs_gain_is_named_in_the_first_sentence(toy, no_charts):
     """The next doubling brings more than the margin, in the ranking and in the report."""
+    # 0.6 of it are 0.024.
     falling(toy, {2: 0.04, 4: 0.0}, 4)
     assert doubts(toy) == [STILL_FALL]
     assert lead_of(toy).startswith(STILL_FALL)
@@ -150,6 +152,7 @@ def test_a_study_whose_last_epochs_gain_is_named_in_the_first_sentence(toy, no_c
 
 
 def test_a_study_whose_last_epochs_gain_little_is_not_doubted(toy, no_charts):
+    # The next doubling brings 0.6 of it, 0.018: less than the margin.
     falling(toy, {2: 0.03, 4: 0.0}, 4)
     assert doubts(toy) == []
     assert "still fall" not in lead_of(toy)

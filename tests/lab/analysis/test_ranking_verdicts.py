@@ -16,6 +16,7 @@ OFFSETS = {"full": 0.0, "carry": 0.3, "gate": -0.3, "same": 0.0, "unclear": 0.02
 def ranked(toy):
     rng = np.random.default_rng(0)
     for name, offset in OFFSETS.items():
+        # The default margin is 0.02.
         losses = 3 + offset + rng.normal(0, 0.003, 5)
         toy.add_point(name, losses.tolist())
     return toy
@@ -38,6 +39,7 @@ def test_the_margin_of_the_study_counts(ranked):
 
 def test_the_margin_of_the_command_counts_before_that_of_the_study(ranked):
     ranked.study_json["margin"] = 0.5
+    # Smaller than any difference.
     report = study_ranking(ranked.write(), margin=1e-6)
     assert "negligible" not in set(report.frame["verdict"])
 
@@ -51,6 +53,7 @@ def test_the_tuning_widens_an_interval(ranked):
     before = row(rank(ranked), "carry")
     ranked.study_json["chosen"]["carry"]["tuning_sd"] = 0.5
     after = row(rank(ranked), "carry")
+    # The error of the tuning is larger than the difference of 0.3.
     assert after["difference_high"] > before["difference_high"] + 0.5
     assert after["verdict"] == "undecided"
 
@@ -61,6 +64,7 @@ def with_outsiders(ranked):
     noise = np.random.default_rng(1).normal(0, 0.003, (2, 5))
     losses = (3.5 + noise).tolist()
     ranked.add_point("count", losses[0], model={"name": "ngram_count", "order": 1})
+    # The other model of counts is a point of the study.
     ranked.study_json["points"][-1]["baseline"] = True
     ranked.add_point("asked", losses[1], model={"name": "ngram_count", "order": 2})
     ranked.add_point("leaky", (2.5 + noise[1]).tolist(), leaks="divides by the future")

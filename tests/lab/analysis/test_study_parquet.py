@@ -76,6 +76,7 @@ def test_a_file_that_is_replaced_is_read_again_though_its_time_is_equal(toy, tmp
     for question in ("First?", "Second?"):
         toy.study_json["question"] = question
         save_study(toy.write(), file)
+        # A cache by the time of the file would not notice.
         os.utime(file, (1e9, 1e9))
         assert load_study(file).study["question"] == question
 
@@ -173,6 +174,7 @@ def restored_in_part(file, tmp_path, monkeypatch):
 
     def failing(self: Store, name: str, data: bytes, backup: str = "") -> None:
         written.append(name)
+        # After some files, and before the last one.
         if len(written) == 9:
             raise OSError("disk full")
         write(self, name, data, backup)

@@ -68,6 +68,7 @@ class ToyStudy:
     def add_points(self, table: str, **config: Any) -> None:
         """Add a point for each line of a table, as `full: 3.0 3.1 -`; "-" is a diverged run."""
         for line in table.strip().splitlines():
+            # A name may have blanks and commas.
             name, cells = line.strip().split(": ")
             losses = []
             for cell in cells.split():

@@ -265,6 +265,7 @@ def long_history(tmp_path):
     """Five hundred steps of each run, with a setting."""
     rows = []
     for variant, seed, loss in RUNS:
+        # The loss falls by 1 each step.
         for step in range(500):
             rows.append((variant, seed, step, loss + 500 - step, 0.1))
     file = tmp_path / "r.csv"
@@ -282,4 +283,5 @@ def test_a_scan_leaves_out_what_an_account_does_not_look_at(long_history, scan_a
     assert found is not None
     assert found.frame.columns == HEAD.split(",")
     assert len(found.frame) == 16
+    # Of 4,000 rows, two of each run are read.
     assert found.unread == 3984

@@ -116,6 +116,7 @@ def test_a_file_that_a_command_has_read_is_a_part_of_it(call, script):
     rows = Path("judge-runs/runs.jsonl").read_text().splitlines()
     values = [float(json.loads(row)["value"]) for row in rows]
     assert len(values) == 24
+    # Six runs of each arm with 1, then as many with 31.
     assert max(values[:12]) < 20 < min(values[12:])
 
 

@@ -31,6 +31,7 @@ def test_two_variants_need_the_seeds_of_a_t_test(paired, effect):
     found = planned_seeds(x, 0, effect, paired=paired)
     seeds = int(found.seeds[1])
     sd = found.sd[1]
+    # The power is 80 %, but for the error of 20,000 studies.
     assert simulated_power(effect, sd, seeds, paired=paired) > 0.79
     if seeds > 2:
         assert simulated_power(effect, sd, seeds - 1, paired=paired) < 0.81
@@ -56,6 +57,7 @@ def test_a_plan_is_too_small_as_often_as_too_large(points, studies):
     too_small = 0
     for pilot in normal(0, studies, points, 3):
         planned = planned_seeds(pilot, 0, 0.7, count=1)
+        # The deviation of a difference of two standard normal numbers.
         too_small += planned.sd[1] < np.sqrt(2)
     share = too_small / studies
     assert 0.4 < share < 0.6

@@ -19,6 +19,7 @@ EFFECTS = {"base": 0.0, "wider": -0.03, "no_gate": 0.05, "init": 0.001, "slow": 
 def runs() -> list[dict[str, Any]]:
     """Return the runs of a quiet table and of a loud one; some have no number."""
     rng = np.random.default_rng(0)
+    # What the variants share at a seed.
     common = rng.normal(0, 0.02, 6)
     rows = []
     for table, scale in (("a", 0.004), ("b", 0.02)):

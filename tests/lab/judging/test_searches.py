@@ -30,6 +30,7 @@ def search():
     """Four rates of each point."""
     found = []
     for rate in (0.1, 0.2, 0.3, 0.4):
+        # One seed at each rate.
         found += [trial("whole", rate, 0), trial("cut", rate, 0)]
     return found
 

@@ -59,6 +59,7 @@ def test_each_contrast_has_its_verdict():
 
 
 def test_noise_leaves_every_contrast_undecided():
+    # Fifty times the margin of 0.02.
     found = compared(losses(sd=1.0), 0)
     assert set(found.verdict[1:]) == {UNDECIDED}
 
@@ -167,6 +168,7 @@ def test_rows_outside_the_family_change_no_other_row(seed, offset, diverges):
 def apart(request):
     """Losses of points that differ clearly."""
     points = request.param
+    # Neighbours differ by five standard deviations of the noise.
     means = 0.1 * np.arange(points)
     noise = 0.02 * normal(2, points, 3)
     return noise + column(means)
@@ -175,6 +177,7 @@ def apart(request):
 def test_a_point_without_runs_changes_no_other_row(apart):
     before = compared(apart, 0)
     without_runs = [[np.nan] * 3]
+    # A study whose last point has not begun.
     with_one_more = np.append(apart, without_runs, 0)
     after = compared(with_one_more, 0)
     assert words(after) == f"{words(before)} "
@@ -222,6 +225,7 @@ def test_a_later_plan_leaves_the_looks_that_were_made(five_plans):
 
 
 def test_a_plan_of_fewer_seeds_adds_no_look(five_plans):
+    # The looks of five plans are at 3 seeds and at more.
     assert spend([3], five_plans) == five_plans
 
 
@@ -236,6 +240,7 @@ def test_a_schedule_spends_five_percent():
 
 
 def test_a_look_spends_in_proportion_to_its_new_seeds():
+    # Three seeds, and three more.
     three, six = spend((3, 6))
     half = pytest.approx(ERROR / 2)
     assert three == (3, half, 3)
@@ -243,6 +248,7 @@ def test_a_look_spends_in_proportion_to_its_new_seeds():
 
 
 def test_a_look_after_others_spends_what_they_left():
+    # Of 5 % for the first plan, 3 % are left.
     made = [Look(3, 0.02, 3)]
     *_, last = spend([6], made)
     assert last.error == pytest.approx(0.03)
@@ -267,11 +273,13 @@ def test_stored_numbers_of_an_earlier_version_are_a_schedule():
     assert read_looks(schedule, 5) == spend(schedule)
 
 
+# One look of each plan; the second one has half of the reserve.
 TWO_PLANS = spend([10], spend([5]))
 
 
 @pytest.mark.parametrize("made", [(), spend([5, 10]), TWO_PLANS])
 def test_the_p_value_is_that_of_the_verdict(made):
+    # Differences up to three standard deviations of the noise.
     noise = 0.02 * normal(3, 12, 10)
     means = np.linspace(0, 0.06, 12)
     found = compared(noise + column(means), 0, looks=made)
@@ -290,6 +298,7 @@ def test_word_p_and_intervals_agree(seed, lost, heavy):
     """Also where a far residual moves the differences, and where runs are counted."""
     rng = RNG(seed)
     if heavy:
+        # Fewer than two degrees of freedom: the variance is infinite.
         noise = rng.standard_t(1.5, (8, 12))
     else:
         noise = rng.normal(size=(8, 12))
@@ -302,6 +311,7 @@ def test_word_p_and_intervals_agree(seed, lost, heavy):
     assert_p_says_whether_a_sign_is_shown(found)
     undecided = found.verdict == UNDECIDED
     undecided &= np.isnan(found.p_diverged)
+    # The bound, but for rounding.
     most = found.half_corrected * (1 + 1e-9)
     sizes = np.abs(found.mean)
     assert (sizes <= most)[undecided].all()
@@ -352,6 +362,7 @@ def test_equal_seeds_on_a_grid_say_nothing_of_the_choice_of_a_setting(points):
     x[0, :2] = 48 / 64
     tuning_sd = np.full(points, 0.1)
     tuning_sd[0] = 0
+    # Without a tuning, and with one whose error is larger than the difference.
     alike = compared(x, 0)
     tuned = compared(x, 0, tuning_sd=tuning_sd)
     assert alike.p_raw[1] < 0.22
@@ -396,6 +407,7 @@ def test_after_a_look_the_points_need_the_seeds_of_the_next(eleven_contrasts, th
 def test_a_later_divergence_takes_back_what_is_not_worse():
     base = 2 + np.array([0.00, 0.01, -0.01, 0.00, 0.02, -0.02])
     x = np.full((4, 6), np.inf)
+    # A point that diverges has losses of three seeds only.
     x[0] = base
     x[1:, :3] = base[:3] + column([-0.5, 0.0, 0.5])
     made = spend(looks(3, 6))
@@ -433,6 +445,7 @@ def test_words_do_not_change_with_the_unit(scale, offset, numbers):
 
 @pytest.mark.parametrize(("margin", "most"), [(0.02, UNDECIDED), (0.06, NEGLIGIBLE)])
 def test_the_interval_agrees_with_the_word(margin, most):
+    # Means from -0.15 to 0.15: every verdict is found.
     noise = 0.02 * normal(7, 40, 6)
     means = np.linspace(-0.15, 0.15, 40)
     x = noise + column(means)
@@ -516,6 +529,7 @@ def test_a_look_waits_for_a_run_that_has_not_ended():
 
 def table(seeds, *offsets, outlier=0.0):
     """Return points with these means and a standard deviation of 0.01."""
+    # Means and deviations of numbers that are only drawn would differ from these.
     x = normal(4, len(offsets), seeds)
     x -= x.mean(1, keepdims=True)
     sd = x.std(1, ddof=1, keepdims=True)
@@ -532,6 +546,7 @@ def test_a_sign_is_confirmed_by_fresh_seeds_that_repeat_it():
 @pytest.mark.parametrize("begin", [0, 4])
 def test_a_sign_that_half_of_the_seeds_do_not_show_is_not_confirmed(begin):
     x = table(8, 0.0, 0.05)
+    # In this half the difference is 0.01, one standard deviation.
     x[1, begin : begin + 4] -= 0.04
     found = compared(x, 0)
     assert found.sign[1] == 1
@@ -562,6 +577,7 @@ def test_one_more_seed_as_bad_as_the_worst_of_the_study_takes_a_sign():
     """The point that is better has no residual of this size itself."""
     plain = one_differs(4, -0.045)
     far = one_differs(4, -0.045, outlier=0.5)
+    # The outlier does not move the mean of its point.
     far[-1] -= far[-1].mean()
     assert compared(plain, 0).sign[1] == -1
     assert compared(far, 0).sign[1] == 0

@@ -47,6 +47,7 @@ def plain():
 def skewed(plain):
     """The same with skewed numbers of the reference, of equal mean and variance."""
     x = plain.copy()
+    # The exponential of normal numbers is skewed to the right.
     reference = np.exp(2 * plain[0])
     reference -= reference.mean()
     reference /= reference.std()
@@ -71,6 +72,7 @@ def test_skewed_numbers_of_a_reference_widen_the_intervals(plain, skewed):
     assert (wide[1:] > narrow[1:]).all()
 
 
+# A tenth of what the seeds share.
 OWN = 0.1 * normal(8, 8, 8)
 COMMON = normal(9, 8)
 """What the points share at each seed."""
@@ -97,6 +99,7 @@ def test_pairs_take_the_effects_of_the_seeds_out_of_the_interval():
 def test_seeds_of_the_reference_alone_say_nothing_of_a_pair():
     more = np.full((8, 40), NAN)
     more[:, :8] = SHARED
+    # Far from all other losses.
     more[0, 8:] = 100.0
     found = contrasts(more, 0, paired=True)
     expected = contrasts(SHARED, 0)
@@ -126,6 +129,7 @@ def test_equal_differences_on_a_grid_are_not_exact(points, paired, step, precisi
 
 def test_a_reference_without_noise_has_none_of_the_points():
     x = normal(10, 8, 5)
+    # Without noise, as a model of counts.
     x[0] = 0.5
     found = contrasts(x, 0)
     # The seven points share a variance: 7 (5 − 1) degrees of freedom.
@@ -150,6 +154,7 @@ def test_pairs_pay_from_the_correlation_that_the_f_test_and_the_variance_ask_for
 
 def correlated(seeds, r):
     """Return three points with this correlation at each two of them."""
+    # A constant, and three random columns.
     columns = np.ones((seeds, 4))
     columns[:, 1:] = normal(1, seeds, 3)
     basis, _ = np.linalg.qr(columns)
@@ -182,6 +187,7 @@ def test_points_outside_the_family_and_their_reference_change_no_number_inside()
     """Five points share the noise of those that vary; the reference of all five has its own."""
     x = normal(4, 8, 5)
     x[0] *= 3
+    # Rows outside of the family; two are compared with others of them.
     x[5:] *= 50
     references = np.zeros(8, int)
     references[5:7] = [6, 7]
@@ -258,6 +264,7 @@ def rising(seed, points, seeds):
 def test_the_order_of_points_and_seeds_does_not_matter(common):
     """Also where all points but one share the effects of the seeds."""
     values = rising(9, 7, 4)
+    # The last point does not share the effects of the seeds.
     values[:6] += common * normal(3, 4)
     order = np.roll(np.arange(7), 1)
     order_of_seeds = RNG(2).permutation(4)
@@ -275,6 +282,7 @@ def test_the_order_of_points_and_seeds_does_not_matter(common):
 
 def test_the_noise_of_rows_outside_the_family_changes_no_rank_inside():
     values = rising(4, 8, 3)
+    # Two rows beside the family, far from it.
     values[6:] += 1e6
     noisy = values.copy()
     noisy[6:] += [0.0, 1e4, 2e4]

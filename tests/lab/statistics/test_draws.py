@@ -27,6 +27,7 @@ def test_copies_of_a_draw_count_once_in_verdict_and_plan():
     # With all digits: numbers on a grid have no copies.
     draws = 0.01 * normal(0, 2, 4) / 3.0000001
     draws[1] += 0.003
+    # Each value twice.
     copied = np.repeat(draws, 2, axis=1)
     is_counted = np.isfinite(independent(copied))
     assert is_counted.sum(1).tolist() == [4, 4]

@@ -92,6 +92,7 @@ def test_a_verdict_changes_at_the_size_that_scipy_gives(
     if sign < 0:
         below = OPPOSITE.get(below, below)
         above = OPPOSITE.get(above, above)
+    # The verdict changes between these two sizes.
     a_little = 1e-6 * size
     smaller = point_of(sign * (size - a_little), **options)
     larger = point_of(sign * (size + a_little), **options)
@@ -177,6 +178,7 @@ def test_seeds_needed_are_the_least_that_suffice(mean, margin, error, options):
     found = point_of(mean, margin=margin, **options)
     known = 2 * options.get("tuning_sd", 0.0) ** 2
     least = np.nan
+    # A greater number of seeds counts as none.
     for more in range(1000, 0, -1):
         of_seeds = NOISE.var(ddof=1) / (6 + more)
         sd = (of_seeds + known) ** 0.5
@@ -190,6 +192,7 @@ def test_seeds_needed_are_the_least_that_suffice(mean, margin, error, options):
 
 def decides(mean: float, margin: float, sd: float, error: float) -> bool:
     """Return whether a mean with this deviation is shown in four studies of five."""
+    # 80 %.
     power = stats.norm.isf(0.2)
     of_two_sides = stats.norm.isf(error / 2)
     if mean >= (of_two_sides + power) * sd:
@@ -228,6 +231,7 @@ def test_a_shown_sign_is_not_that_of_a_later_size():
     x = np.zeros((2, 40))
     x[1] = np.resize(NOISE, 40) / 100
     x[1, :3] += 0.02
+    # Twenty-five margins better, after the look that showed the sign.
     x[1, 3:] -= 0.5
     looks = [Look(3, 0.025, 3), Look(40, 0.025, 40)]
     of_three = compared(x[:, :3], 0)

@@ -28,6 +28,7 @@ def test_the_interval_is_scipys_of_the_values_that_were_measured(table):
         if n:
             mean = measured.mean()
         if n > 1:
+            # 95 %, in two tails.
             half = stats.t.isf(0.025, n - 1) * stats.sem(measured)
         expected.append([mean, mean - half, mean + half])
     found = np.transpose(mean_interval(table))

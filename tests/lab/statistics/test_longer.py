@@ -13,6 +13,7 @@ EPOCHS = np.arange(1, 17)
 def test_curves_that_gain_as_much_at_each_doubling(margin):
     """0.06 nats each time for one point, 0.1 for the other: the differences move by 0.04."""
     doublings = np.log2(EPOCHS)
+    # Sixteen epochs: the doublings end at 2, 4, 8 and 16.
     curves = np.empty((2, 16))
     curves[0] = 3 - 0.06 * doublings
     curves[1] = 3 - 0.1 * doublings
@@ -32,6 +33,7 @@ def unknown():
 def test_after_the_epochs_a_doubling_is_worth_less_than_the_margin(unknown, margin, epochs):
     """Each doubling gains 0.6 of the one before; the last one gained 0.05."""
     last = 0.05
+    # So the next doublings gain 0.03 and 0.018.
     before = last / 0.6
     curves = unknown
     curves[:, 15] = 0.0

@@ -26,6 +26,7 @@ def own_noise(x):
 
 
 def test_effects_of_seeds_are_removed():
+    # The variance 0.01, and effects of the seeds of ten thousand times as much.
     own = 0.1 * normal(2, 40, 5)
     common = 10 * normal(3, 5)
     found = own_noise(own + common)
@@ -35,6 +36,7 @@ def test_effects_of_seeds_are_removed():
 
 def test_a_seed_of_one_point_has_no_effect_that_could_be_removed():
     x = np.array([[1.0, 2, 3]] * 2)
+    # The last seed is that of the first point alone.
     x[1, 2] = np.nan
     every = np.ones(2, bool)
     left, _ = without_seed_effects(x, every)
@@ -44,6 +46,7 @@ def test_a_seed_of_one_point_has_no_effect_that_could_be_removed():
 @pytest.mark.parametrize("ratio", [20, 1000])
 def test_a_noisy_point_keeps_its_own_variance(ratio):
     x = 0.1 * normal(4, 30, 10)
+    # The usual variance is 0.01.
     x[7] *= ratio
     noise = seed_noise(x)
     expected = noise.expected()
@@ -62,6 +65,7 @@ def test_an_own_variance_has_the_tail_of_students_t():
     sd = np.sqrt(noise.variance)
     # Student's t with infinite degrees of freedom is the normal distribution.
     infinite = np.full(sd.shape, np.inf)
+    # A difference of three of its own standard deviations.
     three_sd = 3.0 * np.sqrt(noise.own)
     found = tail(noise.weight, sd, infinite, three_sd)
     expected = stats.t.sf(3.0, 4)
@@ -78,6 +82,7 @@ def test_a_variance_that_is_known_well_may_be_far_from_the_others():
 
 @cases(CASES, "grids", "scale, offset")
 def test_the_grid_of_a_metric_is_its_least_step(scale, offset):
+    # Correct answers of 64.
     counts = np.array([63, 62, 64, 59, 62])
     metric = scale * counts / 64 + offset
     step = scale / 64
@@ -91,6 +96,7 @@ def test_the_least_step_is_that_between_neighbours():
 
 
 def test_one_value_but_for_rounding_has_no_grid():
+    # 0.1 + 0.2 is 0.30000000000000004.
     assert rounding_variance([0.1 + 0.2, 0.3, 0.3]) == 0
 
 

@@ -30,7 +30,9 @@ def study() -> np.ndarray:
     means = np.linspace(0, 0.05, 12)
     x = own + of_seeds + means[:, None]
     x[2] += 0.2 * normal(2, 6)
+    # Exact.
     x[3] = 0.02
+    # Missing, diverged, and one run only.
     x[4, 4:] = np.nan
     x[5, 1] = np.nan
     x[6, 0] = np.inf
@@ -93,6 +95,7 @@ class Tuning:
         noise = 0.02 * normal(8, 7, 9)
         squares = (self.x - best) ** 2
         self.y = 2 + 0.3 * squares.sum(-1) + noise
+        # A point with an optimum of its own.
         self.y[3] = 2 + 0.8 * (first + 0.8) ** 2
         self.options: dict[str, Any] = {}
         if kind == "cliff":

@@ -96,6 +96,7 @@ def test_settings_that_no_point_has_do_not_matter(study):
 def test_points_of_little_noise_keep_their_small_differences():
     """Half of the points vary a hundred times more; the others lose with the rate."""
     truth = np.empty((12, 5))
+    # The first setting is the best of the quiet points, the fourth one of the loud ones.
     truth[:6] = 2 + 0.02 * (RATES + 0.8)
     truth[6:] = 2 + (RATES - 0.4) ** 2
     noise = normal(0, 12, 5)
@@ -294,6 +295,7 @@ def test_runs_with_a_new_seed_settle_what_one_seed_leaves_open():
         first = fit_responses(losses, X)
         two_best = np.stack([first.best, first.challenger], 1)
         again = np.tile(two_best, 4)
+        # Four more runs of each of two settings.
         expected = np.take_along_axis(truth, again, 1)
         of_again = expected + NOISE * normal(7, 12, 8)
         settings = np.append(first_settings, again, 1)
@@ -328,6 +330,7 @@ def test_a_stopped_run_informs_the_fit_if_the_variance_of_its_prediction_is_know
     losses, early = np.array(rows(CASES, "stopped"))[:, None, :runs]
     losses[:, trained] = np.nan
     fit = fit_responses(losses, x, early=early)
+    # Only the run that stopped early differs.
     early[:, trained] += 0.1
     other = fit_responses(losses, x, early=early)
     says_nothing = np.array_equal(fit.mean, other.mean)
@@ -389,6 +392,7 @@ def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall, tables
     for seed in range(tables):
         rng = RNG(seed)
         x = rng.uniform(-1, 1, (12, 100, fields))
+        # A quarter of the settings is that of all points.
         x[:, :25] = x[0, :25]
         best = 0.2 * rng.standard_normal((12, 1, fields))
         from_best = x - best

@@ -87,6 +87,7 @@ def test_the_records_and_decisions_are_those_of_folders(
     files = list(path.rglob("*"))
     usual = list(undisturbed.rglob("*"))
     assert folders(path) == []
+    # A folder has several files, three runs have one.
     assert len(files) < len(usual) / 3
     assert (path / STUDY).read_text() == (undisturbed / STUDY).read_text()
     assert lines(path) == lines(undisturbed)
@@ -161,6 +162,7 @@ def test_runs_that_are_archived_while_they_are_read_are_not_missing(
 def test_tables_and_saved_records_are_those_of_the_folders(small, undisturbed, tmp_path):
     runs = folders(undisturbed)
     first = undisturbed / runs[0]
+    # A file that is no record.
     (first / "traceback.txt").write_bytes(b"a note")
     before = load_study(undisturbed)
     of_folders = tmp_path / "before.parquet"

@@ -48,6 +48,7 @@ def test_options_of_the_other_points_do_not_change_the_baselines(study, resolved
     for old, new in zip(before[-2:], after[-2:], strict=True):
         assert new.id == old.id
         assert not new.search_space
+    # The width follows from 5,000 parameters.
     first = after[0].model
     assert first.width != 4
     assert first.norm == "l2"
@@ -160,6 +161,7 @@ def stores(small, corpus, corpus_fields, tmp_path, monkeypatch):
 
 def test_baselines_are_added_to_a_store_without_them(stores, small):
     before, after = stores
+    # Before, the study had the wild type only.
     labels = [point["label"] for point in after.study["points"]]
     assert labels == [WILD.label] + LABELS
     assert len(after.records) == len(before.records) + 2 * small.seeds

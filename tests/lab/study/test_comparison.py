@@ -247,6 +247,7 @@ def test_the_looks_of_a_study_that_adds_seeds_are_kept(undecided):
 
 
 def test_a_point_with_a_sign_gets_twice_its_seeds_which_repeat_it(undecided):
+    # Three show the sign, three fresh ones repeat it.
     assert seeds(undecided)["far"] == 6
 
 
@@ -285,6 +286,7 @@ def test_a_verdict_ends_a_contrast_in_the_sweep_when_the_table_shows_it(undecide
     assert table["far"]["verdict"] == "worse"
     for label in ("far", "same", "near"):
         if table[label]["verdict"] == "undecided":
+            # The most that the study allows.
             assert found[label] == 24
 
 

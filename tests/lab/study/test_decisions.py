@@ -99,6 +99,7 @@ def test_a_larger_budget_does_not_change_the_settings_in_the_store(searched, fak
     after = settings_in(tmp_path)
     assert before.items() <= after.items()
     added = len(after) - len(before)
+    # Two more samples of each point.
     assert added == 2 * len(searched.points)
 
 

@@ -131,6 +131,7 @@ def test_an_epoch_that_is_trained_again_is_compared_with_those_before_it():
     run.add_epoch(2, 2.0)
     run.add_epoch(2, 2.5)
     run.add_epoch(3, 2.7)
+    # Each epoch has the lowest loss up to it, the second one that of its last training.
     assert run.curve == {1: 3.0, 2: 2.5, 3: 2.5}
 
 

@@ -86,6 +86,7 @@ def test_a_misspelt_key_of_a_file_without_checksums_is_named_and_trained_again(
     path = shutil.copytree(undisturbed, tmp_path / "toy")
     damaged = next(f for f in sorted(path.rglob(file)) if old in f.read_bytes())
     text = damaged.read_bytes().replace(old, new, 1)
+    # Without the checksums of its lines.
     damaged.write_bytes(re.sub(rb', "crc": "[0-9a-f]{8}"', b"", text))
     if file != SETTINGS:
         assert damaged.parent.name in "".join(load_study(path).damaged)
@@ -114,6 +115,7 @@ def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings
     count("append")
     assert sweep(study, corpus, corpus_fields, tmp_path, open_run=open_fake_run)
     points = resolve(study, corpus, corpus_fields)
+    # Once at the start, and once for each best setting.
     assert calls["write", STUDY] <= 1 + len(points)
     assert len(read_json(tmp_path / STUDY)["chosen"]) == len(points)
     calls.clear()
@@ -175,6 +177,7 @@ def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing
     study = replace(study, points=study.points[:2], search={}, epochs=3)
     assert sweep_epochs(study, 1)
     before = table(path)
+    # The sweep dies after one epoch.
     assert not sweep_epochs(study, 3, steps=1)
     assert table(path) == before, "no run is tested at three epochs yet"
     assert not sweep_epochs(study, 3, steps=6)
@@ -206,6 +209,7 @@ def test_tune_runs_of_a_count_model_count_for_every_budget_and_none_is_measured_
 ):
     """A count model has one epoch, whose number is the budget of its first sweep."""
     row = {"order": 3, "smoothing": "add_alpha"}
+    # A model of counts with something to search.
     smoothed = Point("add-alpha", "ngram_count", row, search={"model.alpha": None})
     study = replace(study, points=(smoothed,), fields={"corpus.length": 10})
     points = resolve(study, corpus, corpus_fields)

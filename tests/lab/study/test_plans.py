@@ -56,6 +56,7 @@ class Toy(Trainable):
 
     def run_config(self, setting, seed):
         if setting.get("recipe.lr", 0) > 0.05:
+            # As a model that refuses a setting.
             raise UserError("no rate is so high")
         recipe = {"lr": 0.01}
         for path, value in setting.items():
@@ -86,6 +87,7 @@ def plan(study: Study, path: Path) -> str:
         for run in point.tune_runs + point.confirm_runs:
             setting = " ".join(f"{value:.3g}" for value in run.config["setting"].values())
             seed = run.config.get("seed")
+            # A run without an epoch has no loss.
             loss = f"{run.best_loss or 9:.3f}"
             lines.append(f"  {run.stage} {setting} {seed} {run.status} {run.last_epoch} {loss}")
     for label, chosen in read_json(path / "study.json")["chosen"].items():

@@ -176,6 +176,7 @@ def test_rungs_are_geometric_and_below_the_budget(grace, reduction, epochs, expe
 
 @given(LOSSES, st.integers(2, 4))
 def test_asha_with_settings_one_after_the_other_equals_ray_tunes(losses, reduction):
+    # Of one rung, at the first epoch.
     bracket = _Bracket(min_t=1, max_t=2, reduction_factor=reduction, s=0)
     asha = Asha((1,), reduction)
     for index, loss in enumerate(losses):

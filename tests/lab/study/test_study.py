@@ -81,6 +81,7 @@ def test_an_option_has_the_type_and_the_range_that_it_declares(study, field):
             assert fits(value, field), value
 
 
+# What a script may give by mistake.
 NO_POINTS = [
     None,
     "gru",
@@ -141,6 +142,7 @@ def written(study, corpus, corpus_fields, path) -> dict:
 
 
 def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, tmp_path):
+    # An object has no JSON.
     sampler = optuna.samplers.RandomSampler(seed=1)
     changed = replace(study, sampler=sampler, pruner=Asha((1,), 2))
     asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]

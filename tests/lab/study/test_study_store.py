@@ -105,6 +105,7 @@ def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkey
     written = []
 
     def write_slowly(self, name, data):
+        # Until all calls have been made.
         begin.wait(60)
         written.append(files.parse_json(data)["number"])
         write(self, name, data)
@@ -115,6 +116,7 @@ def test_calls_do_not_wait_and_only_the_latest_study_is_written(tmp_path, monkey
             store.write_study({"number": number})
         store.write_study({"number": 99})
         begin.set()
+    # The first one, which waited, and the last one.
     assert len(written) <= 2
     assert written[-1] == 99
 
@@ -130,6 +132,7 @@ def refusing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Store, "append", retried(refuse))
         store.add_settings("a", {0: {}})
+        # The error is raised by a later call.
         while store._writer._queues:
             pass
     yield store

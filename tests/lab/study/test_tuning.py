@@ -89,6 +89,7 @@ def test_every_value_of_a_choice_is_tried_before_one_is_tried_again(
     for config in tune_configs(tmp_path):
         rate = config["setting"]["recipe.lr"]
         tried[label_of(config)].add(rate)
+    # Two of the four points are the same function.
     assert len(tried) == 3
     for of_point in tried.values():
         assert of_point == set(rates)
@@ -136,6 +137,7 @@ def test_the_sampler_is_asked_by_default_with_the_losses_of_the_fit(tuned, fake_
     listening = replace(tuned, sampler=Listening(seed=0))
     assert fake_sweep(listening, slots=3)
     counts = [len(values) for values in Listening.known]
+    # The start design has four settings, of which the highest rate diverges.
     assert min(counts) >= CELLS - 2
     assert len(counts) <= 3, "where no setting beyond the best one comes first"
 
@@ -243,6 +245,7 @@ def test_settings_are_different_and_inside_and_the_default_is_first(space, sampl
     design = start_design(space, default, samples, seed)
     assert design == start_design(space, default, samples, seed)
     assert design[0] == default
+    # The last setting is left out, or those that leave the sampler one sample.
     of_budget = max(CELLS, samples // 4)
     most = min(samples, of_budget) - 1
     assert len(design) <= max(1, most)
@@ -282,6 +285,7 @@ def rates_of(default):
 @pytest.mark.parametrize("default", [50.0, "50"])
 def test_one_range_is_divided_into_equal_cells_of_which_the_last_is_left_out(default):
     """The default is outside of the range."""
+    # Of the decades from 1e-4 to 1; that from 1 to 10 is left out.
     middles = 10.0 ** np.arange(-3.5, 0)
     np.testing.assert_allclose(rates_of(default), middles, rtol=1e-3)
 
@@ -324,6 +328,7 @@ def test_several_ranges_are_covered():
     space = dict.fromkeys("abc", FloatRange(0.0, 1.0))
     default = dict.fromkeys("abc", 5.0)
     for seed in range(20):
+        # A quarter of the samples without the last one: seven settings.
         design = start_design(space, default, 32, seed)
         x = coordinates(space, design)
         lower = np.sum(x < 0, axis=0)

@@ -56,6 +56,7 @@ def own_study(toy, kind):
             change_lines(path, "epoch", seconds=number)
     tuned = []
     for number in range(6):
+        # From 0.001 to 0.1.
         rate = 10 ** (-3 + 0.4 * number)
         width = 10 + 7 * number % 50
         loss = middle + 0.3 * step * number

@@ -98,6 +98,7 @@ def test_the_axis_of_the_search_leaves_out_the_losses_of_pruned_runs():
 
 
 def test_a_search_of_many_settings_shows_some_and_says_so(monkeypatch):
+    # Of nine settings, every third one is shown.
     monkeypatch.setattr(setting_charts, "MOST_MARKS", 4)
     numbers = np.arange(1, 10)
     chart = chart_of_search(

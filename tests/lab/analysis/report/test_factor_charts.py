@@ -83,6 +83,7 @@ def tuning_runs(count=30):
     draw = np.random.default_rng(0)
     rate = draw.uniform(-3, 0, count)
     width = draw.uniform(8, 64, count)
+    # The rate changes it by 2.25, the width by 0.11.
     loss = (rate + 1.5) ** 2 + 0.002 * width
     loss[0] = 300.0  # a run that blew up
     columns = {"lr": 10**rate, "width": width, "loss": loss}

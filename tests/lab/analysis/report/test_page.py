@@ -54,6 +54,7 @@ def test_the_page_has_every_section_and_loads_nothing(study):
     for part in (*SECTIONS, "Reproduce"):
         assert f">{part}</h2>" in text
     assert len(text) < 1_000_000
+    # The charts of the study.
     assert len(specs(text)) == 5
     page = markup(text)
     assert "Is a &lt; b &amp; &#39;c&#39; &lt;script&gt;" in page
