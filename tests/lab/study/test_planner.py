@@ -44,7 +44,8 @@ def test_the_chosen_setting_is_one_whose_tune_run_has_finished(undisturbed):
     for point in study["points"][:-BASELINES]:
         chosen = study["chosen"][point["id"]]
         assert chosen["setting"] in finished[point["id"]]
-        assert all(settings[run] == chosen["setting"] for run in chosen["runs"])
+        for run in chosen["runs"]:
+            assert settings[run] == chosen["setting"]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +63,9 @@ def test_a_larger_budget_only_adds_runs(
     before = outcome(path)
     assert sweep(replace(study, **change), corpus, corpus_fields, path)
     after = outcome(path)
-    assert {run: after[run] for run in before} == before
-    assert least <= len(after) - len(before) <= most
+    added = len(after) - len(before)
+    assert before.items() <= after.items()
+    assert least <= added <= most
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,7 @@ def test_a_misspelt_key_of_a_file_without_checksums_is_named_and_trained_again(
 ):
     """Files of versions before have none; `test_archive.py` damages those that have."""
     path = shutil.copytree(undisturbed, tmp_path / "toy")
-    damaged = next(f for f in sorted(path.rglob(file)) if old in f.read_bytes())
+    damaged = first_with(old, sorted(path.rglob(file)))
     text = damaged.read_bytes().replace(old, new, 1)
     # Without the checksums of its lines.
     damaged.write_bytes(re.sub(rb', "crc": "[0-9a-f]{8}"', b"", text))
@@ -94,6 +96,14 @@ def test_a_misspelt_key_of_a_file_without_checksums_is_named_and_trained_again(
     assert f"{damaged}" in caplog.text
     assert outcome(path) == outcome(undisturbed)
     assert not load_study(path).damaged
+
+
+def first_with(text, files):
+    """Return the first file that contains a text."""
+    for file in files:
+        if text in file.read_bytes():
+            return file
+    raise AssertionError(text)
 
 
 def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings_only(
@@ -132,7 +142,8 @@ def test_a_start_reads_each_run_once_and_study_json_is_written_for_best_settings
 def table(path) -> list[dict]:
     folder = load_study(path)
     columns = ["label", "epoch", "loss", "missing", "pruned", "diverged"]
-    return rank_points(folder.runs, folder.events, folder.study).select(columns).to_dicts()
+    ranked = rank_points(folder.runs, folder.events, folder.study)
+    return ranked.select(columns).to_dicts()
 
 
 @pytest.fixture
@@ -174,7 +185,8 @@ def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing
     sweep_epochs, study, corpus, corpus_fields, tmp_path
 ):
     path = tmp_path / "toy"
-    study = replace(study, points=study.points[:2], search={}, epochs=3)
+    two = study.points[:2]
+    study = replace(study, points=two, search={}, epochs=3)
     assert sweep_epochs(study, 1)
     before = table(path)
     # The sweep dies after one epoch.
@@ -184,7 +196,10 @@ def test_the_table_of_an_interrupted_longer_sweep_shows_which_points_are_missing
     missing = {row["label"] for row in table(path) if row["missing"]}
     points = resolve(study, corpus, corpus_fields)
     planner = Planner(study, points, ReadOnlyStudyStore(path))
-    assert missing == {point.point.display_label for point, *_ in planner.pending()}
+    pending = set()
+    for point, *_ in planner.pending():
+        pending.add(point.point.display_label)
+    assert missing == pending
     assert missing
     assert {row["epoch"] for row in table(path)} == {3}
     assert sweep_epochs(study, 3)
@@ -214,7 +229,8 @@ def test_tune_runs_of_a_count_model_count_for_every_budget_and_none_is_measured_
     study = replace(study, points=(smoothed,), fields={"corpus.length": 10})
     points = resolve(study, corpus, corpus_fields)
     planner = Planner(study, points, ReadOnlyStudyStore(tmp_path / "new"))
-    assert next(planner.pending())[1] == study.samples + study.seeds
+    _, pending, *_ = next(planner.pending())
+    assert pending == study.samples + study.seeds
     with pytest.raises(UserError, match="no sampler 'zz'"):  # also where nothing is searched
         Planner(replace(study, sampler="zz"), points, planner.store)
     assert sweep_epochs(study, 2)

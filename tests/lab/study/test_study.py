@@ -35,8 +35,9 @@ def test_the_name_of_one_folder_is_accepted(study, name):
 @pytest.mark.parametrize("second", ["a", "a ", " a", "a\n"])
 def test_two_points_with_one_label_are_refused(study, second):
     points = (Point("a", "DLM46"), Point("b", "DLM46"), Point(second, "lstm_lm"))
+    doubled = replace(study, points=points)
     with raises_user_error("2 points have the label 'a'"):
-        replace(study, points=points).check()
+        doubled.check()
 
 
 DECLARED = options(Study)
@@ -49,15 +50,21 @@ NUMBERS = (True, -1, 2.5, 1e30, math.nan, math.inf, MOST_SEED, MOST_SEED + 1)
 OTHERS = (None, "x", b"x", (), {5: 1}, {"recipe.lr": "x"})
 
 
+PLAIN = {int: int, float: int | float, str: str}
+"""Type of an option -> types of its values."""
+
+
 def fits(value, field) -> bool:
     """Return whether a value has the type and the range of an option."""
-    plain = {int: int, float: int | float, str: str}.get(field.type)
     low = DECLARED[field.name].low
-    if plain is None:
+    if field.type not in PLAIN:
         return True
-    if isinstance(value, bool) or not isinstance(value, plain):
+    # A truth value is an int of Python, and no number of ours.
+    if isinstance(value, bool) or not isinstance(value, PLAIN[field.type]):
         return False
-    return low is None or low <= value <= MOST_SEED
+    if low is None:
+        return True
+    return low <= value <= MOST_SEED
 
 
 def refusal(study) -> str:
@@ -144,7 +151,8 @@ def written(study, corpus, corpus_fields, path) -> dict:
 def test_study_json_names_the_class_of_an_object(study, corpus, corpus_fields, tmp_path):
     # An object has no JSON.
     sampler = optuna.samplers.RandomSampler(seed=1)
-    changed = replace(study, sampler=sampler, pruner=Asha((1,), 2))
+    pruner = Asha((1,), 2)
+    changed = replace(study, sampler=sampler, pruner=pruner)
     asked = written(changed, corpus, corpus_fields, tmp_path)["asked"]
     assert asked["sampler"] == "RandomSampler"
     assert asked["pruner"] == "Asha"
@@ -157,9 +165,10 @@ OF_POINT = {"recipe.batch": {"values": [4, 8]}}
 @pytest.fixture
 def of_own_spaces(study, corpus, corpus_fields, tmp_path):
     """The `study.json` of points with the search space of the study, an own one and none."""
+    own = {"recipe.batch": Choice((4, 8))}
     points = (
         Point("studied", "DLM46"),
-        Point("own", "DLM46", {"cell.cuts": [4]}, search={"recipe.batch": Choice((4, 8))}),
+        Point("own", "DLM46", {"cell.cuts": [4]}, search=own),
         Point("nothing", "DLM46", {"cell.cuts": [3]}, search={}),
     )
     search = {"recipe.lr": FloatRange(0.1, 0.2)}
@@ -168,7 +177,9 @@ def of_own_spaces(study, corpus, corpus_fields, tmp_path):
 
 
 def test_each_point_lists_its_own_search_space(of_own_spaces):
-    spaces = {point["label"]: point["search"] for point in of_own_spaces["points"]}
+    spaces = {}
+    for point in of_own_spaces["points"]:
+        spaces[point["label"]] = point["search"]
     assert spaces["studied"] == OF_STUDY
     assert spaces["own"] == OF_POINT
     assert spaces["nothing"] == {}
@@ -180,7 +191,12 @@ def test_study_json_has_the_spaces_of_all_points_and_what_was_asked(of_own_space
     assert of_own_spaces["asked"]["search"] == OF_STUDY
 
 
-SHORT = {"lr": (1e-3, 1e-1), "drop": (0.0, 0.5), "width": (8, 64), "norm": ["rms", "layer"]}
+SHORT = {
+    "lr": (1e-3, 1e-1),
+    "drop": (0.0, 0.5),
+    "width": (8, 64),
+    "norm": ["rms", "layer"],
+}
 RANGES = {
     "lr": FloatRange(1e-3, 1e-1, log=True),  # it spans a decade
     "drop": FloatRange(0.0, 0.5),
