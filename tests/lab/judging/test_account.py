@@ -19,25 +19,31 @@ from lmzoo.lab.judging.sources import as_source
 from lmzoo.lab.judging.verdicts import judgement
 from tests.cases import cases, rows
 from tests.lab.judging.test_sources import RUNS, heading, said, table
+from tests.user_errors import raises_user_error
 
+CASES = "lab/judging/cases.toml"
 HEAD = "variant,seed,step,loss"
-FIRST = [(variant, seed, 1, loss + 1) for variant, seed, loss in RUNS]
-LAST = [(variant, seed, 2, loss) for variant, seed, loss in RUNS]
-STEPS = FIRST + LAST
+
+
+def step_of_runs(step, more=0.0):
+    """Return a row of each run at a step; its loss is larger by `more`."""
+    return [(variant, seed, step, loss + more) for variant, seed, loss in RUNS]
+
+
+STEPS = step_of_runs(1, 1.0) + step_of_runs(2)
 """Two steps of each run."""
 
 
-@cases("lab/judging/cases.toml", "refused")
+@cases(CASES, "refused")
 def test_what_can_be_read_in_two_ways_is_refused_in_one_line(case, tmp_path):
-    with pytest.raises(UserError) as error:
+    with raises_user_error(case["says"]):
         said(case["content"], tmp_path)
-    assert case["says"] in str(error.value)
-    assert "\n" not in str(error.value)
 
 
-@cases("lab/judging/cases.toml", "said")
+@cases(CASES, "said")
 def test_what_is_guessed_or_left_out_is_said(case, tmp_path):
-    assert case["says"] in said(case["content"], tmp_path, **case.get("question", {}))
+    question = case.get("question", {})
+    assert case["says"] in said(case["content"], tmp_path, **question)
 
 
 def test_columns_of_keepers_and_of_epochs_are_not_said(tmp_path):
@@ -91,18 +97,29 @@ def test_lists_of_objects_under_names_are_runs(tmp_path):
 
 
 def test_results_of_boosted_trees_are_a_history():
-    evals = {"valid_0": {"l2": [3.0, 2.0]}, "valid_1": {"l2": [4.0, 5.0]}}
-    found = as_source(evals).frame
-    assert found.rows() == [("0", "3.0", "4.0"), ("1", "2.0", "5.0")]
+    evals = {
+        "valid_0": {"l2": [3.0, 2.0]},
+        "valid_1": {"l2": [4.0, 5.0]},
+    }
+    first, second = as_source(evals).frame.rows()
+    assert first == ("0", "3.0", "4.0")
+    assert second == ("1", "2.0", "5.0")
 
 
 def test_nested_columns_are_read():
-    search = {"params": [{"C": 1}, {"C": 2}], "mean_test_score": [0.5, 0.6]}
+    params = [{"C": 1}, {"C": 2}]
+    # As a search of scikit-learn gives its results.
+    search = {"params": params, "mean_test_score": [0.5, 0.6]}
     found = as_source(search).frame
     assert found["params.C"].to_list() == ["1", "2"]
 
 
-ALONE = [("cand", 10 + number, 3.0 + number) for number in range(4)]
+ALONE = [
+    ("cand", 10, 3.0),
+    ("cand", 11, 4.0),
+    ("cand", 12, 5.0),
+    ("cand", 13, 6.0),
+]
 """Runs of the candidate whose seeds the base does not have."""
 
 
@@ -152,21 +169,25 @@ def test_a_row_of_a_history_must_have_a_step(tmp_path):
 
 
 def test_a_setting_orders_no_rows(tmp_path):
-    rows = [(variant, seed, 9, loss) for variant, seed, _, loss in STEPS]
-    with pytest.raises(UserError, match="two rows have"):
+    rows = step_of_runs(9, 1.0) + step_of_runs(9)
+    with raises_user_error("two rows have"):
         said(table(rows, HEAD), tmp_path, step="step")
 
 
-CELLS = st.one_of(st.sampled_from(rows("lab/judging/cases.toml", "odd_cells")), st.text(max_size=3))
+ODD = st.sampled_from(rows(CASES, "odd_cells"))
+CELLS = st.one_of(ODD, st.text(max_size=3))
 STATED = ["variant", "seed", "step", "loss", "status"]
+
+
+KINDS = st.sampled_from(["cell", "cell", "cell", "drop", "twice", "short", "blank"])
 
 
 def change(rows, data):
     """Change a random row of a table in a random way."""
-    place = data.draw(st.integers(0, len(rows) - 1))
+    last = len(rows) - 1
+    place = data.draw(st.integers(0, last))
     row = rows[place]
-    kinds = ["cell", "cell", "cell", "drop", "twice", "short", "blank"]
-    kind = data.draw(st.sampled_from(kinds))
+    kind = data.draw(KINDS)
     if kind == "cell":
         row += [""] * (5 - len(row))
         column = data.draw(st.integers(0, 4))
@@ -176,7 +197,8 @@ def change(rows, data):
     elif kind == "twice":
         rows.append(row.copy())
     elif kind == "short":
-        rows[place] = row[: data.draw(st.integers(1, 5))]
+        length = data.draw(st.integers(1, 5))
+        rows[place] = row[:length]
     else:
         rows[place] = [""] * 5
 
@@ -184,8 +206,9 @@ def change(rows, data):
 @given(st.data())
 @settings(max_examples=200, deadline=None)
 def test_the_account_adds_up_or_the_table_is_refused(data):
-    rows = [[*step, "finished"] for step in STEPS]
-    for _ in range(data.draw(st.integers(0, 8))):
+    rows = [list(step) + ["finished"] for step in STEPS]
+    changes = data.draw(st.integers(0, 8))
+    for _ in range(changes):
         change(rows, data)
     text = io.StringIO()
     csv.writer(text).writerows([STATED] + rows)
@@ -245,7 +268,7 @@ def scan_all(monkeypatch):
     return lambda: monkeypatch.setattr(scans, "LARGE", 0)
 
 
-@cases("lab/judging/cases.toml", "scanned")
+@cases(CASES, "scanned")
 def test_a_scanned_table_has_the_account_of_one_that_is_read(case, write, scan_all):
     path = write(case["content"])
     read = answer(path)
@@ -267,7 +290,8 @@ def long_history(tmp_path):
     for variant, seed, loss in RUNS:
         # The loss falls by 1 each step.
         for step in range(500):
-            rows.append((variant, seed, step, loss + 500 - step, 0.1))
+            left = 500 - step
+            rows.append((variant, seed, step, loss + left, 0.1))
     file = tmp_path / "r.csv"
     file.write_text(table(rows, f"{HEAD},lr"))
     return file

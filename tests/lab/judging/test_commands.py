@@ -85,9 +85,9 @@ def test_a_killed_judge_goes_on_from_its_runs(call):
     _, whole, _ = call(0.0005, *six_seeds)
     file = Path("whole/runs.jsonl")
     lines = file.read_text().splitlines()
-    torn = lines[5][:20]  # killed while it wrote
-    # Five runs are whole; the sixth is made again.
-    file.write_text("\n".join([*lines[:5], torn]))
+    # It was killed while it wrote: five runs are whole, the sixth is made again.
+    torn = lines[5][:20]
+    file.write_text("\n".join(lines[:5] + [torn]))
     Path("count").unlink()
     _, again, _ = call(0.0005, *six_seeds)
     assert again == whole
@@ -113,8 +113,10 @@ def test_a_file_that_a_command_has_read_is_a_part_of_it(call, script):
     Path("x").write_text("1")
     _, _, err = call(-0.3)
     assert "measured again" not in err
-    rows = Path("judge-runs/runs.jsonl").read_text().splitlines()
-    values = [float(json.loads(row)["value"]) for row in rows]
+    values = []
+    for line in Path("judge-runs/runs.jsonl").read_text().splitlines():
+        run = json.loads(line)
+        values.append(float(run["value"]))
     assert len(values) == 24
     # Six runs of each arm with 1, then as many with 31.
     assert max(values[:12]) < 20 < min(values[12:])
@@ -175,8 +177,9 @@ def test_an_edit_while_a_command_runs_is_an_error(call, script):
 @cases("lab/judging/commands.toml", "noted")
 def test_what_else_is_read_is_said(case):
     said: list[str] = []
-    value = Metric(**case["metric"]).read(case["out"], "", said.append)
-    assert value == pytest.approx(case["value"], abs=0, rel=0, nan_ok=True)
+    metric = Metric(**case["metric"])
+    value = metric.read(case["out"], "", said.append)
+    np.testing.assert_equal(value, case["value"])
     assert case["says"] in said[0]
 
 
@@ -184,7 +187,8 @@ def test_what_else_is_read_is_said(case):
 def test_the_last_value_that_a_command_prints_counts(case, tmp_path):
     expected = case["expected"]
     (tmp_path / "out").write_bytes(case["out"].encode())
-    arm = Arm("base", f"cat out # {SEEDS}", tmp_path, Metric(**case.get("metric", {})))
+    metric = Metric(**case.get("metric", {}))
+    arm = Arm("base", f"cat out # {SEEDS}", tmp_path, metric)
     if isinstance(expected, str):
         with pytest.raises(UserError, match=f"^base, seed 1: {expected}"):
             arm.run(1)
@@ -196,7 +200,7 @@ def test_the_last_value_that_a_command_prints_counts(case, tmp_path):
 def test_failing_commands_and_bad_options_are_one_line(case, lmzoo, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("")
-    options = ["--lower-is-better", "--base", case["base"], *case["options"]]
+    options = ["--lower-is-better", "--base", case["base"]] + case["options"]
     if "candidate" in case:
         options += ["--candidate", case["candidate"]]
     code, out, err = lmzoo("judge", *options)
@@ -231,12 +235,13 @@ def test_a_run_ends_with_its_process(tmp_path):
 FOREIGN = json.dumps(dict.fromkeys(RUN_KEYS)).encode() + b"\n"
 """A line with the right keys and no values."""
 ADDED = (b'{"arm": 3}\n', b"[]\n", b"null", b"\0\0\0\n", FOREIGN)
+DAMAGES = ("cut", "emptied", "a byte", "bytes lost", "added", "digits")
 
 
 def damaged(text: bytes, rng: random.Random) -> bytes:
     place = rng.randrange(len(text) + 1)
     before = text[:place]
-    kind = rng.choice(("cut", "emptied", "a byte", "bytes lost", "added", "digits"))
+    kind = rng.choice(DAMAGES)
     if kind == "cut":
         return before
     if kind == "emptied":
@@ -255,6 +260,10 @@ def damage(folder: Path, rng: random.Random) -> None:
     if files:
         file = rng.choice(files)
         file.write_bytes(damaged(file.read_bytes(), rng))
+
+
+SIZES = (-0.3, -0.02, 0.0, 0.02, 0.3)
+"""Effects: clear ones, small ones and none."""
 
 
 class Judgements:
@@ -281,7 +290,7 @@ class Judgements:
     def decision(self, number: int) -> str:
         base = Arm("base", f"base {SEEDS}", self.folder, Metric())
         candidate = Arm("candidate", f"candidate {number} {SEEDS}", self.folder, Metric())
-        effect = self.seeded(number).choice((-0.3, -0.02, 0.0, 0.02, 0.3))
+        effect = self.seeded(number).choice(SIZES)
         margin = 0.01 * (self.case % 3)
         self.live(12)
         for _ in range(9):
@@ -330,12 +339,15 @@ class Judgements:
 def test_a_judgement_that_was_killed_and_damaged_decides_as_the_whole_one_or_not(tmp_path):
     refused = 0
     for case in range(100):
-        whole = Judgements(tmp_path / f"{case} whole", case, None).decisions()
-        found = Judgements(tmp_path / f"{case} killed", case, random.Random(case)).decisions()
+        undisturbed = Judgements(tmp_path / f"{case} whole", case, None)
+        disturbed = Judgements(tmp_path / f"{case} killed", case, random.Random(case))
+        whole = undisturbed.decisions()
+        found = disturbed.decisions()
         refused += found.count("refused")
         for one, other in zip(found, whole, strict=True):
             assert one in ("refused", other), (case, found, whole)
-    assert refused < 150  # most are decided
+    # Of three hundred, most are decided.
+    assert refused < 150
 
 
 @pytest.fixture
@@ -382,7 +394,8 @@ GAIN = np.array([0.02, 0.3, 0.13, 0.16, 0.14, 0.15])
 def two_looks(direction, lmzoo, tmp_path, monkeypatch):
     """The exit code and the answer of looks at three and at six seeds."""
     monkeypatch.chdir(tmp_path)
-    base = np.array([3.1, 2.1, 4.3, 3.0, 1.8, 4.2])  # seeds share nearly all of the variance
+    # Seeds share nearly all of the variance.
+    base = np.array([3.1, 2.1, 4.3, 3.0, 1.8, 4.2])
     candidate = base + GAIN
     if direction == "--lower-is-better":
         candidate = base - GAIN
@@ -399,9 +412,12 @@ def test_the_numbers_of_two_looks_are_those_of_scipy(two_looks, direction):
         better = -GAIN
     last = stats.ttest_1samp(better, 0)
     low, high = last.confidence_interval(0.95)
-    numbers = [answer[name] for name in ("difference", "low", "high", "p")]
     # Each look has half of the error; the first one does not show it.
-    assert numbers == pytest.approx([better.mean(), low, high, 2 * last.pvalue])
+    p = 2 * last.pvalue
+    assert answer["difference"] == pytest.approx(better.mean())
+    assert answer["low"] == pytest.approx(low)
+    assert answer["high"] == pytest.approx(high)
+    assert answer["p"] == pytest.approx(p)
 
 
 def test_the_second_look_shows_what_the_first_does_not(two_looks):
