@@ -213,9 +213,7 @@ def contrasts(
     _, mean, _ = mean_and_error(x)
     difference = mean - mean[reference_of]
     difference[is_own] = nan
-    largest, least = _largest_residuals(x[sharing])
-    # The one that would make the difference smaller.
-    worst = np.where(difference < 0, largest, -least)
+    worst = _worst_residuals(x[sharing], difference)
     return Contrasts(
         mean=difference,
         error=np.sqrt(expected + tuning),
@@ -295,15 +293,15 @@ def _mixture(noise: Noise, of_reference: Array, reference_of: Indices, tuning: A
     return _Mixture(of_seeds, variance, freedom)
 
 
-def _largest_residuals(losses: Array) -> tuple[float, float]:
-    """Return the largest and the least difference of a loss from the mean of its point."""
+def _worst_residuals(losses: Array, difference: Array) -> Array:
+    """Return the size of the residual of a loss that would make each difference smaller."""
     _, mean, _ = mean_and_error(losses)
     residuals = losses - mean[:, None]
     # Of all points: a tail is a matter of the task.
     residuals = residuals[~np.isnan(residuals)]
     largest = residuals.max(initial=0.0)
     least = residuals.min(initial=0.0)
-    return float(largest), float(least)
+    return np.where(difference < 0, largest, -least)
 
 
 def pairs_pay(losses: Array, reference: int | Indices, asked: Mask) -> bool:
