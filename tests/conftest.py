@@ -53,7 +53,8 @@ def pytest_make_parametrize_id(val, argname: str):
 
 def pytest_collection_modifyitems(items: list[pytest.Item]):
     """Refuse names that differ between the processes of `make test`, which would run no test."""
-    if names := [item.nodeid for item in items if UNSTABLE.search(item.nodeid)]:
+    names = [item.nodeid for item in items if UNSTABLE.search(item.nodeid)]
+    if names:
         raise pytest.UsageError(f"give ids that are equal in every process: {names[:3]}")
 
 
@@ -68,11 +69,12 @@ def pytest_collection_finish():
 def skips(config: pytest.Config) -> Counter[str]:
     """Return how many tests were skipped for each reason; of a worker of xdist, none."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
-    if terminal is None:
-        reports = []
-    else:
-        reports = terminal.stats.get("skipped", [])
-    return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    found = Counter()
+    if terminal is not None:
+        for report in terminal.stats.get("skipped", []):
+            _, _, reason = report.longrepr
+            found[reason.removeprefix("Skipped: ")] += 1
+    return found
 
 
 def pytest_terminal_summary(terminalreporter, config: pytest.Config):

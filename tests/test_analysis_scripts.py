@@ -111,6 +111,7 @@ def test_one_pair_of_two_studies_has_no_interval(study):
     third = study("third", [2.5])
     [row] = script("two_studies").differences(first, third).to_dicts()
     assert row["pairs"] == 1
+    # One difference has no spread.
     assert row["half"] is None
 
 

@@ -79,6 +79,7 @@ INSTALLED = ("zoo", "sweeps", "bpe", "cluster", "figures")
 def named_files(path: Path) -> set[str]:
     """Files of this repository that a page or a module names; placeholders have capitals."""
     text = path.read_text()
+    # A page names files of all kinds by their paths, a module those of Python.
     if path.suffix == ".md":
         folders = "lmzoo|tests|tools|benchmarks|sweeps|drills|docs|clusters|analysis"
         return set(re.findall(rf"`((?:{folders})/[a-z_/\d]+\.\w+)`", text))

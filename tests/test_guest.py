@@ -60,6 +60,7 @@ def expected(sentences: Path, tmp_path_factory) -> dict[str, Any]:
 @pytest.mark.parametrize("state", STATES)
 def test_a_number_does_not_depend_on_the_process(state, sentences, expected, tmp_path):
     with STATES[state]():
+        # Within the state, which the calls have to leave.
         before = observed()
         found = numbers(sentences, tmp_path)
         after = observed()

@@ -19,7 +19,11 @@ WORDS = ("a", "man", "dog", "runs", "sits", "in", "the", "park", "two", "red")
 @pytest.fixture(scope="session")
 def sentences(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("text") / "sentences.txt"
-    lines = [" ".join(WORDS[(i * j + i) % len(WORDS)] for j in range(3 + i % 4)) for i in range(60)]
+    lines = []
+    for i in range(60):
+        # Of three to six words.
+        words = [WORDS[(i * j + i) % len(WORDS)] for j in range(3 + i % 4)]
+        lines.append(" ".join(words))
     path.write_text("\n".join(lines) + "\n")
     return path
 

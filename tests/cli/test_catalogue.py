@@ -40,6 +40,7 @@ def test_list_may_be_of_one_family(printed, refused):
 
 
 def test_list_has_one_line_per_row(printed, monkeypatch):
+    # Summaries would be broken in a narrow terminal.
     monkeypatch.setenv("COLUMNS", "120")
     out = printed("list")
     for name in zoo.names():

@@ -31,6 +31,7 @@ def test_an_own_cell_obeys_the_laws(own_parts, lmzoo):
 )  # fmt: skip
 def test_a_faulty_cell_is_detected(correct, fault, law, own_parts, lmzoo):
     cell = CELL.replace(correct, fault)
+    # The fault needs an option that the cell does not have.
     if "gated" in fault:
         cell = cell.replace("cuts: Cuts", "gated: bool = True\n        cuts: Cuts")
     (own_parts / "own_fault.py").write_text(cell)

@@ -53,6 +53,7 @@ def flags_text() -> str:
         if name == "sweep":
             flags |= flags_of(command_of_a_study())
         for flag in flags:
+            # A short flag is another spelling of a long one.
             if flag.startswith("--"):
                 owners[flag].append(name)
     lines = [f"{flag} = {json.dumps(owners[flag])}\n" for flag in sorted(owners)]

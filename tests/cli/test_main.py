@@ -67,6 +67,7 @@ lmzoo.main()
 def test_an_interrupt_while_a_study_imports_is_one_line():
     words = [sys.executable, "-c", INTERRUPTED]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    # What a shell reports of a program that was interrupted.
     assert done.returncode == 130
     assert done.stderr == "stopped\n"
 

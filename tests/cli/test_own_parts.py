@@ -43,6 +43,7 @@ def test_a_run_of_an_own_cell_needs_no_file(trained, own_parts, lmzoo, tmp_path,
     forget()
     text = own_parts / "sentences.txt"
     kept = text.read_text()
+    # Also the text: it is written again below.
     shutil.rmtree(own_parts)
     own_parts.mkdir()
     text.write_text(kept)

@@ -205,6 +205,7 @@ def test_a_run_on_a_stream_scores_a_text(lmzoo, stream):
     code, out, err = lmzoo("score", "gru", phrase, "--json", "--runs", runs)
     (scored,) = json.loads(out)
     assert code == 0
+    # The text repeats its lines.
     assert "also stand in training" in err
     assert scored["tokens"] == corpus.vocabulary.split(phrase)
 

@@ -72,10 +72,13 @@ def test_a_file_is_downloaded_once(server, cache):
 @pytest.mark.parametrize("kind", ["sha256", "md5"])
 def test_a_published_checksum_is_checked(server, cache, kind):
     url = remote(server.server_port).url
-    good, wrong = (
-        RemoteFile("toy", url, f"{kind}:{hashlib.new(kind, content).hexdigest()}")
-        for content in (CONTENT, b"other")
-    )
+
+    def with_checksum_of(content: bytes) -> RemoteFile:
+        digest = hashlib.new(kind, content).hexdigest()
+        return RemoteFile("toy", url, f"{kind}:{digest}")
+
+    good = with_checksum_of(CONTENT)
+    wrong = with_checksum_of(b"other")
     assert locate(good, None, "toy").read_bytes() == CONTENT
     (cache / "toy" / "train.en").unlink()
     with raises_user_error("toy", f"checksum {wrong.checksum}", "--data-dir DIR with train.en"):

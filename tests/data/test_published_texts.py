@@ -208,6 +208,7 @@ def test_a_download_is_what_a_folder_gives(tmp_path, monkeypatch):
         Path(output_file).write_bytes((www / name).read_bytes())
 
     monkeypatch.setenv("LMZOO_CACHE", str(tmp_path / "cache"))
+    # No test reaches the network.
     monkeypatch.setattr(download, "_stream", stream)
     for corpus in FILES:
         with raises_user_error(corpus, "damaged or changed"):

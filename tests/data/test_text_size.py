@@ -38,6 +38,7 @@ def test_characters_bytes_and_words_by_hand(houses):
 
 
 def test_the_size_of_an_unknown_word_is_not_known(houses):
+    # Without the text, its size is that of the decoded tokens.
     decoded = dataclasses.replace(houses, test_text=None)
     assert decoded.test_size is None
 

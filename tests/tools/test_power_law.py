@@ -43,7 +43,9 @@ def test_intervals_hold_the_truth_in_95_percent_of_studies():
         # A seed has a part of its noise in common at all sizes and in both curves.
         common = deviation * rng.standard_normal(4)
         first_own, second_own = deviation * rng.standard_normal((2, len(SIZES), 4))
-        losses = [curve(0.08, 2.0, first_own + common), curve(0.11, 2.2, second_own + common)]
+        first_losses = curve(0.08, 2.0, first_own + common)
+        second_losses = curve(0.11, 2.2, second_own + common)
+        losses = [first_losses, second_losses]
         first, second = fit_power_laws([SIZES, SIZES], losses, [np.zeros(4), np.zeros(4)])
         held["exponent"] += holds(first.exponent(5e3), 0.08)
         held["band"] += holds(first.band(2e3), loss_at_2000)

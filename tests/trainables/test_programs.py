@@ -126,6 +126,7 @@ def test_deaths_on_two_workers_do_not_change_the_table(sentences, corpus, corpus
     assert whole["score"].unique().to_list() == ["exact"]
     rows = rows_by_label(tmp_path / "whole")
     marked = {label for label in rows if "reported" in rows[label]["marks"]}
+    # Their losses are reported by themselves, not measured by lmzoo.
     assert marked == {"function", "ahead"}
     assert rows["function"]["verdict"], "it is compared with the row"
     # As they are in JSON, which has no tuples.

@@ -412,6 +412,7 @@ def test_points_that_learn_have_no_warning(resolved):
 def test_points_that_are_not_checked_for_want_of_time_are_counted(resolved, monkeypatch):
     points = resolved()
     count = len(points)
+    # The time is over before the first point.
     monkeypatch.setattr("lmzoo.trainables.rows.CHECK_SECONDS", -1.0)
     (line,) = check_points(points)
     assert line == f"{count} of {count} points are not checked for dead parameters"
@@ -452,6 +453,7 @@ def test_what_does_not_learn_is_not_paid_for(resolved, corpus, request):
     points = resolved()
     paid = width_in_budget(points, corpus)
     request.getfixturevalue("dead")
+    # What does not learn leaves room for a wider model.
     assert width_in_budget(points, corpus) > paid
 
 

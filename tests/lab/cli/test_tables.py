@@ -26,6 +26,7 @@ def toy(toy):
 
 
 def test_rank_prints_a_table_as_wide_as_the_terminal(toy, lmzoo, monkeypatch):
+    # What rich takes for the width of the terminal.
     monkeypatch.setenv("COLUMNS", "140")
     options = ("--unit", "sentence")
     code, out, err = lmzoo("rank", toy.path, options, "--explain")
@@ -71,51 +72,75 @@ def test_tables_import_neither_torch_nor_ray(toy, command):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_figure_is_as_wide_as_asked_and_prints_its_caption(toy, lmzoo, refused, tmp_path):
+def test_a_figure_is_as_wide_as_asked_and_prints_its_caption(toy, printed, tmp_path):
     toy.add_run("full", 10, 3.0, setting={"lr": 0.001})
-    starts = {"forest.pdf": b"%PDF", "curves.svg": b"<svg", "tuning.png": b"\x89PNG"}
-    for name, start in starts.items():
+    for name, start in STARTS.items():
         widths = []
         for width in ("3.3in", "7.1in"):
             file = tmp_path / width / name
-            code, out, _ = lmzoo("figure", toy.path, "--out", file, "--width", width)
-            assert code == 0
+            out = printed("figure", toy.path, "--out", file, "--width", width)
+            content = file.read_bytes()
             assert out.startswith(f"{file}: ")
-            assert file.read_bytes().startswith(start)
-            widths += map(float, re.findall(rb'^<svg[^>]* width="(\d+)', file.read_bytes()))
-            assert b"var(--" not in file.read_bytes()
+            assert content.startswith(start)
+            # Variables of the style of a page, which a file does not have.
+            assert b"var(--" not in content
+            widths += map(float, re.findall(rb'^<svg[^>]* width="(\d+)', content))
+        # In pixels, 96 to an inch; only an SVG has the text.
         assert widths in ([], [317, 682])
-    assert "near: forest" in refused("figure", toy.path, "--out", tmp_path / "forests.pdf")
 
 
-def test_rank_takes_another_reference(toy, lmzoo, refused):
-    out = lmzoo("rank", toy.path, "--reference", "gate")[1]
+STARTS = {"forest.pdf": b"%PDF", "curves.svg": b"<svg", "tuning.png": b"\x89PNG"}
+"""What a file of each kind begins with."""
+
+
+def test_an_unknown_figure_is_refused(toy, refused, tmp_path):
+    error = refused("figure", toy.path, "--out", tmp_path / "forests.pdf")
+    assert "near: forest" in error
+
+
+def test_rank_takes_another_reference(toy, printed):
+    out = printed("rank", toy.path, "--reference", "gate")
     assert re.search(r"cut gate .* reference\n", out)
     assert "WARNING: this is not the reference" in out
-    assert "WARNING" not in lmzoo("rank", toy.path, "--reference", "cut full")[1]
+
+
+def test_rank_takes_the_reference_of_the_study_under_its_shown_name(toy, printed):
+    assert "WARNING" not in printed("rank", toy.path, "--reference", "cut full")
+
+
+def test_an_unknown_reference_is_refused(toy, refused):
     assert "no point 'best'" in refused("rank", toy.path, "--reference", "best")
 
 
-def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(refused, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("command", "out"), [("report", ()), ("report", THERE), ("figure", THERE)])
+def test_an_output_in_a_bucket_is_refused_before_the_study_is_read(
+    refused, tmp_path, monkeypatch, command, out
+):
+    def fail(path):
+        pytest.fail(f"{path} was read")
+
     monkeypatch.chdir(tmp_path)
     for module in ("load", "report.page"):
-        fail = lambda path: pytest.fail(f"{path} was read")  # noqa: E731
         monkeypatch.setattr(f"lmzoo.lab.analysis.{module}.load_study", fail)
-    for command, out in (("report", ()), ("report", THERE), ("figure", THERE)):
-        error = refused(command, "s3://bucket/runs/toy", out)
-        assert "error: s3://bucket/" in error
-        assert "--out" in error
-    assert not [*tmp_path.iterdir()]
+    error = refused(command, "s3://bucket/runs/toy", out)
+    assert "error: s3://bucket/" in error
+    assert "--out" in error
+    assert not list(tmp_path.iterdir())
 
 
-def test_report_is_written_into_the_study_and_for_a_bucket_elsewhere(
-    toy, lmzoo, tmp_path, monkeypatch, no_charts
+def test_report_is_written_into_the_study(toy, printed, no_charts):
+    printed("report", toy.path)
+    page = (toy.path / "report.html").read_text()
+    assert page.startswith("<!doctype html>")
+
+
+def test_the_report_of_a_bucket_is_written_elsewhere(
+    toy, printed, tmp_path, monkeypatch, no_charts
 ):
-    assert lmzoo("report", toy.path)[0] == 0
-    assert (toy.path / "report.html").read_text().startswith("<!doctype html>")
     module = "lmzoo.lab.analysis.report.page"
     monkeypatch.setattr(f"{module}.load_study", lambda path: load_study(toy.path))
-    page = tmp_path / "new" / "page.html"
-    assert lmzoo("report", "s3://bucket/runs/toy", "--out", page)[0] == 0
-    assert "--out s3://bucket/runs\n" in page.read_text()
-    assert "lmzoo report s3://bucket/runs/toy --out report.html" in page.read_text()
+    file = tmp_path / "new" / "page.html"
+    printed("report", "s3://bucket/runs/toy", "--out", file)
+    page = file.read_text()
+    assert "--out s3://bucket/runs\n" in page
+    assert "lmzoo report s3://bucket/runs/toy --out report.html" in page

@@ -63,6 +63,7 @@ def test_the_address_of_the_user_comes_first(home, address):
 
 def test_a_cluster_of_another_account_is_not_joined(home, monkeypatch):
     env = make_head(home)
+    # The files belong to who runs the test.
     monkeypatch.setattr("os.getuid", lambda: 12345)
     assert "RAY_ADDRESS" not in ray_environment(env)
 

@@ -25,44 +25,75 @@ def replace_init(monkeypatch):
         monkeypatch.setattr(clusters, "ADDRESS", "")
         monkeypatch.setattr(clusters.ray, "init", init)
         monkeypatch.setattr(clusters.ray, "nodes", lambda: [{"NodeManagerAddress": "127.0.0.1"}])
+        # Without it, workers start as usual.
         monkeypatch.setattr(clusters.forks, "start_server", Mock(side_effect=OSError))
 
     return replace
 
 
-@pytest.mark.parametrize("failures", [0, clusters.START_ATTEMPTS - 1, clusters.START_ATTEMPTS])
-def test_a_start_that_fails_is_attempted_again(replace_init, failures, monkeypatch):
-    calls = []
+@pytest.fixture
+def fail_to_start(replace_init, monkeypatch):
+    """Let so many starts fail; returns the list of the processors of each start."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})  # as `taskset` does
-    monkeypatch.setattr(clusters, "NUM_CPUS", lambda: 0.5 if failures else 4)  # a container
 
-    def init(num_cpus, **_):
-        assert os.environ["RAY_AUTH_TOKEN"] == clusters.VARIABLES["RAY_AUTH_TOKEN"]
-        calls.append(num_cpus)
-        if len(calls) <= failures:
-            raise Exception("The current node timed out during startup. This could")
+    def fail(failures):
+        calls = []
 
-    replace_init(init)
-    fails = failures == clusters.START_ATTEMPTS
+        def init(num_cpus, **_):
+            assert os.environ["RAY_AUTH_TOKEN"] == clusters.VARIABLES["RAY_AUTH_TOKEN"]
+            calls.append(num_cpus)
+            if len(calls) <= failures:
+                raise Exception("The current node timed out during startup. This could")
+
+        replace_init(init)
+        return calls
+
+    return fail
+
+
+@pytest.fixture
+def unchanged():
+    """The environment and the log level are the same after the test."""
     logger = logging.getLogger("ray.tune")
     before = dict(os.environ), logger.level
-    ends = pytest.raises(UserError, match="timed out") if fails else contextlib.nullcontext()
-    with ends, clusters.cluster():
-        assert len(calls) == failures + 1
-    assert calls == [1] * min(failures + 1, clusters.START_ATTEMPTS)
+    yield
     assert (dict(os.environ), logger.level) == before
+
+
+# Of a machine with more processors, and of a container with half of one.
+@pytest.mark.usefixtures("unchanged")
+@pytest.mark.parametrize("limit", [4, 0.5])
+@pytest.mark.parametrize("failures", [0, clusters.START_ATTEMPTS - 1])
+def test_a_start_that_fails_is_attempted_again(fail_to_start, failures, limit, monkeypatch):
+    monkeypatch.setattr(clusters, "NUM_CPUS", lambda: limit)
+    calls = fail_to_start(failures)
+    with clusters.cluster():
+        assert calls == [1] * (failures + 1)
+
+
+@pytest.mark.usefixtures("unchanged")
+def test_starts_that_all_fail_are_one_line(fail_to_start):
+    calls = fail_to_start(clusters.START_ATTEMPTS)
+    with pytest.raises(UserError, match="timed out"), clusters.cluster():
+        pytest.fail("it has started")
+    assert len(calls) == clusters.START_ATTEMPTS
 
 
 def test_a_ray_that_others_reach_is_ended(replace_init, monkeypatch):
     replace_init(lambda **_: None)
     monkeypatch.setattr(clusters.ray, "nodes", lambda: [{"NodeManagerAddress": "10.0.0.7"}])
-    monkeypatch.setattr(clusters.ray, "shutdown", ended := Mock())
+    ended = Mock()
+    monkeypatch.setattr(clusters.ray, "shutdown", ended)
     with pytest.raises(UserError, match=r"Ray .* listens on 10\.0\.0\.7"), clusters.cluster():
         pass
     assert ended.called
 
 
-@pytest.mark.parametrize("number", [errno.EACCES, errno.EADDRINUSE])
+# A port may be free at the next attempt.
+ATTEMPTS = {errno.EACCES: 1, errno.EADDRINUSE: clusters.START_ATTEMPTS}
+
+
+@pytest.mark.parametrize("number", ATTEMPTS)
 def test_an_error_that_stays_is_said_whole_and_at_once(replace_init, number):
     calls = []
 
@@ -73,7 +104,7 @@ def test_an_error_that_stays_is_said_whole_and_at_once(replace_init, number):
     replace_init(init)
     with pytest.raises(UserError, match=r"Refused: '/tmp/ray.1/x.sock'"):
         clusters._start()
-    assert len(calls) == (1 if number == errno.EACCES else clusters.START_ATTEMPTS)
+    assert len(calls) == ATTEMPTS[number]
 
 
 @pytest.mark.parametrize("state", ["dead", "new", "own", "alive", "answers", "of another", "link"])
@@ -87,16 +118,23 @@ def test_sessions_of_dead_processes_are_deleted_and_only_those(monkeypatch, stat
 
 
 def _check_sessions(tmp_path, ended, state, monkeypatch) -> None:
-    pid = os.getpid() if state == "alive" else ended.pid
+    pid = ended.pid
+    if state == "alive":
+        pid = os.getpid()
     session = tmp_path / f"session_2026-01-01_00-00-00_0_{pid}"
-    target = tmp_path / "target" if state == "link" else session
-    (target / "sockets").mkdir(parents=True)
+    target = session
     if state == "link":
+        target = tmp_path / "target"
         session.symlink_to(target)
+    (target / "sockets").mkdir(parents=True)
     others = [tmp_path / "session_latest", tmp_path / "ray_current_cluster"]
     for path in others:
         path.touch()
-    monkeypatch.setattr(clusters, "NEW_SECONDS", 60.0 if state in ("new", "own") else -1.0)
+    # With a negative time, no session is new.
+    patience = -1.0
+    if state in ("new", "own"):
+        patience = 60.0
+    monkeypatch.setattr(clusters, "NEW_SECONDS", patience)
     if state == "own":
         (session / clusters.STARTED).touch()
     if state == "of another":

@@ -66,6 +66,7 @@ class Sweep:
         """Let these seconds pass; return what the workers get, None if they are to end."""
         self.now += after
         if not starts:
+            # Then it asks for no further workers.
             self.coordinator.__dict__["wanted"] = lambda: 0
         self.coordinator.turn()
         self.coordinator.__dict__.pop("wanted", None)

@@ -47,6 +47,7 @@ def make_console(planner, *, terminal=False, **options) -> Console:
 def test_what_ray_prints_does_not_reach_a_terminal_and_what_a_listener_prints_does():
     stderr = RichConsole(file=io.StringIO(), force_terminal=True)
     with contextlib.redirect_stdout(_WithoutRay()), Console(stderr):
+        # Ray prints what its workers say from a thread of this name.
         of_ray = threading.Thread(target=print, args=("(raylet) died",), name="ray_listen")
         of_ray.start()
         of_ray.join()
@@ -212,6 +213,7 @@ def test_counts_add_up_at_every_time(planner):
 
 def test_a_spinner_moves_on_a_terminal_while_a_sweep_loads(study, tmp_path, monkeypatch):
     def slow_door():
+        # Long enough for some moves of the spinner.
         time.sleep(0.3)
         raise UserError("the door is shut")
 

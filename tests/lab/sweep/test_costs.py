@@ -101,6 +101,7 @@ def test_each_epoch_changes_what_is_known_of_its_shape_and_of_new_ones():
     pace.add("a", 1, 8.0, worker="w")
     known = pace.cost("a", 1.0).each
     new = pace.cost("new", 1.0).each
+    # A new shape is expected to be like those that are known.
     assert known > new > 2.0
     assert pace.cost("other", 1.0).each == new
 

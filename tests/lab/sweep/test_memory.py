@@ -49,6 +49,7 @@ def test_a_run_that_takes_too_much_memory_fails_alone(tmp_path, monkeypatch, eng
     assert code == 1, err
     assert "failed: greedy" in err
     assert "Ray killed the worker because the memory of its node" in err
+    # A traceback of Ray would name its modules.
     assert "ray." not in out + err
     runs = lmzoo.runs(tmp_path / "memory")
     assert {*runs.filter(label="modest")["status"]} == {"finished"}

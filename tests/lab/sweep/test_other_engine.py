@@ -100,8 +100,10 @@ def test_engines_that_alternate_decide_as_an_undisturbed_sweep(
             driver.communicate(timeout=120)
         finally:
             kill(driver)
+    # Or it was too late, and an engine had nothing to continue.
     assert stopped == [*MOMENTS]
     code, out, err = finish(start(study, *options(tmp_path, engines[1])))
+    # A user of the engine need not know Ray.
     said = out + err.replace("starting Ray", "")
     assert code == 0, said
     assert "ray" not in said.lower(), said

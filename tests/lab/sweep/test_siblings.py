@@ -127,6 +127,7 @@ def test_files_of_two_runs_that_are_swapped_cost_no_number(file, go, whole, tmp_
     text = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(text)
+    # A checkpoint has no results, so its damage is found when the run goes on.
     if file != CHECKPOINT:
         assert load_study(path).damaged
     go(path, 4)
