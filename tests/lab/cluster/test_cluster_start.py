@@ -51,9 +51,9 @@ def fail_to_start(replace_init, monkeypatch):
     return fail
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def unchanged():
-    """The environment and the log level are the same after the test."""
+    """The environment and the log level are the same after the block."""
     logger = logging.getLogger("ray.tune")
     before = dict(os.environ), logger.level
     yield
@@ -61,20 +61,19 @@ def unchanged():
 
 
 # Of a machine with more processors, and of a container with half of one.
-@pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("limit", [4, 0.5])
 @pytest.mark.parametrize("failures", [0, clusters.START_ATTEMPTS - 1])
 def test_a_start_that_fails_is_attempted_again(fail_to_start, failures, limit, monkeypatch):
     monkeypatch.setattr(clusters, "NUM_CPUS", lambda: limit)
     calls = fail_to_start(failures)
-    with clusters.cluster():
+    with unchanged(), clusters.cluster():
         assert calls == [1] * (failures + 1)
 
 
-@pytest.mark.usefixtures("unchanged")
 def test_starts_that_all_fail_are_one_line(fail_to_start):
     calls = fail_to_start(clusters.START_ATTEMPTS)
-    with pytest.raises(UserError, match="timed out"), clusters.cluster():
+    error = pytest.raises(UserError, match="timed out")
+    with unchanged(), error, clusters.cluster():
         pytest.fail("it has started")
     assert len(calls) == clusters.START_ATTEMPTS
 
