@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from lmzoo.contract import END, PAD, START, UNKNOWN
 from lmzoo.data.sequences import encode
-from lmzoo.data.vocabulary import SPECIALS, build_vocabulary
+from lmzoo.data.vocabulary import SPECIALS, Lines, build_vocabulary
 from tests.tiny import quick
 
 letters = st.sampled_from("abcdefgh")
@@ -62,3 +62,13 @@ def test_special_tokens_in_a_text_are_not_added_twice():
     assert vocabulary.tokens == SPECIALS + ("a", "<end>'", "<pad>'", "<pad>''")
     assert vocabulary.decode(ids) == " ".join(words)
     assert vocabulary.encode(["<start>"]) == [UNKNOWN]
+
+
+def test_lines_go_as_they_are_read_for_the_last_time():
+    text = ["a b", "c"]
+    lines = Lines(text)
+    words = [["a", "b"], ["c"]]
+    assert list(lines) == words
+    lines.give_up(read=True)
+    assert list(lines) == words
+    assert not any(text)

@@ -95,5 +95,10 @@ def test_the_spread_is_that_over_all_orders_of_the_seeds(points):
     assert _spread_over_orders(z) == pytest.approx(spread)
 
 
+def test_many_runs_need_no_table_of_all_pairs():
+    # The products of all pairs of runs would need 80 GB.
+    assert not follow_line(normal(0, 1, 100_000))
+
+
 def test_eight_losses_that_only_rise_are_said():
     assert follow_line([range(8)])
