@@ -19,7 +19,7 @@ X = RATES[:, None]
 NOISE = 0.03
 
 
-def parabolas(points: int, seed: int, spread: float = 0.15) -> np.ndarray:
+def parabolas(points, seed, spread=0.15):
     """Return expected losses (P, 5): parabolas whose minima differ by `spread`."""
     rng = RNG(seed)
     best = 0.1 + spread * rng.standard_normal((points, 1))
@@ -27,18 +27,18 @@ def parabolas(points: int, seed: int, spread: float = 0.15) -> np.ndarray:
     return level + 0.2 * (RATES - best) ** 2
 
 
-def noisy(truth: np.ndarray, seed: int, sd: float = NOISE) -> np.ndarray:
+def noisy(truth, seed, sd=NOISE):
     rng = RNG([seed, 1])
     return truth + sd * rng.standard_normal(truth.shape)
 
 
-def of_setting(losses: np.ndarray, best: np.ndarray) -> np.ndarray:
+def of_setting(losses, best):
     """Return the loss of each point with its setting."""
     points = np.arange(len(losses))
     return losses[points, best]
 
 
-def regret(truth: np.ndarray, best: np.ndarray) -> np.ndarray:
+def regret(truth, best):
     return of_setting(truth, best) - truth.min(1)
 
 
@@ -49,27 +49,27 @@ for seed in range(12):
     STUDIES.append((expected, noisy(expected, seed)))
 
 
-def together(losses: np.ndarray) -> np.ndarray:
+def together(losses):
     return fit_responses(losses, X).best
 
 
-def alone(losses: np.ndarray) -> np.ndarray:
+def alone(losses):
     best = []
     for row in losses:
         best.extend(together(row[None]))
     return np.array(best)
 
 
-def measured(losses: np.ndarray) -> np.ndarray:
+def measured(losses):
     return losses.argmin(1)
 
 
-def mean_regret(choose) -> float:
+def mean_regret(choose):
     regrets = []
     for truth, losses in STUDIES:
         best = choose(losses)
         regrets.append(regret(truth, best))
-    return float(np.mean(regrets))
+    return np.mean(regrets)
 
 
 def test_the_points_gain_from_each_other():
@@ -87,8 +87,11 @@ def test_settings_that_no_point_has_do_not_matter(study):
     fewer = losses.copy()
     fewer[:, :2] = np.nan
     full = fit_responses(fewer, X)
-    rest = fit_responses(losses[:, 2:], X[2:])
-    assert full.best.tolist() == (rest.best + 2).tolist()
+    known = losses[:, 2:]
+    rest = fit_responses(known, X[2:])
+    # The first of the other settings is the third one.
+    best = rest.best + 2
+    assert full.best.tolist() == best.tolist()
     np.testing.assert_allclose(full.mean[:, 2:], rest.mean, rtol=1e-5, atol=1e-4)
     assert regret(truth, full.best).max() < 0.1
 
@@ -143,7 +146,8 @@ def test_a_slope_is_not_continued_beyond_the_settings_that_all_points_have():
         losses = np.full((8, 5), np.nan)
         losses[:, :4] = 2 - 0.15 * RATES[:4]
         losses[0, 4] = losses[0, 3] + 0.02
-        noise = RNG([seed, 2]).standard_normal(losses.shape)
+        rng = RNG([seed, 2])
+        noise = rng.standard_normal(losses.shape)
         losses += 0.01 * noise
         fit = fit_responses(losses, X, shared=4)
         # Its setting may be measured to be better by chance.
@@ -181,7 +185,8 @@ def test_a_second_optimum_that_the_points_share_is_stated(seed):
     truth = np.tile(TWO_OPTIMA, (6, 1))
     losses = noisy(truth, seed, sd=0.01)
     fit = fit_responses(losses, X)
-    np.testing.assert_allclose(fit.tuning_sd, np.ptp(losses, 1))
+    spread = np.ptp(losses, 1)
+    np.testing.assert_allclose(fit.tuning_sd, spread)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -217,7 +222,8 @@ def stated_with_gaps(with_gaps):
 
 
 def test_settings_in_the_gaps_hide_less_of_two_optima(with_gaps, stated_with_gaps):
-    spread = np.ptp(with_gaps[:6, :5], 1)
+    measured = with_gaps[:6, :5]
+    spread = np.ptp(measured, 1)
     np.testing.assert_allclose(stated_with_gaps[:6], spread / 4)
 
 
@@ -315,7 +321,8 @@ def test_runs_that_stopped_early_inform_the_fit_and_are_not_chosen():
         worst = early.max(1, keepdims=True)
         known = np.where(early == worst, np.nan, losses)
         fit = fit_responses(known, X, early=early)
-        assert not np.isnan(of_setting(known, fit.best)).any()
+        chosen = of_setting(known, fit.best)
+        assert np.isfinite(chosen).all()
         stopped.append(regret(truth, fit.best))
         of_all = together(losses)
         full.append(regret(truth, of_all))
@@ -327,7 +334,9 @@ def test_a_stopped_run_informs_the_fit_if_the_variance_of_its_prediction_is_know
     """Three runs leave one degree of freedom after a level and a slope."""
     runs = trained + 1
     x = X[:runs]
-    losses, early = np.array(rows(CASES, "stopped"))[:, None, :runs]
+    both = np.array(rows(CASES, "stopped"))
+    # Of one point.
+    losses, early = both[:, None, :runs]
     losses[:, trained] = np.nan
     fit = fit_responses(losses, x, early=early)
     # Only the run that stopped early differs.
@@ -397,7 +406,8 @@ def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall, tables
         best = 0.2 * rng.standard_normal((12, 1, fields))
         from_best = x - best
         squares = from_best**2
-        beyond_wall = np.maximum(from_best[..., 0] - 0.3, 0)
+        first = from_best[..., 0]
+        beyond_wall = np.maximum(first - 0.3, 0)
         steep = wall * beyond_wall**0.7
         truth = 2 + 0.2 * squares.sum(-1) + steep
         losses = noisy(truth, seed)
@@ -417,8 +427,9 @@ def test_many_settings_do_not_hide_what_the_choice_may_cost(fields, wall, tables
 
 @pytest.mark.parametrize(("count", "most"), [(7, 0.0024), (9, 0.0013)])
 def test_more_settings_make_a_better_choice_and_its_error_is_stated(count, most):
+    ends_and_middles = np.linspace(-1, 1, 2 * count + 1)
     # The middles of equal cells.
-    rates = np.linspace(-1, 1, 2 * count + 1)[1::2]
+    rates = ends_and_middles[1::2]
     added = []
     stated = []
     for seed in range(12):
@@ -431,5 +442,6 @@ def test_more_settings_make_a_better_choice_and_its_error_is_stated(count, most)
         added.append(of_setting(truth, fit.best))
         stated.append(fit.tuning_sd)
     assert np.mean(added) < most
-    squares = np.square(added)
-    assert squares.mean() < 1.6 * np.square(stated).mean()
+    lost = np.square(added)
+    variances = np.square(stated)
+    assert lost.mean() < 1.6 * variances.mean()
