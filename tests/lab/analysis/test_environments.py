@@ -79,6 +79,7 @@ def test_points_that_share_a_value_are_compared(toy):
 
 
 def test_a_jump_of_all_points_is_said(toy):
+    # Only points whose losses jump.
     toy.study_json["points"].clear()
     toy.study_json["chosen"].clear()
     toy.add_points(

@@ -49,6 +49,7 @@ def test_numbers_that_four_decimals_do_not_show_have_more(toy):
 @pytest.fixture
 def uniform(toy):
     """A uniform model over 256 bytes; each token is a byte."""
+    # 256 equal probabilities.
     toy.add_point("full", [math.log(256)] * 2)
     return add_sizes(toy, {"characters": 66, "bytes": 99})
 

@@ -94,6 +94,7 @@ def test_a_setting_has_a_column(runs):
 @pytest.fixture
 def shared_runs(toy):
     """Runs of a point that has the chosen ones of another, which has left the study."""
+    # Two points with the same confirm runs.
     shared = toy.add_point("full", [3.0, 3.1])
     toy.add_points("gate: 3.2 3.3")
     toy.study_json["chosen"]["gate"]["runs"] = shared

@@ -77,6 +77,7 @@ def test_a_clear_answer_needs_the_first_look_and_as_many_fresh_seeds(call):
     code, _, err = call(-0.3, "--max-seeds", "24")
     assert code == 0
     assert "warning" not in err
+    # Of both commands: three seeds, and three that repeat them.
     assert runs_made() == 2 * (3 + 3)
 
 
@@ -91,11 +92,13 @@ def test_a_killed_judge_goes_on_from_its_runs(call):
     Path("count").unlink()
     _, again, _ = call(0.0005, *six_seeds)
     assert again == whole
+    # Six seeds of both commands.
     assert runs_made() == 12 - 5
 
 
 def test_an_edited_script_is_another_run(call, script):
     call(-0.3)
+    # The gain becomes a loss.
     script.write_text(TRAIN.replace("1 + effect", "1 - effect"))
     code, _, _ = call(-0.3)
     assert code == 1
@@ -226,6 +229,7 @@ def test_a_traceback_with_exit_code_0_is_said(tmp_path):
 
 
 def test_a_run_ends_with_its_process(tmp_path):
+    # The shell ends at once and leaves a process behind.
     arm = Arm("base", f"sleep 60 & echo {SEEDS}", tmp_path, Metric())
     begun = time.monotonic()
     assert arm.run(7) == 7

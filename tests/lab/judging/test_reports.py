@@ -27,6 +27,7 @@ def runs() -> list[dict[str, Any]]:
             losses = 2 + effect + common + scale * rng.normal(size=6)
             for seed, loss in enumerate(losses):
                 rows.append(row(table, variant, seed, f"{loss:.6f}"))
+    # Missing and diverged runs.
     rows[7]["loss"] = ""
     rows[8]["loss"] = "nan"
     rows[20]["loss"] = "inf"

@@ -90,6 +90,7 @@ def test_settings_may_be_points(seeds):
 def test_results_of_others_have_no_trials(seeds):
     others = seeds_of(0.2)
     for row in others:
+        # Other seeds than those of the first rate.
         row["config.seed"] += 3
     results = seeds + others
     for row in results:

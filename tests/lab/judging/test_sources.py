@@ -354,6 +354,7 @@ def test_what_every_program_writes_has_the_same_verdict(kind, tmp_path):
 def test_a_file_that_is_not_read_and_says_otherwise_is_named(tmp_path):
     hugging_face(tmp_path)
     put_json(tmp_path / "base-s0/all_results.json", {"loss": 9.0})
+    # The same loss, and one that is no number: neither says otherwise.
     put_json(tmp_path / "base-s1/all_results.json", {"loss": RUNS[1][2]})
     put_json(tmp_path / "base-s2/all_results.json", {"loss": "high"})
     found = heading(tmp_path, parse=NAMED)
@@ -426,6 +427,7 @@ def test_a_file_that_cannot_be_read_is_one_line(case, tmp_path):
 def test_damage_that_makes_polars_panic_is_an_error_too(tmp_path, capfd):
     content = written(pl.DataFrame(OBJECTS).write_ipc)
     errors = 0
+    # One bit of each byte after the first 300.
     for place in range(300, len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 16
@@ -536,6 +538,7 @@ def test_a_storage_of_mlflow_holds_its_runs_and_says_which_are_deleted(case, tmp
 def test_a_database_whose_writer_was_killed_is_refused_in_one_line(tmp_path):
     with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as db:
         db.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (1); PRAGMA cache_size=1;")
+        # A cache of one page: what is inserted goes to the file at once.
         db.execute("INSERT INTO t SELECT zeroblob(9000) FROM t")
         db.executemany("INSERT INTO t VALUES (?)", [(bytes(9000),)] * 99)
         # As they are while the writer is in a transaction.
@@ -608,6 +611,7 @@ def test_settings_of_epochs_are_no_history(tmp_path):
 def test_a_mean_beside_the_files_of_seeds_is_no_run(tmp_path):
     for variant, seed, loss in RUNS:
         put_json(tmp_path / variant / f"seed{seed}.json", {"loss": loss})
+    # Far from the losses of the seeds.
     put_json(tmp_path / "base/mean.json", {"loss": 0.1})
     found = heading(tmp_path, by="part1")
     assert "9 rows read: 8 counted, 1 means and other summaries" in found
