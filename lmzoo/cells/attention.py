@@ -79,7 +79,8 @@ class SoftmaxAttention(nn.Module):
         self.memory = memory
         self.rotated = rotated
         # Rounded up to an even number: a rotation turns pairs.
-        self.size = 2 * -(-width // (2 * heads))
+        pairs = -(-width // (2 * heads))
+        self.size = 2 * pairs
         inner = heads * self.size
         shared = groups * self.size
         self.query = nn.Linear(width, inner, bias=False)
@@ -90,7 +91,8 @@ class SoftmaxAttention(nn.Module):
             self.forget = nn.Linear(width, heads)
         if Memory.SINKS in memory:
             # A logit for nothing: a query may read no token.
-            self.sink = nn.Parameter(torch.zeros(heads))
+            zeros = torch.zeros(heads)
+            self.sink = nn.Parameter(zeros)
 
     def reset_parameters(self) -> None:
         """Set the sinks to 0; the maps draw themselves."""
@@ -132,17 +134,22 @@ class SoftmaxAttention(nn.Module):
         if Memory.SINKS in self.memory:
             options["sink"] = self.sink
         mask = causal_mask(count, q.device, self.window, last=rows)
-        o = attend(q, self._shared(k), self._shared(v), mask, **options)
+        k = self._shared(k)
+        v = self._shared(v)
+        o = attend(q, k, v, mask, **options)
         o = o.transpose(-3, -2).flatten(-2)
         # The next token reads window − 1 of them, and itself.
         first = 0
         if self.window:
             first = max(0, count - self.window + 1)
-        return self.output(o), tuple(part[..., first:, :] for part in kept)
+        state = tuple(part[..., first:, :] for part in kept)
+        return self.output(o), state
 
     def keep(self, u: Tensor) -> State:
         """Return k and v, and log f, of the positions: (B, n, t, ..) each."""
-        kept = [self._split(self.key(u)), self._split(self.value(u))]
+        k = self._split(self.key(u))
+        v = self._split(self.value(u))
+        kept = [k, v]
         if Memory.FORGET in self.memory:
             log_f = logsigmoid(self.forget(u))
             kept.append(log_f.mT[..., None])
@@ -150,13 +157,16 @@ class SoftmaxAttention(nn.Module):
 
     def _shared(self, part: Float[Tensor, "B n t c"]) -> Float[Tensor, "B h t c"]:
         # Groups share keys and values: each is read by several heads.
-        return part.repeat_interleave(self.heads // self.groups, -3)
+        readers = self.heads // self.groups
+        return part.repeat_interleave(readers, -3)
 
     def _split(self, z: Float[Tensor, "B t I"]) -> Float[Tensor, "B n t d"]:
-        return z.unflatten(-1, (-1, self.size)).transpose(-3, -2)
+        by_head = z.unflatten(-1, (-1, self.size))
+        return by_head.transpose(-3, -2)
 
 
 AttentionCut = StrEnum("AttentionCut", "ROTATION")
+AttentionHeads = Annotated[int, Choice((2, 4, 8)), Field(ge=1)]
 
 
 @CELLS("attention")
@@ -187,7 +197,7 @@ class AttentionCell(Cell):
     class Config(MemoryConfig):
         """Heads, window, parts of the memory and cuts."""
 
-        heads: Annotated[int, Choice((2, 4, 8))] = Field(4, ge=1)
+        heads: AttentionHeads = 4
         window: int = Field(0, ge=0)
         """Tokens that a token attends to, itself included; 0: all."""
         cuts: Cuts[AttentionCut] = frozenset()
@@ -212,7 +222,8 @@ class AttentionCell(Cell):
 
     def initial_state(self, start: Tensor) -> State:
         # Of the sizes that `keep` gives, with no position.
-        one = self.w.keep(start.new_zeros(len(start), 1, self.width))
+        token = start.new_zeros(len(start), 1, self.width)
+        one = self.w.keep(token)
         return tuple(part[..., :0, :] for part in one)
 
     def constrain_start(self, vectors: Tensor) -> Tensor:

@@ -54,7 +54,8 @@ def in_single_precision(method: Callable[..., Any]) -> Callable[..., Any]:
         # A copy of the weights: the cell itself keeps its type.
         tensors = itertools.chain(cell.named_parameters(), cell.named_buffers())
         weights = {name: single(tensor) for name, tensor in tensors}
-        arguments = (method, map_vectors(single, x), tree_map(single, state))
+        x = map_vectors(single, x)
+        arguments = (method, x, tree_map(single, state))
         found = functional_call(cell, weights, arguments)
         if isinstance(found, Tensor):
             return found.to(dtype)
@@ -115,7 +116,8 @@ class Cell(nn.Module, ABC):
 
     def initial_state(self, start: Starts) -> State:
         """Return the state whose vectors are concatenated in `start`, S = num_state_vectors · H."""
-        return self.shift_start(start).chunk(self.num_state_vectors, -1)
+        shifted = self.shift_start(start)
+        return shifted.chunk(self.num_state_vectors, -1)
 
     def shift_start(self, start: Starts) -> Starts:
         """Return the start vector in units of the state."""
@@ -141,14 +143,17 @@ class Cell(nn.Module, ABC):
 
     def fast_scan(self, x: Inputs, start: Starts) -> Outputs | None:
         """Compute `scan` with a kernel; None without one for this variant, device and dtype."""
-        done = self.fast_scan_from(x, self.initial_state(start))
+        state = self.initial_state(start)
+        done = self.fast_scan_from(x, state)
         if done is None:
             return None
         return done[0]
 
     def naive_scan(self, x: Inputs, start: Starts) -> Outputs:
         """Compute `scan` with a loop over `step`: the reference for `fast_scan`."""
-        return self.naive_scan_from(x, self.initial_state(start))[0]
+        state = self.initial_state(start)
+        outputs, _ = self.naive_scan_from(x, state)
+        return outputs
 
     @in_single_precision
     def scan_from(self, x: Inputs, state: State) -> tuple[Outputs, State]:
@@ -176,7 +181,8 @@ class Cell(nn.Module, ABC):
         if outputs is None:
             return None
         # The outputs are the states, so the last one is the state after all positions.
-        return outputs, (outputs[:, -1],)
+        last = outputs[:, -1]
+        return outputs, (last,)
 
     def naive_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         """Compute `scan_from` with a loop over `step`."""
@@ -184,7 +190,8 @@ class Cell(nn.Module, ABC):
         if isinstance(x, TokenInputs):
             x = x.vectors()
         # Of all positions in one product, then step by step.
-        for projected in single(self.project(x)).unbind(1):
+        every = single(self.project(x))
+        for projected in every.unbind(1):
             y, state = self.step(projected, state)
             outputs.append(y)
         if not outputs:
@@ -203,13 +210,19 @@ class Cell(nn.Module, ABC):
     def advance(self, x: SequenceVectors, state: State) -> tuple[Hidden, State]:
         """Compute one step of `scan` from the input itself: (output, next state)."""
         # `project` works on sequences: here of one token.
-        projected = single(self.project(x[:, None]))
+        sequence = x[:, None]
+        projected = single(self.project(sequence))
         return self.step(projected[:, 0], state)
+
+    @property
+    def start_size(self) -> int:
+        """Numbers in a start vector, S."""
+        return self.num_state_vectors * self.width
 
     @property
     def state_size(self) -> int | None:
         """Floats in the state of one sequence; None if the state grows with the sequence."""
-        return self.num_state_vectors * self.width
+        return self.start_size
 
     @property
     def input_blind(self) -> bool:
@@ -269,7 +282,10 @@ class Weights(nn.Module):
         self._shapes = shapes
         self._fan_in = fan_in
         self._adjust = adjust
-        self._biases = {name for name in shapes if name.startswith("bias") or name in biases}
+        self._biases = set(biases)
+        for name in shapes:
+            if name.startswith("bias"):
+                self._biases.add(name)
         for name in shapes:
             # Drawn even if it is cut: the weights after it then have the values of the full cell.
             drawn = self._draw(name)
@@ -331,7 +347,12 @@ def gate_shapes(width: int, gates: int = 4) -> dict[str, Shape]:
     """Return the weight shapes of `gates` gates, stacked by rows as in torch.nn.LSTM."""
     matrix = (gates * width, width)
     vector = (gates * width,)
-    return {"weight_ih": matrix, "weight_hh": matrix, "bias_ih": vector, "bias_hh": vector}
+    return {
+        "weight_ih": matrix,
+        "weight_hh": matrix,
+        "bias_ih": vector,
+        "bias_hh": vector,
+    }
 
 
 def keep_gates(
@@ -341,7 +362,8 @@ def keep_gates(
 ) -> Tensor:
     """Return the rows of some gates, from stacked rows of all `gates`, one letter each."""
     parts = []
-    for gate, part in zip(gates, rows.chunk(len(gates)), strict=True):
+    blocks = rows.chunk(len(gates))
+    for gate, part in zip(gates, blocks, strict=True):
         if gate in kept:
             parts.append(part)
     if not parts:
@@ -360,10 +382,11 @@ def all_gates(
     kept = [gate for gate in gates if gate in kept]
     if len(kept) == len(gates):
         return weight
-    parts = dict(zip(kept, weight.chunk(len(kept)), strict=True))
+    blocks = weight.chunk(len(kept))
+    parts = dict(zip(kept, blocks, strict=True))
     parts |= others
     # A gate that is cut has zeros.
-    zero = torch.zeros_like(next(iter(parts.values())))
+    zero = torch.zeros_like(blocks[0])
     return torch.cat([parts.get(gate, zero) for gate in gates])
 
 

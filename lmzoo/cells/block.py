@@ -89,7 +89,8 @@ class Block(Cell):
         self.zero_start = self.inner.zero_start
         h = width
         # As many weights as a feed-forward part of 4H without a gate.
-        units = -(-8 * width // 3)  # ⌈8H/3⌉
+        # ⌈8H/3⌉.
+        units = -(-8 * width // 3)
         shapes = {
             "norm": (h,),
             "conv": (h, WINDOW),
@@ -114,7 +115,10 @@ class Block(Cell):
             own[name] = by_columns
             convolutions.append(name)
         # The channels of the convolutions in the order of the windows.
-        self._windows = {name: shapes[name][0] for name in convolutions if name not in cut}
+        self._windows = {}
+        for name in convolutions:
+            if name not in cut:
+                self._windows[name] = shapes[name][0]
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
     def initial_state(self, start: Tensor) -> State:
@@ -134,7 +138,8 @@ class Block(Cell):
         if size is None:
             return None
         # A window is what the next step reads: one input less than the convolution.
-        return size + (WINDOW - 1) * sum(self._windows.values())
+        columns = sum(self._windows.values())
+        return size + (WINDOW - 1) * columns
 
     def project(self, x: Tensor) -> Tensor:
         return x  # the residual reads x itself
@@ -143,10 +148,10 @@ class Block(Cell):
         x = projected[:, None]
         inner, windows = self._split(state)
         u, gate = self._enter(x, windows)
-        read = self._project(u, windows)[:, 0]
-        h, inner = self.inner.step(read, inner)
-        y = self._leave(x, gate, h[:, None], windows)[:, 0]
-        return y, inner + tuple(windows.values())
+        read = self._project(u, windows)
+        h, inner = self.inner.step(read[:, 0], inner)
+        y = self._leave(x, gate, h[:, None], windows)
+        return y[:, 0], inner + tuple(windows.values())
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         if isinstance(x, TokenInputs):
@@ -155,7 +160,8 @@ class Block(Cell):
         u, gate = self._enter(x, windows)
         # Canon b mixes the projections: the inner cell must not make them itself.
         if "canon_b" in self._windows:
-            h, inner = self._memory().scan_projected(self._project(u, windows), inner)
+            projected = self._project(u, windows)
+            h, inner = self._memory().scan_projected(projected, inner)
         else:
             h, inner = self.inner.scan_from(u, inner)
         y = self._leave(x, gate, h, windows)
@@ -164,12 +170,14 @@ class Block(Cell):
     def _split(self, state: State) -> tuple[State, Parts]:
         """Return the state of the inner cell, and the windows by name."""
         first = len(state) - len(self._windows)
-        windows = dict(zip(self._windows, state[first:], strict=True))
+        own = state[first:]
+        windows = dict(zip(self._windows, own, strict=True))
         return state[:first], windows
 
     def _convolve(self, name: str, x: Tensor, windows: Parts) -> Tensor:
         """Convolve T steps, and replace the window."""
-        mixed, windows[name] = convolve(x, windows[name], getattr(self.w, name))
+        weight = getattr(self.w, name)
+        mixed, windows[name] = convolve(x, windows[name], weight)
         return mixed
 
     def _canon(self, place: Canon, x: Tensor, windows: Parts) -> Tensor:
@@ -194,13 +202,15 @@ class Block(Cell):
         columns = self._windows.get("canon_b", 0)
         if not columns:
             return projected
-        mixed = self._canon(Canon.B, projected[..., :columns], windows)
+        memory = projected[..., :columns]
+        mixed = self._canon(Canon.B, memory, windows)
         rest = projected[..., columns:]
         return torch.cat([mixed, rest], -1)
 
     def _enter(self, x: Tensor, windows: Parts) -> tuple[Tensor, Tensor]:
         """Return u of T steps, and what the gate reads."""
-        inputs = self._canon(Canon.A, normed(x, self.w.norm), windows)
+        read = normed(x, self.w.norm)
+        inputs = self._canon(Canon.A, read, windows)
         if self.w.conv is None:
             return inputs, inputs
         mixed = self._convolve("conv", inputs, windows)
@@ -219,17 +229,21 @@ class Block(Cell):
         w = self.w
         residual = BlockCut.RESIDUAL not in self.config.cuts
         if w.gate is not None:
-            h = h * silu(linear(gate, w.gate))
+            logits = linear(gate, w.gate)
+            h = h * silu(logits)
         r = linear(h, w.out)
         if residual:
             r = x + r
         if w.up is None:
             return r
-        read = self._canon(Canon.C, normed(r, w.forward_norm), windows)
-        both = self._canon(Canon.D, linear(read, w.up), windows)
+        normalised = normed(r, w.forward_norm)
+        read = self._canon(Canon.C, normalised, windows)
+        up = linear(read, w.up)
+        both = self._canon(Canon.D, up, windows)
         # SwiGLU: one half gates the other.
         a, b = both.chunk(2, -1)
-        y = linear(silu(a) * b, w.down)
+        gated = silu(a) * b
+        y = linear(gated, w.down)
         if residual:
             return r + y
         return y

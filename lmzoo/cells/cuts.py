@@ -21,8 +21,8 @@ E = TypeVar("E", bound=StrEnum)
 def parse_cuts(kind: type[E], value: object) -> frozenset[E]:
     """Return members of `kind` from names, members or numbers, or from a text such as "0,2"."""
     if isinstance(value, str):
-        parts = value.replace(";", ",").split(",")
-        value = [part for part in parts if part.strip()]
+        text = value.replace(";", ",")
+        value = [part for part in text.split(",") if part.strip()]
     elif isinstance(value, int):
         value = [value]
     if not isinstance(value, Iterable):
@@ -50,7 +50,8 @@ def cuts_of(
             return rule(cuts)
         # What a cut removes cannot be cut a second time.
         for path, without_effect in rule.items():
-            cuts = cuts - removed({path: without_effect}, cuts)
+            unread = removed({path: without_effect}, cuts)
+            cuts = cuts - unread
         return cuts
 
     return BeforeValidator(parse)
@@ -100,11 +101,11 @@ class ZeroWeights:
 
 def numbered(cuts: Iterable[StrEnum]) -> str:
     """Return the cuts by name with their numbers: "carry (6), write (7)"."""
-    cuts = set(cuts)
-    members = []
-    if cuts:
-        members = list(type(next(iter(cuts))))
-    names = [f"{cut} ({i})" for i, cut in enumerate(members) if cut in cuts]
+    numbers = {}
+    for cut in set(cuts):
+        members = list(type(cut))
+        numbers[members.index(cut)] = cut
+    names = [f"{numbers[i]} ({i})" for i in sorted(numbers)]
     return ", ".join(names)
 
 
@@ -118,8 +119,10 @@ def _parse_member(kind: type[E], item: object) -> E:
     members = list(kind)
     text = str(item).strip().lower()
     # A number is the place in the table of cuts.
-    if text.isdecimal() and int(text) < len(members):
-        return members[int(text)]
+    if text.isdecimal():
+        number = int(text)
+        if number < len(members):
+            return members[number]
     for member in members:
         if text in (member.value, member.name.lower()):
             return member

@@ -19,8 +19,8 @@ from typing import Annotated, Any, ClassVar
 import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool, model_validator
-from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch import Tensor
+from torch.nn.functional import linear, softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import Choice
@@ -78,7 +78,8 @@ class DeltaRule(MatrixCell):
         for name, weight in self._table().items():
             if name in owns:
                 weights[name] = weight
-        self.set_weights(weights, removed(self.removes, config.cuts))
+        cut = removed(self.removes, config.cuts)
+        self.set_weights(weights, cut)
 
     def _table(self) -> WeightTable:
         """Return the weights of all cells of the family; options are drawn last."""
@@ -129,7 +130,8 @@ class DeltaRule(MatrixCell):
 
     def log_alpha(self, z: Parts, like: Tensor) -> Float[Tensor, "*N n 1"]:
         """Return the logarithm of the decay α; DeltaNet has none, α = 1."""
-        return torch.zeros_like(like[..., :1])
+        one = like[..., :1]
+        return torch.zeros_like(one)
 
     def update(self, z: Parts) -> Update:
         q = self.directions(z["q"])
@@ -205,9 +207,10 @@ class GatedDelta(DeltaRule):
     def log_alpha(self, z: Parts, like: Tensor) -> Tensor:
         if "alpha" not in z:
             return super().log_alpha(z, like)
-        delta = softplus(z["alpha"] + self.w.bias_alpha)
+        logit = z["alpha"] + self.w.bias_alpha
         rate = self.w.log_rate.exp()
-        return -(rate * delta)[..., None]
+        decay = rate * softplus(logit)
+        return -decay[..., None]
 
 
 @CELLS("gated_deltanet")
@@ -285,7 +288,8 @@ class DeltaProduct(GatedDelta):
         split = {}
         for name in ("k", "v", "beta"):
             if name in z:
-                split[name] = z[name].chunk(self.substeps, -1)
+                columns = z[name]
+                split[name] = columns.chunk(self.substeps, -1)
         steps = []
         for i in range(self.substeps):
             own = dict(z)
@@ -357,10 +361,10 @@ class KDA(DeltaRule):
         if "alpha" not in z:
             return super().log_alpha(z, like)
         # By channels of the keys: KDA forgets each at its own rate.
-        delta = nn.functional.linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
-        rate = self.w.log_rate.exp()[:, None]
+        delta = linear(z["alpha"], self.w.up_alpha, self.w.bias_alpha)
+        rate = self.w.log_rate.exp()
         decay = softplus(self.split_heads(delta))
-        return -rate * decay
+        return -rate[:, None] * decay
 
     def update(self, z: Parts) -> Update:
         """Let the delta rule read the state after its decay."""
@@ -368,11 +372,12 @@ class KDA(DeltaRule):
         if update.probe is None:
             return update
         # The decay comes first: (I − β k kᵀ) diag(α) is diag(α) − β k (α ⊙ k)ᵀ.
-        probe = update.log_decay.exp() * update.probe
+        decay = update.log_decay.exp()
+        probe = decay * update.probe
         return update._replace(erase=update.key, probe=probe)
 
     def output_gate(self, gate: Tensor) -> Tensor:
-        logits = nn.functional.linear(gate, self.w.up_gate, self.w.bias_gate)
+        logits = linear(gate, self.w.up_gate, self.w.bias_gate)
         return logits.sigmoid()
 
 
@@ -454,13 +459,15 @@ class Comba(GatedDelta):
         if self.w.skip is not None:
             q = self.split_heads(z["q"])
             k = self.split_heads(z["k"])
-            corrected = q - self.w.skip[:, None] * strength * k
+            skip = self.w.skip[:, None]
+            corrected = q - skip * strength * k
             z = z | {"q": corrected.flatten(-2)}
         update = super().update(z)
         if update.probe is None:
             return update
         if not self.config.unit_feedback:
-            update = update._replace(probe=strength * update.probe)
+            probe = strength * update.probe
+            update = update._replace(probe=probe)
         if "splr" in self.config.cuts:
             return update
         # α S − β k pᵀ S: what is erased has no factor α.

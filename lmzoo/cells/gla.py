@@ -7,8 +7,8 @@ from typing import Annotated
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
-from torch.nn.functional import logsigmoid, silu
+from torch import Tensor
+from torch.nn.functional import linear, logsigmoid, silu
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
@@ -23,6 +23,7 @@ from lmzoo.functional.normalise import rms_norm
 RANK = 16
 TEMPERATURE = 16
 """The root of σ: α starts near 1."""
+ExpandK = Annotated[float, Choice((0.5, 1.0)), Field(gt=0, le=4)]
 GLACut = StrEnum("GLACut", "VECTOR DATA DECAY GATE NORM")
 FIXED = {
     GLACut.DECAY: [GLACut.DATA, GLACut.VECTOR],
@@ -62,7 +63,7 @@ class GatedLinearAttention(MatrixCell):
         """Number of heads, size of the keys, and the cuts, by name or number."""
 
         heads: Heads = 2
-        expand_k: Annotated[float, Choice((0.5, 1.0))] = Field(0.5, gt=0, le=4)
+        expand_k: ExpandK = 0.5
         """K / V; K is rounded up."""
         cuts: Annotated[frozenset[GLACut], cuts_of(GLACut, FIXED)] = frozenset()
 
@@ -104,16 +105,18 @@ class GatedLinearAttention(MatrixCell):
         self.register_buffer("log_decay", log_decay, persistent=False)
 
     def update(self, z: Parts) -> Update:
-        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        # Scores are divided by √K, as in attention.
+        q = self.split_heads(z["q"]) / self.keys**0.5
+        k = self.split_heads(z["k"])
+        v = self.split_heads(z["v"])
         if self.log_decay is not None:
             log_decay = _expanded(self.log_decay, q)
         else:
-            logit = nn.functional.linear(z["low"], self.w.alpha, self.w.bias_alpha)
+            logit = linear(z["low"], self.w.alpha, self.w.bias_alpha)
             # The temperature keeps α near 1 at the start: σ(z)^(1/16).
             log_alpha = logsigmoid(logit) / TEMPERATURE
             log_decay = self.split_heads(log_alpha)
-        # Scores are divided by √K, as in attention.
-        return Update(q / self.keys**0.5, k, v, log_decay)
+        return Update(q, k, v, log_decay)
 
 
 def _expanded(
@@ -121,7 +124,8 @@ def _expanded(
     q: Float[Tensor, "*N n K"],
 ) -> Tensor:
     """Return the decay of each head at every position."""
-    return log_decay[:, None].expand_as(q[..., :1])
+    one = q[..., :1]
+    return log_decay[:, None].expand_as(one)
 
 
 GAIN = 2**-2.5
@@ -176,13 +180,20 @@ class Retention(MatrixCell):
         self.shape_state(config.heads, size, config.expand_v * size)
         keys = config.heads * size
         values = config.heads * self.values
-        columns = {"q": keys, "k": keys, "v": values, "gate": values}
+        columns = {
+            "q": keys,
+            "k": keys,
+            "v": values,
+            "gate": values,
+        }
         cut = set()
         if RetentionCut.GATE in cuts:
             cut = {"gate"}
         weights: WeightTable = columns | {"out": ((width, values), glorot(1.0))}
-        self.set_weights(weights, cut, **dict.fromkeys(columns, glorot(GAIN)))
-        decays = fixed_log_decays(config.heads, scales=RetentionCut.SCALES not in cuts)
+        own = dict.fromkeys(columns, glorot(GAIN))
+        self.set_weights(weights, cut, **own)
+        scales = RetentionCut.SCALES not in cuts
+        decays = fixed_log_decays(config.heads, scales=scales)
         if RetentionCut.DECAY in cuts:
             decays = [0.0] * config.heads
         # Constants, not weights: they move with the cell, and no checkpoint needs them.
@@ -192,7 +203,8 @@ class Retention(MatrixCell):
         """Return the number of tokens read, for the rotation."""
         if RetentionCut.ROTATION in self.config.cuts:
             return ()
-        return (start.new_zeros(len(start), 1),)
+        position = start.new_zeros(len(start), 1)
+        return (position,)
 
     def prepare(self, projected: Tensor, memory: State) -> tuple[Parts, State]:
         z, _ = super().prepare(projected, ())
@@ -206,14 +218,17 @@ class Retention(MatrixCell):
         return z, (read + steps,)
 
     def update(self, z: Parts) -> Update:
-        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        q = self.split_heads(z["q"])
+        k = self.split_heads(z["k"])
+        v = self.split_heads(z["v"])
         if "t" in z:
             # As published: the slowest pair turns with 10000^(−1).
             last = max(1.0, self.keys // 2 - 1.0)
             q = rotate(q, z["t"], last)
             k = rotate(k, z["t"], last)
         log_decay = _expanded(self.log_decay, q)
-        return Update(q / self.keys**0.5, k, v, log_decay)
+        q = q / self.keys**0.5
+        return Update(q, k, v, log_decay)
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         # Here, not in the base class: this norm has no learned scales.
@@ -226,7 +241,8 @@ def rotate(x: Tensor, t: Tensor, last: float) -> Tensor:
     """Rotate channels (i, i + K/2) of x (*N, n, K) by t 10000^(−i/last); an odd one is kept."""
     half = x.shape[-1] // 2
     i = torch.arange(half, device=x.device, dtype=x.dtype)
-    angle = t * 10000.0 ** (-i / last)
+    frequency = 10000.0 ** (-i / last)
+    angle = t * frequency
     cos = angle.cos()
     sin = angle.sin()
     a = x[..., :half]
@@ -321,11 +337,13 @@ class HGRN2(MatrixCell):
         vectors = self.shift_start(start).chunk(2, -1)
         key, value = map(self.split_heads, vectors)
         # Rank one: K V numbers would need as many start vectors.
-        return (key[..., :, None] * value[..., None, :],)
+        matrix = key[..., :, None] * value[..., None, :]
+        return (matrix,)
 
     def project(self, x: Tensor) -> Tensor:
         columns = [getattr(self.w, name) for name in self._columns]
-        return x @ torch.cat(columns, 1)
+        weight = torch.cat(columns, 1)
+        return x @ weight
 
     def update(self, z: Parts) -> Update:
         value = self.split_heads(z["xv"])
@@ -362,9 +380,12 @@ class HGRN2(MatrixCell):
         if HGRN2Cut.CARRY not in self.cuts:
             return super().scan_memory(update, matrix)
         # Without a carried state every step stands for itself.
-        o = (update.query * update.key).sum(-1, keepdim=True) * update.value
+        products = update.query * update.key
+        o = products.sum(-1, keepdim=True) * update.value
         key = update.key[:, -1, ..., None]
-        return o, key * update.value[:, -1, ..., None, :]
+        value = update.value[:, -1, ..., None, :]
+        return o, key * value
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
-        return normed(o.flatten(-2), self.w.norm) @ self.w.out
+        h = normed(o.flatten(-2), self.w.norm)
+        return h @ self.w.out

@@ -110,8 +110,13 @@ class GRU(Cell):
 
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
-        self.kept = {name: self._gates_with(place) for name, place in ROWS.items()}
-        cut = {name for name, gates in self.kept.items() if not gates}
+        self.kept = {}
+        cut = set()
+        for name, place in ROWS.items():
+            gates = self._gates_with(place)
+            self.kept[name] = gates
+            if not gates:
+                cut.add(name)
         shapes = gate_shapes(width, gates=3)
         self.w = Weights(shapes, cut, fan_in=width, adjust=self._keep)
 
@@ -158,7 +163,9 @@ class GRU(Cell):
         return full + shifts.flatten()
 
     def project(self, x: Tensor) -> Tensor:
-        projected = linear(x, self.weight("weight_ih"), self.weight("bias_ih"))
+        weight = self.weight("weight_ih")
+        bias = self.weight("bias_ih")
+        projected = linear(x, weight, bias)
         if self.config.reset is not Reset.INPUT:
             return projected
         # r multiplies x before W_in does, so `step` needs x itself.
@@ -171,7 +178,8 @@ class GRU(Cell):
         weight = self.weight("weight_hh")
         bias = self.weight("bias_hh")
         hrz = linear(h, weight[:gates], bias[:gates])
-        rz = torch.sigmoid(projected[..., :gates] + hrz)
+        logits = projected[..., :gates] + hrz
+        rz = logits.sigmoid()
         r, z = rz.chunk(2, -1)
         xn = projected[..., gates:]
         weight = weight[gates:]
@@ -205,5 +213,6 @@ class GRU(Cell):
         if not before:
             added = pad(bias[:gates], (0, self.width))
         projected = recurrence.project(lambda vectors: self.project(vectors) + added, x)
-        weights = [self.weight("weight_hh").mT, bias[None, gates:]]
+        hidden = self.weight("weight_hh").mT
+        weights = [hidden, bias[None, gates:]]
         return scan(recurrence, projected, start, weights)[0]

@@ -24,7 +24,8 @@ def parse_layers(value: Any) -> Any:
         if found:
             # `gla 3:1 attention x2`: so many of one, so many of another, so many times.
             one, count, others, other, times = found.groups()
-            stack = [one or "gla"] * int(count) + [other or "attention"] * int(others)
+            stack = [one or "gla"] * int(count)
+            stack += [other or "attention"] * int(others)
             value = stack * int(times or 1)
         else:
             parts = [part.strip() for part in text.split(",")]
@@ -89,7 +90,7 @@ class Hybrid(Cell):
         else:
             self.zero_start = float("nan")
         # Sizes are found on a state of no rows.
-        empty = torch.zeros(0, self.num_state_vectors * width)
+        empty = torch.zeros(0, self.start_size)
         self._sizes = [len(state) for state in self._begin(empty)]
 
     @property
@@ -117,7 +118,7 @@ class Hybrid(Cell):
         return state
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
-        if vectors.shape[-1] != self.num_state_vectors * self.width:
+        if vectors.shape[-1] != self.start_size:
             return self.cells[0].constrain_start(vectors)  # one vector, which all layers start from
         parts = []
         for cell, part in self._by_layer(vectors):
@@ -133,7 +134,8 @@ class Hybrid(Cell):
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         h = projected
         after = []
-        for cell, own in zip(self.cells, self._split(state), strict=True):
+        parts = self._split(state)
+        for cell, own in zip(self.cells, parts, strict=True):
             y, own = cell.advance(self._enter(h), own)
             if self.config.residual:
                 h = h + y
@@ -144,7 +146,8 @@ class Hybrid(Cell):
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState:
         after = []
-        for cell, own in zip(self.cells, self._split(state), strict=True):
+        parts = self._split(state)
+        for cell, own in zip(self.cells, parts, strict=True):
             # Each layer runs over all tokens before the next: fast scans stay whole.
             y, own = cell.scan_from(self._enter(x), own)
             if self.config.residual:
@@ -155,11 +158,15 @@ class Hybrid(Cell):
         return self._vectors(x), tuple(after)
 
     def _begin(self, start: Tensor) -> list[State]:
-        return [cell.initial_state(part) for cell, part in self._by_layer(start)]
+        states = []
+        for cell, part in self._by_layer(start):
+            states.append(cell.initial_state(part))
+        return states
 
     def _by_layer(self, start: Tensor) -> list[tuple[Any, Tensor]]:
-        sizes = [cell.num_state_vectors * self.width for cell in self.cells]
-        return list(zip(self.cells, start.split(sizes, -1), strict=True))
+        sizes = [cell.start_size for cell in self.cells]
+        parts = start.split(sizes, -1)
+        return list(zip(self.cells, parts, strict=True))
 
     def _split(self, state: State) -> list[State]:
         parts = []

@@ -90,7 +90,8 @@ class LRU(DiagonalCell):
             "d": torch.randn,
         }
         shapes = dict.fromkeys(own, (h,))
-        shapes |= dict.fromkeys(("b_re", "b_im", "c_re", "c_im"), (h, h))
+        maps = ("b_re", "b_im", "c_re", "c_im")
+        shapes |= dict.fromkeys(maps, (h, h))
         cut = removed(LRU_WEIGHTS, self.cuts)
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
@@ -107,16 +108,19 @@ class LRU(DiagonalCell):
         bounded = LRUCut.EXPONENTIAL not in self.cuts
         # exp(−exp ν) is below 1 for every ν; a plain radius may leave the circle.
         if bounded:
-            return torch.log(-self._radius.log())
+            rate = -self._radius.log()
+            return rate.log()
         return self._radius
 
     def _draw_gamma(self, shape: Shape) -> Tensor:
         """Return log √(1 − |λ|²) of the λ that were drawn."""
         # √(1 − |λ|²) keeps the size of the state that of the inputs.
-        return torch.log(1 - self._radius**2) / 2
+        lost = 1 - self._radius**2
+        return lost.log() / 2
 
     def _draw_theta(self, shape: Shape) -> Tensor:
-        phase = self.config.max_phase * torch.empty(shape).uniform_(LEAST, 1)
+        turn = torch.empty(shape).uniform_(LEAST, 1)
+        phase = self.config.max_phase * turn
         if LRUCut.EXPONENTIAL in self.cuts:
             return phase
         return phase.log()
@@ -135,20 +139,26 @@ class LRU(DiagonalCell):
             phase = theta
         else:
             phase = theta.exp()
-        return torch.complex(radius * torch.cos(phase), radius * torch.sin(phase))
+        real = radius * phase.cos()
+        imaginary = radius * phase.sin()
+        return torch.complex(real, imaginary)
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        inputs = x @ torch.cat([w.b_re, w.b_im], 1)
+        weight = torch.cat([w.b_re, w.b_im], 1)
+        inputs = x @ weight
         if w.gamma is not None:
             # Real and imaginary columns have the same scale.
-            inputs = inputs * w.gamma.exp().repeat(2)
+            scale = w.gamma.exp()
+            inputs = inputs * scale.repeat(2)
         if w.d is None:
             return inputs
-        return torch.cat([inputs, x * w.d], -1)
+        skipped = x * w.d
+        return torch.cat([inputs, skipped], -1)
 
     def coefficients(self, projected: Tensor, s: Tensor | None) -> tuple[Tensor, Tensor]:
-        real, imaginary = projected[..., : 2 * self.width].chunk(2, -1)
+        inputs = projected[..., : 2 * self.width]
+        real, imaginary = inputs.chunk(2, -1)
         b = torch.complex(real.contiguous(), imaginary.contiguous())
         if LRUCut.CARRY in self.cuts:
             a = torch.zeros_like(b)
@@ -157,8 +167,9 @@ class LRU(DiagonalCell):
         return a, b
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
-        y = s.real @ self.w.c_re - s.imag @ self.w.c_im
-        if self.w.d is None:
+        w = self.w
+        y = s.real @ w.c_re - s.imag @ w.c_im
+        if w.d is None:
             return y
         return y + projected[..., 2 * self.width :]
 
@@ -254,13 +265,19 @@ class RGLRU(Cell):
             "bx": (h,),
             "decay": (h,),
         }
-        cut = {name for name, path in zip(shapes, WEIGHTS, strict=False) if path in self.cuts}
+        paths = zip(shapes, WEIGHTS, strict=False)
+        cut = {name for name, path in paths if path in self.cuts}
         if RGLRUCut.RECURRENCE_GATE in self.cuts:
             cut |= {"wa", "ba"}
         if RGLRUCut.INPUT_GATE in self.cuts:
             cut |= {"wx", "bx"}
-        own = {"wa": unit_normal, "wx": unit_normal, "decay": _draw_decay}
-        own |= {"ba": torch.zeros, "bx": torch.zeros}
+        own = {
+            "wa": unit_normal,
+            "wx": unit_normal,
+            "decay": _draw_decay,
+            "ba": torch.zeros,
+            "bx": torch.zeros,
+        }
         if self.cuts >= UNDECAYED:
             cut |= {"decay"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"ba", "bx"}, own=own)
@@ -285,7 +302,8 @@ class RGLRU(Cell):
         if self.w.decay is None:
             return torch.zeros_like(x), b
         # In logarithms: a power near 1 would lose digits.
-        log_a = -self.config.c * softplus(self.w.decay)
+        rate = softplus(self.w.decay)
+        log_a = -self.config.c * rate
         if RGLRUCut.RECURRENCE_GATE in self.cuts:
             log_a = log_a.expand_as(x)
         else:
@@ -293,7 +311,7 @@ class RGLRU(Cell):
         if first is not None:
             # Near a = 1 the root's gradient has no bound; the margin gives it one.
             square = -torch.expm1(2 * log_a)
-            root = torch.sqrt(square.clamp_min(MARGIN))
+            root = square.clamp_min(MARGIN).sqrt()
             # The first token is not scaled: there is no state that it would have to match.
             b = torch.where(first, b, b * root)
         if RGLRUCut.CARRY in self.cuts:
@@ -331,11 +349,14 @@ class RGLRU(Cell):
         first = None
         if self._marks_first:
             # Positions of this call; the state counts those of calls before.
-            steps = torch.arange(projected.shape[1], device=h.device)[:, None]
-            first = (state[1][:, None] == 0) & (steps == 0)
+            count = projected.shape[1]
+            steps = torch.arange(count, device=h.device)
+            begins = steps[:, None] == 0
+            first = (state[1][:, None] == 0) & begins
         a, b = self._coefficients(projected, first)
         s = linear_recurrence(a, b, h)
-        return s, self._after(s[:, -1], state, s.shape[1])
+        last = self._after(s[:, -1], state, s.shape[1])
+        return s, last
 
     def _after(self, h: Tensor, state: State, steps: int) -> State:
         if self._marks_first:
@@ -345,6 +366,7 @@ class RGLRU(Cell):
 
 def _draw_decay(shape: Shape) -> Tensor:
     """Return Λ, whose exp(−softplus(Λ)) is uniform by area in the ring."""
-    low, high = (radius**2 for radius in RING)
-    radius = torch.empty(shape).uniform_(low, high).sqrt()
-    return torch.log(1 / radius - 1)
+    low, high = RING
+    square = torch.empty(shape).uniform_(low**2, high**2)
+    odds = 1 / square.sqrt() - 1
+    return odds.log()

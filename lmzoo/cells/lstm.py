@@ -73,14 +73,17 @@ class LSTM(Cell):
     def __init__(self, config: Config, width: int, length: int) -> None:
         super().__init__(config, width, length)
         adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
-        self.w = Weights(gate_shapes(width), cut=set(), fan_in=width, adjust=adjust)
+        shapes = gate_shapes(width)
+        self.w = Weights(shapes, cut=set(), fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
-        return linear(x, self.w.weight_ih, self.w.bias_ih + self.w.bias_hh)
+        w = self.w
+        bias = w.bias_ih + w.bias_hh
+        return linear(x, w.weight_ih, bias)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
-        c = state[1]
-        rows = projected + state[0] @ self.w.weight_hh.T
+        h, c = state
+        rows = projected + h @ self.w.weight_hh.T
         parts = rows.split(self.width, -1)
         i = parts[0].sigmoid()
         if self.config.forget is Forget.GATE:
@@ -96,7 +99,8 @@ class LSTM(Cell):
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
         start = torch.cat(state, -1)
-        recurrence = find_recurrence("lstm", start, forget=self.config.forget.value)
+        forget = self.config.forget.value
+        recurrence = find_recurrence("lstm", start, forget=forget)
         if recurrence is None:
             return None
         projected = recurrence.project(self.project, x)
@@ -112,8 +116,10 @@ def _with_last_state(outputs: list[Tensor], state: State) -> OutputAndState:
     if not h.shape[1]:
         # A sequence without positions changes no state.
         return h, state
+    width = h.shape[-1]
+    saved = outputs[-1]
     # A kernel may save more than c, which is its last block.
-    c = outputs[-1][:, -1, -h.shape[-1] :]
+    c = saved[:, -1, -width:]
     return h, (h[:, -1], c)
 
 
@@ -247,12 +253,14 @@ class PeepholeLSTM(Cell):
             return weight
         # f = 1 − σ(i) = σ(−i)
         parts = list(weight.chunk(len(gates)))
-        parts[1] = -parts[0]
+        i = parts[0]
+        parts[1] = -i
         return torch.cat(parts)
 
     @property
     def _bias(self) -> Tensor:
-        bias = self._full(self.w.bias_ih + self.w.bias_hh)
+        both = self.w.bias_ih + self.w.bias_hh
+        bias = self._full(both)
         opened = {gate for gate in "ifo" if CONSTANT[gate] in self.cuts}
         if not opened:
             return bias
@@ -288,10 +296,12 @@ class PeepholeLSTM(Cell):
         h, c = state[:2]
         memory = state[2:]  # the gates
         w = self.w
-        rows = projected + h @ self._full(w.weight_hh).T
+        weight = self._full(w.weight_hh)
+        rows = projected + h @ weight.T
         i, f, g, o = rows.chunk(4, -1)
         if memory:
-            fed = memory[0] @ self._full_gates().T
+            gates = memory[0]
+            fed = gates @ self._full_gates().T
             fed_i, fed_f, fed_o = fed.chunk(3, -1)
             i = i + fed_i
             f = f + fed_f
@@ -311,7 +321,8 @@ class PeepholeLSTM(Cell):
             shown = c.tanh()
         h = o * shown
         if memory:
-            return h, (h, c, torch.cat([i, f, o], -1))
+            gates = torch.cat([i, f, o], -1)
+            return h, (h, c, gates)
         return h, (h, c)
 
     def _peepholes(self, c: Tensor) -> list[Tensor]:
@@ -320,7 +331,8 @@ class PeepholeLSTM(Cell):
             return [torch.zeros_like(c)] * 3
         weight = self._full(self.w.weight_ch, "ifo")
         if self.config.peephole is Peephole.FULL:
-            return list((c @ weight.T).chunk(3, -1))
+            rows = c @ weight.T
+            return list(rows.chunk(3, -1))
         return [c * row for row in weight]
 
     def _full_gates(self) -> Tensor:
@@ -330,7 +342,8 @@ class PeepholeLSTM(Cell):
 
     def fast_scan(self, x: Inputs, start: Tensor) -> Tensor | None:
         # Not from `initial_state`: the kernel makes the gates itself.
-        done = self.fast_scan_from(x, start.chunk(2, -1))
+        state = start.chunk(2, -1)
+        done = self.fast_scan_from(x, state)
         if done is None:
             return None
         return done[0]
@@ -360,7 +373,8 @@ class PeepholeLSTM(Cell):
         if self.config.gate_recurrence:
             # The kernel's feedback is from all four blocks to all four; the candidate has none.
             feedback = _with_candidate(self._full_gates().mT)
-        weights = [self._full(w.weight_hh).mT, peepholes, feedback]
+        hidden = self._full(w.weight_hh).mT
+        weights = [hidden, peepholes, feedback]
         projected = recurrence.project(self.project, x)
         outputs = scan(recurrence, projected, start, weights)
         return _with_last_state(outputs, state)
@@ -376,7 +390,8 @@ def _kept(cuts: frozenset[Cut]) -> list[str]:
 def _with_candidate(weight: Float[Tensor, "F F"]) -> Float[Tensor, "G G"]:
     """Add rows and columns of zeros for the candidate."""
     rows = all_gates(weight, "ifgo", "ifo")
-    return all_gates(rows.mT, "ifgo", "ifo").mT
+    columns = all_gates(rows.mT, "ifgo", "ifo")
+    return columns.mT
 
 
 MatrixDraw = StrEnum("MatrixDraw", "GLOROT LSTM")
@@ -421,14 +436,16 @@ class Janet(Cell):
 
         def bias(shape: Shape) -> Tensor:
             # Chrono initialisation: biases log U(1, T−1) make gates that remember up to T steps.
-            times = torch.empty(width).uniform_(1, max(length - 1, 1))
+            longest = max(length - 1, 1)
+            times = torch.empty(width).uniform_(1, longest)
             return torch.cat([times.log(), torch.zeros(width)])
 
         matrix = (2 * width, width)
         shapes = {"weight_ih": matrix, "weight_hh": matrix, "bias": (2 * width,)}
         own = {"bias": bias}
         if config.draw is MatrixDraw.GLOROT:
-            own |= dict.fromkeys(("weight_ih", "weight_hh"), glorot(1.0))
+            draw = glorot(1.0)
+            own |= {"weight_ih": draw, "weight_hh": draw}
         self.w = Weights(shapes, cut=set(), fan_in=width, own=own)
 
     def project(self, x: Tensor) -> Tensor:
@@ -440,7 +457,8 @@ class Janet(Cell):
         s, g = rows.chunk(2, -1)
         # i = 1 − σ(s − β) = σ(β − s)
         i = torch.sigmoid(self.config.beta - s)
-        c = s.sigmoid() * c + i * g.tanh()
+        f = s.sigmoid()
+        c = f * c + i * g.tanh()
         return c, (c,)
 
     def fast_scan_from(self, x: Inputs, state: State) -> OutputAndState | None:
@@ -451,16 +469,20 @@ class Janet(Cell):
             return None
 
         def project(x: Tensor) -> Tensor:
-            f, g = self.project(x).chunk(2, -1)
+            rows = self.project(x)
+            f, g = rows.chunk(2, -1)
             i = self.config.beta - f
             # JANET has no output gate: an open one is the identity.
             o = torch.full_like(g, OPEN)
             return torch.cat([i, f, g, o], -1)
 
         f, g = self.w.weight_hh.chunk(2)
+        o = torch.zeros_like(g)
         # i reads −f, so that i = σ(β − s).
-        rows = torch.cat([-f, f, g, torch.zeros_like(g)])
+        rows = torch.cat([-f, f, g, o])
         weights = [rows.mT, None, None]
         start = torch.cat([c, c], -1)
-        outputs = scan(found, found.project(project, x), start, weights)[0]
-        return outputs, (outputs[:, -1],)
+        projected = found.project(project, x)
+        outputs = scan(found, projected, start, weights)[0]
+        last = outputs[:, -1]
+        return outputs, (last,)

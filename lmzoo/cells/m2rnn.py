@@ -29,8 +29,8 @@ from enum import StrEnum
 from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import silu, softplus
+from torch import Tensor
+from torch.nn.functional import linear, silu, softplus
 
 from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Heads, Parts, States
@@ -94,9 +94,10 @@ class M2RNN(MatrixCell):
         # Without a gate f is 0: the state is the new candidate.
         log_f = torch.full_like(v[..., :1], -torch.inf)
         if "f" in z:
-            delta = softplus(z["f"] + self.w.bias_f)
+            logit = z["f"] + self.w.bias_f
             rate = self.w.log_rate.exp()
-            log_f = -(rate * delta)[..., None]
+            decay = rate * softplus(logit)
+            log_f = -decay[..., None]
         # All heads share q and k.
         shared = v.shape[:-1] + z["q"].shape[-1:]
         q = z["q"][..., None, :].expand(shared)
@@ -107,13 +108,15 @@ class M2RNN(MatrixCell):
         z = matrix
         if self.w.mix is not None:
             z = matrix @ self.w.mix
-        z = z + update.key[..., None] * update.value[..., None, :]
+        key = update.key[..., None]
+        z = z + key * update.value[..., None, :]
         if Cut.TANH not in self.config.cuts:
             z = z.tanh()
-        f = update.log_decay.exp()[..., None]
+        f = update.log_decay.exp()
+        f = f[..., None]
         matrix = f * matrix + (1 - f) * z
-        o = (update.query[..., None] * matrix).sum(-2)
-        return o, matrix
+        read = update.query[..., None] * matrix
+        return read.sum(-2), matrix
 
     def scan_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         # The map and the tanh leave no parallel form.
@@ -126,10 +129,12 @@ class M2RNN(MatrixCell):
             o = o + w.skip * z["v"]
         if "gate" in z:
             o = o * silu(z["gate"])
-        return nn.functional.linear(normed(o, w.norm), w.out)
+        h = normed(o, w.norm)
+        return linear(h, w.out)
 
 
 def identities(shape: Shape) -> Tensor:
     """Return an identity matrix for each head."""
     # At first the state is not mixed.
-    return torch.eye(shape[-1]).expand(shape).clone()
+    size = shape[-1]
+    return torch.eye(size).expand(shape).clone()

@@ -8,8 +8,8 @@ from typing import Annotated
 import torch
 from jaxtyping import Float
 from pydantic import Field, StrictBool
-from torch import Tensor, nn
-from torch.nn.functional import silu, softplus
+from torch import Tensor
+from torch.nn.functional import linear, silu, softplus
 
 from lmzoo.base.config import config
 from lmzoo.base.search_space import IntRange
@@ -109,11 +109,12 @@ class Mamba(MatrixCell):
     ) -> tuple[Float[Tensor, "*N D"], Float[Tensor, "*N S"], Float[Tensor, "*N S"]]:
         """Return Δ, B and C."""
         w = self.w
-        linear = nn.functional.linear
+
         delta = w.bias_delta.expand_as(x)
         if w.delta is not None:
             # As published, by a map of low rank.
-            delta = linear(linear(x, w.low_delta), w.delta, w.bias_delta)
+            low = linear(x, w.low_delta)
+            delta = linear(low, w.delta, w.bias_delta)
         shape = x.shape[:-1] + (self.keys,)
         if w.b is None:
             b = w.fixed_b.expand(shape)
@@ -127,44 +128,54 @@ class Mamba(MatrixCell):
 
     def readout(self, o: Float[Tensor, "*N D"], z: Parts) -> Vectors:
         """Return y from o = Sᵀ C."""
-        if self.w.skip is not None:
-            o = o + self.w.skip * z["x"]
+        w = self.w
+        if w.skip is not None:
+            o = o + w.skip * z["x"]
         if "gate" in z:
             o = o * silu(z["gate"])
-        return nn.functional.linear(o, self.w.out)
+        return linear(o, w.out)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         # `prepare` works on sequences: here of one token.
-        parts, memory = self.prepare(projected[:, None], state[1:])
+        sequence = projected[:, None]
+        parts, memory = self.prepare(sequence, state[1:])
         z = {name: part[:, 0] for name, part in parts.items()}
-        delta, b, c = self.maps(z["x"])
-        decay = (-self._rate() * delta[..., None, :]).exp()
+        x = z["x"]
+        delta, b, c = self.maps(x)
+        exponent = -self._rate() * delta[..., None, :]
+        decay = exponent.exp()
         if self.config.signed:
             # Decays in (−1, 1): eigenvalues below 0 can count modulo 2.
             decay = 2 * decay - 1
-        written = b[..., None] * (delta * z["x"])[..., None, :]
+        value = (delta * x)[..., None, :]
+        written = b[..., None] * value
         # The state of the base class has an axis of heads: here one.
         s = decay * state[0][:, 0] + written
         o = (c[..., None] * s).sum(-2)
-        return self.readout(o, z), (s[:, None],) + memory
+        y = self.readout(o, z)
+        return y, (s[:, None],) + memory
 
     def scan_projected(self, projected: Tensor, state: State) -> OutputAndState:
         z, memory = self.prepare(projected, state[1:])
         x = z["x"]
         delta, b, c = self.maps(x)
         start = state[0][:, 0]
+        rate = self._rate()
         signed = self.config.signed
-        o, s = selective_scan(x, delta, self._rate(), b, c, start, signed=signed)
-        return self.readout(o, z), (s[:, None],) + memory
+        o, s = selective_scan(x, delta, rate, b, c, start, signed=signed)
+        y = self.readout(o, z)
+        return y, (s[:, None],) + memory
 
     def _rate(self) -> Float[Tensor, "S D"]:
-        return self.w.log_rate.exp().view(self.keys, -1)
+        rate = self.w.log_rate.exp()
+        return rate.view(self.keys, -1)
 
 
 def _log_integers(states: int, shape: Shape) -> Tensor:
     """Return log 1 .. log N, each for all channels: the rates of S4D-Real."""
     rates = torch.arange(1.0, states + 1).log()
-    return rates.repeat_interleave(shape[0] // states)
+    channels = shape[0] // states
+    return rates.repeat_interleave(channels)
 
 
 Mamba2Cut = StrEnum("Mamba2Cut", "DELTA B C DECAY SKIP CONVOLUTION GATE NORM")
@@ -271,18 +282,22 @@ class Mamba2(MatrixCell):
         delta = softplus(delta)[..., None]
         log_a = torch.zeros_like(delta)
         if w.log_rate is not None:
-            log_a = -w.log_rate.exp()[:, None] * delta
+            rate = w.log_rate.exp()
+            log_a = -rate[:, None] * delta
+        c = c.expand(heads)
         # Δ scales what is written, as the step of a discretised equation.
-        return Update(c.expand(heads), delta * b, x, log_a)
+        return Update(c, delta * b, x, log_a)
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         w = self.w
         if w.skip is not None:
-            o = o + w.skip[:, None] * update.value
+            skip = w.skip[:, None]
+            o = o + skip * update.value
         o = o.flatten(-2)
         if "gate" in z:
             o = o * silu(z["gate"])
-        return nn.functional.linear(normed(o, w.norm), w.out)
+        h = normed(o, w.norm)
+        return linear(h, w.out)
 
 
 LEAST_RATE = 1e-4
@@ -375,8 +390,10 @@ class Mamba3(MatrixCell):
 
     def initial_memory(self, start: Tensor) -> State:
         """Return the angles, and B and x of the token before."""
-        sizes = (self.pairs, self.keys, self.values)
-        return tuple(start.new_zeros(len(start), self.heads, size) for size in sizes)
+        memory: State = ()
+        for size in (self.pairs, self.keys, self.values):
+            memory += (start.new_zeros(len(start), self.heads, size),)
+        return memory
 
     def prepare(
         self,
@@ -387,22 +404,29 @@ class Mamba3(MatrixCell):
         z = super().prepare(projected, ())[0]
         w = self.w
         angle, b_before, x_before = memory
-        z["delta"] = softplus(z["delta"] + w.bias_delta)
+        logit = z["delta"] + w.bias_delta
+        z["delta"] = softplus(logit)
         z["x"] = self.split_heads(z["x"])
         turned = None
         if "angle" in z:
             # tanh bounds the angle of a step by π Δ.
-            speed = z["angle"].tanh()[..., None, :]
-            moved = math.pi * z["delta"][..., None] * speed
+            speed = z["angle"].tanh()
+            step = z["delta"][..., None]
+            moved = math.pi * step * speed[..., None, :]
             turned = angle[:, None] + moved.cumsum(1)
             # The angle goes on after a chunk: the sum starts from the last one.
             angle = turned[:, -1]
-        z["b"] = self._map(normed(z["b"], w.norm_b), w.bias_b, turned)
-        z["c"] = self._map(normed(z["c"], w.norm_c), w.bias_c, turned)
+        b = normed(z["b"], w.norm_b)
+        z["b"] = self._map(b, w.bias_b, turned)
+        c = normed(z["c"], w.norm_c)
+        z["c"] = self._map(c, w.bias_c, turned)
         # The trapezoid also reads B and x of the token before; the first one is in the state.
-        z["b_before"] = delayed(z["b"], b_before)
-        z["x_before"] = delayed(z["x"], x_before)
-        return z, (angle, z["b"][:, -1], z["x"][:, -1])
+        memory = (angle,)
+        for name, before in (("b", b_before), ("x", x_before)):
+            part = z[name]
+            z[f"{name}_before"] = delayed(part, before)
+            memory += (part[:, -1],)
+        return z, memory
 
     def _map(
         self,
@@ -411,7 +435,8 @@ class Mamba3(MatrixCell):
         angle: Tensor | None,
     ) -> Tensor:
         """Return B or C of each head, from the part that all heads share."""
-        shape = part.shape[:-1] + (self.heads, self.keys)
+        lead = part.shape[:-1]
+        shape = lead + (self.heads, self.keys)
         part = part[..., None, :].expand(shape)
         if bias is not None:
             part = part + bias
@@ -432,14 +457,17 @@ class Mamba3(MatrixCell):
             # A rate of 0 would never forget, and its gradient is 0, too.
             log_a = -rate.clamp_min(LEAST_RATE) * delta
         # Two writes a token: the value before, which decays with the state, then the new one.
+        kept = torch.zeros_like(delta)
         old_key = (1 - new) * delta * z["b_before"]
-        old = Update(z["c"], old_key, z["x_before"], torch.zeros_like(delta))
+        old = Update(z["c"], old_key, z["x_before"], kept)
         key = new * delta * z["b"]
-        return stacked([old, Update(z["c"], key, z["x"], log_a)])
+        own = Update(z["c"], key, z["x"], log_a)
+        return stacked([old, own])
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         if self.w.skip is not None:
-            o = o + self.w.skip[:, None] * z["x"]
+            skip = self.w.skip[:, None]
+            o = o + skip * z["x"]
         return super().output(o, z, update)
 
 
@@ -450,7 +478,8 @@ def rotated(
     """Turn the pairs of the first 2 A columns by the angles."""
     size = 2 * angle.shape[-1]
     turned = x[..., :size]
-    first, second = turned.unflatten(-1, (-1, 2)).unbind(-1)
+    by_pair = turned.unflatten(-1, (-1, 2))
+    first, second = by_pair.unbind(-1)
     cos = angle.cos()
     sin = angle.sin()
     real = first * cos - second * sin

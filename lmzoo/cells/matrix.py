@@ -213,8 +213,7 @@ class MatrixCell(Cell):
 
     @property
     def state_size(self) -> int | None:
-        columns = self.num_state_vectors * self.width
-        start = torch.zeros(1, columns)
+        start = torch.zeros(1, self.start_size)
         size = self._matrix
         for part in self.initial_memory(start):
             size += part.numel()

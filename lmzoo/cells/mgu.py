@@ -32,7 +32,8 @@ class Minimal(Cell):
 
     def fast_states(self, x: Inputs, start: Tensor, **options: Any) -> Tensor | None:
         """Return h after every step; None without a kernel for this width, device and dtype."""
-        options |= {"carry": "carry" not in self.cuts, "write": "write" not in self.cuts}
+        options["carry"] = "carry" not in self.cuts
+        options["write"] = "write" not in self.cuts
         recurrence = find_recurrence("mgu", start, pair=self.pair, **options)
         if recurrence is None:
             return None
@@ -47,7 +48,7 @@ Cut = StrEnum(
     "CANDIDATE_BIAS CARRY WRITE",
 )
 Cuts = frozenset[Cut]
-CANDIDATE = frozenset({Cut.INPUT_TO_CANDIDATE, Cut.STATE_TO_CANDIDATE, Cut.CANDIDATE_BIAS})
+CANDIDATE = frozenset(list(Cut)[3:6])
 
 
 def canonical(cuts: Cuts) -> Cuts:
@@ -129,7 +130,8 @@ class MGU(Minimal):
             "bh": (h,),
         }
         # The first six cuts are those of the weights, in this order.
-        cut = {name for name, path in zip(shapes, Cut, strict=False) if path in self.cuts}
+        paths = zip(shapes, Cut, strict=False)
+        cut = {name for name, path in paths if path in self.cuts}
         if Cut.WRITE in self.cuts:
             cut |= {"xh", "hh", "bh"}
         self.w = Weights(shapes, cut, fan_in=h, biases={"bf", "bh"})
@@ -287,7 +289,8 @@ class PriorCarry(DrawnModule):
             return 0
         length, _, width = self.prior.shape
         # Entries s < t; the softmax of the single one at t = 1 is constant.
-        used = max(0, (length - 1) * (length - 2) // 2 - 1)
+        pairs = (length - 1) * (length - 2) // 2
+        used = max(0, pairs - 1)
         return (length**2 - used) * width
 
     def forward(self, outputs: Float[Tensor, "B s H"], h: Hidden) -> Hidden:
@@ -407,7 +410,8 @@ class MGRU(Minimal):
         if MGRUCut.WRITE in self.cuts:
             cut.add("xh")
         matrix = (width, width)
-        self.w = Weights({"hf": matrix, "xh": matrix}, cut, fan_in=width)
+        shapes = {"hf": matrix, "xh": matrix}
+        self.w = Weights(shapes, cut, fan_in=width)
         self.attend: nn.Module | None = None
         if config.carry is Carry.PRIOR:
             self.attend = PriorCarry(width, length, prior=config.prior)
@@ -427,7 +431,8 @@ class MGRU(Minimal):
     def initial_state(self, start: Tensor) -> State:
         if self.attend is None:
             return (start,)
-        return (start, start.new_zeros(len(start), 0, self.width))
+        outputs = start.new_zeros(len(start), 0, self.width)
+        return (start, outputs)
 
     def constrain_start(self, vectors: Tensor) -> Tensor:
         """Map vectors to [0, 1] if the state holds Bernoulli parameters."""
@@ -452,7 +457,8 @@ class MGRU(Minimal):
             # σ(0): nothing enters the gate.
             f = torch.full_like(h, 0.5)
         else:
-            f = torch.sigmoid(self._gate_input(h) @ hf)
+            logits = self._gate_input(h) @ hf
+            f = logits.sigmoid()
         # Before the first output there is nothing to attend to: j is the initial state.
         if self.attend is not None and state[1].shape[1]:
             j = self.attend(state[1], h)
@@ -488,6 +494,7 @@ class MGRU(Minimal):
         if self.config.gate is Gate.CENTRED:
             return h - 0.5
         if self.config.gate is Gate.LOGIT:
+            centred = 2 * h - 1
             # The clip keeps the logit finite: h is 0 or 1 after rounding.
-            return torch.atanh((2 * h - 1).clamp(-0.9999, 0.9999))
+            return centred.clamp(-0.9999, 0.9999).atanh()
         return h

@@ -117,7 +117,8 @@ class MinGRU(DiagonalCell):
             "hz": (h, h),
         }
         # In the order of the cuts, of which the first four are weights.
-        cut = {name for name, path in zip(shapes, MinGRUCut, strict=False) if path in self.cuts}
+        paths = zip(shapes, MinGRUCut, strict=False)
+        cut = {name for name, path in paths if path in self.cuts}
         if not config.state_to_gate:
             cut |= {"hz"}
         # With both cuts h = c: a gate has nothing to choose between.
@@ -247,7 +248,8 @@ class MinLSTM(DiagonalCell):
         for name in "fih":
             shapes[f"x{name}"] = (width, h)
             shapes[f"b{name}"] = (h,)
-        cut = {name for name, path in zip(shapes, WEIGHTS, strict=True) if path in self.cuts}
+        paths = zip(shapes, WEIGHTS, strict=True)
+        cut = {name for name, path in paths if path in self.cuts}
         if MinLSTMCut.WRITE_GATE in self.cuts:
             cut |= {"xi", "bi"}
         if self.cuts >= UNFORGOTTEN:
@@ -265,7 +267,9 @@ class MinLSTM(DiagonalCell):
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
-        parts = [affine(x, w.xf, w.bf), affine(x, w.xh, w.bh)]
+        f = affine(x, w.xf, w.bf)
+        h = affine(x, w.xh, w.bh)
+        parts = [f, h]
         if MinLSTMCut.WRITE_GATE not in self.cuts:
             parts.append(affine(x, w.xi, w.bi))
         return torch.cat(parts, -1)

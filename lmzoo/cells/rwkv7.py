@@ -44,7 +44,7 @@ from typing import Annotated
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import normalize
+from torch.nn.functional import linear, normalize
 
 from lmzoo.base.config import config
 from lmzoo.cells.base import CELLS, Heads, OwnDraw, Parts, State, Weights
@@ -110,7 +110,8 @@ class RWKV7(MatrixCell):
         cuts = config.cuts
         self.shape_state(n, size, size)
         inner = n * size
-        rank = max(2, -(-width // 4))
+        quarter = -(-width // 4)
+        rank = max(2, quarter)
         w_rows = inner
         if Cut.VECTOR_DECAY in cuts:
             w_rows = n
@@ -149,8 +150,10 @@ class RWKV7(MatrixCell):
             "norm": ones,
         }
         # With W_y at zero the layer adds nothing at first.
-        own |= dict.fromkeys(("w1", "a1", "g1", "out", "bias_norm"), torch.zeros)
-        own |= {"r": _orthogonal(1.0), "v": _orthogonal(1.0), "k": _orthogonal(0.1)}
+        zeros = ("w1", "a1", "g1", "out", "bias_norm")
+        own |= dict.fromkeys(zeros, torch.zeros)
+        own |= dict.fromkeys(("r", "v"), _orthogonal(1.0))
+        own["k"] = _orthogonal(0.1)
         own |= dict.fromkeys(("w2", "a2", "g2"), _low_rank)
         self.w = Weights(shapes, cut, fan_in=width, own=own)
 
@@ -173,14 +176,18 @@ class RWKV7(MatrixCell):
             for i, name in enumerate(SHIFTED):
                 mixed[name] = x + mu[i] * difference
         # Each projection reads its own mixture of both tokens.
-        linear = nn.functional.linear
-        z = {name: linear(mixed[name], getattr(w, name)) for name in ("r", "k", "v")}
+
+        z = {}
+        for name in ("r", "k", "v"):
+            weight = getattr(w, name)
+            z[name] = linear(mixed[name], weight)
         if w.w1 is not None:
             low = linear(mixed["w"], w.w1).tanh()
             z["w"] = linear(low, w.w2, w.bias_w)
         if w.a1 is not None:
             low = linear(mixed["a"], w.a1)
-            z["a"] = linear(low, w.a2, w.bias_a).sigmoid()
+            logits = linear(low, w.a2, w.bias_a)
+            z["a"] = logits.sigmoid()
         if w.g1 is not None:
             low = linear(mixed["g"], w.g1).sigmoid()
             z["g"] = linear(low, w.g2)
@@ -188,39 +195,47 @@ class RWKV7(MatrixCell):
 
     def update(self, z: Parts) -> Update:
         w = self.w
-        r, k, v = (self.split_heads(z[name]) for name in ("r", "k", "v"))
+        r = self.split_heads(z["r"])
+        k = self.split_heads(z["k"])
+        v = self.split_heads(z["v"])
         log_w = torch.zeros_like(r[..., :1])
         if "w" in z:
             # At least e^(−MAX_RATE) = 0.545: no step forgets all.
-            log_w = self.split_heads(-MAX_RATE * z["w"].sigmoid())
+            decay = MAX_RATE * z["w"].sigmoid()
+            log_w = self.split_heads(-decay)
         rate = torch.ones_like(k)
         written = k
         if "a" in z:
             rate = self.split_heads(z["a"])  # one per channel, or one per head
             alpha = w.alpha.view(self.heads, -1)
             # α = 1 writes k at the rate; α = 0 writes all of it.
-            written = k * (1 + (rate - 1) * alpha)
+            factor = 1 + (rate - 1) * alpha
+            written = k * factor
         if Cut.REMOVAL in self.config.cuts:
             # Without removal there is no delta rule: p and r are absent.
             return Update(r, written, v, log_w)
         key = k
         if w.xi is not None:
-            key = k * w.xi.view(self.heads, -1)
+            xi = w.xi.view(self.heads, -1)
+            key = k * xi
         key = normalize(key, dim=-1)
-        return Update(r, written, v, log_w, rate * key, key)
+        erase = rate * key
+        return Update(r, written, v, log_w, erase, key)
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
         w = self.w
         heads = self.heads
-        o = head_norm(o.flatten(-2), heads, w.norm, w.bias_norm, 1e-5 * self.keys)
+        eps = 1e-5 * self.keys
+        o = head_norm(o.flatten(-2), heads, w.norm, w.bias_norm, eps)
         if w.rho is not None:
             rho = w.rho.view(heads, -1)
-            weight = (update.query * rho * update.key).sum(-1, keepdim=True)
+            products = update.query * rho * update.key
+            weight = products.sum(-1, keepdim=True)
             bonus = weight * update.value
             o = o + bonus.flatten(-2)
         if "g" in z:
             o = o * z["g"]
-        return nn.functional.linear(o, w.out)
+        return linear(o, w.out)
 
 
 def _shifts(shape: Shape) -> Tensor:
@@ -229,7 +244,8 @@ def _shifts(shape: Shape) -> Tensor:
     channels = torch.arange(shape[0] // projections)
     # From 0 to 1 over the channels: they begin with different shifts.
     c = channels * projections / shape[0]
-    return torch.cat([1 - c ** SHIFT_POWERS[name] for name in SHIFTED])
+    parts = [1 - c ** SHIFT_POWERS[name] for name in SHIFTED]
+    return torch.cat(parts)
 
 
 def _decay_bias(heads: int) -> OwnDraw:

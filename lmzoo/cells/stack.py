@@ -20,12 +20,14 @@ Stack = tuple[State, ...]
 def begin(cells: Sequence[Cell], start: Float[Tensor, "B W S"]) -> Stack:
     """Return the initial states; `start` concatenates the initial vectors of all cells."""
     count = start.shape[1]
-    sizes = [cell.num_state_vectors * cell.width for cell in cells]
+    sizes = [cell.start_size for cell in cells]
     # A cell knows one batch axis: the W states of a sequence are W rows of it.
-    parts = start.flatten(0, 1).split(sizes, -1)
+    rows = start.flatten(0, 1)
+    parts = rows.split(sizes, -1)
     states = []
     for cell, part in zip(cells, parts, strict=True):
-        states.append(_split_states(cell.initial_state(part), count))
+        state = cell.initial_state(part)
+        states.append(_split_states(state, count))
     return tuple(states)
 
 
@@ -33,17 +35,21 @@ def advance(
     cells: Sequence[Cell], x: Float[Tensor, "B E"], stack: Stack
 ) -> tuple[Float[Tensor, "B W H"], Stack]:
     """Compute one time step of every cell: (outputs of the last cell, next states)."""
-    count = stack[0][0].shape[1]
+    first = stack[0]
+    count = first[0].shape[1]
     # All W states of a sequence read the same token.
-    h = x[:, None].expand(-1, count, -1).flatten(0, 1)
+    repeated = x[:, None].expand(-1, count, -1)
+    h = repeated.flatten(0, 1)
     next_states = []
     for cell, state in zip(cells, stack, strict=True):
         flat = tuple(part.flatten(0, 1) for part in state)
         h, state = cell.advance(h, flat)
         next_states.append(_split_states(state, count))
-    return h.unflatten(0, (-1, count)), tuple(next_states)
+    outputs = h.unflatten(0, (-1, count))
+    return outputs, tuple(next_states)
 
 
 def _split_states(state: State, count: int) -> State:
     """Reshape each tensor from (B W, ..) to (B, W, ..)."""
-    return tuple(part.unflatten(0, (-1, count)) for part in state)
+    by_start = (-1, count)
+    return tuple(part.unflatten(0, by_start) for part in state)

@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import FloatRange, IntRange
+from lmzoo.base.search_space import FloatRange
 from lmzoo.cells.base import (
     CELLS,
     Cell,
@@ -27,7 +27,11 @@ from lmzoo.types import Hidden, Shape
 
 Unit = StrEnum("Unit", "TANH LSTM GRU")
 """The recurrence of each layer."""
-GATES = {Unit.TANH: "", Unit.LSTM: "ifo", Unit.GRU: "rz"}
+GATES = {
+    Unit.TANH: "",
+    Unit.LSTM: "ifo",
+    Unit.GRU: "rz",
+}
 """The gates inside a layer."""
 
 
@@ -94,12 +98,13 @@ class GatedFeedback(Cell):
             reset = self.reset(j, below, before)
             # Each of the layers i before feeds layer j, by its own share r_ij.
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
-            own = self._own_gates(j, below, before[:, j])
+            h = before[:, j]
+            gates = self._own_gates(j, below, h)
             candidate = below @ self.w.w[j].T + self.w.b[j]
             c = None
             if memory:
                 c = memory[j]
-            below, cell = self._layer(candidate, before[:, j], s, own, c)
+            below, cell = self._layer(candidate, h, s, gates, c)
             hidden.append(below)
             if cell is not None:
                 cells.append(cell)
@@ -113,7 +118,8 @@ class GatedFeedback(Cell):
     ) -> Float[Tensor, "B D"]:
         """Return G^{i→j} for every i."""
         from_below = below @ self.w.global_below[j].T
-        from_before = before.flatten(1) @ self.w.global_before[j].T
+        every = before.flatten(1)
+        from_before = every @ self.w.global_before[j].T
         return torch.sigmoid(from_below + from_before)
 
     def _own_gates(self, j: int, below: Tensor, own: Tensor) -> Parts:
@@ -123,8 +129,8 @@ class GatedFeedback(Cell):
             return {}
         from_below = below @ w.gates_below[j].T
         from_own = own @ w.gates_before[j].T
-        gates = torch.sigmoid(from_below + from_own + w.gates_bias[j])
-        parts = gates.chunk(len(names), -1)
+        logits = from_below + from_own + w.gates_bias[j]
+        parts = logits.sigmoid().chunk(len(names), -1)
         return dict(zip(names, parts, strict=True))
 
     def _layer(
@@ -139,14 +145,17 @@ class GatedFeedback(Cell):
             return torch.tanh(candidate + s), None
         if self.config.unit is Unit.GRU:
             # As in the GRU of cuDNN: r multiplies the product, not the state.
-            n = torch.tanh(candidate + gates["r"] * s)
+            reset = gates["r"] * s
+            n = torch.tanh(candidate + reset)
             return n + gates["z"] * (own - n), None
         assert c is not None
-        c = gates["f"] * c + gates["i"] * torch.tanh(candidate + s)
+        g = torch.tanh(candidate + s)
+        c = gates["f"] * c + gates["i"] * g
         return gates["o"] * c.tanh(), c
 
 
 MAX_SLOPE = 5.0
+Slope = Annotated[float, FloatRange(1.0, 5.0), Field(gt=0, allow_inf_nan=False)]
 """Final value of an annealed slope."""
 
 
@@ -178,7 +187,7 @@ class HierarchicalMultiscaleLSTM(Cell):
 
         depth: Depth = 2
         """D, the number of layers."""
-        slope: Annotated[float, FloatRange(1.0, 5.0)] = Field(1.0, gt=0, allow_inf_nan=False)
+        slope: Slope = 1.0
         """a, or its initial value a_0 with `anneal`."""
         anneal: int = Field(0, ge=0)
         """Training scans (optimiser steps) until the slope is 5; published: those of 100 epochs.
@@ -202,7 +211,10 @@ class HierarchicalMultiscaleLSTM(Cell):
         h = width
         self.num_state_vectors = 2 * d
         self.num_boundaries = d - 1
-        self.layers: Any = nn.ModuleList(_layer(h, top=j == d - 1) for j in range(d))
+        self.layers: Any = nn.ModuleList()
+        for j in range(d):
+            top = j == d - 1
+            self.layers.append(_layer(h, top=top))
         shapes = {"gate": (d, d * h), "embed": (d, h, h)}
         self.out = Weights(shapes, cut=set(), fan_in=h)
         # A buffer, so that a resumed training continues with the same slope.
@@ -213,17 +225,18 @@ class HierarchicalMultiscaleLSTM(Cell):
 
     @property
     def state_size(self) -> int | None:
-        return self.num_state_vectors * self.width + self.config.depth - 1
+        return self.start_size + self.num_boundaries
 
     @property
     def unused(self) -> int:
         """Entries of D^ℓ for f: after a boundary, where D^ℓ is read, FLUSH does not use f."""
-        return (self.config.depth - 1) * self.width**2
+        return self.num_boundaries * self.width**2
 
     def initial_state(self, start: Tensor) -> State:
         # No segment has ended before the first token.
-        no_boundaries = start.new_zeros(len(start), self.config.depth - 1)
-        return start.chunk(self.num_state_vectors, -1) + (no_boundaries,)
+        no_boundaries = start.new_zeros(len(start), self.num_boundaries)
+        vectors = start.chunk(self.num_state_vectors, -1)
+        return vectors + (no_boundaries,)
 
     def boundaries(self, state: State) -> Tensor:
         return state[-1]
@@ -259,14 +272,17 @@ class HierarchicalMultiscaleLSTM(Cell):
         # Every token is a segment of the bottom layer.
         z_below = torch.ones_like(projected[:, :1])
         for j, w in enumerate(self.layers):
-            s = old_hidden[j] @ w.own.T + z_below * (below @ w.below.T) + w.bias
+            from_own = old_hidden[j] @ w.own.T
+            from_below = z_below * (below @ w.below.T)
+            s = from_own + from_below + w.bias
             flush = torch.zeros_like(z_below)
             # The top layer has no layer above, and never ends a segment.
             if j < depth - 1:
                 flush = old_boundaries[:, j : j + 1]
                 above = old_hidden[j + 1] @ w.above.T
                 s = s + flush * above
-            rows = s[:, : 4 * self.width]
+            gates = 4 * self.width
+            rows = s[:, :gates]
             i, f, g, o = rows.chunk(4, -1)
             i = i.sigmoid()
             f = f.sigmoid()
@@ -275,28 +291,33 @@ class HierarchicalMultiscaleLSTM(Cell):
             # UPDATE, COPY and FLUSH as products with 0 and 1: rows of a batch differ.
             keep = z_below * f + (1 - z_below)
             # A flush writes also where the layer below has not ended a segment.
-            new = (flush + (1 - flush) * z_below) * new
+            writes = flush + (1 - flush) * z_below
+            new = writes * new
             cells[j] = (1 - flush) * keep * cells[j] + new
             copy = (1 - flush) * (1 - z_below)
             shown = (1 - copy) * o * cells[j].tanh()
             hidden[j] = copy * hidden[j] + shown
             below = hidden[j]
-            z_below = self._boundary(s[:, 4 * self.width :])
+            z_below = self._boundary(s[:, gates:])
             if j < depth - 1:
                 boundaries.append(z_below)
         z = old_boundaries
         if boundaries:
             z = torch.cat(boundaries, -1)
-        gates = torch.sigmoid(torch.cat(hidden, -1) @ self.out.gate.T)
-        terms = torch.einsum("bdh,dkh->bdk", torch.stack(hidden, 1), self.out.embed)
-        y = (gates[..., None] * terms).sum(1).relu()
+        every = torch.cat(hidden, -1)
+        shares = torch.sigmoid(every @ self.out.gate.T)
+        stacked = torch.stack(hidden, 1)
+        terms = torch.einsum("bdh,dkh->bdk", stacked, self.out.embed)
+        y = (shares[..., None] * terms).sum(1).relu()
         return y, tuple(hidden + cells + [z])
 
     def _boundary(self, s: Tensor) -> Tensor:
         """Return z from s, with the gradient of the hard sigmoid."""
-        soft = ((self.slope * s + 1) / 2).clamp(0, 1)
+        line = (self.slope * s + 1) / 2
+        soft = line.clamp(0, 1)
+        hard = (soft > 0.5).to(s.dtype)
         # The difference is zero in value and carries the gradient.
-        return (soft > 0.5).to(s.dtype) + (soft - soft.detach())
+        return hard + (soft - soft.detach())
 
 
 def _layer(width: int, *, top: bool) -> Weights:
@@ -327,6 +348,7 @@ def _set_boundary_bias(name: str, drawn: Tensor) -> Tensor:
     return drawn
 
 
+GridDepth = Annotated[int, IntRange(1, 6), Field(ge=1)]
 Squash = StrEnum("Squash", "INSIDE OUTSIDE")
 """Position of the tanh in h': tanh(o ⊙ m') or o ⊙ tanh(m')."""
 Along = StrEnum("Along", "LSTM TANH IDENTITY")
@@ -356,7 +378,7 @@ class GridLSTM(Cell):
     class Config:
         """Depth of the grid and variant of its blocks."""
 
-        depth: Annotated[int, IntRange(1, 6)] = Field(2, ge=1)
+        depth: GridDepth = 2
         """D, the number of blocks."""
         along: Along = Along.LSTM
         squash: Squash = Squash.INSIDE
@@ -374,8 +396,11 @@ class GridLSTM(Cell):
         entered = h
         if self._memory:
             entered = 2 * h  # h and m of the depth dimension
-        self.enter = Weights({"weight": (entered, h)}, cut=set(), fan_in=h)
-        self.blocks: Any = nn.ModuleList(_block(h, memory=self._memory) for _ in range(blocks))
+        shapes = {"weight": (entered, h)}
+        self.enter = Weights(shapes, cut=set(), fan_in=h)
+        self.blocks: Any = nn.ModuleList()
+        for _ in range(blocks):
+            self.blocks.append(_block(h, memory=self._memory))
 
     def project(self, x: Tensor) -> Tensor:
         return x @ self.enter.weight.T
@@ -394,7 +419,8 @@ class GridLSTM(Cell):
                 block = 0
             w = self.blocks[block]
             both = torch.cat([hidden[k], h], -1)
-            hidden[k], memory[k] = update_memory(both, w.time, w.time_bias, memory[k], squash)
+            new = update_memory(both, w.time, w.time_bias, memory[k], squash)
+            hidden[k], memory[k] = new
             # Depth then reads the new h of time.
             if self.config.priority:
                 both = torch.cat([hidden[k], h], -1)

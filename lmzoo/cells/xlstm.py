@@ -113,7 +113,8 @@ class MLSTM(MatrixCell):
         cuts = config.cuts
         size = head_size(config.expand * width, n)
         self._normalised = MLSTMCut.NORMALISER not in cuts
-        self._exponential = not cuts & {MLSTMCut.INPUT_GATE, MLSTMCut.EXPONENTIAL}
+        bounded = cuts & {MLSTMCut.INPUT_GATE, MLSTMCut.EXPONENTIAL}
+        self._exponential = not bounded
         # The normaliser n is one more column of C: what writes v also writes a 1.
         self.shape_state(n, size, size + self._normalised)
         inner = n * size
@@ -123,14 +124,15 @@ class MLSTM(MatrixCell):
             block //= 2
         blocks = (inner // block, block, block)
         small = normal((0.4 / width) ** 0.5)
+        residual = normal(2 / width**0.5)
         weights: WeightTable = {
             "u": inner,
             "o": inner,
             "conv": ((inner, WINDOW), by_columns),
             "bias_i": (n, normal(0.1)),
-            "bias_f": (n, lambda _: torch.linspace(3, 6, n)),
+            "bias_f": (n, _open_gates),
             "norm": (inner, ones),
-            "out": ((width, inner), normal(2 / width**0.5)),
+            "out": ((width, inner), residual),
             "q": (blocks, small),
             "k": (blocks, small),
             "v": (blocks, small),
@@ -160,11 +162,13 @@ class MLSTM(MatrixCell):
             # m_t = L_t + max(m_0, max_{s≤t} log i_s − L_s), with L_t = Σ_{s≤t} log f_s
             total = log_f.cumsum(1)
             highest = (log_i - total).cummax(1).values
-            later = total + torch.maximum(highest, m[:, None])
+            highest = torch.maximum(highest, m[:, None])
+            later = total + highest
         earlier = delayed(later, m)
         z["m"] = later
         z["m before"] = earlier
-        return z, window + (later[:, -1],)
+        last = later[:, -1]
+        return z, window + (last,)
 
     def _named(self, projected: Tensor, window: State) -> tuple[Parts, State]:
         """Return the named projections of T steps, and the next window."""
@@ -175,8 +179,10 @@ class MLSTM(MatrixCell):
             # q and k read the convolution, v the tokens themselves.
             blocks = getattr(w, name)
             inputs = inputs.unflatten(-1, blocks.shape[:2])
-            z[name] = torch.einsum("...nd,ned->...ne", inputs, blocks).flatten(-2)
-        read = torch.cat([z["q"], z["k"], z["v"]], -1)
+            mixed = torch.einsum("...nd,ned->...ne", inputs, blocks)
+            z[name] = mixed.flatten(-2)
+        qkv = [z["q"], z["k"], z["v"]]
+        read = torch.cat(qkv, -1)
         for name in ("i", "f"):
             weight = getattr(w, name)
             if weight is not None:
@@ -184,7 +190,9 @@ class MLSTM(MatrixCell):
         return z, after
 
     def update(self, z: Parts) -> Update:
-        q, k, v = (self.split_heads(z[name]) for name in ("q", "k", "v"))
+        q = self.split_heads(z["q"])
+        k = self.split_heads(z["k"])
+        v = self.split_heads(z["v"])
         log_i, log_f = self._log_gates(z)
         if "m" in z:
             log_i = log_i - z["m"]
@@ -193,7 +201,8 @@ class MLSTM(MatrixCell):
         if self._normalised:
             # The normaliser is one more column of C, whose value is always 1.
             v = pad(v, (0, 1), value=1.0)
-        key = log_i.exp()[..., None] * k / self.keys**0.5
+        i = log_i.exp()[..., None]
+        key = i * k / self.keys**0.5
         return Update(q, key, v, log_f[..., None])
 
     def output(self, o: Tensor, z: Parts, update: Update) -> Tensor:
@@ -203,7 +212,8 @@ class MLSTM(MatrixCell):
             if "m" in z:
                 # e^80 is still finite in float32.
                 floor = (-z["m"]).clamp(-80, 80).exp()
-            normaliser = torch.maximum(o[..., -1].abs(), floor)
+            size = o[..., -1].abs()
+            normaliser = torch.maximum(size, floor)
             o = o[..., :-1] / normaliser[..., None]
         w = self.w
         h = head_norm(o.flatten(-2), self.heads, self.w.norm)
@@ -327,7 +337,8 @@ class SLSTM(Cell):
         super().__init__(config, width, length)
         h = width
         # A head of one unit has the norm 0: at least two units a head.
-        self.heads = max(1, min(h // 2, config.heads))
+        most = min(h // 2, config.heads)
+        self.heads = max(1, most)
         # Blocks of one size: the largest number of heads that divides H.
         while h % self.heads:
             self.heads -= 1
@@ -353,10 +364,20 @@ class SLSTM(Cell):
         # With an exponential gate and the normaliser, a constant factor of i cancels.
         if not config.cuts & {SLSTMCut.EXPONENTIAL, SLSTMCut.NORMALISER}:
             cut.add("bi")
-        cut |= {name for name, path in (INPUT | MIXING).items() if path in config.cuts}
+        for name, path in (INPUT | MIXING).items():
+            if path in config.cuts:
+                cut.add(name)
         biases = {f"b{gate}" for gate in GATES}
-        shapes |= {"conv": (h, WINDOW), "bias_conv": (h,), "norm": (h,)}
-        own |= {"conv": by_columns, "bias_conv": tap_bias, "norm": ones}
+        shapes |= {
+            "conv": (h, WINDOW),
+            "bias_conv": (h,),
+            "norm": (h,),
+        }
+        own |= {
+            "conv": by_columns,
+            "bias_conv": tap_bias,
+            "norm": ones,
+        }
         self.convolves = True
         if SLSTMCut.CONVOLUTION in self.cuts or _reads_no_window(self.cuts):
             self.convolves = False
@@ -418,13 +439,15 @@ class SLSTM(Cell):
         """Return the logits of T steps without the state's part, and the next window."""
         if not window:
             return projected, ()
-        u, after = convolve(projected, window[0], self.w.conv, self.w.bias_conv)
-        u = silu(u)
-        return self._logits(projected, u), (after,)
+        w = self.w
+        mixed, after = convolve(projected, window[0], w.conv, w.bias_conv)
+        logits = self._logits(projected, silu(mixed))
+        return logits, (after,)
 
     def step(self, projected: Tensor, state: State) -> OutputAndState:
         h, c, n, m = state[:4]
-        logits, after = self._enter(projected[:, None], state[4:])
+        sequence = projected[:, None]
+        logits, after = self._enter(sequence, state[4:])
         log_i, log_f, o, z = self._parts(logits[:, 0], h)
         log_f = log_f + m
         m = torch.maximum(log_f, log_i).detach()  # h does not depend on m
@@ -441,11 +464,13 @@ class SLSTM(Cell):
             if getattr(self.w, f"h{gate}") is not None:
                 return None  # memory mixing needs h of the step before
         _, c, n, m = state[:4]
-        logits, after = self._enter(self.project_inputs(x), state[4:])
+        projected = self.project_inputs(x)
+        logits, after = self._enter(projected, state[4:])
         log_i, log_f, o, z = self._parts(logits, None)
         total = log_f.detach().cumsum(-2)
         first = m[..., None, :].detach()
-        highest = torch.cummax(log_i.detach() - total, -2).values
+        written = log_i.detach() - total
+        highest = written.cummax(-2).values
         m = total + torch.maximum(highest, first)
         before = torch.cat([first, m[..., :-1, :]], -2)
         f = torch.exp(log_f + before - m)
@@ -454,17 +479,20 @@ class SLSTM(Cell):
         n = linear_recurrence(f, i, n)
         h = self._output(c, n, m, o)
         last = tuple(part[:, -1] for part in (h, c, n, m))
-        return head_norm(h, self.heads, self.w.norm), last + after
+        y = head_norm(h, self.heads, self.w.norm)
+        return y, last + after
 
     def _parts(
         self, projected: Tensor, h: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
         """Return log i, log f, σ(õ) and tanh(z̃)."""
-        logits = dict(zip(self.names, projected.split(self.width, -1), strict=True))
+        parts = projected.split(self.width, -1)
+        logits = dict(zip(self.names, parts, strict=True))
         for gate in self.names:
             weight = getattr(self.w, f"h{gate}")
             if weight is not None and h is not None:
-                logits[gate] = logits[gate] + self._mix(h, weight)
+                fed = self._mix(h, weight)
+                logits[gate] = logits[gate] + fed
         if SLSTMCut.EXPONENTIAL in self.cuts:
             log_i = logsigmoid(logits["i"])
         else:
@@ -486,7 +514,8 @@ class SLSTM(Cell):
         o: Tensor | None,
     ) -> Tensor:
         if SLSTMCut.NORMALISER in self.cuts:
-            h = torch.tanh(c * m.clamp_max(MAX_LOG).exp())
+            scale = m.clamp_max(MAX_LOG).exp()
+            h = torch.tanh(c * scale)
         else:
             h = c / n
         if o is None:
@@ -494,9 +523,15 @@ class SLSTM(Cell):
         return o * h
 
 
+def _open_gates(shape: Shape) -> Tensor:
+    """Return biases of forget gates, from 3 to 6 over the heads."""
+    return torch.linspace(3, 6, shape[0])
+
+
 def _small_normal(shape: Shape, width: int) -> Tensor:
     """Return a draw from N(0, 2 / 5H)."""
-    return torch.randn(shape) / width**0.5 * 0.4**0.5
+    unit = torch.randn(shape)
+    return unit / width**0.5 * 0.4**0.5
 
 
 def _power_law(shape: Shape, heads: int) -> Tensor:

@@ -6,7 +6,8 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
+from torch.nn.functional import one_hot
 
 from lmzoo.base.config import config
 from lmzoo.contract import Task, model
@@ -78,8 +79,10 @@ class TernaryVAE(VAE):
 
     def __init__(self, config: DiscreteVAEConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.z = DiscreteLatent(config.width, len(self.values))
-        self.noise_shape = (config.width, len(self.values))
+        width = config.width
+        count = len(self.values)
+        self.z = DiscreteLatent(width, count)
+        self.noise_shape = (width, count)
         # The estimate compares two draws of one sentence.
         if config.estimator is Estimator.SCORE:
             self.training_samples = 2
@@ -89,31 +92,37 @@ class TernaryVAE(VAE):
         # The largest of log-probabilities plus Gumbel noise is a draw (the Gumbel-max trick).
         noisy = self.log_q(h) + gumbel(u)
         drawn = noisy.argmax(-1)
-        hard = nn.functional.one_hot(drawn, len(self.values)).to(h)
+        hard = one_hot(drawn, len(self.values)).to(h)
         if self.training and self.config.estimator is Estimator.GUMBEL:
-            soft = torch.softmax(noisy / self.config.temperature, -1)
+            logits = noisy / self.config.temperature
+            soft = logits.softmax(-1)
             # With these parentheses the value stays exactly one of the three values.
             hard = hard + (soft - soft.detach())
         return hard @ self._levels(h)
 
     def sample_prior(self, u: Tensor) -> Tensor:
-        drawn = (self.log_p() + gumbel(u)).argmax(-1)
-        return self._levels(self.z.prior_logits)[drawn]
+        noisy = self.log_p() + gumbel(u)
+        levels = self._levels(self.z.prior_logits)
+        return levels[noisy.argmax(-1)]
 
     def kl(self, h: Tensor) -> Tensor:
-        return categorical_kl(self.log_q(h), self.log_p()).sum(-1)
+        by_channel = categorical_kl(self.log_q(h), self.log_p())
+        return by_channel.sum(-1)
 
     def moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
         q = self.log_q(h).exp()
         values = self._levels(h)
         mean = q @ values
-        variance = q @ values.square() - mean.square()
+        mean_square = q @ values.square()
+        variance = mean_square - mean.square()
         # Rounding may leave a variance just below 0.
-        return mean, variance.clamp_min(0).sqrt()
+        std = variance.clamp_min(0).sqrt()
+        return mean, std
 
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
-        prior = self.log_prob_of(self.log_p(), z)
-        return prior - self.log_prob_of(self.log_q(h), z)
+        log_p = self.log_prob_of(self.log_p(), z)
+        log_q = self.log_prob_of(self.log_q(h), z)
+        return log_p - log_q
 
     def reconstruction(
         self,
@@ -127,7 +136,8 @@ class TernaryVAE(VAE):
         if not self.training or is_gumbel:
             return scores
         scored = scored_mask(tokens, lengths)[:, 1:]
-        total = torch.where(scored, scores, 0).sum(-1).detach()
+        real = torch.where(scored, scores, 0)
+        total = real.sum(-1).detach()
         log_q = self.log_prob_of(self.log_q(h), z)
         # The added term is 0 and has the estimated gradient. Flipped, each draw is the other's
         # baseline.
@@ -138,8 +148,8 @@ class TernaryVAE(VAE):
     def log_q(self, h: SequenceVectors) -> Float[Tensor, "B E K"]:
         """Return log q(z_e | s) of the three values."""
         logits = h @ self.z.to_logits
-        logits = logits.unflatten(-1, (-1, len(self.values)))
-        return logits.log_softmax(-1)
+        by_channel = logits.unflatten(-1, (-1, len(self.values)))
+        return by_channel.log_softmax(-1)
 
     def log_p(self) -> Float[Tensor, "E K"]:
         """Return log p(z_e) of the three values."""
@@ -151,10 +161,11 @@ class TernaryVAE(VAE):
         """Return the log-probability of each z under `logs`, summed over channels."""
         # The values are consecutive integers: the distance to the first is the index.
         index = (z.detach() - self.values[0]).long()
-        one_hot = nn.functional.one_hot(index, len(self.values)).to(logs)
-        return (logs * one_hot).sum((-2, -1))
+        chosen = one_hot(index, len(self.values)).to(logs)
+        return (logs * chosen).sum((-2, -1))
 
     def _levels(self, like: Tensor) -> Float[Tensor, "K"]:
         """Return the values; a copy of the tuple would wait for a GPU."""
-        steps = torch.arange(len(self.values), device=like.device)
+        count = len(self.values)
+        steps = torch.arange(count, device=like.device)
         return steps.to(like) + self.values[0]

@@ -54,25 +54,28 @@ class DirectionalLM(nn.Module):
         super().__init__()
         width = config.width
         self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
-        layers = range(config.num_layers)
-        cells = [CELLS.build(config.cell, width, task.length) for _ in layers]
-        self.cells: Any = nn.ModuleList(cells)  # lowest first
+        # Lowest first.
+        self.cells: Any = nn.ModuleList()
+        for _ in range(config.num_layers):
+            cell = CELLS.build(config.cell, width, task.length)
+            self.cells.append(cell)
         emission = EMISSIONS.parse("vector")
         self.emission = EMISSIONS.build(emission, width, Norm.NONE)
 
     def layer_outputs(self, tokens: Prefix) -> Float[Tensor, "L1 B t E"]:
         """Return h^0 .. h^L after each token."""
-        h = [self.embedding(tokens)]
+        x = self.embedding(tokens)
+        h = [x]
         for cell in self.cells:
-            vectors = cell.num_state_vectors
-            start = h[0].new_ones(len(tokens), vectors * cell.width)
+            start = x.new_ones(len(tokens), cell.start_size)
             h.append(cell.scan(h[-1], start))
         return torch.stack(h)
 
     def scores(self, tokens: Tokens) -> Float[Tensor, "B T-1"]:
         """Return log P(s_t | tokens read before it)."""
         y = self.layer_outputs(tokens[:, :-1])[-1]
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        targets = tokens[:, 1:]
+        return self.emission.log_prob(y, targets, self.embedding.weight)
 
     def next_log_prob(self, y: SequenceVectors) -> NextScores:
         """Return log P(v | tokens read) of all tokens v, from the output of the top layer."""
@@ -98,7 +101,8 @@ class Elmo(LanguageModel):
     @property
     def state_size(self) -> int | None:
         # Only the forward model is used in decoding.
-        cell_size = self.forward_lm.cells[0].state_size
+        lowest = self.forward_lm.cells[0]
+        cell_size = lowest.state_size
         if cell_size is None:
             return None
         return cell_size * self.config.num_layers
@@ -108,19 +112,22 @@ class Elmo(LanguageModel):
         return self.forward_lm.scores(tokens)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        y = self.forward_lm.layer_outputs(prefix)[-1, :, -1]
+        outputs = self.forward_lm.layer_outputs(prefix)
+        y = outputs[-1, :, -1]
         return self.forward_lm.next_log_prob(y)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         cells = list(self.forward_lm.cells)
-        size = sum(cell.num_state_vectors * cell.width for cell in cells)
-        start = self.forward_lm.embedding.weight.new_ones(batch, 1, size)
+        weight = self.forward_lm.embedding.weight
+        size = sum(cell.start_size for cell in cells)
+        start = weight.new_ones(batch, 1, size)
         return stack.begin(cells, start)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        x = self.forward_lm.embedding(token)
-        y, state = stack.advance(list(self.forward_lm.cells), x, state)
-        scores = self.forward_lm.next_log_prob(y[:, 0])
+        model = self.forward_lm
+        x = model.embedding(token)
+        y, state = stack.advance(list(model.cells), x, state)
+        scores = model.next_log_prob(y[:, 0])
         return scores, state
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
@@ -131,10 +138,11 @@ class Elmo(LanguageModel):
     def backward_log_prob(self, tokens: Tokens, lengths: Lengths) -> TokenScores:
         """Return log P(s_t | s_>t) of the backward model; for `<end>`, log P(s_t | s_<t)."""
         order = self._reversed_positions(tokens, lengths)
-        scores = self.backward_lm.scores(tokens.gather(1, order))
+        backwards = tokens.gather(1, order)
+        scores = self.backward_lm.scores(backwards)
         # The score of position t stands at t − 1 of the scores: those of `<start>` are left out.
-        scores = scores.gather(1, order[:, 1:] - 1)
-        return mask_scores(scores, lengths)
+        index = order[:, 1:] - 1
+        return mask_scores(scores.gather(1, index), lengths)
 
     def report(
         self,
@@ -146,24 +154,28 @@ class Elmo(LanguageModel):
         count = scored_mask(tokens, lengths).sum()
         forward = self.log_prob(tokens, lengths).sum()
         backward = self.backward_log_prob(tokens, lengths).sum()
+        forward_mean = forward / count
+        backward_mean = backward / count
         return {
-            "left to right": -(forward / count).item(),
-            "right to left": -(backward / count).item(),
+            "left to right": -forward_mean.item(),
+            "right to left": -backward_mean.item(),
         }
 
     def represent(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B T R"]:
         """Return a vector for each token in its context, R = E + 2H; undefined at pads."""
         order = self._reversed_positions(tokens, lengths)
         forward = self.forward_lm.layer_outputs(tokens)
-        backward = self.backward_lm.layer_outputs(tokens.gather(1, order))
+        backwards = tokens.gather(1, order)
+        backward = self.backward_lm.layer_outputs(backwards)
         if self.task.ends:  # no token follows the last one: use the state after `<start>`
             t = torch.arange(tokens.shape[1], device=tokens.device)
             last = t == lengths[:, None] - 1
             order = order.masked_fill(last, 0)
-        index = order[None, ..., None].expand_as(backward)
-        backward = backward.gather(2, index)
+        index = order[None, ..., None]
+        backward = backward.gather(2, index.expand_as(backward))
         parts = [forward[-1], backward[-1], forward[0]]
         return torch.cat(parts, -1)
 
     def _reversed_positions(self, tokens: Tokens, lengths: Lengths) -> Tokens:
-        return reversed_positions(lengths, tokens.shape[1], keep_last=self.task.ends)
+        count = tokens.shape[1]
+        return reversed_positions(lengths, count, keep_last=self.task.ends)

@@ -6,9 +6,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from lmzoo.base.config import config
-from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
+from lmzoo.blocks.latent import EmbeddedModel
+from lmzoo.blocks.layers import EmbeddingConfig
 from lmzoo.cells.base import CELLS, CellChoice
-from lmzoo.contract import LanguageModel, Score, Task, model
+from lmzoo.contract import Score, Task, model
 from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.normalise import Norm, normalise_sequence, normalise_vectors
 from lmzoo.functional.sequence import full_lengths, reversed_order
@@ -28,12 +29,14 @@ class EncoderDecoderConfig(EmbeddingConfig):
 
 def last_output(outputs: Features, lengths: Lengths) -> SequenceVectors:
     """Return the output at the last of each sequence's tokens."""
+    width = outputs.shape[2]
     last = (lengths - 1).clamp_min(0)
-    index = last[:, None, None].expand(-1, 1, outputs.shape[2])
-    return outputs.gather(1, index)[:, 0]
+    index = last[:, None, None].expand(-1, 1, width)
+    found = outputs.gather(1, index)
+    return found[:, 0]
 
 
-class SentenceEncoderDecoder(LanguageModel):
+class SentenceEncoderDecoder(EmbeddedModel):
     """Encoder and teacher-forced decoder; a subclass computes z from h_enc.
 
         h_enc = encoder over e(s_{n-1}), e(s_{n-2}), ..          from a state of ones
@@ -51,7 +54,6 @@ class SentenceEncoderDecoder(LanguageModel):
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
         width = config.width
-        self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
         self.encoder = CELLS.build(config.cell, width, task.length)
         self.cell = CELLS.build(config.cell, width, task.length)
         self.emission = EMISSIONS.build(config.emission, width, config.norm)
@@ -72,9 +74,9 @@ class SentenceEncoderDecoder(LanguageModel):
         # Reversed within its length: the encoder reads each sentence before its pads.
         order = reversed_order(lengths, x.shape[1])
         order = order[..., None].expand_as(x)
-        vectors = self.cell.num_state_vectors
-        start = x.new_ones(len(x), vectors * self.config.width)
-        outputs = self.encoder.scan(x.gather(1, order), start)
+        start = x.new_ones(len(x), self.cell.start_size)
+        backwards = x.gather(1, order)
+        outputs = self.encoder.scan(backwards, start)
         return last_output(outputs, lengths)
 
     def outputs(
@@ -84,13 +86,17 @@ class SentenceEncoderDecoder(LanguageModel):
     ) -> Float[Tensor, "S B t E"]:
         """Return N(h) after each token, from each z."""
         norm = self.config.norm
-        x = normalise_sequence(self.embedding(tokens), norm)
+        embedded = self.embedding(tokens)
+        x = normalise_sequence(embedded, norm)
         # All draws of z run as one batch, the draw as the outer index.
-        start = self.cell.constrain_start(z.flatten(0, 1))
+        rows = z.flatten(0, 1)
+        start = self.cell.constrain_start(rows)
         # An LSTM starts with z in h and in c.
         start = start.repeat(1, self.cell.num_state_vectors)
-        h = self.cell.scan(x.repeat(len(z), 1, 1), start)
-        return normalise_vectors(h.unflatten(0, z.shape[:2]), norm)
+        repeated = x.repeat(len(z), 1, 1)
+        h = self.cell.scan(repeated, start)
+        by_draw = h.unflatten(0, z.shape[:2])
+        return normalise_vectors(by_draw, norm)
 
     def decode(
         self,
@@ -99,7 +105,8 @@ class SentenceEncoderDecoder(LanguageModel):
     ) -> Float[Tensor, "S B t-1"]:
         """Return log P(s_t | s_<t, z) of all tokens but the first."""
         y = self.outputs(tokens[:, :-1], z)
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        targets = tokens[:, 1:]
+        return self.emission.log_prob(y, targets, self.table)
 
 
 @model(
@@ -125,9 +132,11 @@ class RecurrentAutoencoder(SentenceEncoderDecoder):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         z = self.encode(tokens, lengths)
-        return self.decode(tokens, z[None])[0]
+        scores = self.decode(tokens, z[None])
+        return scores[0]
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         z = self.encode(prefix, full_lengths(prefix))
-        y = self.outputs(prefix, z[None])[0, :, -1]
-        return self.emission.dense(y, self.embedding.weight)
+        outputs = self.outputs(prefix, z[None])
+        y = outputs[0, :, -1]
+        return self.emission.dense(y, self.table)

@@ -11,8 +11,9 @@ from torch.nn.functional import pad
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
 from lmzoo.base.search_space import FloatRange, IntRange
-from lmzoo.blocks.layers import EmbeddingConfig, EmbeddingTable
-from lmzoo.contract import LanguageModel, Score, Task, model
+from lmzoo.blocks.latent import EmbeddedModel
+from lmzoo.blocks.layers import EmbeddingConfig
+from lmzoo.contract import Score, Task, model
 from lmzoo.emissions.base import EMISSIONS, EmissionChoice
 from lmzoo.functional.noise import fresh_uniforms, normal, shared_uniforms
 from lmzoo.functional.normalise import Norm, normalise_vectors
@@ -22,6 +23,8 @@ from lmzoo.functional.token_scores import length_mask, mask_scores
 from lmzoo.functional.variational import gaussian_kl, posterior_facts
 from lmzoo.types import Lengths, SequenceVectors, Tokens
 
+NoiseStd = Annotated[float, FloatRange(0.01, 2.0, log=True), Field(ge=0)]
+
 
 @config
 class FlatConfig(EmbeddingConfig):
@@ -30,7 +33,7 @@ class FlatConfig(EmbeddingConfig):
     emission: EmissionChoice = "mixture"
     norm: Norm = Norm.RMS
     """Normaliser N of the decoder's outputs."""
-    noise_std: Annotated[float, FloatRange(0.01, 2.0, log=True)] = Field(0.0, ge=0)
+    noise_std: NoiseStd = 0.0
     """Standard deviation σ of the noise on z, in training and in evaluation."""
     gaussian: bool = False
     """Whether z has a learned Gaussian posterior and prior. Excludes `noise_std`."""
@@ -71,7 +74,7 @@ class GaussianCode(DrawnModule):
         return by_channel.sum(-1)
 
 
-class FlatAutoencoder(LanguageModel):
+class FlatAutoencoder(EmbeddedModel):
     """Base class: a subclass passes an encoder from (T−1)·E numbers to E, and a decoder back.
 
         x = [ e(s_1); ..; e(s_{T-1}) ]               zero vectors at pads
@@ -105,7 +108,6 @@ class FlatAutoencoder(LanguageModel):
         decoder: nn.Module,
     ) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
         self.encoder = encoder
         self.decoder = decoder
         if config.gaussian:
@@ -122,7 +124,8 @@ class FlatAutoencoder(LanguageModel):
         x = self.embedding(tokens) * mask[..., None]
         x = x[:, 1:]
         # The encoder is one linear map of all positions, so shorter sequences are padded by zeros.
-        whole = pad(x, (0, 0, 0, self.task.length - count))
+        missing = self.task.length - count
+        whole = pad(x, (0, 0, 0, missing))
         h = self.encoder(whole.flatten(1))
         if self.code is None:
             return h
@@ -131,7 +134,8 @@ class FlatAutoencoder(LanguageModel):
     def decode(self, z: Float[Tensor, "S B E"]) -> Float[Tensor, "S B N E"]:
         """Return the normalised y_t of every position."""
         width = z.shape[-1]
-        y = self.decoder(z).unflatten(-1, (-1, width))
+        flat = self.decoder(z)
+        y = flat.unflatten(-1, (-1, width))
         return normalise_vectors(y, self.config.norm)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -140,9 +144,10 @@ class FlatAutoencoder(LanguageModel):
 
     def mean_scores(self, tokens: Tokens, z: SequenceVectors) -> Float[Tensor, "B T-1"]:
         """Return log P(s_t | s), averaged over the noise on z."""
+        targets = tokens[:, 1:]
         y = self.decode(self.add_noise(z))
-        y = y[:, :, : tokens.shape[1] - 1]
-        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        y = y[:, :, : targets.shape[1]]
+        scores = self.emission.log_prob(y, targets, self.table)
         return scores.mean(0)
 
     def objective(self, tokens: Tensor, lengths: Tensor, *sources: Tensor) -> Tensor:
@@ -150,8 +155,9 @@ class FlatAutoencoder(LanguageModel):
         if self.code is None:
             return super().objective(tokens, lengths, *sources)
         mean = self.encode(tokens, lengths)
+        count = (lengths - 1).clamp_min(1)
         # A share of the KL for each token, so that the sum over tokens has all of it.
-        kl = self.code.kl(mean) / (lengths - 1).clamp_min(1)
+        kl = self.code.kl(mean) / count
         scores = self.mean_scores(tokens, mean)
         return mask_scores(scores - kl[:, None], lengths)
 
@@ -166,16 +172,20 @@ class FlatAutoencoder(LanguageModel):
             return {}
         mean = self.encode(tokens, lengths)
         # The KL is that of the sequence, unlike in the objective.
-        return posterior_facts(self.code.kl(mean), mean, self.code.std)
+        kl = self.code.kl(mean)
+        return posterior_facts(kl, mean, self.code.std)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
-        self.require_length(prefix.shape[1] + 1)
-        z = self.add_noise(self.encode(prefix, full_lengths(prefix)))
+        n = prefix.shape[1]
+        self.require_length(n + 1)
+        code = self.encode(prefix, full_lengths(prefix))
+        z = self.add_noise(code)
         # The decoder has no y of `<start>`: index n − 1 is the token after n tokens.
-        y = self.decode(z)[:, :, prefix.shape[1] - 1]
-        dense = self.emission.dense(y, self.embedding.weight)  # S B V
+        y = self.decode(z)[:, :, n - 1]
+        dense = self.emission.dense(y, self.table)  # S B V
+        samples = len(dense)
         # The mean of probabilities, not of their logarithms, so that they sum to one.
-        return dense.logsumexp(0) - math.log(len(dense))
+        return dense.logsumexp(0) - math.log(samples)
 
     def add_noise(self, z: SequenceVectors) -> Float[Tensor, "S B E"]:
         """Return z plus noise: one draw in training, `samples` draws in evaluation."""
@@ -190,7 +200,8 @@ class FlatAutoencoder(LanguageModel):
             u = fresh_uniforms((1,) + z.shape, z)
         else:
             # One sequence's noise for all, so that a score does not depend on the batch.
-            u = shared_uniforms((self.config.samples, 1, z.shape[1]), z)
+            shape = (self.config.samples, 1, z.shape[1])
+            u = shared_uniforms(shape, z)
         return z + std * normal(u)
 
 
@@ -221,7 +232,11 @@ class LinearAutoencoder(FlatAutoencoder):
         # All positions at once: the length is part of the weights.
         flat = (task.length - 1) * width
         encoder = nn.Linear(flat, width)
-        super().__init__(config, task, encoder, nn.Linear(width, flat))
+        decoder = nn.Linear(width, flat)
+        super().__init__(config, task, encoder, decoder)
+
+
+Expansion = Annotated[int, IntRange(1, 16, log=True), Field(ge=1)]
 
 
 @model(
@@ -246,7 +261,7 @@ class MLPAutoencoder(FlatAutoencoder):
     class Config(FlatConfig):
         """Flat autoencoder fields and the hidden size."""
 
-        expansion: Annotated[int, IntRange(1, 16, log=True)] = Field(10, ge=1)
+        expansion: Expansion = 10
         """Hidden size as a multiple of E."""
 
     def __init__(self, config: Config, task: Task) -> None:

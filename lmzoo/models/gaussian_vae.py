@@ -53,11 +53,13 @@ class GaussianVAE(VAE):
         self.noise_shape = (config.width,)
 
     def sample_posterior(self, h: Tensor, u: Tensor) -> Tensor:
-        noise = normal(u) / self.z.log_beta.exp()
+        precision = self.z.log_beta.exp()
+        noise = normal(u) / precision
         return h @ self.z.to_mean + noise
 
     def sample_prior(self, u: Tensor) -> Tensor:
-        noise = normal(u) / self.z.prior_log_beta.exp()
+        precision = self.z.prior_log_beta.exp()
+        noise = normal(u) / precision
         return self.z.prior_mean + noise
 
     def kl(self, h: Tensor) -> Tensor:
@@ -75,4 +77,5 @@ class GaussianVAE(VAE):
     def log_ratio(self, z: Tensor, h: Tensor) -> Tensor:
         prior = gaussian_log_density(z, self.z.prior_mean, self.z.prior_log_beta)
         mean = h @ self.z.to_mean
-        return prior - gaussian_log_density(z, mean, self.z.log_beta)
+        posterior = gaussian_log_density(z, mean, self.z.log_beta)
+        return prior - posterior

@@ -27,6 +27,9 @@ Words = Int[Tensor, "B n"]
 """Sentences of one length, without `<start>`."""
 
 
+Symbols = Annotated[int, IntRange(2, 64, log=True), Field(ge=1)]
+
+
 class LogGrammar(NamedTuple):
     """Log-probabilities of a grammar."""
 
@@ -66,8 +69,8 @@ class PCFG(LanguageModel):
     class Config:
         """Numbers of symbols."""
 
-        nonterminals: Annotated[int, IntRange(2, 64, log=True)] = Field(8, ge=1)
-        preterminals: Annotated[int, IntRange(2, 64, log=True)] = Field(8, ge=1)
+        nonterminals: Symbols = 8
+        preterminals: Symbols = 8
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
@@ -95,9 +98,10 @@ class PCFG(LanguageModel):
 
     def grammar(self) -> LogGrammar:
         """Return the normalised grammar."""
+        device = self.emission.device
+        ids = torch.arange(self.task.vocab, device=device)
         # No preterminal emits `<end>`: a sentence ends when its tree is complete.
-        end = torch.arange(self.task.vocab, device=self.emission.device) == END
-        emission = self.emission.masked_fill(end, -math.inf)
+        emission = self.emission.masked_fill(ids == END, -math.inf)
         rules = self.rules.flatten(1).log_softmax(-1)
         return LogGrammar(
             root=self.root.log_softmax(-1),
@@ -113,11 +117,12 @@ class PCFG(LanguageModel):
         sentences = _sentence_scores(chart, grammar)
         prefixes = _prefix_scores(log_leaves, chart, grammar)
         ends = targets == END
-        with_token = torch.where(ends, sentences[:, :-1], prefixes[:, 1:])
+        complete = sentences[:, :-1]
+        with_token = torch.where(ends, complete, prefixes[:, 1:])
         scores = with_token - prefixes[:, :-1]
         # Nothing follows `<end>`; the tokens after it are uniform, so that scores stay a density.
-        after_end = ends.cumsum(1) - ends.long() > 0
-        return torch.where(after_end, -math.log(self.task.vocab), scores)
+        earlier_ends = ends.cumsum(1) - ends.long()
+        return torch.where(earlier_ends > 0, -math.log(self.task.vocab), scores)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         words = prefix[:, 1:]
@@ -131,11 +136,13 @@ class PCFG(LanguageModel):
         classes = _root_scores(by_class, grammar)
         end = torch.tensor([END], device=prefix.device)
         emission = grammar.emission.index_fill(1, end, 0.0)
-        words_next = torch.logsumexp(classes[..., None] + emission, -2)
+        joint = classes[..., None] + emission
+        words_next = joint.logsumexp(-2)
         # The place of `<end>` takes the probability that the sentence is complete.
         dense = words_next.index_copy(1, end, sentences[:, -1:])
         dense = dense - prefixes[:, -1:]
-        after_end = (words == END).any(1, keepdim=True)
+        ends = words == END
+        after_end = ends.any(1, keepdim=True)
         return torch.where(after_end, -math.log(self.task.vocab), dense)
 
     def sentence_log_prob(self, words: Words) -> Float[Tensor, "B"]:
@@ -149,13 +156,15 @@ class PCFG(LanguageModel):
 
 def leaf_scores(grammar: LogGrammar, words: Words) -> Float[Tensor, "B n Q"]:
     """Return log P(w | q). Values at `<end>` are arbitrary: no span that contains it is used."""
-    known = words.masked_fill(words == END, 0)
+    ends = words == END
+    known = words.masked_fill(ends, 0)
     return grammar.emission.T[known]
 
 
 def _sentence_scores(chart: Chart, grammar: LogGrammar) -> TokenScores:
     scores = _root_scores(initial_spans(chart), grammar)
-    empty = grammar.root[0].expand(len(scores), 1)
+    batch = len(scores)
+    empty = grammar.root[0].expand(batch, 1)
     return torch.cat([empty, scores], 1)
 
 
@@ -174,7 +183,8 @@ def _root_scores(
     spans: Float[Tensor, "B *n M"],
     grammar: LogGrammar,
 ) -> Float[Tensor, "B *n"]:
-    return torch.logsumexp(spans + grammar.root[1:], -1)
+    joint = spans + grammar.root[1:]
+    return joint.logsumexp(-1)
 
 
 Bracketing = int | tuple[Any, Any]
@@ -204,13 +214,15 @@ def estimate_log_prob(
         scores.append(bracketing_log_prob(bracketing, words, grammar))
     scores = torch.stack(scores)
     log_sum = scores.logsumexp(0)
+    trees = catalan(n - 1)
     # The mean over the samples, times the number of trees.
-    return log_sum + math.log(catalan(n - 1)) - math.log(samples)
+    return log_sum + math.log(trees) - math.log(samples)
 
 
 def catalan(n: int) -> int:
     """Return the number of binary trees with n + 1 leaves."""
-    return math.comb(2 * n, n) // (n + 1)
+    halves = math.comb(2 * n, n)
+    return halves // (n + 1)
 
 
 def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracketing:
@@ -223,10 +235,12 @@ def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracke
     for left in range(1, words):
         count = catalan(left - 1) * catalan(words - left - 1)
         shares.append(float(count))
-    drawn = torch.multinomial(torch.tensor(shares), 1, generator=generator)
+    weights = torch.tensor(shares)
+    drawn = torch.multinomial(weights, 1, generator=generator)
     k = first + 1 + int(drawn)
     left = draw_bracketing(first, k, generator)
-    return left, draw_bracketing(k, stop, generator)
+    right = draw_bracketing(k, stop, generator)
+    return left, right
 
 
 def bracketing_log_prob(
@@ -250,6 +264,13 @@ def _label_scores(
     classes = log_leaves.shape[2]
     # Symbols are nonterminals, then preterminals: a word has the latter, a pair the former.
     if isinstance(bracketing, int):
-        return pad(log_leaves[:, bracketing], (labels, 0))
-    left, right = (_label_scores(part, log_leaves, grammar)[:, None] for part in bracketing)
-    return pad(log_bilinear(left, right, grammar.rules), (0, classes))
+        leaf = log_leaves[:, bracketing]
+        return pad(leaf, (labels, 0))
+    parts = []
+    for part in bracketing:
+        scores = _label_scores(part, log_leaves, grammar)
+        # `log_bilinear` sums over splits: here there is one.
+        parts.append(scores[:, None])
+    left, right = parts
+    joined = log_bilinear(left, right, grammar.rules)
+    return pad(joined, (0, classes))

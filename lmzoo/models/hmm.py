@@ -18,10 +18,11 @@ class HiddenChain(ComponentModel):
 
     def __init__(self, config: ComponentConfig, task: Task) -> None:
         super().__init__(config, task)
+        width = config.width
         count = config.components
         self.start = LogWeights(count)
         self.set_drawn(1, transition=(count, count))  # like the start logits
-        self.words = Components(count, config.width, Norm.NONE, scaled=False)
+        self.words = Components(count, width, Norm.NONE, scaled=False)
 
     def log_transition(self) -> Float[Tensor, "K K"]:
         """Return log Tr."""
@@ -54,7 +55,8 @@ class HMM(HiddenChain):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         """Return log α_{i+1} after each of the tokens s_0..s_i."""
-        emitted = self.words.token_log_probs(tokens[:, 1:], self.table)
+        read = tokens[:, 1:]
+        emitted = self.words.token_log_probs(read, self.table)
         step = self.log_transition()
         alpha = self.start().expand(len(tokens), -1)
         every = [alpha]
@@ -77,7 +79,8 @@ class HMM(HiddenChain):
         else:
             joint = state + scores.T[token]
             alpha = self._predict(joint, self.log_transition())
-        return torch.logsumexp(alpha[..., None] + scores, 1), alpha
+        mixed = alpha[..., None] + scores
+        return mixed.logsumexp(1), alpha
 
     def prior(self) -> Tensor:
         return self.start()
@@ -88,7 +91,8 @@ class HMM(HiddenChain):
         """Return log α of the next token from log P(z, s_t | s_<t)."""
         # Normalised at every step: the unnormalised sum would underflow on long sequences.
         current = joint.log_softmax(-1)
-        return torch.logsumexp(current[..., None] + step, 1)
+        paths = current[..., None] + step
+        return paths.logsumexp(1)
 
 
 @model(
@@ -114,10 +118,12 @@ class LocalHMM(HiddenChain):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         emitted = self.words.token_log_probs(tokens, self.table)
-        current = torch.softmax(self.start() + emitted, -1)
+        joint = self.start() + emitted
+        current = joint.softmax(-1)
         return log_mixture(current, self.log_transition())
 
     def prior(self) -> Tensor:
         # The first prediction filters no token: one transition from π.
         start = self.start().exp()[None]
-        return log_mixture(start, self.log_transition())[0]
+        first = log_mixture(start, self.log_transition())
+        return first[0]

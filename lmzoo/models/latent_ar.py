@@ -36,30 +36,33 @@ class LatentAutoregressive(FeatureModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.embedding_std)
-        self.cell = CELLS.build(config.cell, config.width, task.length)
-        self.skip = nn.Linear(config.width, config.width, bias=False)
+        width = config.width
+        self.cell = CELLS.build(config.cell, width, task.length)
+        self.skip = nn.Linear(width, width, bias=False)
 
     @property
     def state_size(self) -> int | None:
         return self.cell.state_size
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
+        start = self._start(batch)
         # A stack computes from W initial states at once; here W is 1.
-        start = self._start(batch)[:, None]
-        return stack.begin([self.cell], start)
+        return stack.begin([self.cell], start[:, None])
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
         x = self.embedding(token)
         h, state = stack.advance([self.cell], x, state)
         y = h[:, 0] + self.skip(x)
-        return self.emission.dense(y, self.embedding.weight), state
+        scores = self.emission.dense(y, self.embedding.weight)
+        return scores, state
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         x = self.embedding(tokens)
         start = self._start(len(x))
-        return self.cell.scan(x, start) + self.skip(x)
+        h = self.cell.scan(x, start)
+        return h + self.skip(x)
 
     def _start(self, batch: int) -> Float[Tensor, "B S"]:
         # An LSTM has two vectors: c starts at 1, as h does.
-        size = self.cell.num_state_vectors * self.config.width
-        return self.embedding.weight.new_ones(batch, size)
+        weight = self.embedding.weight
+        return weight.new_ones(batch, self.cell.start_size)

@@ -17,12 +17,14 @@ from lmzoo.emissions.mixture import Components
 from lmzoo.functional.logspace import log_floored
 from lmzoo.functional.normalise import Norm, normalise_vectors
 
+ChainStates = Annotated[int, IntRange(8, 128, log=True), Field(ge=1)]
+
 
 @config
 class StatesConfig(EmbeddingConfig):
     """Fields of a latent CRF."""
 
-    components: Annotated[int, IntRange(8, 128, log=True)] = Field(32, ge=1)
+    components: ChainStates = 32
     """Number K of states. A token has K² potentials."""
 
 
@@ -73,7 +75,8 @@ class BigramLatentCRF(LatentCRF):
     def log_weights(self, tokens: Tensor) -> Tensor:
         # Potentials of each distinct token, K² numbers; `at` copies them to the positions.
         x, at = embed_unique(self.table, tokens)
-        in_mass = self.phi(x).logsumexp(-2)
+        phi = self.phi(x)
+        in_mass = phi.logsumexp(-2)
         return at(in_mass.log_softmax(-1))
 
 
@@ -113,15 +116,18 @@ class TrigramLatentCRF(LatentCRF):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         x, at = embed_unique(self.table, tokens)
-        phi = self.phi(normalise_vectors(x, self.config.norm))
+        x = normalise_vectors(x, self.config.norm)
+        phi = self.phi(x)
         out_mass = at(phi.logsumexp(-1))
-        transition = at(phi.softmax(-1).flatten(1))
+        transition = phi.softmax(-1).flatten(1)
         in_mass = at(phi.logsumexp(-2))
         alpha = self._first_transition(in_mass)
         # Normalised once over all paths, as in a CRF: what leaves a state weighs it, too.
-        from_state = torch.softmax(alpha + out_mass, -1)[..., None, :]
+        weights = (alpha + out_mass).softmax(-1)
+        from_state = weights[..., None, :]
+        step = at(transition).unflatten(-1, phi.shape[1:])
         # A product of probabilities, not a sum of logs: K² numbers a position need no logsumexp.
-        reached = from_state @ transition.unflatten(-1, phi.shape[1:])
+        reached = from_state @ step
         return log_floored(reached).squeeze(-2)
 
     def _first_transition(self, in_mass: Float[Tensor, "B t K"]) -> Float[Tensor, "B t K"]:
@@ -130,5 +136,6 @@ class TrigramLatentCRF(LatentCRF):
         pad = self.table.new_ones(1, self.config.width)
         before = self.phi(pad).logsumexp(-2)
         before = before.expand(len(in_mass), 1, -1)
-        shifted = torch.cat([before, in_mass[:, :-1]], 1)
+        earlier = in_mass[:, :-1]
+        shifted = torch.cat([before, earlier], 1)
         return shifted.log_softmax(-1)

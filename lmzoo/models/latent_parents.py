@@ -49,6 +49,7 @@ class Alignment(DrawnModule):
         # Column t: the first token is no child.
         logits = self.logits[:count, 1 : count + 1]
         later = ~earlier_mask(count, logits.device)
+        # A parent stands before its child.
         logits = logits.masked_fill(later, -torch.inf)
         return logits.log_softmax(0)
 
@@ -80,12 +81,16 @@ class ParentModel(LatentModel):
         """Return log P(v | parent) for every v."""
 
     def joint(self, tokens: Tokens) -> Tensor:
-        pairs = self.pair_scores(tokens[:, :-1], tokens[:, 1:])
-        return self.log_prior(pairs.shape[-1]) + pairs
+        parents = tokens[:, :-1]
+        targets = tokens[:, 1:]
+        pairs = self.pair_scores(parents, targets)
+        count = pairs.shape[-1]
+        return self.log_prior(count) + pairs
 
     def next_joint(self, prefix: Tensor) -> Tensor:
+        count = prefix.shape[1]
         # The last column is the next token's.
-        prior = self.log_prior(prefix.shape[1])[:, -1:]
+        prior = self.log_prior(count)[:, -1:]
         return prior + self.child_scores(prefix)
 
     def prior(self) -> Tensor:
@@ -97,7 +102,8 @@ class TiedParentModel(ParentModel):
 
     def __init__(self, config: Any, task: Task, types: int = 1) -> None:
         super().__init__(config, task)
-        self.transition = nn.Linear(config.width, types * config.width)
+        width = config.width
+        self.transition = nn.Linear(width, types * width)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Float[Tensor, "B AR t"]:
         table = self.table
@@ -107,14 +113,22 @@ class TiedParentModel(ParentModel):
         by_type = y.unflatten(1, (-1, x.shape[1]))
         log_z = log_normalisers(by_type, table)
         types = log_z.shape[1]
-        y = at(y).unflatten(2, (types, -1)).flatten(1, 2)
-        logits = y @ table[targets].transpose(1, 2)
-        return logits - at(log_z).flatten(1)[..., None]
+        y = at(y).unflatten(2, (types, -1))
+        y = y.flatten(1, 2)
+        children = table[targets].transpose(1, 2)
+        logits = y @ children
+        log_z = at(log_z).flatten(1)
+        return logits - log_z[..., None]
 
     def child_scores(self, parents: Tensor) -> Float[Tensor, "B AR V"]:
-        y = self.transition(self.embedding(parents))
-        y = y.unflatten(2, (-1, self.config.width)).flatten(1, 2)
-        return torch.log_softmax(y @ self.table.T, -1)
+        x = self.embedding(parents)
+        y = self.transition(x)
+        y = y.unflatten(2, (-1, self.config.width))
+        logits = y.flatten(1, 2) @ self.table.T
+        return logits.log_softmax(-1)
+
+
+Parents = Annotated[int | None, IntRange(1, 8), Field(ge=1)]
 
 
 @model(
@@ -138,7 +152,7 @@ class LatentParentUniform(TiedParentModel):
     class Config(EmbeddingConfig):
         """Embedding and window."""
 
-        window: Annotated[int | None, IntRange(1, 8)] = Field(5, ge=1)
+        window: Parents = 5
         """Number W of possible parents; None means all earlier tokens."""
 
     def __init__(self, config: Config, task: Task) -> None:
@@ -178,6 +192,7 @@ class LatentParentPositional(TiedParentModel):
 
 
 Arcs = StrEnum("Arcs", "SHARED POSITIONAL")
+Types = Annotated[int, IntRange(1, 8), Field(ge=1)]
 """What the prior over arc types depends on."""
 
 
@@ -207,7 +222,7 @@ class LatentParentTyped(TiedParentModel):
     class Config(EmbeddingConfig):
         """Embedding and arc types."""
 
-        types: Annotated[int, IntRange(1, 8)] = Field(2, ge=1)
+        types: Types = 2
         """Number R of types. Each computes a softmax over the vocabulary per distinct token."""
         arcs: Arcs = Arcs.SHARED
 
@@ -218,7 +233,8 @@ class LatentParentTyped(TiedParentModel):
         if config.arcs is Arcs.SHARED:
             positions = (1, 1)
         self.alignment = Alignment(length)
-        self.set_drawn(config.types, types=(config.types,) + positions)
+        shape = (config.types,) + positions
+        self.set_drawn(config.types, types=shape)
 
     @property
     def unused(self) -> int:
@@ -228,7 +244,8 @@ class LatentParentTyped(TiedParentModel):
         if length == 1:
             return 0
         used = length * (length - 1) // 2
-        return len(self.types) * (length**2 - used)
+        unused = length**2 - used
+        return len(self.types) * unused
 
     def log_prior(self, count: int) -> Tensor:
         parents = super().log_prior(count)
@@ -269,20 +286,25 @@ class AlignedAggregateMarkov(ParentModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.alignment = Alignment(task.length)
-        self.gate = nn.Linear(config.width, config.components)
-        self.words = Components(config.components, config.width, config.norm, scaled=False)
+        width = config.width
+        count = config.components
+        self.gate = nn.Linear(width, count)
+        self.words = Components(count, width, config.norm, scaled=False)
 
     def pair_scores(self, parents: Tensor, targets: Tensor) -> Tensor:
         scores = self.words.token_log_probs(targets, self.table)
         classes = self._class_probs(parents)
-        return log_mixture(classes, scores.transpose(1, 2))
+        by_class = scores.transpose(1, 2)
+        return log_mixture(classes, by_class)
 
     def child_scores(self, parents: Tensor) -> Tensor:
         words = self.words.log_prob_table(self.table)
-        return log_mixture(self._class_probs(parents), words)
+        classes = self._class_probs(parents)
+        return log_mixture(classes, words)
 
     def _class_probs(self, parents: Tensor) -> Float[Tensor, "B A K"]:
-        logits = self.gate(self.embedding(parents))
+        x = self.embedding(parents)
+        logits = self.gate(x)
         return logits.softmax(-1)
 
 
@@ -321,33 +343,40 @@ class TwoParentAggregateMarkov(LatentModel):
         self.first = nn.Linear(width, count)
         self.second = nn.Linear(width, count)
         self.words = Components(count, width, Norm.NONE, scaled=False)
-        self.set_drawn(task.length, pairs=(task.length,) * 3)
+        length = task.length
+        self.set_drawn(length, pairs=(length, length, length))
 
     @property
     def unused(self) -> int:
         """Logits that no score depends on: a parent not before t, t = 0, the pair of t = 1."""
         count = len(self.pairs)
         # Child t + 1 has t² pairs; the one pair of t = 1 has probability 1.
-        used = (count - 1) * count * (2 * count - 1) // 6 - 1
+        squares = (count - 1) * count * (2 * count - 1) // 6
+        used = squares - 1
         return count**3 - used
 
     def joint(self, tokens: Tensor) -> Tensor:
-        prior = self._log_prior(tokens.shape[1] - 1)
-        classes = self._classes(tokens[:, :-1], prior)
-        scores = self.words.token_log_probs(tokens[:, 1:], self.table)
+        parents = tokens[:, :-1]
+        targets = tokens[:, 1:]
+        count = targets.shape[1]
+        prior = self._log_prior(count)
+        classes = self._classes(parents, prior)
+        scores = self.words.token_log_probs(targets, self.table)
         # Scaled by the most probable class, the sum of a rare token does not underflow to 0.
         top = scores.detach().amax(-1, keepdim=True)
-        scaled = (scores - top).exp()[:, None]
-        summed = (classes * scaled).sum(-1)  # B j t
-        joint = log_floored(summed) + top.squeeze(-1)[:, None]
-        later = ~earlier_mask(summed.shape[-1], summed.device)
+        scaled = (scores - top).exp()
+        terms = classes * scaled[:, None]
+        summed = terms.sum(-1)  # B j t
+        joint = log_floored(summed) + top.mT
+        later = ~earlier_mask(count, summed.device)
         return joint.masked_fill(later, -torch.inf)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        prior = self._log_prior(prefix.shape[1])[..., -1:]
-        classes = self._classes(prefix, prior).squeeze(2)
+        prior = self._log_prior(prefix.shape[1])
+        last = prior[..., -1:]
+        classes = self._classes(prefix, last)
         words = self.words.log_prob_table(self.table)
-        return log_mixture(classes, words)
+        return log_mixture(classes.squeeze(2), words)
 
     def prior(self) -> Tensor:
         pairs = self._log_prior(self.task.length - 1)
@@ -371,5 +400,7 @@ class TwoParentAggregateMarkov(LatentModel):
         x = self.embedding(parents)
         first = self.first(x)[:, :, None]
         second = self.second(x)[:, None]
-        classes = torch.softmax(first + second, -1)  # B i j K
-        return torch.einsum("ijt,bijk->bjtk", log_prior.exp(), classes)
+        logits = first + second
+        classes = logits.softmax(-1)  # B i j K
+        prior = log_prior.exp()
+        return torch.einsum("ijt,bijk->bjtk", prior, classes)

@@ -37,10 +37,9 @@ from torch.nn.functional import silu
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import Choice
 from lmzoo.blocks.feature_model import FeatureModel
 from lmzoo.blocks.layers import Dropout, Layers, Linear, Width
-from lmzoo.cells.attention import MemoryConfig, SoftmaxAttention
+from lmzoo.cells.attention import AttentionHeads, MemoryConfig, SoftmaxAttention
 from lmzoo.cells.base import State
 from lmzoo.cells.cuts import cuts_of
 from lmzoo.cells.draws import WINDOW, by_columns
@@ -80,7 +79,7 @@ class ModernDecoder(FeatureModel):
         """Embedding size E."""
         layers: Layers = 2
         """Number D of layers."""
-        heads: Annotated[int, Choice((2, 4, 8))] = Field(4, ge=1)
+        heads: AttentionHeads = 4
         groups: int = Field(2, ge=1)
         """Keys and values; divides `heads`."""
         window: int = Field(16, ge=1)
@@ -99,11 +98,13 @@ class ModernDecoder(FeatureModel):
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
         self.dropout = nn.Dropout(config.dropout)
-        self.blocks: Any = nn.ModuleList(ModernLayer(config) for _ in range(config.layers))
+        blocks = [ModernLayer(config) for _ in range(config.layers)]
+        self.blocks: Any = nn.ModuleList(blocks)
         self.norm = _norm(config)
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        x = self.dropout(self.embedding(tokens))
+        embedded = self.embedding(tokens)
+        x = self.dropout(embedded)
         for layer in self.blocks:
             # A whole sequence needs no cache: what the layer returns is dropped.
             x, _ = layer(x, None)
@@ -113,12 +114,14 @@ class ModernDecoder(FeatureModel):
         return (None,) * self.config.layers
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        x = self.dropout(self.embedding(token)[:, None])
+        embedded = self.embedding(token)
+        x = self.dropout(embedded[:, None])
         caches = list[Cache]()
         for layer, cache in zip(self.blocks, state, strict=True):
             x, new = layer(x, cache)
             caches.append(new)
-        scores = self.emission.dense(self.norm(x)[:, 0], self.output_table)
+        y = self.norm(x)[:, 0]
+        scores = self.emission.dense(y, self.output_table)
         return scores, tuple(caches)
 
     @property
@@ -147,7 +150,8 @@ class ModernLayer(SoftmaxAttention):
         if Cut.CONVOLUTION in cuts:
             self.conv = None
         else:
-            self.conv = nn.Parameter(by_columns((width, WINDOW)))
+            taps = by_columns((width, WINDOW))
+            self.conv = nn.Parameter(taps)
         groups = config.groups
         if Cut.GROUPS in cuts:
             # A group of its own for each head: plain attention.
@@ -179,7 +183,8 @@ class ModernLayer(SoftmaxAttention):
         super().reset_parameters()
         if self.conv is not None:
             with torch.no_grad():
-                self.conv.copy_(by_columns(tuple(self.conv.shape)))
+                taps = by_columns(tuple(self.conv.shape))
+                self.conv.copy_(taps)
 
     def forward(self, x: Features, cache: Cache | None) -> tuple[Features, Cache]:
         """Process t positions after those of the cache; return the outputs and the new cache."""
@@ -187,7 +192,8 @@ class ModernLayer(SoftmaxAttention):
         window = None
         if cache is not None:
             past, window = cache
-        u, window = self._convolve(self.norm(x), window)
+        n = self.norm(x)
+        u, window = self._convolve(n, window)
         y, past = self.attention(u, past)
         h = x + self.dropout(y)
         if Cut.FEED_FORWARD in self.cuts:
@@ -197,7 +203,8 @@ class ModernLayer(SoftmaxAttention):
         # SwiGLU, unless its gate is cut.
         if self.up is not None:
             y = y * self.up(n)
-        return h + self.dropout(self.down(y)), (past, window)
+        h = h + self.dropout(self.down(y))
+        return h, (past, window)
 
     def _convolve(
         self,
@@ -208,7 +215,8 @@ class ModernLayer(SoftmaxAttention):
             return n, None
         if past is None:
             # Before the first token there are zeros.
-            past = n.new_zeros(len(n), WINDOW - 1, n.shape[-1])
+            width = n.shape[-1]
+            past = n.new_zeros(len(n), WINDOW - 1, width)
         return convolve(n, past, self.conv)
 
 

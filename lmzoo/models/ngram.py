@@ -52,15 +52,19 @@ class NgramLogBilinear(FeatureModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task, config.embedding_std)
-        self.transition = nn.Linear(config.window * config.width, config.width)
+        columns = config.window * config.width
+        self.transition = nn.Linear(columns, config.width)
         self.context_length = config.window
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        context = previous_vectors(self.embedding(tokens), self.config.window)
+        x = self.embedding(tokens)
+        context = previous_vectors(x, self.config.window)
         return self.transition(context.flatten(2))
 
 
 Activation = StrEnum("Activation", "TANH RELU GELU")
+Units = Annotated[int, IntRange(16, 512, log=True), Field(ge=1)]
+HiddenLayers = Annotated[int, IntRange(1, 3), Field(ge=0)]
 """Activation function of the hidden layers."""
 
 
@@ -87,9 +91,9 @@ class MarkovMLP(FeatureModel):
 
         window: Window = 4
         """Number τ of context tokens."""
-        hidden: Annotated[int, IntRange(16, 512, log=True)] = Field(64, ge=1)
+        hidden: Units = 64
         """Units per hidden layer."""
-        depth: Annotated[int, IntRange(1, 3)] = Field(1, ge=0)
+        depth: HiddenLayers = 1
         """Number of hidden layers."""
         activation: Activation = Activation.TANH
         tied: bool = True
@@ -110,7 +114,8 @@ class MarkovMLP(FeatureModel):
         self.context_length = config.window
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
-        context = previous_vectors(self.embedding(tokens), self.config.window)
+        x = self.embedding(tokens)
+        context = previous_vectors(x, self.config.window)
         y = context.flatten(2)
         activate = getattr(torch.nn.functional, self.config.activation)
         # No activation after the last: logits have both signs.
@@ -148,22 +153,29 @@ class VectorMixture(LatentModel):
         y = self.predict_vectors(sources)
         # Equal windows have equal normalisers, the dearest part: each is computed once.
         windows = previous_vectors(sources[..., None], self.config.window, pad=-1.0)
-        first, index = unique_rows(windows.flatten(0, 1).squeeze(2))
+        rows = windows.flatten(0, 1)
+        first, index = unique_rows(rows.squeeze(2))
         distinct = y.flatten(1, 2)[:, first]
         log_z = log_normalisers(distinct, table)[:, index]
-        logits = (y * table[tokens[:, 1:]]).sum(-1)
+        targets = table[tokens[:, 1:]]
+        logits = (y * targets).sum(-1)
         scores = logits - log_z.unflatten(1, y.shape[1:3])
+        by_sequence = scores.transpose(0, 1)
         # The mixture weights are the same at every position.
-        return self.weights()[:, None] + scores.transpose(0, 1)
+        return self.weights()[:, None] + by_sequence
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        y = self.predict_vectors(prefix)[:, :, -1]
-        logits = y.transpose(0, 1) @ self.table.T
+        every = self.predict_vectors(prefix)
+        y = every[:, :, -1].transpose(0, 1)
+        logits = y @ self.table.T
         scores = logits.log_softmax(-1)
         return self.weights()[:, None] + scores
 
     def prior(self) -> Tensor:
         return self.weights()
+
+
+Permuted = Annotated[int, IntRange(1, 4), Field(ge=1, le=6)]
 
 
 @model(
@@ -192,7 +204,7 @@ class PermutationLogBilinear(VectorMixture):
     class Config(EmbeddingConfig):
         """Embedding, window and P(π)."""
 
-        window: Annotated[int, IntRange(1, 4)] = Field(3, ge=1, le=6)
+        window: Permuted = 3
         """Number W of context tokens."""
         weights: Weighting = Weighting.LEARNED
 
@@ -203,7 +215,8 @@ class PermutationLogBilinear(VectorMixture):
         super().__init__(config, task)
         width = config.width
         window = config.window
-        orders = torch.tensor(list(permutations(range(window))))
+        every = list(permutations(range(window)))
+        orders = torch.tensor(every)
         # They follow from the window: a checkpoint does not need them.
         self.register_buffer("orders", orders, persistent=False)
         self.transition = nn.Linear(window * width, width)
@@ -213,17 +226,22 @@ class PermutationLogBilinear(VectorMixture):
         """Return the lag at each position of the window, such as "2 1 3", for each permutation."""
         names = []
         for order in self.orders.tolist():
-            names.append(" ".join(str(lag + 1) for lag in order))
+            lags = [str(lag + 1) for lag in order]
+            names.append(" ".join(lags))
         return tuple(names)
 
     def predict_vectors(self, tokens: Tensor) -> Tensor:
-        context = previous_vectors(self.embedding(tokens), self.config.window)
-        maps = self.transition.weight.unflatten(1, (self.config.window, -1))
+        window = self.config.window
+        x = self.embedding(tokens)
+        context = previous_vectors(x, window)
+        maps = self.transition.weight.unflatten(1, (window, -1))
         # W² products W_j c_i serve all W! permutations: each permutation sums W of them.
         terms = torch.einsum("ejd,btid->jibte", maps, context)
-        chosen = (terms[j, order] for j, order in enumerate(self.orders.unbind(1)))
+        y = self.transition.bias
         # Summed one by one: W tensors of all permutations at once would take W times the memory.
-        return sum(chosen, self.transition.bias)
+        for j, order in enumerate(self.orders.unbind(1)):
+            y = y + terms[j, order]
+        return y
 
 
 @model(
@@ -260,13 +278,17 @@ class LogBilinearMixture(VectorMixture):
         super().__init__(config, task)
         width = config.width
         count = config.components
-        self.transition = nn.Linear(config.window * width, count * width)
+        columns = config.window * width
+        self.transition = nn.Linear(columns, count * width)
         self.weights = LogWeights(count, config.weights)
 
     def predict_vectors(self, tokens: Tensor) -> Tensor:
-        context = previous_vectors(self.embedding(tokens), self.config.window)
+        c = self.config
+        x = self.embedding(tokens)
+        context = previous_vectors(x, c.window)
         y = self.transition(context.flatten(2))
-        return y.unflatten(2, (self.config.components, -1)).movedim(2, 0)
+        by_component = y.unflatten(2, (c.components, -1))
+        return by_component.movedim(2, 0)
 
 
 class BigramMixture(LatentModel):
@@ -289,16 +311,19 @@ class BigramMixture(LatentModel):
         y = self._transition_vectors(x)
         log_z = log_normalisers(y, table)
         y = at(y.flatten(1)).unflatten(2, y.shape[1:])
+        read = table[targets][:, :, None]
         # The target's logit only: all of the vocabulary are in the normaliser.
-        logits = (y * table[targets][:, :, None]).sum(-1)
+        logits = (y * read).sum(-1)
         bigrams = logits - at(log_z)
         unigram = self.unigram()[targets]
         scores = torch.cat([unigram[..., None], bigrams], -1)
-        return (self.weights() + scores).transpose(1, 2)
+        joint = self.weights() + scores
+        return joint.transpose(1, 2)
 
     def next_joint(self, prefix: Tensor) -> Tensor:
-        bigrams = self._dense(self.embedding(prefix[:, -1]))
-        unigram = self.unigram().expand(len(bigrams), 1, -1)
+        x = self.embedding(prefix[:, -1])
+        bigrams = self._dense(x)
+        unigram = self.unigram().expand(len(x), 1, -1)
         # The unigram is the first component, as in `weights`.
         scores = torch.cat([unigram, bigrams], 1)
         return self.weights()[:, None] + scores
@@ -310,10 +335,12 @@ class BigramMixture(LatentModel):
         """Return log Q."""
         # The first bigram after the vector 1, which stands for "no token".
         ones = self.table.new_ones(1, self.config.width)
-        return self._dense(ones)[0, 0]
+        scores = self._dense(ones)
+        return scores[0, 0]
 
     def _dense(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K V"]:
-        logits = self._transition_vectors(x) @ self.table.T
+        y = self._transition_vectors(x)
+        logits = y @ self.table.T
         return logits.log_softmax(-1)
 
     def _transition_vectors(self, x: Float[Tensor, "N E"]) -> Float[Tensor, "N K E"]:
@@ -430,11 +457,13 @@ class UnigramMixture(ComponentModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.weights = LogWeights(config.components, config.weights)
-        self.words = Components(config.components, config.width, Norm.NONE, scaled=False)
+        count = config.components
+        self.weights = LogWeights(count, config.weights)
+        self.words = Components(count, config.width, Norm.NONE, scaled=False)
 
     def log_weights(self, tokens: Tensor) -> Tensor:
-        return self.weights().expand(tokens.shape + (-1,))
+        shape = tokens.shape + (-1,)
+        return self.weights().expand(shape)
 
     def prior(self) -> Tensor:
         return self.weights()

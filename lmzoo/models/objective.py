@@ -29,6 +29,8 @@ from lmzoo.functional.token_scores import length_mask, mask_scores, of_tokens, s
 from lmzoo.models.attention_model import TransformerConfig, transformer_layers
 from lmzoo.types import Features, Lengths, Mask, Prefix, Tokens, TokenScores, Vectors
 
+Select = Annotated[float, FloatRange(0.05, 0.5), Field(gt=0, le=1)]
+
 
 class Masking(NamedTuple):
     """The input tokens, and which of them are hidden and predicted."""
@@ -58,14 +60,15 @@ def mask_tokens(
     """
     shape = tokens.shape
     device = tokens.device
-    predicted = eligible & (torch.rand(shape, device=device) < select)
+    chance = torch.rand(shape, device=device)
+    predicted = eligible & (chance < select)
     fate = torch.rand(shape, device=device)
     # One draw of fate decides: [0, hide) hides, [hide, hide + swap) swaps, the rest stays.
-    swapped = predicted & (fate >= hide) & (fate < hide + swap)
+    swaps = (fate >= hide) & (fate < hide + swap)
     # From all tokens, as published: a swap may leave the token as it was.
     random = torch.randint(vocab, shape, device=device)
     return Masking(
-        tokens=torch.where(swapped, random, tokens),
+        tokens=torch.where(predicted & swaps, random, tokens),
         hidden=predicted & (fate < hide),
         predicted=predicted,
     )
@@ -116,7 +119,7 @@ class MaskedLM(LanguageModel):
         spread: float | None = Field(None, gt=0)
         """Standard deviation of the initial weights of tables, attention and feed-forward layers.
         None is 1/√E for tables and U(fan-in) for linear maps. The emission is not affected."""
-        select: Annotated[float, FloatRange(0.05, 0.5)] = Field(0.15, gt=0, le=1)
+        select: Select = 0.15
         """Probability that a token is selected, that is predicted in training."""
         hide: float = Field(0.8, ge=0, le=1)
         """Share of the selected tokens that are hidden."""
@@ -138,7 +141,8 @@ class MaskedLM(LanguageModel):
         self.embedding = EmbeddingTable(task.vocab, width, spread)
         # A vector of its own: no token of the vocabulary is "hidden".
         self.mask = EmbeddingTable(1, width, spread)
-        self.place = PositionalEncoding(config.positions, width, task.length, spread)
+        length = task.length
+        self.place = PositionalEncoding(config.positions, width, length, spread)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks: Any = transformer_layers(config, std=spread)
         # Post-norm blocks end with a norm of their own.
@@ -151,7 +155,8 @@ class MaskedLM(LanguageModel):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         y = self.masked_features(tokens, lengths)
-        return self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        targets = tokens[:, 1:]
+        return self.emission.log_prob(y, targets, self.embedding.weight)
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         c = self.config
@@ -163,8 +168,9 @@ class MaskedLM(LanguageModel):
             hide=c.hide,
             swap=c.swap,
         )
-        y = self.encode(masking.tokens, lengths, masking.hidden)[:, 1:]
-        scores = self.emission.log_prob(y, tokens[:, 1:], self.embedding.weight)
+        y = self.encode(masking.tokens, lengths, masking.hidden)
+        targets = tokens[:, 1:]
+        scores = self.emission.log_prob(y[:, 1:], targets, self.embedding.weight)
         # Divided by the probability of selection, every token counts once in expectation.
         scores = scores / c.select * masking.predicted[:, 1:]
         return mask_scores(scores, lengths)
@@ -172,16 +178,18 @@ class MaskedLM(LanguageModel):
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         # The token after the prefix is a pad that the mask hides.
         tokens = pad(prefix, (0, 1))
-        hidden = _only(prefix.shape[1], tokens)
-        y = self.encode(tokens, full_lengths(tokens), hidden)[:, -1]
-        return self.emission.dense(y, self.embedding.weight)
+        last = prefix.shape[1]
+        hidden = _only(last, tokens)
+        y = self.encode(tokens, full_lengths(tokens), hidden)
+        return self.emission.dense(y[:, -1], self.embedding.weight)
 
     def posterior(self, tokens: Tokens, lengths: Lengths) -> Float[Tensor, "B K T-1"]:
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self.masked_features(tokens, lengths)
         table = self.embedding.weight
-        joint = self.emission.joint(y, tokens[:, 1:], table)
+        targets = tokens[:, 1:]
+        joint = self.emission.joint(y, targets, table)
         # The components are the last axis of `joint`.
         return joint.softmax(-1).mT
 
@@ -190,7 +198,8 @@ class MaskedLM(LanguageModel):
         # A loop, not one large batch: T encodings at once would take T times the memory.
         features = []
         for t in range(1, tokens.shape[1]):
-            y = self.encode(tokens, lengths, _only(t, tokens))
+            hidden = _only(t, tokens)
+            y = self.encode(tokens, lengths, hidden)
             features.append(y[:, t])
         return torch.stack(features, 1)
 
@@ -202,12 +211,13 @@ class MaskedLM(LanguageModel):
     ) -> Float[Tensor, "B T E"]:
         """Return y of every position; every position attends to all tokens but pads."""
         embedded = self.embedding(tokens)
-        x = torch.where(hidden[..., None], self.mask.weight[0], embedded)
+        vector = self.mask.weight[0]
+        x = torch.where(hidden[..., None], vector, embedded)
         x = self.dropout(self.place(x))
         count = tokens.shape[1]
-        mask = length_mask(lengths, count)[:, None]
+        real = length_mask(lengths, count)
         # Every position may read every real token: nothing is causal.
-        mask = mask.expand(-1, count, -1)
+        mask = real[:, None].expand(-1, count, -1)
         for block in self.blocks:
             x = block(x, mask=mask)
         if self.final_norm is None:
@@ -217,11 +227,14 @@ class MaskedLM(LanguageModel):
 
 def _only(t: int, tokens: Tokens) -> Mask:
     """Return the mask of the batch that is True at position t only."""
-    position = torch.arange(tokens.shape[1], device=tokens.device)
+    count = tokens.shape[1]
+    position = torch.arange(count, device=tokens.device)
     return (position == t).expand_as(tokens)
 
 
 Contrast = StrEnum("Contrast", "NCE NEGATIVE_SAMPLING")
+Negatives = Annotated[int, IntRange(1, 64, log=True), Field(ge=1)]
+NoiseExponent = Annotated[float, Choice((0.0, 0.75, 1.0)), Field(ge=0)]
 """The training objective."""
 
 
@@ -271,9 +284,9 @@ class NoiseContrastive(EmbeddedModel):
 
         cell: CellChoice = "lstm"
         contrast: Contrast = Contrast.NCE
-        negatives: Annotated[int, IntRange(1, 64, log=True)] = Field(16, ge=1)
+        negatives: Negatives = 16
         """Number k of noise tokens per token of the data."""
-        noise_exponent: Annotated[float, Choice((0.0, 0.75, 1.0))] = Field(1.0, ge=0)
+        noise_exponent: NoiseExponent = 1.0
         """Exponent α of the noise distribution q(w) ∝ n_w^α."""
         learned_log_z: bool = False
         """Whether log Z is a learned parameter; otherwise it is 0."""
@@ -319,28 +332,33 @@ class NoiseContrastive(EmbeddedModel):
         return scores.log_softmax(-1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        return stack.begin([self.cell], self._start(batch)[:, None])
+        start = self._start(batch)
+        return stack.begin([self.cell], start[:, None])
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        h, state = stack.advance([self.cell], self.embedding(token), state)
+        x = self.embedding(token)
+        h, state = stack.advance([self.cell], x, state)
         scores = self._vocabulary_scores(h[:, 0])
         return scores.log_softmax(-1), state
 
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         # An evaluation must not change the noise that the training draws from.
         if self.training:
-            self.noise.update(tokens, scored_mask(tokens, lengths))
+            scored = scored_mask(tokens, lengths)
+            self.noise.update(tokens, scored)
         data = tokens[:, 1:]
         h = self._hidden_states(tokens[:, :-1])
-        noise = self.noise.draw(data.shape + (self.config.negatives,))
+        k = self.config.negatives
+        noise = self.noise.draw(data.shape + (k,))
         # The data token first, then its noise tokens: one product for all of them.
         both = torch.cat([data[..., None], noise], -1)
         products = self.embedding(both) @ h[..., None]
-        s = products[..., 0] + self._biases()[both]
+        biases = self._biases()[both]
+        s = products.squeeze(-1) + biases
         if self.config.contrast is Contrast.NCE:
             log_q = self.noise.log_q(s)[both]
             # As published: what log k q does not explain is data.
-            s = s - math.log(self.config.negatives) - log_q
+            s = s - math.log(k) - log_q
         scores = contrastive_objective(s[..., 0], s[..., 1:])
         return mask_scores(scores, lengths)
 
@@ -365,14 +383,16 @@ class NoiseContrastive(EmbeddedModel):
         return self._vocabulary_scores(h)
 
     def _vocabulary_scores(self, h: Vectors) -> Float[Tensor, "*N V"]:
-        return h @ self.embedding.weight.T + self._biases()
+        products = h @ self.table.T
+        return products + self._biases()
 
     def _hidden_states(self, tokens: Tensor) -> Features:
-        return self.cell.scan(self.embedding(tokens), self._start(len(tokens)))
+        x = self.embedding(tokens)
+        start = self._start(len(x))
+        return self.cell.scan(x, start)
 
     def _start(self, batch: int) -> Float[Tensor, "B S"]:
-        vectors = self.cell.num_state_vectors
-        return self.bias.new_ones(batch, vectors * self.config.width)
+        return self.bias.new_ones(batch, self.cell.start_size)
 
     def _biases(self) -> Float[Tensor, "V"]:
         if self.log_z is None:

@@ -39,28 +39,31 @@ class OneHotRecurrent(LanguageModel):
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.read = nn.Linear(task.vocab, config.width)
+        width = config.width
+        self.read = nn.Linear(task.vocab, width)
         # The bias of `read` is enough: two would be one.
-        self.carry = nn.Linear(config.width, config.width, bias=False)
-        self.write = nn.Linear(config.width, task.vocab)
+        self.carry = nn.Linear(width, width, bias=False)
+        self.write = nn.Linear(width, task.vocab)
 
     @property
     def state_size(self) -> int:
         return self.config.width
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        logits = self.write(self._states(tokens[:, :-1]))
-        dense = logits.log_softmax(-1)
+        h = self._states(tokens[:, :-1])
+        dense = self.write(h).log_softmax(-1)
         return of_tokens(dense, tokens[:, 1:])
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         h = self._states(prefix)[:, -1]
-        return self.write(h).log_softmax(-1)
+        logits = self.write(h)
+        return logits.log_softmax(-1)
 
     def _states(self, tokens: Prefix) -> Float[Tensor, "B t H"]:
         h = self._start(len(tokens))
         states = []
-        for x in self._columns(tokens).unbind(1):
+        columns = self._columns(tokens)
+        for x in columns.unbind(1):
             h = self._step(x, h)
             states.append(h)
         return torch.stack(states, 1)
@@ -69,8 +72,10 @@ class OneHotRecurrent(LanguageModel):
         return self._start(batch)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[Tensor, DecodingState]:
-        h = self._step(self._columns(token), state)
-        return self.write(h).log_softmax(-1), h
+        column = self._columns(token)
+        h = self._step(column, state)
+        scores = self.write(h).log_softmax(-1)
+        return scores, h
 
     def _columns(self, tokens: Int[Tensor, "*N"]) -> Float[Tensor, "*N H"]:
         """Return W_2 x + b without building the one-hot vectors x."""
@@ -82,4 +87,5 @@ class OneHotRecurrent(LanguageModel):
         return torch.tanh(column + self.carry(h))
 
     def _start(self, batch: int) -> Hidden:
-        return self.read.weight.new_ones(batch, self.config.width)
+        weight = self.read.weight
+        return weight.new_ones(batch, self.config.width)

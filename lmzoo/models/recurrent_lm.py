@@ -4,7 +4,6 @@ import math
 from enum import StrEnum
 from typing import Annotated, Any
 
-import torch
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
@@ -34,8 +33,9 @@ def drop_features(
     All positions, and the axes before B, share it (Gal & Ghahramani 2016, arXiv:1512.05287).
     """
     batch, _, width = x.shape[-3:]
-    mask = x.new_ones(batch, 1, width)
-    return x * dropout(mask, rate)
+    ones = x.new_ones(batch, 1, width)
+    mask = dropout(ones, rate)
+    return x * mask
 
 
 Dropout = Annotated[
@@ -47,6 +47,7 @@ Dropout = Annotated[
 
 
 Start = StrEnum("Start", "ZEROS ONES LEARNED")
+NumStarts = Annotated[int, IntRange(1, 8), Field(ge=0, le=1024)]
 """The state before the first token; `learned` is starts=1."""
 
 
@@ -58,7 +59,7 @@ class RecurrentConfig(EmbeddingConfig):
     emission: EmissionChoice = "mixture"
     norm: Norm = Norm.RMS
     """Normaliser N of the cell's inputs and of the outputs."""
-    starts: Annotated[int, IntRange(1, 8)] = Field(0, ge=0, le=1024)
+    starts: NumStarts = 0
     """Number W of learned initial states; 0 is the cell's constant start, ones or zeros."""
     start: Start | None = Field(None, exclude_if=lambda start: start is None)
     """The initial state; None is the cell's own, or learned with `starts`."""
@@ -115,17 +116,20 @@ class RecurrentLM(StartMixture):
 
     def __init__(self, config: RecurrentConfig, task: Task) -> None:
         super().__init__(config, task)
-        self.embedding = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        layers = range(config.num_layers)
-        cells = [CELLS.build(config.cell, config.width, task.length) for _ in layers]
+        width = config.width
+        std = config.embedding_std
+        self.embedding = EmbeddingTable(task.vocab, width, std)
+        cells = []
+        for _ in range(config.num_layers):
+            cells.append(CELLS.build(config.cell, width, task.length))
         # Under its own name, so that models of one layer keep the names of their weights.
         self.cell = cells[0]
         self.upper: Any = nn.ModuleList(cells[1:])
-        self.emission = EMISSIONS.build(config.emission, config.width, config.norm)
+        self.emission = EMISSIONS.build(config.emission, width, config.norm)
         self.emission.own_tokens(task.vocab)
         self.head = None
         if not config.tied:
-            self.head = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+            self.head = EmbeddingTable(task.vocab, width, std)
         self.latent = self.emission.latent
         starts = sum(self._start_sizes)
         if config.starts and not starts:
@@ -150,7 +154,7 @@ class RecurrentLM(StartMixture):
 
     @property
     def _start_sizes(self) -> list[int]:
-        return [cell.num_state_vectors * cell.width for cell in self._cells]
+        return [cell.start_size for cell in self._cells]
 
     def _table(self) -> Tensor:
         table = self.embedding
@@ -159,7 +163,8 @@ class RecurrentLM(StartMixture):
         return self.scaled(table.weight)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        y = self.outputs_by_start(tokens[:, :-1], drop=self.training)
+        read = tokens[:, :-1]
+        y = self.outputs_by_start(read, drop=self.training)
         scores = self._scores_by_start(y, tokens)
         if self.starts is None:
             return scores.squeeze(0)
@@ -173,7 +178,8 @@ class RecurrentLM(StartMixture):
         scores = self._scores_by_start(y, tokens)
         # What a token says of the start counts for the tokens after it only.
         weights = start_posterior(self.starts.log_weights(), scores)
-        mixed = torch.logsumexp(weights[..., None] + dense, 0)
+        joint = weights[..., None] + dense
+        mixed = joint.logsumexp(0)
         return mixed.argmax(-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Tensor:
@@ -181,7 +187,8 @@ class RecurrentLM(StartMixture):
         if not self.latent:
             return super().posterior(tokens, lengths)
         y = self.outputs_by_start(tokens[:, :-1])
-        joint = self.emission.joint(y, tokens[:, 1:], self._table())  # W B T-1 K
+        targets = tokens[:, 1:]
+        joint = self.emission.joint(y, targets, self._table())  # W B T-1 K
         if self.starts is not None:
             scores = joint.logsumexp(-1)
             weights = start_posterior(self.starts.log_weights(), scores)
@@ -192,7 +199,8 @@ class RecurrentLM(StartMixture):
     def _scores_by_start(
         self, y: Float[Tensor, "W B t _"], tokens: Tensor
     ) -> Float[Tensor, "W B t"]:
-        return self.emission.log_prob(y, tokens[:, 1:], self._table())
+        targets = tokens[:, 1:]
+        return self.emission.log_prob(y, targets, self._table())
 
     def outputs_by_start(
         self,
@@ -224,7 +232,8 @@ class RecurrentLM(StartMixture):
         for cell, start in zip(self._cells[1:], begin[1:], strict=True):
             if into:  # the initial states share the mask of their sequence
                 by_start = h.unflatten(0, (count, -1))
-                h = drop_features(by_start, into).flatten(0, 1)
+                dropped = drop_features(by_start, into)
+                h = dropped.flatten(0, 1)
             h = cell.scan(h, start)
         outputs = h.unflatten(0, (count, -1))
         y = normalise_vectors(outputs, c.norm)
@@ -239,7 +248,8 @@ class RecurrentLM(StartMixture):
         # Without kernels each position has activations of its own (`interventions.py`).
         few = tokens.numel() <= self.task.vocab
         if few or norm.over_time or not uses_kernels():
-            return normalise_sequence(self.embedding(tokens), norm)
+            embedded = self.embedding(tokens)
+            return normalise_sequence(embedded, norm)
         table = normalise_vectors(self.embedding.weight, norm)
         return TokenInputs(tokens, table)
 
@@ -247,8 +257,9 @@ class RecurrentLM(StartMixture):
         """Return the initial vectors of each cell, for all initial states and sequences."""
         start = self._start_vectors()
         # One row for each pair of initial state and sequence, in the order of `repeat`.
-        start = start[:, None].expand(-1, batch, -1).flatten(0, 1)
-        return start.split(self._start_sizes, -1)
+        repeated = start[:, None].expand(-1, batch, -1)
+        rows = repeated.flatten(0, 1)
+        return rows.split(self._start_sizes, -1)
 
     @property
     def _cells(self) -> list[Cell]:
@@ -272,4 +283,5 @@ class RecurrentLM(StartMixture):
                 value = self.cell.zero_start
             case Start.ONES:
                 value = self.cell.zero_start + 1
-        return self.embedding.weight.new_full((1, sum(self._start_sizes)), value)
+        size = sum(self._start_sizes)
+        return self.embedding.weight.new_full((1, size), value)

@@ -32,15 +32,17 @@ def encode(
 
     h_i, s_i = cell(x_i, s_{i-1})        i = 1..n, s_0 a state of ones
     """
-    start = x.new_ones(len(x), cell.num_state_vectors * cell.width)
+    start = x.new_ones(len(x), cell.start_size)
     state = cell.initial_state(start)
     outputs = []
-    for i, projected in enumerate(cell.project(x).unbind(1)):
+    every = cell.project(x)
+    for i, projected in enumerate(every.unbind(1)):
         h, next_state = cell.step(projected, state)
         kept = []
         # A shorter source keeps the state of its last token while the others go on.
         for new, old in zip(next_state, state, strict=True):
-            shape = [-1] + [1] * (new.dim() - 1)  # a state may be a matrix
+            axes = new.dim() - 1  # a state may be a matrix
+            shape = [-1] + [1] * axes
             is_real = (i < lengths).view(shape)
             kept.append(torch.where(is_real, new, old))
         state = tuple(kept)
@@ -54,7 +56,8 @@ def encode_backward(
     """Encode from the last token to the first; outputs are at the positions of their tokens."""
     order = reversed_order(lengths, x.shape[1])
     order = order[..., None].expand_as(x)
-    outputs, state = encode(cell, x.gather(1, order), lengths)
+    backwards = x.gather(1, order)
+    outputs, state = encode(cell, backwards, lengths)
     # Reversing twice restores the order.
     return outputs.gather(1, order), state
 
@@ -127,16 +130,19 @@ class RecurrentSeq2Seq(FeatureModel):
         state = self.start(source, source_lengths)
         outputs = []
         # Step by step: with attention, the input of a step depends on the output of the last one.
-        for x in self.embedding(tokens).unbind(1):
+        embedded = self.embedding(tokens)
+        for x in embedded.unbind(1):
             h, state = self.step(x, state)
             outputs.append(h)
         return torch.stack(outputs, 1)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
-        return self.start(*self.conditioning_inputs(sources))
+        source, source_lengths = self.conditioning_inputs(sources)
+        return self.start(source, source_lengths)
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[NextScores, DecodingState]:
-        h, state = self.step(self.embedding(token), state)
+        x = self.embedding(token)
+        h, state = self.step(x, state)
         scores = self.emission.dense(h, self.embedding.weight)
         return scores, state
 
@@ -233,12 +239,14 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         else:
             self.join = None
             # As many columns as the gates read: what `project` returns for one vector.
-            columns = self.decoder.project(torch.zeros(1, 1, width)).shape[-1]
+            zero = torch.zeros(1, 1, width)
+            columns = self.decoder.project(zero).shape[-1]
             self.read = nn.Linear(width, columns, bias=False)
         self.backward_encoder = None
         self.fold = None
         if config.bidirectional:
-            self.backward_encoder = CELLS.build(config.cell, width, task.source_length)
+            length = task.source_length
+            self.backward_encoder = CELLS.build(config.cell, width, length)
             self.fold = nn.Linear(2 * width, width, bias=False)
 
     @property
@@ -260,18 +268,20 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
             return AttentionState(h, mask, last, cell)
         # The state of the encoder that read the source last to first: it ends at its first token.
         back, cell = encode_backward(self.backward_encoder, x, source_lengths)
-        both = self.fold(torch.cat([h, back], -1))
+        outputs = torch.cat([h, back], -1)
+        both = self.fold(outputs)
         return AttentionState(both, mask, back[:, 0], cell)
 
     def step(self, x: Tensor, state: AttentionState) -> tuple[Tensor, AttentionState]:
         h_att, _ = self.attend(state)
         if self.join is not None:
-            joined = self.join(torch.cat([x, h_att], -1))
+            both = torch.cat([x, h_att], -1)
+            joined = self.join(both)
             h, cell = self.decoder.advance(joined, state.cell)
         else:
             # The sum of two maps of x and h_att: the columns of one map of [x ; h_att].
-            projected = self.decoder.project(x[:, None])[:, 0]
-            projected = projected + self.read(h_att)
+            of_input = self.decoder.project(x[:, None])[:, 0]
+            projected = of_input + self.read(h_att)
             h, cell = self.decoder.step(projected, state.cell)
         return h, state._replace(h=h, cell=cell)
 
@@ -280,7 +290,8 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         logits = torch.einsum("bh,bsh->bs", state.h, state.source)
         logits = logits.masked_fill(~state.mask, -torch.inf)
         p = logits.softmax(-1)
-        return torch.einsum("bs,bsh->bh", p, state.source), p
+        read = torch.einsum("bs,bsh->bh", p, state.source)
+        return read, p
 
     def attention_maps(
         self, tokens: Prefix, source: Source, source_lengths: Lengths
@@ -288,8 +299,11 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
         """Return the attention weights p to the source tokens, with which s_{t+1} is predicted."""
         state = self.start(source, source_lengths)
         weights = []
-        for x in self.embedding(tokens).unbind(1):
+        embedded = self.embedding(tokens)
+        for x in embedded.unbind(1):
             # The weights before the step: they make the h_att that it reads.
-            weights.append(self.attend(state)[1])
+            _, p = self.attend(state)
+            weights.append(p)
             _, state = self.step(x, state)
-        return torch.stack(weights, 1)[None, :, None]
+        maps = torch.stack(weights, 1)
+        return maps[None, :, None]

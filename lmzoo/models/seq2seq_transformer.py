@@ -54,9 +54,10 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, x: SourceVectors, lengths: Lengths) -> SourceVectors:
         """Return m. Its vectors at pads are undefined and are not attended to."""
-        real = length_mask(lengths, x.shape[1])
+        count = x.shape[1]
+        real = length_mask(lengths, count)
         # Of every query; pads of the source are read by none.
-        mask = real[:, None].expand(-1, x.shape[1], -1)
+        mask = real[:, None].expand(-1, count, -1)
         for block in self.encoder:
             x = block(x, mask=mask)
         if self.encoder_norm is None:
@@ -71,7 +72,8 @@ class EncoderDecoder(nn.Module):
     ) -> Features:
         """Return y of every position; `lengths` are the lengths of the memory."""
         real = length_mask(lengths, memory.shape[1])
-        mask = real[:, None].expand(-1, u.shape[1], -1)
+        queries = u.shape[1]
+        mask = real[:, None].expand(-1, queries, -1)
         for block in self.decoder:
             u = block(u, memory, mask)
         # A post-norm layer ends with its norm.
@@ -81,11 +83,14 @@ class EncoderDecoder(nn.Module):
 
     def begin(self, memory: SourceVectors, lengths: Lengths) -> TransformerState:
         """Return the decoding state before the first position."""
-        mask = length_mask(lengths, memory.shape[1])[:, None]
-        # Once for all steps: the source does not change while the target is decoded.
-        source = tuple(block.attention.keys_and_values(memory) for block in self.decoder)
+        real = length_mask(lengths, memory.shape[1])
+        source = []
+        for block in self.decoder:
+            # Once for all steps: the source does not change while the target is decoded.
+            source.append(block.attention.keys_and_values(memory))
         # Nothing of the target is read yet.
-        return TransformerState(source, mask, (None,) * len(source))
+        target = (None,) * len(source)
+        return TransformerState(tuple(source), real[:, None], target)
 
     def advance(
         self, u: StepFeatures, state: TransformerState
@@ -143,24 +148,29 @@ class TransformerEncoderDecoder(FeatureModel):
 
     def features(self, tokens: Tensor, *sources: Tensor) -> Tensor:
         source, source_lengths = sources
-        u = self.dropout(self.place(self.embedding(tokens)))
+        embedded = self.embedding(tokens)
+        u = self.dropout(self.place(embedded))
         memory = self._encode(source, source_lengths)
         return self.body.decode(u, memory, source_lengths)
 
     def begin(self, batch: int, *sources: Tensor) -> DecodingState:
         source, lengths = self.conditioning_inputs(sources)
         memory = self._encode(source, lengths)
-        return 0, self.body.begin(memory, lengths)
+        state = self.body.begin(memory, lengths)
+        return 0, state
 
     def advance(self, state: DecodingState, token: Tensor) -> tuple[NextScores, DecodingState]:
         position, body_state = state
-        x = self.place(self.embedding(token)[:, None], position)
-        y, body_state = self.body.advance(self.dropout(x), body_state)
+        embedded = self.embedding(token)[:, None]
+        x = self.place(embedded, position)
+        u = self.dropout(x)
+        y, body_state = self.body.advance(u, body_state)
         scores = self.emission.dense(y[:, 0], self.embedding.weight)
         # The state counts positions: an encoding needs the number of the next one.
         return scores, (position + 1, body_state)
 
     def _encode(self, source: Source, lengths: Lengths) -> SourceVectors:
-        x = self.source_place(self.source_embedding(source))
+        x = self.source_embedding(source)
+        x = self.source_place(x)
         x = self.dropout(x)
         return self.body.encode(x, lengths)

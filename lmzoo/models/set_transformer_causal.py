@@ -23,7 +23,8 @@ class LearnedVectors(nn.Module):
     def __init__(self, count: int, width: int, std: float | None) -> None:
         super().__init__()
         self._std = std
-        self.vectors = nn.Parameter(torch.empty(count, width))
+        empty = torch.empty(count, width)
+        self.vectors = nn.Parameter(empty)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -63,7 +64,9 @@ class InducedAttention(nn.Module):
         # One set of summaries for each prefix: those of the whole sequence would read later tokens.
         summaries = self.prefix_summaries(x)
         # Each position is a query of its own with a memory of its own: (B, t, 1, E).
-        return self.spread(x[:, :, None], summaries)[:, :, 0]
+        queries = x[:, :, None]
+        y = self.spread(queries, summaries)
+        return y[:, :, 0]
 
     def advance(
         self, x: StepFeatures, cache: KeysAndValues | None
@@ -71,20 +74,26 @@ class InducedAttention(nn.Module):
         """Process the next position of the causal form; return its output and the new cache."""
         # The points are the same at every step: only keys and values of the tokens are kept.
         cache = self.gather.attention.keys_and_values(x, cache)
-        points = self.points.vectors.expand(len(x), -1, -1)
+        vectors = self.points.vectors
+        points = vectors.expand(len(x), -1, -1)
         summaries = self.gather(points, cache)
         return self.spread(x, summaries), cache
 
     def prefix_summaries(self, x: Features) -> Float[Tensor, "B T m E"]:
         """Return I_t, the m summaries of x_0..x_t, for every t."""
         t = x.shape[1]
-        count = len(self.points.vectors)
+        vectors = self.points.vectors
+        count = len(vectors)
         # Each prefix has queries of its own: t · m of them, masked by position.
-        points = self.points.vectors.repeat(t, 1)
+        points = vectors.repeat(t, 1)
         points = points.expand(len(x), -1, -1)
-        mask = causal_mask(t, x.device).repeat_interleave(count, 0)
+        by_position = causal_mask(t, x.device)
+        mask = by_position.repeat_interleave(count, 0)
         summaries = self.gather(points, x, mask)
         return summaries.unflatten(1, (t, count))
+
+
+Points = Annotated[int, IntRange(1, 16, log=True), Field(ge=0)]
 
 
 @model(
@@ -109,12 +118,13 @@ class SetTransformerCausal(AttentionModel):
     class Config(AttentionConfig):
         """Attention model fields and the number of inducing points."""
 
-        points: Annotated[int, IntRange(1, 16, log=True)] = Field(4, ge=0)
+        points: Points = 4
         """Number m of inducing points; 0 is direct attention to all earlier tokens."""
 
     def __init__(self, config: Config, task: Task) -> None:
         super().__init__(config, task)
-        self.blocks: Any = nn.ModuleList(self._block() for _ in range(config.layers))
+        blocks = [self._block() for _ in range(config.layers)]
+        self.blocks: Any = nn.ModuleList(blocks)
 
     def encode(self, x: Features) -> Features:
         mask = causal_mask(x.shape[1], x.device)

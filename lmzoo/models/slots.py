@@ -38,9 +38,11 @@ def lag_pointer(
     lags: Float[Tensor, "*N S S"], scores: Float[Tensor, "*B S"]
 ) -> Float[Tensor, "*B S S"]:
     """Return p(j | t) = softmax_{j<t}( lags[t, j] + scores[j] ); the last axis is the source."""
-    visible = causal_mask(scores.shape[-1], scores.device)  # [target, source]
+    sources = scores.shape[-1]
+    visible = causal_mask(sources, scores.device)  # [target, source]
     logits = lags + scores[..., None, :]
-    return logits.masked_fill(~visible, -torch.inf).softmax(-1)
+    logits = logits.masked_fill(~visible, -torch.inf)
+    return logits.softmax(-1)
 
 
 def unused_lags(sources: int) -> int:
@@ -70,11 +72,13 @@ def chained_pointers(
         pointer = first[:, low:high, :high]
         pointers = [pointer]
         for score in scores:
-            pointer = _chain_step(pointer, score[:, :high, :high], low)
+            seen = score[:, :high, :high]
+            pointer = _chain_step(pointer, seen, low)
             pointers.append(pointer)
         # The targets of this block see no source from `high` on.
         block = torch.stack(pointers, 1)
-        blocks.append(pad(block, (0, sources - high)))
+        missing = sources - high
+        blocks.append(pad(block, (0, missing)))
     return torch.cat(blocks, 2)
 
 
@@ -85,32 +89,39 @@ def _chain_step(
 ) -> Float[Tensor, "B b S"]:
     """Move the pointers of a block's targets once; the last target sees all S sources."""
     in_block = score[:, :, low:]
-    visible = causal_mask(score.shape[-1], score.device)
+    sources = score.shape[-1]
+    visible = causal_mask(sources, score.device)
     visible = visible[low:, None, low:]
     # Subtracting the maximum over what target t sees keeps the sum at least 1. Masking by
     # multiplication avoids exp(−∞), which is about thirty times slower on a CPU.
-    peak = in_block.detach().cummax(-1).values.mT[..., None]
+    highest = in_block.detach().cummax(-1).values
+    peak = highest.mT[..., None]
     shifted = (in_block[:, None] - peak) * visible
     weights = shifted.exp() * visible
     total = weights.sum(-1)
     if low == 0:
-        scaled = (pointer / total)[:, :, None]
-        return (scaled @ weights)[:, :, 0]
+        scaled = pointer / total
+        moved = scaled[:, :, None] @ weights
+        return moved[:, :, 0]
     # `share` is the part of a softmax over all sources that falls before the block.
     score_before = score[:, :, :low]
     before = score_before.logsumexp(-1)
-    share = torch.sigmoid(before[:, None] - peak[..., 0] - total.log())
+    logit = before[:, None] - peak[..., 0] - total.log()
+    share = logit.sigmoid()
     to_before = (pointer * share) @ score_before.softmax(-1)
-    scaled = (pointer * (1 - share) / total)[:, :, None]
-    to_block = (scaled @ weights)[:, :, 0]
-    return torch.cat([to_before, to_block], -1)
+    scaled = pointer * (1 - share) / total
+    moved = scaled[:, :, None] @ weights
+    return torch.cat([to_before, moved[:, :, 0]], -1)
+
+
+Slots = Annotated[int, IntRange(2, 8), Field(ge=1)]
 
 
 @config
 class SlotConfig(ComponentConfig):
     """Embedding, components, slots and normaliser."""
 
-    slots: Annotated[int, IntRange(2, 8)] = Field(4, ge=1)
+    slots: Slots = 4
     """Number M of slots."""
     norm: Norm = Norm.RMS
     """Normaliser N of each token vector and each component vector."""
@@ -148,13 +159,16 @@ class SlotModel(EmbeddedModel):
         appeals: int,
     ) -> None:
         super().__init__(config, task)
-        self.components = Components(config.components, config.width, config.norm, scaled=True)
-        self.gate = nn.Linear(gate_width, config.components)
+        width = config.width
+        count = config.components
+        self.components = Components(count, width, config.norm, scaled=True)
+        self.gate = nn.Linear(gate_width, count)
         # The last token is no source and the first no target: T − 1 of each.
         sources = task.length - 1
-        self.set_drawn(task.length, lags=(config.slots, sources, sources))
+        lags = (config.slots, sources, sources)
+        self.set_drawn(task.length, lags=lags)
         # A bias would cancel in the softmax over sources.
-        self.appeal = nn.Linear(config.width, appeals, bias=False)
+        self.appeal = nn.Linear(width, appeals, bias=False)
 
     @abstractmethod
     def pointers(self, tokens: Tensor, vectors: SourceVectors) -> Float[Tensor, "B N S S"]:
@@ -165,39 +179,47 @@ class SlotModel(EmbeddedModel):
 
     def read(self, slots: Float[Tensor, "B N S E"]) -> Float[Tensor, "B S G"]:
         """Return the slot values as one vector per target: their concatenation."""
-        return slots.transpose(1, 2).flatten(2)
+        by_target = slots.transpose(1, 2)
+        return by_target.flatten(2)
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        scores = self.components.token_log_probs(tokens[:, 1:], self.table)
+        targets = tokens[:, 1:]
+        scores = self.components.token_log_probs(targets, self.table)
         components = self.log_components(tokens[:, :-1])
-        return torch.logsumexp(components + scores, -1)
+        joint = components + scores
+        return joint.logsumexp(-1)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         words = self.components.log_prob_table(self.table)
         components = self.log_components(prefix)[:, -1]
+        mixed = exact_log_mixture(components, words)
         # Rounding may leave a probability just above 1.
-        return exact_log_mixture(components, words).clamp_max(0)
+        return mixed.clamp_max(0)
 
     def log_components(self, sources: Tensor) -> Float[Tensor, "B S K"]:
         """Return log P(z | s_0..s_j) of the token after each source position j."""
         vectors = self.source_vectors(sources)[:, None]
         slots = self.source_pointers(sources) @ vectors
-        logits = self.gate(self.read(slots))
+        read = self.read(slots)
+        logits = self.gate(read)
         return logits.log_softmax(-1)
 
     def posterior(self, tokens: Tensor, lengths: Tensor) -> Float[Tensor, "B S S"]:
         """Return p_1(source | target), which does not depend on s_t (mean field)."""
-        first = self.source_pointers(tokens[:, :-1])[:, 0]
+        pointers = self.source_pointers(tokens[:, :-1])
+        first = pointers[:, 0]
         return first.mT
 
     def source_pointers(self, sources: Tensor) -> Float[Tensor, "B N S S"]:
         """Return `pointers` of these tokens, no more than the task has."""
         self.require_length(sources.shape[1] + 1)
-        return self.pointers(sources, self.source_vectors(sources))
+        vectors = self.source_vectors(sources)
+        return self.pointers(sources, vectors)
 
     def source_vectors(self, sources: Tensor) -> SourceVectors:
         """Return ê of each token."""
-        return normalise_vectors(self.embedding(sources), self.config.norm)
+        x = self.embedding(sources)
+        return normalise_vectors(x, self.config.norm)
 
 
 @model(
@@ -226,19 +248,23 @@ class SlotNgram(SlotModel):
     @property
     def unused(self) -> int:
         """Logits that no score depends on; see `unused_lags`."""
-        return len(self.lags) * unused_lags(self.lags.shape[1])
+        slots, sources, _ = self.lags.shape
+        return slots * unused_lags(sources)
 
     def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]
         lags = self.lags[:, :size, :size]
-        return lag_pointer(lags, self.appeal(vectors).mT)
+        scores = self.appeal(vectors).mT
+        return lag_pointer(lags, scores)
 
     def prior(self) -> Float[Tensor, "N S S"]:
         """Return log softmax_{j<t} Λ_n[t, j], the pointers without token scores."""
         no_scores = self.lags.new_zeros(self.lags.shape[:2])
-        return lag_pointer(self.lags, no_scores).log().mT
+        pointers = lag_pointer(self.lags, no_scores)
+        return pointers.log().mT
 
 
+ChainSlots = Annotated[int, IntRange(2, 8), Field(ge=2)]
 Affinity = StrEnum("Affinity", "KEY EMISSION")
 """How the score of a move from source i to source j is computed."""
 Reader = StrEnum("Reader", "CONCAT LSTM")
@@ -276,7 +302,7 @@ class ChainSlotNgram(SlotModel):
     class Config(SlotConfig):
         """Embedding, components, slots, affinity and reader."""
 
-        slots: Annotated[int, IntRange(2, 8)] = Field(4, ge=2)
+        slots: ChainSlots = 4
         """Number M of slots. For one slot use `slot_ngram`."""
         affinity: Affinity = Affinity.KEY
         reader: Reader = Reader.CONCAT
@@ -289,7 +315,8 @@ class ChainSlotNgram(SlotModel):
         if has_lstm:
             gate_width = width
         super().__init__(config, task, gate_width, appeals=1)
-        self.moves = nn.Linear(width, (config.slots - 1) * width)
+        moves = config.slots - 1
+        self.moves = nn.Linear(width, moves * width)
         """M_2..M_M, stacked along the output axis."""
         if config.affinity is Affinity.EMISSION:
             self.affinity = nn.Linear(width, config.components)
@@ -308,10 +335,13 @@ class ChainSlotNgram(SlotModel):
     def pointers(self, tokens: Tensor, vectors: Tensor) -> Tensor:
         size = tokens.shape[1]
         lags = self.lags[:, :size, :size]
-        first = lag_pointer(lags[0], self.appeal(vectors)[..., 0])
-        moved = self.moves(vectors).unflatten(-1, (-1, self.config.width))
+        appeal = self.appeal(vectors).squeeze(-1)
+        first = lag_pointer(lags[0], appeal)
+        moves = self.moves(vectors)
+        moved = moves.unflatten(-1, (-1, self.config.width))
+        moved = normalise_vectors(moved, self.config.norm)
         # The move first: (N, B, S, E), as the chain walks from move to move.
-        moved = normalise_vectors(moved, self.config.norm).movedim(2, 0)
+        moved = moved.movedim(2, 0)
         scores = self._affinities(moved, tokens, vectors)
         return chained_pointers(first, scores + lags[1:, None])
 
@@ -335,12 +365,14 @@ class ChainSlotNgram(SlotModel):
         by_target = slots.transpose(1, 2)
         x = by_target.flatten(0, 1)
         start = x.new_ones(len(x), 2 * self.config.width)
-        h = self.reader.scan(x, start)[:, -1]
-        h = h.unflatten(0, by_target.shape[:2])
+        outputs = self.reader.scan(x, start)
+        last = outputs[:, -1]
+        h = last.unflatten(0, by_target.shape[:2])
         return normalise_vectors(h, self.config.norm)
 
     def prior(self) -> Float[Tensor, "S S"]:
         """Return log softmax_{j<t} Λ_1[t, j], the first pointer without token scores."""
         lags = self.lags[0]
         no_scores = lags.new_zeros(len(lags))
-        return lag_pointer(lags, no_scores).log().mT
+        pointer = lag_pointer(lags, no_scores)
+        return pointer.log().mT

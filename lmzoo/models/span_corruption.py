@@ -48,7 +48,8 @@ def sample_spans(
 ) -> Bool[Tensor, "*N t"]:
     """Return m of positions 1..t, drawn with the uniform numbers u."""
     first = u[..., 0] < density
-    rest = _continue_chain(first, u[..., 1:], density, mean)
+    later = u[..., 1:]
+    rest = _continue_chain(first, later, density, mean)
     return torch.stack([first] + rest, -1)
 
 
@@ -61,9 +62,11 @@ def sample_spans_around(
     """
     # The number u[at] is not used: its position is hidden for certain.
     hidden = torch.ones_like(u[..., at], dtype=torch.bool)
-    before = _continue_chain(hidden, u[..., :at].flip(-1), density, mean)
+    backwards = u[..., :at].flip(-1)
+    before = _continue_chain(hidden, backwards, density, mean)
     before.reverse()
-    after = _continue_chain(hidden, u[..., at + 1 :], density, mean)
+    later = u[..., at + 1 :]
+    after = _continue_chain(hidden, later, density, mean)
     return torch.stack(before + [hidden] + after, -1)
 
 
@@ -79,14 +82,16 @@ def _continue_chain(
     p_stay = 1 - 1 / mean
     states = []
     for draw in u.unbind(-1):
-        masked = draw < torch.where(masked, p_stay, p_begin)
+        chance = torch.where(masked, p_stay, p_begin)
+        masked = draw < chance
         states.append(masked)
     return states
 
 
 def span_starts(masked: Mask) -> Mask:
     """Return the mask of the first token of each span."""
-    previous = pad(masked, (1, 0))[:, :-1]
+    padded = pad(masked, (1, 0))
+    previous = padded[:, :-1]
     return masked & ~previous
 
 
@@ -97,13 +102,15 @@ def corrupt(
     vocab: int,
 ) -> tuple[Ids, Lengths]:
     """Return the source sequence, pads last, and its lengths."""
+    count = tokens.shape[1]
     first = span_starts(masked)
     # Of each span only its first token is kept, as a sentinel.
-    kept = (first | ~masked) & length_mask(lengths, tokens.shape[1])
+    shown = first | ~masked
+    kept = shown & length_mask(lengths, count)
     sentinel = vocab + first.cumsum(1) - 1
     ids = torch.where(first, sentinel, tokens)
     place = kept.cumsum(1) - 1
-    source = _scatter(ids, kept, place, tokens.shape[1])
+    source = _scatter(ids, kept, place, count)
     return source, kept.sum(1)
 
 
@@ -113,9 +120,11 @@ def span_targets(tokens: Tokens, masked: Mask, vocab: int) -> tuple[Ids, Tokens]
     # A span takes one place more than it has tokens: its sentinel stands before it.
     places = masked.long() + first.long()
     position = places.cumsum(1) - 1
-    count = tokens.shape[1] + tokens.shape[1] // 2  # all hidden, or every second
+    steps = tokens.shape[1]
+    count = steps + steps // 2  # all hidden, or every second
     if not needs_fixed_shapes(tokens):
-        count = max(2, int(position.max()) + 1)
+        last = int(position.max())
+        count = max(2, last + 1)
     spans = _scatter(tokens, masked, position, count)
     sentinel = vocab + first.cumsum(1) - 1
     sentinels = _scatter(sentinel, first, position - 1, count)
@@ -133,7 +142,12 @@ def _scatter(
     # One column more than needed takes what is not chosen.
     out = ids.new_full((len(ids), count + 1), PAD)
     position = torch.where(chosen, position, count)
-    return out.scatter(1, position, ids)[:, :count]
+    filled = out.scatter(1, position, ids)
+    return filled[:, :count]
+
+
+Density = Annotated[float, FloatRange(0.1, 0.5), Field(gt=0, le=0.5)]
+MeanSpan = Annotated[float, FloatRange(1.0, 10.0), Field(ge=1)]
 
 
 @model(
@@ -172,9 +186,9 @@ class SpanCorruption(LanguageModel):
     class Config(TransformerConfig):
         """Transformer fields and the distribution of spans."""
 
-        density: Annotated[float, FloatRange(0.1, 0.5)] = Field(0.15, gt=0, le=0.5)
+        density: Density = 0.15
         """Probability p that a token is hidden."""
-        span: Annotated[float, FloatRange(1.0, 10.0)] = Field(3.0, ge=1)
+        span: MeanSpan = 3.0
         """Mean length μ of a span."""
         samples: int = Field(1, ge=1)
         """Number of span draws per token and evaluation."""
@@ -184,8 +198,10 @@ class SpanCorruption(LanguageModel):
         width = config.width
         self.embedding = EmbeddingTable(task.vocab, width, None)
         # Two spans are at least one token apart: no sequence has more.
-        self.sentinels = EmbeddingTable(task.length // 2, width, None)
-        self.place = PositionalEncoding(config.positions, width, 2 * task.length, None)
+        spans = task.length // 2
+        self.sentinels = EmbeddingTable(spans, width, None)
+        places = 2 * task.length
+        self.place = PositionalEncoding(config.positions, width, places, None)
         self.dropout = nn.Dropout(config.dropout)
         self.body = EncoderDecoder(config)
         self.emission = EMISSIONS.build(config.emission, width, Norm.RMS)
@@ -199,7 +215,8 @@ class SpanCorruption(LanguageModel):
             u = fresh_uniforms((len(tokens), count), weight)
             drawn = sample_spans(u, c.density, c.span)
             masked = self._span_mask(drawn, lengths)
-            return self.score_hidden(tokens, lengths, masked) / c.density
+            hidden = self.score_hidden(tokens, lengths, masked)
+            return hidden / c.density
         # Always draw for the longest sequence, so that padding does not change the draws.
         longest = self.task.length - 1
         u = shared_uniforms((c.samples, longest, longest), weight)
@@ -211,7 +228,8 @@ class SpanCorruption(LanguageModel):
                 masked = self._span_mask(drawn, lengths)
                 hidden = self.score_hidden(tokens, lengths, masked)
                 samples.append(hidden[:, at])
-            scores.append(torch.stack(samples).mean(0))
+            stacked = torch.stack(samples)
+            scores.append(stacked.mean(0))
         return torch.stack(scores, 1)
 
     def score_hidden(
@@ -223,30 +241,35 @@ class SpanCorruption(LanguageModel):
         target, position = span_targets(tokens, masked, vocab)
         y = self._outputs(target[:, :-1], source, source_lengths)
         # A sentinel has no row in the emission: its score is computed for token 0, and not used.
-        scored = torch.where(target < vocab, target, 0)[:, 1:]
-        scores = self.emission.log_prob(y, scored, self.embedding.weight)
-        index = (position - 1).clamp_min(0)[:, 1:]
-        scores = scores.gather(1, index)
+        words = torch.where(target < vocab, target, 0)
+        scores = self.emission.log_prob(y, words[:, 1:], self.embedding.weight)
+        index = (position - 1).clamp_min(0)
+        scores = scores.gather(1, index[:, 1:])
         return torch.where(masked[:, 1:], scores, 0.0)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
         self.require_length(prefix.shape[1] + 1)
         # A first sentinel after the prefix: what it hides is the next token.
         source = pad(prefix, (0, 1), value=self.task.vocab)
-        y = self._outputs(source[:, -1:], source, full_lengths(source))
+        sentinel = source[:, -1:]
+        y = self._outputs(sentinel, source, full_lengths(source))
         return self.emission.dense(y[:, -1], self.embedding.weight)
 
     def _span_mask(self, drawn: Bool[Tensor, "*B t"], lengths: Lengths) -> Mask:
         """Return the hidden positions of each sequence, without `<start>` and pads."""
         # `drawn` begins with position 1; `<start>` is never hidden.
         masked = pad(drawn, (1, 0))
-        return masked & length_mask(lengths, masked.shape[-1])
+        count = masked.shape[-1]
+        return masked & length_mask(lengths, count)
 
     def _outputs(self, target: Prefix, source: Ids, lengths: Lengths) -> Features:
-        memory = self.body.encode(self._inputs(source), lengths)
-        return self.body.decode(self._inputs(target), memory, lengths)
+        x = self._inputs(source)
+        memory = self.body.encode(x, lengths)
+        u = self._inputs(target)
+        return self.body.decode(u, memory, lengths)
 
     def _inputs(self, ids: Ids) -> Float[Tensor, "B N E"]:
-        table = torch.cat([self.embedding.weight, self.sentinels.weight])
-        x = embedding(ids, table)
-        return self.dropout(self.place(x))
+        tables = [self.embedding.weight, self.sentinels.weight]
+        x = embedding(ids, torch.cat(tables))
+        x = self.place(x)
+        return self.dropout(x)

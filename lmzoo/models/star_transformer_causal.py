@@ -84,8 +84,10 @@ class StarTransformerCausal(AttentionModel):
         if config.relay:
             # The last layer updates no relay, because nothing would read it.
             relays = config.layers - 1
-        self.satellites = nn.ModuleList(Update(config) for _ in range(config.layers))
-        self.relays: Any = nn.ModuleList(Update(config) for _ in range(relays))
+        satellites = [Update(config) for _ in range(config.layers)]
+        self.satellites = nn.ModuleList(satellites)
+        updates = [Update(config) for _ in range(relays)]
+        self.relays: Any = nn.ModuleList(updates)
 
     def encode(self, x: Features) -> Features:
         count = x.shape[1]
@@ -108,7 +110,8 @@ class StarTransformerCausal(AttentionModel):
             mask = position[:, None, None] + number > 0
             memory = torch.stack(context, 2)
             # Each position is a query of its own with a memory of its own: (B, t, 1, E).
-            h = satellite(h[:, :, None], memory, mask)[:, :, 0]
+            query = h[:, :, None]
+            h = satellite(query, memory, mask)[:, :, 0]
             if layer < len(self.relays):
                 mask = torch.cat([itself, prefix], 1)
                 memory = torch.cat([r, h], 1)

@@ -90,7 +90,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
 
     def score_tokens(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         h = self.encode_sentence(tokens, lengths)
-        z = self.sample_posterior(h, self._noise(h))
+        noise = self._noise(h)
+        z = self.sample_posterior(h, noise)
         scores = self.reconstruction(tokens, lengths, z, h)
         kl = share_over_tokens(self.kl(h), lengths)
         return scores.mean(0) - kl
@@ -113,7 +114,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
     def outputs_by_start(self, tokens: Tensor) -> Tensor:
         # A draw of the prior is an initial state: starts are its samples.
         z = self._prior_draws()[:, None]
-        return self.outputs(tokens, z.expand(-1, len(tokens), -1))
+        repeated = z.expand(-1, len(tokens), -1)
+        return self.outputs(tokens, repeated)
 
     def begin_samples(
         self,
@@ -125,8 +127,9 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         if self.config.norm is Norm.TIME_STD:
             return super().begin_samples(batch, *sources)
         shape = (batch,) + self.noise_shape
-        u = fresh_uniforms(shape, self.embedding.weight, generator)
-        start = self._starts_from(self.sample_prior(u))
+        u = fresh_uniforms(shape, self.table, generator)
+        z = self.sample_prior(u)
+        start = self._starts_from(z)
         state = stack.begin(self._cells, start[:, None])
         # One draw for each sentence: there is no mixture to weigh.
         return MixtureState(state, None, None, None)
@@ -142,7 +145,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         scored = scored_mask(tokens, lengths)[:, 1:]
         scores = self.decode(tokens, z) * scored
         # Of whole sequences: the bound is no sum over tokens.
-        return importance_bound(scores.sum(-1) + self.log_ratio(z, h))
+        log_weights = scores.sum(-1) + self.log_ratio(z, h)
+        return importance_bound(log_weights)
 
     def report(
         self,
@@ -159,7 +163,8 @@ class VAE(StartMixture, SentenceEncoderDecoder):
         mean, std = self.moments(h)
         shape = (BOUND_SAMPLES, len(h)) + self.noise_shape
         # Fresh noise: the bound of the fixed samples of a score would be another number.
-        z = self.sample_posterior(h, fresh_uniforms(shape, h))
+        u = fresh_uniforms(shape, h)
+        z = self.sample_posterior(h, u)
         bound = self.iw_bound(tokens, lengths, z, h)
         facts = posterior_facts(self.kl(h), mean, std)
         facts[f"bound of {BOUND_SAMPLES} samples"] = -bound.mean().item()
@@ -168,7 +173,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
     def _prior_draws(self) -> Float[Tensor, "S E"]:
         """Return the draws z ~ p, which are the same for all prefixes."""
         shape = (self.config.samples,) + self.noise_shape
-        u = shared_uniforms(shape, self.embedding.weight)
+        u = shared_uniforms(shape, self.table)
         return self.sample_prior(u)
 
     @property
@@ -189,7 +194,7 @@ class VAE(StartMixture, SentenceEncoderDecoder):
 
     def _start_log_weights(self) -> Float[Tensor, "S"]:
         # Samples weigh the same.
-        weights = self.embedding.weight.new_zeros(self.config.samples)
+        weights = self.table.new_zeros(self.config.samples)
         return weights.log_softmax(0)
 
     def _noise(self, h: SequenceVectors) -> Float[Tensor, "S ..."]:

@@ -18,6 +18,10 @@ from lmzoo.contract import LanguageModel, Score, Task, model
 from lmzoo.functional.token_scores import length_mask, mask_scores, scored_mask
 from lmzoo.types import Embeddings, Lengths, Mask, Tokens, TokenScores, Vectors
 
+Negatives = Annotated[int, IntRange(1, 16), Field(ge=0)]
+NoiseExponent = Annotated[float, Choice((0.0, 0.75, 1.0)), Field(ge=0)]
+Penalty = Annotated[float, FloatRange(1e-5, 1e-1, log=True), Field(ge=0)]
+
 
 @config
 class WordVectorConfig(EmbeddingConfig):
@@ -25,13 +29,13 @@ class WordVectorConfig(EmbeddingConfig):
 
     window: Window = 2
     """Largest distance of a context token, to either side."""
-    negatives: Annotated[int, IntRange(1, 16)] = Field(5, ge=0)
+    negatives: Negatives = 5
     """Number R of noise tokens per token of the data."""
-    noise_exponent: Annotated[float, Choice((0.0, 0.75, 1.0))] = Field(0.75, ge=0)
+    noise_exponent: NoiseExponent = 0.75
     """Exponent α of the noise distribution q(w) ∝ n_w^α."""
     max_norm: float | None = Field(None, gt=0)
     """Longer vectors are scaled to this length; None is no limit."""
-    l2: Annotated[float, FloatRange(1e-5, 1e-1, log=True)] = Field(0.0, ge=0)
+    l2: Penalty = 0.0
     """Weight of the squared lengths in the objective."""
 
 
@@ -53,7 +57,11 @@ class Windows:
         word = self.w[self.words][..., None]
         # All contexts of a word in one product.
         products = self.c[self.contexts] @ word
-        return products[..., 0]
+        return products.squeeze(-1)
+
+    def sum(self, terms: Float[Tensor, "B N C"]) -> Float[Tensor, "B N"]:
+        """Return the sums over the contexts that a word has."""
+        return (terms * self.mask).sum(-1)
 
 
 class WordVectors(LanguageModel):
@@ -79,10 +87,12 @@ class WordVectors(LanguageModel):
 
     def __init__(self, config: Any, task: Task) -> None:
         super().__init__(config, task)
-        self.word = EmbeddingTable(task.vocab, config.width, config.embedding_std)
+        vocab = task.vocab
+        std = config.embedding_std
+        self.word = EmbeddingTable(vocab, config.width, std)
         # A token is scored as a context by another vector than as a centre.
-        self.context = EmbeddingTable(task.vocab, config.width, config.embedding_std)
-        self.noise = NoiseDistribution(task.vocab, config.noise_exponent)
+        self.context = EmbeddingTable(vocab, config.width, std)
+        self.noise = NoiseDistribution(vocab, config.noise_exponent)
 
     @abstractmethod
     def noise_mask(self, tokens: Tokens, lengths: Lengths) -> Mask:
@@ -103,7 +113,7 @@ class WordVectors(LanguageModel):
     def positive_term(self, windows: Windows) -> Float[Tensor, "B N"]:
         """Return Σ_x log σ(c_x · w_y) of each centre token."""
         accepted = logsigmoid(windows.inner_products())
-        return (accepted * windows.mask).sum(-1)
+        return windows.sum(accepted)
 
     def pool_contexts(self, contexts: Float[Tensor, "*N k E"]) -> Vectors:
         """Return the vector that the softmax form multiplies with every w."""
@@ -119,9 +129,11 @@ class WordVectors(LanguageModel):
     def objective(self, tokens: Tokens, lengths: Lengths, *sources: Tensor) -> TokenScores:
         # An evaluation must not change the noise that the training draws from.
         if self.training:
-            self.noise.update(tokens, self.noise_mask(tokens, lengths))
+            counted = self.noise_mask(tokens, lengths)
+            self.noise.update(tokens, counted)
         windows = self.windows(tokens, lengths)
-        terms = self._penalised_positive_term(windows) + self.sampled_noise_term(windows)
+        positive = self._penalised_positive_term(windows)
+        terms = positive + self.sampled_noise_term(windows)
         return mask_scores(terms, lengths)
 
     def next_log_prob(self, prefix: Tensor) -> Tensor:
@@ -139,8 +151,9 @@ class WordVectors(LanguageModel):
 
         def neighbours(x: Tensor) -> Tensor:
             # k tokens to either side and the centre, which is left out below.
-            window = pad(x, (k, k)).unfold(1, 2 * k + 1, 1)
-            window = window[:, 1:]  # `<start>` is no centre
+            padded = pad(x, (k, k))
+            every = padded.unfold(1, 2 * k + 1, 1)
+            window = every[:, 1:]  # `<start>` is no centre
             before = window[..., :k]
             after = window[..., k + 1 :]
             return torch.cat([before, after], -1)
@@ -158,10 +171,10 @@ class WordVectors(LanguageModel):
             return self.positive_term(windows)
         w = windows.w.square().sum(-1)
         c = windows.c.square().sum(-1)
-        pairs = w[windows.words][..., None] + c[windows.contexts]
+        of_word = w[windows.words]
         # Once for each pair: a word that occurs often pays often.
-        squares = pairs * windows.mask
-        penalty = self.config.l2 / 2 * squares.sum(-1)
+        squares = windows.sum(of_word[..., None] + c[windows.contexts])
+        penalty = self.config.l2 / 2 * squares
         return self.positive_term(windows) - penalty
 
     def _clip_norms(self, table: EmbeddingTable) -> Embeddings:
@@ -171,7 +184,8 @@ class WordVectors(LanguageModel):
             return table.weight
         norms = torch.linalg.vector_norm(table.weight, dim=-1, keepdim=True)
         # Shorter vectors are divided by the limit, too, and so stay as they are.
-        return table.weight * (limit / norms.clamp_min(limit))
+        factor = limit / norms.clamp_min(limit)
+        return table.weight * factor
 
 
 def expected_log_rejection(
@@ -214,14 +228,17 @@ class SkipGram(WordVectors):
         return length_mask(lengths, tokens.shape[1])
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
-        drawn = self.noise.draw(windows.contexts.shape + (self.config.negatives,))
+        shape = windows.contexts.shape + (self.config.negatives,)
+        drawn = self.noise.draw(shape)
         word = windows.w[windows.words][:, :, None, :, None]
-        scores = (windows.c[drawn] @ word)[..., 0]
-        return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
+        scores = windows.c[drawn] @ word
+        rejected = logsigmoid(-scores.squeeze(-1))
+        return windows.sum(rejected.sum(-1))
 
     def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
         expected = expected_log_rejection(windows.words, windows.w, windows.c, q)
-        return self.config.negatives * expected * windows.mask.sum(-1)
+        contexts = windows.mask.sum(-1)
+        return self.config.negatives * expected * contexts
 
 
 @model(
@@ -260,28 +277,35 @@ class ContinuousBagOfWords(WordVectors):
     def positive_term(self, windows: Windows) -> Tensor:
         if not self.config.mean:
             return super().positive_term(windows)
-        products = _means(windows) * windows.w[windows.words]
+        word = windows.w[windows.words]
+        products = _means(windows) * word
         return logsigmoid(products.sum(-1))
 
     def sampled_noise_term(self, windows: Windows) -> Tensor:
-        words = self.noise.draw(windows.words.shape + (self.config.negatives,))
+        shape = windows.words.shape + (self.config.negatives,)
+        words = self.noise.draw(shape)
         drawn = windows.w[words]
         if self.config.mean:
-            scores = (drawn @ _means(windows)[..., None])[..., 0]
-            return logsigmoid(-scores).sum(-1)
+            mean = _means(windows)
+            scores = drawn @ mean[..., None]
+            return logsigmoid(-scores.squeeze(-1)).sum(-1)
         scores = windows.c[windows.contexts] @ drawn.mT
-        return (logsigmoid(-scores).sum(-1) * windows.mask).sum(-1)
+        rejected = logsigmoid(-scores).sum(-1)
+        return windows.sum(rejected)
 
     def expected_noise_term(self, windows: Windows, q: Tensor) -> Tensor:
+        k = self.config.negatives
         if self.config.mean:
             scores = _means(windows) @ windows.w.T
-            return self.config.negatives * (logsigmoid(-scores) @ q)
+            rejected = logsigmoid(-scores)
+            return k * (rejected @ q)
         expected = expected_log_rejection(windows.contexts, windows.c, windows.w, q)
-        return self.config.negatives * (expected * windows.mask).sum(-1)
+        return k * windows.sum(expected)
 
 
 def _means(windows: Windows) -> Float[Tensor, "B N E"]:
     mask = windows.mask[..., None]
-    total = (windows.c[windows.contexts] * mask).sum(-2)
+    present = windows.c[windows.contexts] * mask
     # At an edge a window has fewer tokens; without any it has the mean 0.
-    return total / mask.sum(-2).clamp_min(1)
+    count = mask.sum(-2).clamp_min(1)
+    return present.sum(-2) / count

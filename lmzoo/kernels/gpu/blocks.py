@@ -1,4 +1,4 @@
-"""Functions that kernels of recurrences call: weights on the chip, products, and activations."""
+"""Functions that kernels call: places and numbers, weights on the chip, products, activations."""
 
 from typing import no_type_check
 
@@ -7,9 +7,21 @@ import triton.language as tl
 
 
 @triton.jit
+def numbers(axis: tl.constexpr, SIZE: tl.constexpr):
+    """Return the numbers that belong to a program, SIZE of them, along an axis of the grid."""
+    return tl.program_id(axis) * SIZE + tl.arange(0, SIZE)
+
+
+@triton.jit
+def load(pointers, ok):
+    """Return what the pointers point at, and 0 where `ok` is false."""
+    return tl.load(pointers, mask=ok, other=0.0)
+
+
+@triton.jit
 def tile(p, B, H, COLUMNS: tl.constexpr, ROWS: tl.constexpr):
     """Return the columns of a program, p B + b of its sequences, and which of both exist."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    row = numbers(0, ROWS)[:, None]
     i = tl.arange(0, COLUMNS)[None, :]
     return i, p * B + row, (row < B) & (i < H)
 
@@ -37,7 +49,7 @@ def load_weights(
         at = (p * BLOCKS + k) * H * H
         at += j * H + i if TRANSPOSED else i * H + j
         # Zeros outside: padded columns add nothing to a product.
-        block = tl.load(weight + at, mask=(i < H) & (j < H), other=0.0)
+        block = load(weight + at, (i < H) & (j < H))
         if PRECISION == "bf16":
             block = block.to(tl.bfloat16)
         blocks = blocks + (block,)
@@ -48,7 +60,7 @@ def load_weights(
 def vector(memory, K: tl.constexpr):
     """Load vector K of a step; steps load late, because a vector takes registers."""
     pointer, at, H, ok = memory
-    return tl.load(pointer + at + K * H, mask=ok, other=0.0)
+    return load(pointer + at + K * H, ok)
 
 
 # Sums are float32 also where the operands are not.

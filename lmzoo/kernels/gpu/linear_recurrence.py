@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.blocks import load, numbers
 from lmzoo.kernels.gpu.launch import launch
 
 BLOCK = 64
@@ -42,33 +43,37 @@ def _launch(kernel: Any, tensors: list[Tensor]) -> None:
     first = tensors[0]
     rows, steps, width = first.shape
     # The recurrence is elementwise: no column needs another one.
-    grid = (rows, -(-width // BLOCK))
+    columns = -(-width // BLOCK)
+    grid = (rows, columns)
     # A kernel sees pairs of real numbers.
     is_complex = first.is_complex()
     if is_complex:
         tensors = [torch.view_as_real(tensor) for tensor in tensors]
-    launch(kernel, grid, tensors + [steps, width, is_complex, BLOCK])
+    sizes = [steps, width, is_complex, BLOCK]
+    launch(kernel, grid, tensors + sizes)
 
 
 @triton.jit
 def _forward(a, b, start, h, T, H, COMPLEX: tl.constexpr, BLOCK: tl.constexpr):
     n = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    i = numbers(1, BLOCK)
     ok = i < H
     first = (1 + COMPLEX) * (n * H + i)
-    re = tl.load(start + first, mask=ok, other=0.0)
-    im = tl.load(start + first + 1, mask=ok & COMPLEX, other=0.0)
+    re = load(start + first, ok)
+    im = load(start + first + 1, ok & COMPLEX)
     for t in range(T):
         at = (1 + COMPLEX) * ((n * T + t) * H + i)
-        a_re = tl.load(a + at, mask=ok, other=0.0)
-        new = a_re * re + tl.load(b + at, mask=ok, other=0.0)
+        a_re = load(a + at, ok)
+        b_re = load(b + at, ok)
+        new = a_re * re + b_re
         if COMPLEX:
-            a_im = tl.load(a + at + 1, mask=ok, other=0.0)
+            a_im = load(a + at + 1, ok)
             new -= a_im * im
-            im = a_re * im + a_im * re + tl.load(b + at + 1, mask=ok, other=0.0)
-            tl.store(h + at + 1, im, mask=ok)
+            b_im = load(b + at + 1, ok)
+            im = a_re * im + a_im * re + b_im
+            tl.store(h + at + 1, im, ok)
         re = new
-        tl.store(h + at, re, mask=ok)
+        tl.store(h + at, re, ok)
 
 
 @triton.jit
@@ -86,7 +91,7 @@ def _backward(
     BLOCK: tl.constexpr,
 ):
     n = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    i = numbers(1, BLOCK)
     ok = i < H
     first = (1 + COMPLEX) * (n * H + i)
     carried_re = tl.zeros((BLOCK,), tl.float32)
@@ -96,24 +101,27 @@ def _backward(
         at = (1 + COMPLEX) * ((n * T + t) * H + i)
         # Before the first step is the start: nothing is read from h, where 0 is any valid place.
         before = tl.where(t > 0, at - (1 + COMPLEX) * H, 0)
-        d_re = tl.load(g + at, mask=ok, other=0.0) + carried_re
-        h_re = tl.load(h + before, mask=ok & (t > 0), other=0.0)
-        h_re += tl.load(start + first, mask=ok & (t == 0), other=0.0)
-        a_re = tl.load(a + at, mask=ok, other=0.0)
+        d_re = load(g + at, ok) + carried_re
+        later = ok & (t > 0)
+        begins = ok & (t == 0)
+        h_re = load(h + before, later)
+        h_re += load(start + first, begins)
+        a_re = load(a + at, ok)
         # δ times the conjugates of h_{t-1} and a_t
         da_re = d_re * h_re
         carried_re = d_re * a_re
         if COMPLEX:
-            d_im = tl.load(g + at + 1, mask=ok, other=0.0) + carried_im
-            h_im = tl.load(h + before + 1, mask=ok & (t > 0), other=0.0)
-            h_im += tl.load(start + first + 1, mask=ok & (t == 0), other=0.0)
-            a_im = tl.load(a + at + 1, mask=ok, other=0.0)
+            d_im = load(g + at + 1, ok) + carried_im
+            h_im = load(h + before + 1, later)
+            h_im += load(start + first + 1, begins)
+            a_im = load(a + at + 1, ok)
             da_re = da_re + d_im * h_im
             carried_re = carried_re + d_im * a_im
             carried_im = d_im * a_re - d_re * a_im
-            tl.store(da + at + 1, d_im * h_re - d_re * h_im, mask=ok)
-            tl.store(db + at + 1, d_im, mask=ok)
-        tl.store(da + at, da_re, mask=ok)
-        tl.store(db + at, d_re, mask=ok)
-    tl.store(dstart + first, carried_re, mask=ok)
-    tl.store(dstart + first + 1, carried_im, mask=ok & COMPLEX)
+            da_im = d_im * h_re - d_re * h_im
+            tl.store(da + at + 1, da_im, ok)
+            tl.store(db + at + 1, d_im, ok)
+        tl.store(da + at, da_re, ok)
+        tl.store(db + at, d_re, ok)
+    tl.store(dstart + first, carried_re, ok)
+    tl.store(dstart + first + 1, carried_im, ok & COMPLEX)

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.blocks import load, numbers
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS = 2048
@@ -30,14 +31,16 @@ def forward(
     o = v.new_empty(v.shape)
     end = start.new_empty(start.shape)
     # Backward reads the state before every step.
-    states = v.new_empty(v.shape[:-1] + start.shape[-2:])
+    lead = v.shape[:-1]
+    states = v.new_empty(lead + start.shape[-2:])
     # Without a delta rule nothing is erased, and u has no numbers.
     columns = 0
     if erased:
         columns = v.shape[-1]
-    u = v.new_empty(v.shape[:-1] + (columns,))
+    u = v.new_empty(lead + (columns,))
+    inputs = (q, k, v, log_w, start)
     written = (o, end, states, u)
-    _launch(_forward, (q, k, v, log_w, start), erased, written)
+    _launch(_forward, inputs, erased, written)
     return written
 
 
@@ -53,7 +56,8 @@ def backward(
     columns = constants(keys, values)["VALUES"]
     blocks = -(-values // columns)
     # Programs of one head write sums over their own columns: no atomic additions.
-    sums = q.new_empty((3 + len(erased), blocks) + q.shape)
+    count = 3 + len(erased)
+    sums = q.new_empty((count, blocks) + q.shape)
     others = (g, g_end, states, u, sums, dv, dstart)
     _launch(_backward, inputs[:5], erased, others)
     # One block of columns has the whole sum: nothing is to be added.
@@ -64,7 +68,8 @@ def backward(
     if log_w.shape[-1] == 1:
         # One decay of a head multiplies all of its channels.
         dlog = dlog.sum(-1, keepdim=True)
-    return (dq, dk, dv, dlog, dstart) + total[3:].unbind()
+    gradients = (dq, dk, dv, dlog, dstart)
+    return gradients + total[3:].unbind()
 
 
 def _launch(
@@ -84,9 +89,11 @@ def _launch(
         erased = inputs[:2]
     # Kernels compute addresses from the sizes alone.
     tensors = [tensor.contiguous() for tensor in inputs + erased + others]
-    grid = (len(start) * heads, -(-values // chosen["VALUES"]))
-    sizes = [steps, heads, keys, values]
-    launch(kernel, grid, tensors + sizes, ERASES=erases, EACH=decays > 1, **chosen)
+    blocks = -(-values // chosen["VALUES"])
+    grid = (len(start) * heads, blocks)
+    arguments = tensors + [steps, heads, keys, values]
+    each = decays > 1
+    launch(kernel, grid, arguments, ERASES=erases, EACH=each, **chosen)
 
 
 def constants(keys: int, values: int) -> dict[str, int]:
@@ -95,7 +102,8 @@ def constants(keys: int, values: int) -> dict[str, int]:
     keys = 1 << (keys - 1).bit_length()
     values = 1 << (values - 1).bit_length()
     # Columns of S do not depend on each other, so that a program may have a few of them.
-    values = min(values, max(1, NUMBERS // keys))
+    fitting = max(1, NUMBERS // keys)
+    values = min(values, fitting)
     return {
         "KEYS": keys,
         "VALUES": values,
@@ -107,10 +115,10 @@ def constants(keys: int, values: int) -> dict[str, int]:
 @triton.jit
 def _decay(log_w, at, i, K, EACH: tl.constexpr):
     if EACH:
-        w = tl.exp(tl.load(log_w + at * K + i, mask=i < K, other=0.0))
+        log = load(log_w + at * K + i, i < K)
     else:
-        w = tl.exp(tl.load(log_w + at))
-    return w
+        log = tl.load(log_w + at)
+    return tl.exp(log)
 
 
 # A block of S stays in registers for all steps.
@@ -138,26 +146,29 @@ def _forward(
 ):
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, KEYS)[:, None]
-    j = tl.program_id(1) * VALUES + tl.arange(0, VALUES)[None, :]
+    j = numbers(1, VALUES)[None, :]
     own = (i < K) & (j < V)
     is_key = i < K
     is_value = j < V
-    s = tl.load(start + row * K * V + i * V + j, mask=own, other=0.0)
+    s = load(start + row * K * V + i * V + j, own)
     for t in range(T):
         at = ((row // H) * T + t) * H + row % H
         w = _decay(log_w, at, i, K, EACH)
-        read = tl.load(q + at * K + i, mask=is_key, other=0.0)
-        key = tl.load(k + at * K + i, mask=is_key, other=0.0)
-        value = tl.load(v + at * V + j, mask=is_value, other=0.0)
+        read = load(q + at * K + i, is_key)
+        key = load(k + at * K + i, is_key)
+        value = load(v + at * V + j, is_value)
         new = w * s + key * value
         if ERASES:
-            probed = tl.sum(tl.load(r + at * K + i, mask=is_key, other=0.0) * s, axis=0)[None, :]
-            new -= tl.load(p + at * K + i, mask=is_key, other=0.0) * probed
-            tl.store(u + at * V + j, probed, mask=is_value)
+            probe = load(r + at * K + i, is_key)
+            probed = tl.sum(probe * s, 0)[None, :]
+            erase = load(p + at * K + i, is_key)
+            new -= erase * probed
+            tl.store(u + at * V + j, probed, is_value)
         s = new
-        tl.store(o + at * V + j, tl.sum(read * s, axis=0)[None, :], mask=is_value)
-        tl.store(states + at * K * V + i * V + j, s, mask=own)
-    tl.store(end + row * K * V + i * V + j, s, mask=own)
+        o_t = tl.sum(read * s, 0)
+        tl.store(o + at * V + j, o_t[None, :], is_value)
+        tl.store(states + at * K * V + i * V + j, s, own)
+    tl.store(end + row * K * V + i * V + j, s, own)
 
 
 @triton.jit
@@ -187,49 +198,49 @@ def _backward(
 ):
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, KEYS)[:, None]
-    j = tl.program_id(1) * VALUES + tl.arange(0, VALUES)[None, :]
+    j = numbers(1, VALUES)[None, :]
     own = (i < K) & (j < V)
     is_key = i < K
     is_value = j < V
     size = tl.num_programs(0).to(tl.int64) * T * K
     out = sums + tl.program_id(1) * size
     size *= tl.num_programs(1)
-    s_0 = tl.load(start + row * K * V + i * V + j, mask=own, other=0.0)
-    carried = tl.load(g_end + row * K * V + i * V + j, mask=own, other=0.0)
+    s_0 = load(start + row * K * V + i * V + j, own)
+    carried = load(g_end + row * K * V + i * V + j, own)
     for back in range(T):
         t = T - 1 - back
         at = ((row // H) * T + t) * H + row % H
-        s = tl.load(states + at * K * V + i * V + j, mask=own, other=0.0)
-        before = tl.load(states + (at - H) * K * V + i * V + j, mask=own & (t > 0), other=0.0)
+        s = load(states + at * K * V + i * V + j, own)
+        earlier = (at - H) * K * V
+        before = load(states + earlier + i * V + j, own & (t > 0))
         # The stored states begin after the first step.
         before = tl.where(t > 0, before, s_0)
         w = _decay(log_w, at, i, K, EACH)
-        read = tl.load(q + at * K + i, mask=is_key, other=0.0)
-        key = tl.load(k + at * K + i, mask=is_key, other=0.0)
-        value = tl.load(v + at * V + j, mask=is_value, other=0.0)
-        upstream = tl.load(g + at * V + j, mask=is_value, other=0.0)
+        read = load(q + at * K + i, is_key)
+        key = load(k + at * K + i, is_key)
+        value = load(v + at * V + j, is_value)
+        upstream = load(g + at * V + j, is_value)
         carried += read * upstream
-        tl.store(
-            dv + at * V + j,
-            tl.sum(carried * key, axis=0)[None, :],
-            mask=is_value,
-        )
+        dv_t = tl.sum(carried * key, 0)
+        tl.store(dv + at * V + j, dv_t[None, :], is_value)
         # In the order in which `backward` reads the sums: q, k, log w, p, r.
         to = out + at * K + i
-        tl.store(to, tl.sum(s * upstream, axis=1)[:, None], mask=is_key)
-        tl.store(to + size, tl.sum(carried * value, axis=1)[:, None], mask=is_key)
+        dq = tl.sum(s * upstream, 1)
+        tl.store(to, dq[:, None], is_key)
+        dk = tl.sum(carried * value, 1)
+        tl.store(to + size, dk[:, None], is_key)
         kept = w * carried
-        tl.store(to + 2 * size, tl.sum(kept * before, axis=1)[:, None], mask=is_key)
+        dlog = tl.sum(kept * before, 1)
+        tl.store(to + 2 * size, dlog[:, None], is_key)
         if ERASES:
-            probed = tl.load(u + at * V + j, mask=is_value, other=0.0)
-            erase = tl.load(p + at * K + i, mask=is_key, other=0.0)
-            du = -tl.sum(carried * erase, axis=0)[None, :]
-            tl.store(
-                to + 3 * size,
-                -tl.sum(carried * probed, axis=1)[:, None],
-                mask=is_key,
-            )
-            tl.store(to + 4 * size, tl.sum(before * du, axis=1)[:, None], mask=is_key)
-            kept += tl.load(r + at * K + i, mask=is_key, other=0.0) * du
+            probed = load(u + at * V + j, is_value)
+            erase = load(p + at * K + i, is_key)
+            du = -tl.sum(carried * erase, 0)[None, :]
+            dp = -tl.sum(carried * probed, 1)
+            tl.store(to + 3 * size, dp[:, None], is_key)
+            dr = tl.sum(before * du, 1)
+            tl.store(to + 4 * size, dr[:, None], is_key)
+            probe = load(r + at * K + i, is_key)
+            kept += probe * du
         carried = kept
-    tl.store(dstart + row * K * V + i * V + j, carried, mask=own)
+    tl.store(dstart + row * K * V + i * V + j, carried, own)

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.blocks import load, numbers
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS = 2048
@@ -23,7 +24,10 @@ SORTED = 2**30
 """Multiplications of a sum over all positions from which sorting is faster; on an H200, 0.1 ms."""
 TOKENS = 16
 """Rows of the table that a program adds."""
-BLOCKS = {False: (64, 32), True: (64, 64)}
+BLOCKS = {
+    False: (64, 32),
+    True: (64, 64),
+}
 """Positions added at a time and columns of a program, by whether positions are sorted."""
 
 
@@ -38,8 +42,10 @@ def take_rows(x: Tensor, tokens: Tensor) -> Tensor:
     block = max(1, NUMBERS // columns)
     out = x.new_empty(tokens.shape + (width,))
     grid = (-(-count // block), members)
-    sizes = (count, x.shape[1], width, columns, block)
-    launch(_take, grid, (x, tokens, out) + strides(tokens) + sizes)
+    vocab = x.shape[1]
+    sizes = (count, vocab, width, columns, block)
+    tensors = (x, tokens, out)
+    launch(_take, grid, tensors + strides(tokens) + sizes)
     return out
 
 
@@ -61,23 +67,30 @@ def add_rows(g: Tensor, tokens: Tensor, vocab: int) -> Tensor:
         words, order = keys.sort(dim=1, stable=True)
     # Not zeros: the program that owns a row writes it, even if no position has its token.
     sums = g.new_empty(members, vocab, width)
-    grid = (-(-vocab // TOKENS), -(-width // columns), members)
+    tiles = -(-vocab // TOKENS)
+    blocks = -(-width // columns)
     tensors = (g, words, order, sums)
-    sizes = (count, vocab, width, TOKENS, positions, columns, SUMS, is_sorted)
-    launch(_add, grid, tensors + strides(tokens) + sizes)
+    sizes = (count, vocab, width)
+    constants = (TOKENS, positions, columns, SUMS, is_sorted)
+    arguments = tensors + strides(tokens) + sizes + constants
+    launch(_add, (tiles, blocks, members), arguments)
     return sums
 
 
 def strides(tokens: Tensor) -> tuple[int, int, int, int]:
     """Return T and the strides of members, sequences and steps of tokens (P, B, T)."""
+    steps = tokens.shape[2]
     member, sequence, step = tokens.stride()
-    return tokens.shape[2], member, sequence, step
+    return steps, member, sequence, step
 
 
 @triton.jit
 def token_at(tokens, p, n, N, T, SP, SB, ST):
     """Return the tokens at positions n of member p, −1 beyond the N positions."""
-    return tl.load(tokens + p * SP + (n // T) * SB + (n % T) * ST, mask=n < N, other=-1)
+    sequence = n // T
+    step = n % T
+    at = p * SP + sequence * SB + step * ST
+    return tl.load(tokens + at, n < N, -1)
 
 
 @triton.jit
@@ -96,12 +109,14 @@ def _take(
     ROWS: tl.constexpr,
 ):
     p = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n = numbers(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     ok = (n[:, None] < N) & (i < G)
-    row = tl.load(x + (p * V + word[:, None]) * G + i, mask=ok, other=0.0)
-    tl.store(out + (p * N + n[:, None]) * G + i, row, mask=ok)
+    source = p * V + word[:, None]
+    target = p * N + n[:, None]
+    row = load(x + source * G + i, ok)
+    tl.store(out + target * G + i, row, ok)
 
 
 @triton.jit
@@ -111,7 +126,8 @@ def first_at_least(word, words, N):
     high = tl.full((), 0, tl.int32) + N
     while low < high:
         middle = (low + high) // 2
-        less = tl.load(words + middle).to(tl.int32) < word
+        found = tl.load(words + middle).to(tl.int32)
+        less = found < word
         low = tl.where(less, middle + 1, low)
         high = tl.where(less, high, middle)
     return low
@@ -138,25 +154,30 @@ def _add(
     SORTED: tl.constexpr,
 ):
     p = tl.program_id(2).to(tl.int64)
-    word = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)[:, None]
-    i = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    word = numbers(0, TOKENS)[:, None]
+    i = numbers(1, COLUMNS)[None, :]
     total = tl.zeros((TOKENS, COLUMNS), tl.float32)
     first = 0
     last = N
     if SORTED:
-        first = first_at_least(tl.program_id(0) * TOKENS, words + p * N, N)
-        last = first_at_least((tl.program_id(0) + 1) * TOKENS, words + p * N, N)
+        own_words = words + p * N
+        least = tl.program_id(0) * TOKENS
+        first = first_at_least(least, own_words, N)
+        last = first_at_least(least + TOKENS, own_words, N)
     for begin in range(first, last, POSITIONS):
         k = begin + tl.arange(0, POSITIONS)
         if SORTED:
-            found = tl.load(words + p * N + k, mask=k < last, other=-1)
-            n = tl.load(order + p * N + k, mask=k < last, other=0)
+            found = tl.load(words + p * N + k, k < last, -1)
+            n = tl.load(order + p * N + k, k < last, 0)
         else:
             found = token_at(words, p, k, N, T, SP, SB, ST)
             n = k
         # Row by row, 1 at the positions of its token: the product sums them.
         chosen = (found[None, :] == word).to(tl.float32)
         ok = (k[:, None] < last) & (i < G)
-        rows = tl.load(g + (p * N + n[:, None]) * G + i, mask=ok, other=0.0)
+        position = p * N + n[:, None]
+        rows = load(g + position * G + i, ok)
         total += tl.dot(chosen, rows, input_precision=PRECISION)
-    tl.store(sums + (p * V + word) * G + i, total, mask=(word < V) & (i < G))
+    row = p * V + word
+    ok = (word < V) & (i < G)
+    tl.store(sums + row * G + i, total, ok)

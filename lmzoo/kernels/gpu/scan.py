@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
 from lmzoo.kernels.device import WIDEST, Precision, current_precision
-from lmzoo.kernels.gpu.blocks import load_weights, tile
+from lmzoo.kernels.gpu.blocks import load, load_weights, tile
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.scan import Recurrence, Weights
 
@@ -259,19 +259,19 @@ def _forward(
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, False, PRECISION)
     b = tl.zeros((1, COLUMNS), tl.float32)
     if BIASED:
-        b = tl.load(bias + p * H + i, mask=i < H, other=0.0)
-    h = tl.load(start + at_row * VECTORS * H + i, mask=ok, other=0.0)
+        b = load(bias + p * H + i, i < H)
+    h = load(start + at_row * VECTORS * H + i, ok)
     c = tl.zeros((ROWS, COLUMNS), tl.float32)
     if VECTORS == 2:
-        c = tl.load(start + at_row * VECTORS * H + H + i, mask=ok, other=0.0)
+        c = load(start + at_row * VECTORS * H + H + i, ok)
     for t in range(T):
         step = (at_row * T + t) * H
         a = projected, step * BLOCKS + i, H, ok
         h, c, new = STEP(a, h, c, weights, b, FLAGS, PRECISION)
-        tl.store(states + (step + i), h, mask=ok)
+        tl.store(states + (step + i), h, ok)
         # Unrolled: an element of a tuple needs a constant index.
         for k in tl.static_range(SAVED):
-            tl.store(saved + (step * SAVED + i) + k * H, new[k], mask=ok)
+            tl.store(saved + (step * SAVED + i) + k * H, new[k], ok)
 
 
 @triton.jit
@@ -302,32 +302,32 @@ def _backward(
     p = tl.program_id(1).to(tl.int64)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, True, PRECISION)
-    h_0 = tl.load(start + at_row * VECTORS * H + i, mask=ok, other=0.0)
+    h_0 = load(start + at_row * VECTORS * H + i, ok)
     c_0 = tl.zeros((ROWS, COLUMNS), tl.float32)
     if VECTORS == 2:
-        c_0 = tl.load(start + at_row * VECTORS * H + H + i, mask=ok, other=0.0)
+        c_0 = load(start + at_row * VECTORS * H + H + i, ok)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     gamma = tl.zeros((ROWS, COLUMNS), tl.float32)
     for back in tl.range(0, T, num_stages=STAGES):
         t = T - 1 - back
         step = (at_row * T + t) * H
         at = step + i
-        delta = tl.load(upstream + at, mask=ok, other=0.0) + carried
-        y = tl.load(states + at, mask=ok, other=0.0)
+        delta = load(upstream + at, ok) + carried
+        y = load(states + at, ok)
         # The stored states begin after the first step: before it is the start.
-        h = tl.load(states + at - H, mask=ok & (t > 0), other=0.0)
+        h = load(states + at - H, ok & (t > 0))
         h = tl.where(t > 0, h, h_0)
         new = saved, step * SAVED + i, H, ok
         c = c_0
         if VECTORS == 2:
-            c = tl.load(saved + (step * SAVED + i) - H, mask=ok & (t > 0), other=0.0)
+            c = load(saved + (step * SAVED + i) - H, ok & (t > 0))
             c = tl.where(t > 0, c, c_0)
         state = h, y, c
         carried, gamma, d, q = STEP(delta, gamma, state, new, weights, FLAGS, PRECISION)
         for k in tl.static_range(BLOCKS):
-            tl.store(deltas + (step * BLOCKS + i) + k * H, d[k], mask=ok)
+            tl.store(deltas + (step * BLOCKS + i) + k * H, d[k], ok)
         for k in tl.static_range(OPERANDS):
-            tl.store(operands + (step * OPERANDS + i) + k * H, q[k], mask=ok)
-    tl.store(dstart + at_row * VECTORS * H + i, carried, mask=ok)
+            tl.store(operands + (step * OPERANDS + i) + k * H, q[k], ok)
+    tl.store(dstart + at_row * VECTORS * H + i, carried, ok)
     if VECTORS == 2:
-        tl.store(dstart + at_row * VECTORS * H + H + i, gamma, mask=ok)
+        tl.store(dstart + at_row * VECTORS * H + H + i, gamma, ok)

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.blocks import load, numbers
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import padded
 
@@ -34,10 +35,12 @@ def forward(
     y = x.new_empty(x.shape)
     end = x.new_empty(start.shape)
     blocks = -(-x.shape[2] // STEPS)
-    stored = x.new_empty(x.shape[:2] + (blocks,) + start.shape[2:])
+    lead = x.shape[:2] + (blocks,)
+    stored = x.new_empty(lead + start.shape[2:])
     # An input may be expanded, as a b that is the same for all steps.
     read = [tensor.contiguous() for tensor in tensors]
-    launch(_forward, grid, read + [y, end, stored] + sizes, **chosen)
+    written = [y, end, stored]
+    launch(_forward, grid, read + written + sizes, **chosen)
     return y, end, stored
 
 
@@ -57,9 +60,10 @@ def backward(
     end = None
     if g_end is not None:
         end = g_end.contiguous()
-    read = [tensor.contiguous() for tensor in (g, x, delta, rate, b, c, stored)]
-    written = [dx, ddelta, drate, dmaps, dstart]
-    launch(_backward, grid, [end] + read + written + sizes, **chosen)
+    inputs = (g, x, delta, rate, b, c, stored)
+    arguments = [end] + [tensor.contiguous() for tensor in inputs]
+    arguments += [dx, ddelta, drate, dmaps, dstart]
+    launch(_backward, grid, arguments + sizes, **chosen)
     db, dc = dmaps.sum(0)
     # All sequences of a member share A: each program has written its own part.
     return dx, ddelta, drate.sum(1), db, dc, dstart
@@ -72,16 +76,19 @@ def _program(
     signed: bool,
 ) -> tuple[Any, Any, dict[str, Any]]:
     members, rows, steps, width = x.shape
-    chosen = constants(start.shape[2], signed=signed)
-    grid = (members * rows, -(-width // chosen["COLUMNS"]))
-    sizes = [rows, steps, start.shape[2], start.shape[3]]
+    states = start.shape[2]
+    chosen = constants(states, signed=signed)
+    blocks = -(-width // chosen["COLUMNS"])
+    grid = (members * rows, blocks)
+    sizes = [rows, steps, states, width]
     return grid, sizes, chosen
 
 
 def constants(states: int, *, signed: bool) -> dict[str, Any]:
     """Return the constants of both kernels, and their warps: one for 256 numbers."""
     rows = padded(states)
-    columns = max(1, min(COLUMNS, NUMBERS // rows))
+    fitting = min(COLUMNS, NUMBERS // rows)
+    columns = max(1, fitting)
     return {
         "SIGNED": signed,
         "ROWS": rows,
@@ -113,23 +120,28 @@ def _forward(
 ):
     m = tl.program_id(0).to(tl.int64)
     n = tl.arange(0, ROWS)[:, None]
-    d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    d = numbers(1, COLUMNS)[None, :]
     at = n * D + d
     ok = (n < N) & (d < D)
-    rates = tl.load(rate + (m // B) * N * D + at, mask=ok, other=0.0)
-    s = tl.load(start + m * N * D + at, mask=ok, other=0.0)
+    # All sequences of a member share A.
+    member = m // B
+    rates = load(rate + member * N * D + at, ok)
+    s = load(start + m * N * D + at, ok)
     for t in range(T):
         row = m * T + t
         # Every fourth state: backward computes the steps between again.
         kept = m * tl.cdiv(T, STEPS) + t // STEPS
-        tl.store(stored + kept * N * D + at, s, mask=ok & (t % STEPS == 0))
-        delta_t = tl.load(delta + row * D + d, mask=d < D, other=0.0)
-        x_t = tl.load(x + row * D + d, mask=d < D, other=0.0)
-        b_t = tl.load(b + row * N + n, mask=n < N, other=0.0)
-        c_t = tl.load(c + row * N + n, mask=n < N, other=0.0)
-        s = _decay(rates, delta_t, SIGNED) * s + b_t * (delta_t * x_t)
-        tl.store(y + row * D + d, tl.sum(c_t * s, axis=0)[None, :], mask=d < D)
-    tl.store(end + m * N * D + at, s, mask=ok)
+        is_kept = ok & (t % STEPS == 0)
+        tl.store(stored + kept * N * D + at, s, is_kept)
+        delta_t = load(delta + row * D + d, d < D)
+        x_t = load(x + row * D + d, d < D)
+        b_t = load(b + row * N + n, n < N)
+        c_t = load(c + row * N + n, n < N)
+        decay = _decay(rates, delta_t, SIGNED)
+        s = decay * s + b_t * (delta_t * x_t)
+        y_t = tl.sum(c_t * s, 0)
+        tl.store(y + row * D + d, y_t[None, :], d < D)
+    tl.store(end + m * N * D + at, s, ok)
 
 
 # A step after the last changes nothing, so that T need be no multiple of four.
@@ -160,54 +172,62 @@ def _backward(
     m = tl.program_id(0).to(tl.int64)
     rows = tl.num_programs(0)
     n = tl.arange(0, ROWS)[:, None]
-    d = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
+    d = numbers(1, COLUMNS)[None, :]
     at = n * D + d
     ok = (n < N) & (d < D)
-    rates = tl.load(rate + (m // B) * N * D + at, mask=ok, other=0.0)
+    member = m // B
+    rates = load(rate + member * N * D + at, ok)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     if g_end is not None:
-        carried = tl.load(g_end + m * N * D + at, mask=ok, other=0.0)
-    for back in range(tl.cdiv(T, STEPS)):
-        kept = tl.cdiv(T, STEPS) - 1 - back
-        s = tl.load(
-            stored + (m * tl.cdiv(T, STEPS) + kept) * N * D + at,
-            mask=ok,
-            other=0.0,
-        )
+        carried = load(g_end + m * N * D + at, ok)
+    blocks = tl.cdiv(T, STEPS)
+    for back in range(blocks):
+        kept = blocks - 1 - back
+        block = m * blocks + kept
+        s = load(stored + block * N * D + at, ok)
         # Forward again, from the state that was stored.
         steps = ()
         for k in tl.static_range(STEPS):
             row = m * T + kept * STEPS + k
             inside = kept * STEPS + k < T
-            delta_t = tl.load(delta + row * D + d, mask=(d < D) & inside, other=0.0)
-            x_t = tl.load(x + row * D + d, mask=(d < D) & inside, other=0.0)
-            b_t = tl.load(b + row * N + n, mask=(n < N) & inside, other=0.0)
-            steps = steps + ((s, delta_t, x_t, b_t),)
-            s = _decay(rates, delta_t, SIGNED) * s + b_t * (delta_t * x_t)
+            is_column = (d < D) & inside
+            delta_t = load(delta + row * D + d, is_column)
+            x_t = load(x + row * D + d, is_column)
+            b_t = load(b + row * N + n, (n < N) & inside)
+            step = (s, delta_t, x_t, b_t)
+            steps = steps + (step,)
+            decay = _decay(rates, delta_t, SIGNED)
+            s = decay * s + b_t * (delta_t * x_t)
         # Back through the same steps; s is the state after each.
         for k in tl.static_range(STEPS - 1, -1, -1):
             row = m * T + kept * STEPS + k
             inside = kept * STEPS + k < T
-            g_t = tl.load(g + row * D + d, mask=(d < D) & inside, other=0.0)
-            c_t = tl.load(c + row * N + n, mask=(n < N) & inside, other=0.0)
-            dc = tl.sum(g_t * s, axis=1)[:, None]
+            is_column = (d < D) & inside
+            is_state = (n < N) & inside
+            g_t = load(g + row * D + d, is_column)
+            c_t = load(c + row * N + n, is_state)
+            dc = tl.sum(g_t * s, 1)[:, None]
             s, delta_t, x_t, b_t = steps[k]
             gradient = carried + c_t * g_t
-            db = tl.sum(gradient * (delta_t * x_t), axis=1)[:, None]
-            to_b = dmaps + (2 * tl.program_id(1).to(tl.int64) * rows * T + row) * N + n
-            tl.store(to_b, db, mask=(n < N) & inside)
-            tl.store(to_b + rows.to(tl.int64) * T * N, dc, mask=(n < N) & inside)
-            du = tl.sum(gradient * b_t, axis=0)[None, :]
+            u = delta_t * x_t
+            db = tl.sum(gradient * u, 1)[:, None]
+            own = 2 * tl.program_id(1).to(tl.int64) * rows * T
+            to_b = dmaps + (own + row) * N + n
+            tl.store(to_b, db, is_state)
+            to_c = to_b + rows.to(tl.int64) * T * N
+            tl.store(to_c, dc, is_state)
+            du = tl.sum(gradient * b_t, 0)[None, :]
             decay = _decay(rates, delta_t, SIGNED)
             carried = gradient * decay
             dz = gradient * s * (decay + 1) if SIGNED else carried * s
             total -= dz * delta_t
-            ddelta_t = du * x_t - tl.sum(dz * rates, axis=0)[None, :]
-            tl.store(dx + row * D + d, du * delta_t, mask=(d < D) & inside)
-            tl.store(ddelta + row * D + d, ddelta_t, mask=(d < D) & inside)
-    tl.store(drate + m * N * D + at, total, mask=ok)
-    tl.store(dstart + m * N * D + at, carried, mask=ok)
+            by_rate = tl.sum(dz * rates, 0)
+            ddelta_t = du * x_t - by_rate[None, :]
+            tl.store(dx + row * D + d, du * delta_t, is_column)
+            tl.store(ddelta + row * D + d, ddelta_t, is_column)
+    tl.store(drate + m * N * D + at, total, ok)
+    tl.store(dstart + m * N * D + at, carried, ok)
 
 
 @triton.jit

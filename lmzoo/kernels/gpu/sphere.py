@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from lmzoo.kernels.gpu.blocks import load
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS = 2048
@@ -35,7 +36,8 @@ def forward(
         stride = member.stride(0)
     grid, sizes = _program(y)
     tensors = (member, y, f)
-    launch(_forward, grid, tensors + (rows, stride) + sizes + (radius, shortest, floor))
+    arguments = tensors + (rows, stride) + sizes
+    launch(_forward, grid, arguments + (radius, shortest, floor))
     return y, f
 
 
@@ -60,7 +62,8 @@ def _program(y: Tensor) -> tuple[tuple[int], tuple[int, int, int, int]]:
     # A range in Triton is a power of two.
     columns = 1 << (width - 1).bit_length()
     block = max(1, NUMBERS // columns)
-    return (-(-count // block),), (count, width, columns, block)
+    programs = -(-count // block)
+    return (programs,), (count, width, columns, block)
 
 
 @triton.jit
@@ -82,18 +85,21 @@ def _forward(
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < E)
     at = (n // R) * S + (n % R) * E
-    vectors = tl.load(x + at[:, None] + i, mask=ok, other=0.0)
+    vectors = load(x + at[:, None] + i, ok)
     # Relative to the largest number, so that squares neither overflow nor vanish.
-    largest = tl.max(tl.abs(vectors), axis=1)
+    largest = tl.max(tl.abs(vectors), 1)
     unit = tl.where(largest > 0, largest, 1.0)
     relative = vectors / unit[:, None]
-    length = unit * tl.sqrt(tl.sum(relative * relative, axis=1))
+    square = tl.sum(relative * relative, 1)
+    length = unit * tl.sqrt(square)
     if FLOOR > 0:
-        length = tl.sqrt(tl.sum(vectors * vectors, axis=1) + FLOOR)
+        square = tl.sum(vectors * vectors, 1)
+        length = tl.sqrt(square + FLOOR)
     divisor = tl.where(length < SHORTEST, SHORTEST, length)
     factor = tl.where(length < SHORTEST, RADIUS / SHORTEST, RADIUS / divisor)
-    tl.store(y + n[:, None] * E + i, vectors * factor[:, None], mask=ok)
-    tl.store(f + n, factor, mask=n < N)
+    scaled = vectors * factor[:, None]
+    tl.store(y + n[:, None] * E + i, scaled, ok)
+    tl.store(f + n, factor, n < N)
 
 
 @triton.jit
@@ -113,14 +119,11 @@ def _backward(
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < E)
     at = n[:, None] * E + i
-    upstream = tl.load(g + at, mask=ok, other=0.0)
-    projected = tl.load(y + at, mask=ok, other=0.0)
-    factor = tl.load(f + n, mask=n < N, other=0.0)
-    dot = tl.sum(upstream * projected, axis=1) / (RADIUS * RADIUS)
+    upstream = load(g + at, ok)
+    projected = load(y + at, ok)
+    factor = load(f + n, n < N)
+    dot = tl.sum(upstream * projected, 1) / (RADIUS * RADIUS)
     # A shorter vector has a constant factor.
     dot = tl.where(factor < RADIUS / SHORTEST, dot, 0.0)
-    tl.store(
-        dx + at,
-        factor[:, None] * (upstream - projected * dot[:, None]),
-        mask=ok,
-    )
+    tangent = upstream - projected * dot[:, None]
+    tl.store(dx + at, factor[:, None] * tangent, ok)

@@ -15,10 +15,15 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.device import Precision, current_precision
+from lmzoo.kernels.gpu.blocks import load, numbers
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import padded
 
-TILES = {32: (64, 64, 4), 64: (64, 64, 4), 128: (64, 32, 4)}
+TILES = {
+    32: (64, 64, 4),
+    64: (64, 64, 4),
+    128: (64, 32, 4),
+}
 """Widest vectors -> vectors and words of a tile, and warps: the fastest of eight on an H200."""
 PROGRAMS = 528
 """Programs that fill a GPU: four for each of its 132 processors."""
@@ -35,13 +40,14 @@ def forward(
     log_z = y.new_empty(y.shape[:2])
     # Kept, so that the gradient of y needs no logits.
     slope = y.new_empty(y.shape)
-    chosen = constants(width, has_tokens=tokens.shape[1] > 0)
-    grid = (-(-count // chosen["ROWS"]), members)
+    has_tokens = tokens.shape[1] > 0
+    chosen = constants(width, has_tokens=has_tokens)
+    blocks = -(-count // chosen["ROWS"])
     table, stride = in_place(table)
     read = (y.contiguous(), table, stride, tokens.contiguous())
     written = (log_p, log_z, slope)
     sizes = (count, table.shape[1], width)
-    launch(_forward, grid, read + written + sizes, **chosen)
+    launch(_forward, (blocks, members), read + written + sizes, **chosen)
     return written
 
 
@@ -56,19 +62,23 @@ def backward(
     """Return the gradients of y and the table; g (P, N) is that of the first result."""
     members, count, width = y.shape
     vocab = table.shape[1]
-    chosen = constants(width, has_tokens=tokens.shape[1] > 0)
+    has_tokens = tokens.shape[1] > 0
+    chosen = constants(width, has_tokens=has_tokens)
     tiles = -(-vocab // chosen["WORDS"])
     # Parts of the vectors, so that a small vocabulary fills the GPU, too.
     blocks = -(-count // chosen["ROWS"])
-    parts = max(1, min(blocks, PROGRAMS // (tiles * members)))
+    wanted = PROGRAMS // (tiles * members)
+    parts = max(1, min(blocks, wanted))
     dy = y.new_empty(y.shape)
     # Each part has sums of its own: atomic additions would not be reproducible.
     sums = y.new_empty(members, parts, vocab, width)
     table, stride = in_place(table)
-    read = (g.contiguous(), y.contiguous(), table, stride, tokens.contiguous())
+    vectors = (g.contiguous(), y.contiguous())
+    read = vectors + (table, stride, tokens.contiguous())
     stored = (log_z.contiguous(), slope.contiguous())
     rest = (dy, sums, count, vocab, width)
-    launch(_backward, (tiles, parts, members), read + stored + rest, **chosen)
+    grid = (tiles, parts, members)
+    launch(_backward, grid, read + stored + rest, **chosen)
     if parts == 1:
         return dy, sums[:, 0]
     return dy, sums.sum(1)
@@ -121,14 +131,14 @@ def _forward(
     PRECISION: tl.constexpr,
 ):
     p = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n = numbers(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     at = (p * N + n[:, None]) * E + i
     ok = (n[:, None] < N) & (i < E)
-    vectors = tl.load(y + at, mask=ok, other=0.0)
+    vectors = load(y + at, ok)
     word = tl.zeros((ROWS,), tl.int64)
     if TOKENS:
-        word = tl.load(tokens + p * N + n, mask=n < N, other=0)
+        word = tl.load(tokens + p * N + n, n < N, 0)
     score = tl.zeros((ROWS,), tl.float32)
     top = tl.full((ROWS,), -float("inf"), tl.float32)
     total = tl.zeros((ROWS,), tl.float32)
@@ -136,30 +146,35 @@ def _forward(
     for begin in range(0, V, WORDS):
         v = begin + tl.arange(0, WORDS)
         own = (v[:, None] < V) & (i < E)
-        rows = tl.load(table + p * S + v[:, None] * E + i, mask=own, other=0.0)
+        place = p * S + v[:, None] * E
+        rows = load(table + place + i, own)
         logits = tl.dot(vectors, tl.trans(rows), input_precision=PRECISION)
         if TOKENS:
-            score += tl.sum(tl.where(v[None, :] == word[:, None], logits, 0.0), axis=1)
+            is_word = v[None, :] == word[:, None]
+            score += tl.sum(tl.where(is_word, logits, 0.0), 1)
         # Words beyond the vocabulary have no probability.
         logits = tl.where(v[None, :] < V, logits, -float("inf"))
         before = top
-        top = tl.maximum(top, tl.max(logits, axis=1))
+        highest = tl.max(logits, 1)
+        top = tl.maximum(top, highest)
         weights = tl.exp(logits - top[:, None])
         # What was summed relative to a smaller maximum is made relative to this one.
         scale = tl.exp(before - top)
-        total = total * scale + tl.sum(weights, axis=1)
-        c = c * scale[:, None] + tl.dot(weights, rows, input_precision=PRECISION)
+        total = total * scale + tl.sum(weights, 1)
+        mean = tl.dot(weights, rows, input_precision=PRECISION)
+        c = c * scale[:, None] + mean
     z = top + tl.log(total)
-    tl.store(log_z + p * N + n, z, mask=n < N)
+    tl.store(log_z + p * N + n, z, n < N)
     c = c / total[:, None]
     result = z
     if TOKENS:
         known = (word >= 0) & (word < V)
         result = tl.where(known, score - z, float("nan"))
         own = ok & known[:, None]
-        c = tl.load(table + p * S + word[:, None] * E + i, mask=own, other=0.0) - c
-    tl.store(log_p + p * N + n, result, mask=n < N)
-    tl.store(slope + at, c, mask=ok)
+        place = p * S + word[:, None] * E
+        c = load(table + place + i, own) - c
+    tl.store(log_p + p * N + n, result, n < N)
+    tl.store(slope + at, c, ok)
 
 
 # The logits are computed again, because they never leave the chip.
@@ -189,24 +204,30 @@ def _backward(
     v = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
     i = tl.arange(0, COLUMNS)[None, :]
     own = (v[:, None] < V) & (i < E)
-    rows = tl.trans(tl.load(table + p * S + v[:, None] * E + i, mask=own, other=0.0))
+    place = p * S + v[:, None] * E
+    rows = tl.trans(load(table + place + i, own))
     total = tl.zeros((WORDS, COLUMNS), tl.float32)
     for begin in range(part * ROWS, N, parts * ROWS):
         n = begin + tl.arange(0, ROWS)
         ok = n < N
         at = (p * N + n[:, None]) * E + i
         inside = ok[:, None] & (i < E)
-        vectors = tl.load(y + at, mask=inside, other=0.0)
-        upstream = tl.load(g + p * N + n, mask=ok, other=0.0)
+        vectors = load(y + at, inside)
+        upstream = load(g + p * N + n, ok)
         # Programs of other words would write the same gradient of y.
         if tl.program_id(0) == 0:
-            own_slope = tl.load(slope + at, mask=inside, other=0.0)
-            tl.store(dy + at, upstream[:, None] * own_slope, mask=inside)
-        z = tl.load(log_z + p * N + n, mask=ok, other=0.0)
-        delta = tl.exp(tl.dot(vectors, rows, input_precision=PRECISION) - z[:, None])
+            own_slope = load(slope + at, inside)
+            gradient = upstream[:, None] * own_slope
+            tl.store(dy + at, gradient, inside)
+        z = load(log_z + p * N + n, ok)
+        logits = tl.dot(vectors, rows, input_precision=PRECISION)
+        delta = tl.exp(logits - z[:, None])
         if TOKENS:
-            word = tl.load(tokens + p * N + n, mask=ok, other=-1)
-            delta = tl.where(v[None, :] == word[:, None], 1.0, 0.0) - delta
+            word = tl.load(tokens + p * N + n, ok, -1)
+            is_word = v[None, :] == word[:, None]
+            delta = tl.where(is_word, 1.0, 0.0) - delta
         delta = delta * upstream[:, None]
         total += tl.dot(tl.trans(delta), vectors, input_precision=PRECISION)
-    tl.store(sums + ((p * parts + part) * V + v[:, None]) * E + i, total, mask=own)
+    own_part = p * parts + part
+    row = own_part * V + v[:, None]
+    tl.store(sums + row * E + i, total, own)

@@ -15,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
+from lmzoo.kernels.gpu.blocks import load, numbers
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.rows import NUMBERS, add_rows, strides, token_at
 
@@ -26,7 +27,8 @@ def forward(
     # Kept for backward, which would need the product again.
     a = torch.baddbmm(bias[:, None], y, weight.mT)
     out = a.new_empty(tokens.shape)
-    _launch(_forward, (a, s.contiguous(), tokens, out), a, tokens, s.shape[1])
+    tensors = (a, s.contiguous(), tokens, out)
+    _launch(_forward, tensors, a, tokens, s.shape[1])
     return out, a
 
 
@@ -47,7 +49,9 @@ def backward(
     _launch(_backward, tensors, a, tokens, vocab)
     # In a fixed order: atomic additions would not be reproducible.
     ds = add_rows(weighted, tokens, vocab)
-    return delta @ weight, sum_outer(delta, y), delta.sum(1), ds
+    dy = delta @ weight
+    dweight = sum_outer(delta, y)
+    return dy, dweight, delta.sum(1), ds
 
 
 def _launch(
@@ -84,16 +88,18 @@ def _forward(
     ROWS: tl.constexpr,
 ):
     p = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n = numbers(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
     # Two maxima: the joint logits may be −∞ where those of the gate are not.
-    top = tl.max(logits, axis=1)
+    top = tl.max(logits, 1)
     joint_top = largest(joint)
-    total = tl.sum(tl.exp(logits - top[:, None]), axis=1)
-    mixed = tl.sum(tl.exp(joint - joint_top[:, None]), axis=1)
+    weights = tl.exp(logits - top[:, None])
+    total = tl.sum(weights, 1)
+    shares = tl.exp(joint - joint_top[:, None])
+    mixed = tl.sum(shares, 1)
     log_p = tl.log(mixed) + joint_top - tl.log(total) - top
-    tl.store(out + p * N + n, log_p, mask=n < N)
+    tl.store(out + p * N + n, log_p, n < N)
 
 
 # Weights and posteriors are computed again from the logits.
@@ -116,19 +122,21 @@ def _backward(
     ROWS: tl.constexpr,
 ):
     p = tl.program_id(1).to(tl.int64)
-    n = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    n = numbers(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
-    pi = tl.exp(logits - tl.max(logits, axis=1)[:, None])
-    pi = pi / tl.sum(pi, axis=1)[:, None]
-    r = tl.exp(joint - largest(joint)[:, None])
-    r = r / tl.sum(r, axis=1)[:, None]
-    upstream = tl.load(g + p * N + n, mask=n < N, other=0.0)[:, None]
+    top = tl.max(logits, 1)
+    pi = tl.exp(logits - top[:, None])
+    pi = pi / tl.sum(pi, 1)[:, None]
+    joint_top = largest(joint)
+    r = tl.exp(joint - joint_top[:, None])
+    r = r / tl.sum(r, 1)[:, None]
+    upstream = load(g + p * N + n, n < N)[:, None]
     i = tl.arange(0, COLUMNS)[None, :]
     at = (p * N + n[:, None]) * K + i
     ok = (n[:, None] < N) & (i < K)
-    tl.store(delta + at, upstream * (r - pi), mask=ok)
-    tl.store(weighted + at, upstream * r, mask=ok)
+    tl.store(delta + at, upstream * (r - pi), ok)
+    tl.store(weighted + at, upstream * r, ok)
 
 
 @triton.jit
@@ -136,8 +144,10 @@ def _logits(a, s, word, p, n, N, V, K, COLUMNS: tl.constexpr):
     """Return a_n and a_n + s_v, −∞ beyond the components."""
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < K)
-    logits = tl.load(a + (p * N + n[:, None]) * K + i, mask=ok, other=0.0)
-    scores = tl.load(s + (p * V + word[:, None]) * K + i, mask=ok, other=0.0)
+    position = p * N + n[:, None]
+    logits = load(a + position * K + i, ok)
+    row = p * V + word[:, None]
+    scores = load(s + row * K + i, ok)
     logits = tl.where(i < K, logits, -float("inf"))
     return logits, logits + scores
 
@@ -145,5 +155,5 @@ def _logits(a, s, word, p, n, N, V, K, COLUMNS: tl.constexpr):
 @triton.jit
 def largest(joint):
     """Return the largest number of every row, or 0 if all are −∞: a token without probability."""
-    top = tl.max(joint, axis=1)
+    top = tl.max(joint, 1)
     return tl.where(top == -float("inf"), 0.0, top)

@@ -104,7 +104,8 @@ def races(kernel):
         stores.append((name, store))
     loops = nodes(kernel, ast.For)
     found = []
-    for load in calls(kernel, "tl.load"):
+    # `load` is the helper of `blocks.py`, with zeros outside.
+    for load in calls(kernel, "tl.load") + calls(kernel, "load"):
         address = load.args[0]
         name = pointer(kernel, address)
         for stored, store in stores:
@@ -125,7 +126,7 @@ def calls_of_helpers(kernel):
     for call in nodes(kernel, ast.Call):
         # Triton's own functions are attributes of `tl`.
         is_name = isinstance(call.func, ast.Name)
-        if is_name and call.func.id != "range":
+        if is_name and call.func.id not in ("range", "load"):
             called.append(call)
     return called
 
@@ -156,7 +157,8 @@ def narrow_products(kernel):
     def is_narrow(node):
         if reads(node, "tl.int64", wide):
             return False
-        return reads(node, "tl.program_id", narrow)
+        # `numbers` of `blocks.py` has the index of a program, too.
+        return reads(node, "tl.program_id", narrow) or reads(node, "numbers(", narrow)
 
     for name, value in assignments(kernel):
         if reads(value, "tl.int64", wide):
