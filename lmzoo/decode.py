@@ -113,6 +113,7 @@ def sample(
     ended = torch.zeros_like(tokens[:, 0], dtype=torch.bool)
     while tokens.shape[1] < length:
         drawn = draw(scores, temperature, top, generator)
+        # A sequence that has ended is filled up with pads.
         token = drawn.masked_fill(ended, PAD)
         tokens = torch.cat([tokens, token[:, None]], 1)
         ended = ended | is_end(token)
@@ -204,6 +205,7 @@ def beam_search(
         tokens = tokens[going]
         log_prob = log_prob[going]
         if len(tokens):
+            # A hypothesis goes on from the state of the one that it extends.
             state = select_rows(state, row[going])
             scores, state = model.advance(state, token[going])
     finished.sort(key=lambda hypothesis: -hypothesis.rank)

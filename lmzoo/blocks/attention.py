@@ -82,6 +82,7 @@ class Attention(nn.Module):
         # No bias: it would add the same to all scores of a query, which the softmax ignores.
         self.key = Linear(width, inner, std, bias=False)
         self.value = Linear(width, inner, std)
+        # Without a deviation of its own it has that of the other maps.
         if output_std is None:
             output_std = std
         self.output = Linear(inner, width, output_std)

@@ -271,7 +271,8 @@ class Weights(nn.Module):
     def __init__(
         self,
         shapes: dict[str, Shape],
-        cut: set[str],
+        cut: Collection[str] = (),
+        *,
         fan_in: int,
         adjust: Adjustment = keep_drawn,
         biases: Collection[str] = (),

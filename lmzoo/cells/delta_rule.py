@@ -131,6 +131,7 @@ class DeltaRule(MatrixCell):
     def log_alpha(self, z: Parts, like: Tensor) -> Float[Tensor, "*N n 1"]:
         """Return the logarithm of the decay α; DeltaNet has none, α = 1."""
         one = like[..., :1]
+        # log 1: without a decay nothing is forgotten.
         return torch.zeros_like(one)
 
     def update(self, z: Parts) -> Update:

@@ -373,6 +373,7 @@ class HGRN2(MatrixCell):
 
     def step_memory(self, update: Update, matrix: Tensor) -> tuple[Tensor, Tensor]:
         if HGRN2Cut.CARRY in self.cuts:
+            # Nothing of the tokens before is left.
             matrix = torch.zeros_like(matrix)
         return super().step_memory(update, matrix)
 

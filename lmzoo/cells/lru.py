@@ -168,6 +168,7 @@ class LRU(DiagonalCell):
 
     def read(self, s: Tensor, projected: Tensor, before: Tensor | None) -> Tensor:
         w = self.w
+        # The real part of C s: y is real.
         y = s.real @ w.c_re - s.imag @ w.c_im
         if w.d is None:
             return y

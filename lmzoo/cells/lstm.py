@@ -74,7 +74,7 @@ class LSTM(Cell):
         super().__init__(config, width, length)
         adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
         shapes = gate_shapes(width)
-        self.w = Weights(shapes, cut=set(), fan_in=width, adjust=adjust)
+        self.w = Weights(shapes, fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         w = self.w
@@ -300,6 +300,7 @@ class PeepholeLSTM(Cell):
         rows = projected + h @ weight.T
         i, f, g, o = rows.chunk(4, -1)
         if memory:
+            # The gates of the token before act on those of this one.
             gates = memory[0]
             fed = gates @ self._full_gates().T
             fed_i, fed_f, fed_o = fed.chunk(3, -1)
@@ -446,7 +447,7 @@ class Janet(Cell):
         if config.draw is MatrixDraw.GLOROT:
             draw = glorot(1.0)
             own |= {"weight_ih": draw, "weight_hh": draw}
-        self.w = Weights(shapes, cut=set(), fan_in=width, own=own)
+        self.w = Weights(shapes, fan_in=width, own=own)
 
     def project(self, x: Tensor) -> Tensor:
         return linear(x, self.w.weight_ih, self.w.bias)

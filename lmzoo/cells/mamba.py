@@ -110,6 +110,7 @@ class Mamba(MatrixCell):
         """Return Δ, B and C."""
         w = self.w
 
+        # Where W_Δ is cut, Δ is the same for all tokens.
         delta = w.bias_delta.expand_as(x)
         if w.delta is not None:
             # As published, by a map of low rank.
@@ -450,6 +451,7 @@ class Mamba3(MatrixCell):
         if "trap" in z:
             new = z["trap"].sigmoid()[..., None]
         else:
+            # λ_t = 1: only the new token is written.
             new = torch.ones_like(delta)
         log_a = torch.zeros_like(delta)
         if "rate" in z:

@@ -48,6 +48,7 @@ Cut = StrEnum(
     "CANDIDATE_BIAS CARRY WRITE",
 )
 Cuts = frozenset[Cut]
+# By their numbers, as all paths into the candidate are next to each other.
 CANDIDATE = frozenset(list(Cut)[3:6])
 
 

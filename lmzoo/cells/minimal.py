@@ -269,6 +269,7 @@ class MinLSTM(DiagonalCell):
         w = self.w
         f = affine(x, w.xf, w.bf)
         h = affine(x, w.xh, w.bh)
+        # In the order in which `coefficients` reads them: f, the candidate, then i.
         parts = [f, h]
         if MinLSTMCut.WRITE_GATE not in self.cuts:
             parts.append(affine(x, w.xi, w.bi))

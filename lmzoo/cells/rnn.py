@@ -64,7 +64,7 @@ class RNN(Cell):
         if config.spectral:
             adjust = _scale_to_unit_radius
         shapes = gate_shapes(width, gates=1)
-        self.w = Weights(shapes, cut=set(), fan_in=width, adjust=adjust)
+        self.w = Weights(shapes, fan_in=width, adjust=adjust)
 
     def project(self, x: Tensor) -> Tensor:
         # Both biases are added to the same sum; there are two because torch.nn.RNN has two.

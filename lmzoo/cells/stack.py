@@ -36,6 +36,7 @@ def advance(
 ) -> tuple[Float[Tensor, "B W H"], Stack]:
     """Compute one time step of every cell: (outputs of the last cell, next states)."""
     first = stack[0]
+    # Every tensor of a state has the axes (B, W).
     count = first[0].shape[1]
     # All W states of a sequence read the same token.
     repeated = x[:, None].expand(-1, count, -1)

@@ -216,7 +216,7 @@ class HierarchicalMultiscaleLSTM(Cell):
             top = j == d - 1
             self.layers.append(_layer(h, top=top))
         shapes = {"gate": (d, d * h), "embed": (d, h, h)}
-        self.out = Weights(shapes, cut=set(), fan_in=h)
+        self.out = Weights(shapes, fan_in=h)
         # A buffer, so that a resumed training continues with the same slope.
         scans = None
         if config.anneal:
@@ -397,7 +397,7 @@ class GridLSTM(Cell):
         if self._memory:
             entered = 2 * h  # h and m of the depth dimension
         shapes = {"weight": (entered, h)}
-        self.enter = Weights(shapes, cut=set(), fan_in=h)
+        self.enter = Weights(shapes, fan_in=h)
         self.blocks: Any = nn.ModuleList()
         for _ in range(blocks):
             self.blocks.append(_block(h, memory=self._memory))

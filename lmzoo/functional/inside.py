@@ -97,6 +97,7 @@ def log_bilinear(
 def _finite_peak(scores: Tensor) -> Tensor:
     """Return the largest score of each split, which is finite and a constant."""
     peak = scores.detach().amax(-1, keepdim=True)
+    # A split without a tree has −∞, whose difference with itself is no number.
     return peak.clamp_min(FINITE_MIN)
 
 

@@ -48,6 +48,7 @@ def mask_scores(
     if clamp:
         # With `clamp_max`, a step on a GPU would have two launches more.
         is_zero = is_zero | (values > 0)
+    # They are summed over a sequence, for which half precision has too few digits.
     values = single(values)
     scored = values.masked_fill(is_zero, 0.0)
     return pad(scored, (1, 0))

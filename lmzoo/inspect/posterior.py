@@ -99,6 +99,7 @@ def posterior(
         raise UserError(
             f"the model scores sentences of 1 to {model.task.length - 1} tokens, got {len(ids) - 1}"
         )
+    # Tokens go where the weights are.
     device = torch.device("cpu")
     parameters = list(model.parameters())
     # A count-based model has no parameters.

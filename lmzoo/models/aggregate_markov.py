@@ -205,6 +205,7 @@ class FactorialAggregateMarkov(EmbeddedModel):
         # Evaluation is always exact.
         if self.training and self.config.objective is Objective.BOUND:
             return bound
+        # A product of distributions does not sum to one; log Z depends on the last token only.
         x, at = embed_unique(self.table, tokens[:, :-1])
         log_z = self.log_normaliser(x)[:, None]
         by_position = at(log_z)
@@ -316,6 +317,7 @@ class PrototypeRotationMixture(LatentModel):
         super().__init__(config, task)
         width = config.width
         count = config.components
+        # One more than prototypes: the map.
         self.gate = nn.Linear(width, count + 1)
         self.map = nn.Linear(width, width)
         self.prototypes = Components(count, width, config.norm, scaled=False)

@@ -288,6 +288,7 @@ def _discounted(level: Counts, counts: Int[Tensor, "G"]) -> Weights:
 
 def discounts(counts: Int[Tensor, "G"]) -> tuple[float, ...]:
     """Return D_1, D_2 and D_3+ of one order."""
+    # n_i: the n-grams that occur i times.
     n = counts.bincount(minlength=5).tolist()
     # n_1 to n_3 are denominators; n_4 may be 0.
     if 0 in n[1:4]:

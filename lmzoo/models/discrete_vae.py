@@ -102,6 +102,7 @@ class TernaryVAE(VAE):
 
     def sample_prior(self, u: Tensor) -> Tensor:
         noisy = self.log_p() + gumbel(u)
+        # By the Gumbel-max trick, as in `sample_posterior`.
         levels = self._levels(self.z.prior_logits)
         return levels[noisy.argmax(-1)]
 

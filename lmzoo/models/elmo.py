@@ -67,6 +67,7 @@ class DirectionalLM(nn.Module):
         x = self.embedding(tokens)
         h = [x]
         for cell in self.cells:
+            # Models start from ones (`Cell.zero_start`).
             start = x.new_ones(len(tokens), cell.start_size)
             h.append(cell.scan(h[-1], start))
         return torch.stack(h)

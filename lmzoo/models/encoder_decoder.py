@@ -74,6 +74,7 @@ class SentenceEncoderDecoder(EmbeddedModel):
         # Reversed within its length: the encoder reads each sentence before its pads.
         order = reversed_order(lengths, x.shape[1])
         order = order[..., None].expand_as(x)
+        # Models start from ones (`Cell.zero_start`).
         start = x.new_ones(len(x), self.cell.start_size)
         backwards = x.gather(1, order)
         outputs = self.encoder.scan(backwards, start)

@@ -118,6 +118,7 @@ class LocalHMM(HiddenChain):
 
     def log_weights(self, tokens: Tensor) -> Tensor:
         emitted = self.words.token_log_probs(tokens, self.table)
+        # The state of the last token is filtered from it alone, with the prior π.
         joint = self.start() + emitted
         current = joint.softmax(-1)
         return log_mixture(current, self.log_transition())

@@ -301,6 +301,7 @@ class BigramMixture(LatentModel):
         width = config.width
         count = config.components
         self.transition = nn.Linear(width, count * width)
+        # One more than bigrams: the unigram.
         self.weights = LogWeights(count + 1, config.weights)
 
     def joint(self, tokens: Tensor) -> Tensor:

@@ -32,6 +32,7 @@ def encode(
 
     h_i, s_i = cell(x_i, s_{i-1})        i = 1..n, s_0 a state of ones
     """
+    # Models start from ones (`Cell.zero_start`).
     start = x.new_ones(len(x), cell.start_size)
     state = cell.initial_state(start)
     outputs = []

@@ -269,6 +269,7 @@ class SpanCorruption(LanguageModel):
         return self.body.decode(u, memory, lengths)
 
     def _inputs(self, ids: Ids) -> Float[Tensor, "B N E"]:
+        # The ids of sentinels begin where the vocabulary ends.
         tables = [self.embedding.weight, self.sentinels.weight]
         x = embedding(ids, torch.cat(tables))
         x = self.place(x)

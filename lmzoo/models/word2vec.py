@@ -141,6 +141,7 @@ class WordVectors(LanguageModel):
         nearest = prefix[:, -self.config.window :]
         contexts = self._clip_norms(self.context)[nearest]
         pooled = self.pool_contexts(contexts)
+        # Against every word: here the centre is what is predicted.
         logits = pooled @ self._clip_norms(self.word).T
         return logits.log_softmax(-1)
 

@@ -13,6 +13,12 @@ def numbers(axis: tl.constexpr, SIZE: tl.constexpr):
 
 
 @triton.jit
+def program_int64(axis: tl.constexpr):
+    """Return the index of a program: in 64 bits, because offsets of a large pack exceed 32."""
+    return tl.program_id(axis).to(tl.int64)
+
+
+@triton.jit
 def load(pointers, ok):
     """Return what the pointers point at, and 0 where `ok` is false."""
     return tl.load(pointers, mask=ok, other=0.0)

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load, numbers
+from lmzoo.kernels.gpu.blocks import load, numbers, program_int64
 from lmzoo.kernels.gpu.launch import launch
 
 BLOCK = 64
@@ -55,9 +55,10 @@ def _launch(kernel: Any, tensors: list[Tensor]) -> None:
 
 @triton.jit
 def _forward(a, b, start, h, T, H, COMPLEX: tl.constexpr, BLOCK: tl.constexpr):
-    n = tl.program_id(0).to(tl.int64)
+    n = program_int64(0)
     i = numbers(1, BLOCK)
     ok = i < H
+    # A complex number takes two places: its real part, then the imaginary one.
     first = (1 + COMPLEX) * (n * H + i)
     re = load(start + first, ok)
     im = load(start + first + 1, ok & COMPLEX)
@@ -90,7 +91,7 @@ def _backward(
     COMPLEX: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    n = tl.program_id(0).to(tl.int64)
+    n = program_int64(0)
     i = numbers(1, BLOCK)
     ok = i < H
     first = (1 + COMPLEX) * (n * H + i)

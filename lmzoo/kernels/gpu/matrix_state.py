@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load, numbers
+from lmzoo.kernels.gpu.blocks import load, numbers, program_int64
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS = 2048
@@ -144,7 +144,7 @@ def _forward(
     KEYS: tl.constexpr,
     VALUES: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
+    row = program_int64(0)
     i = tl.arange(0, KEYS)[:, None]
     j = numbers(1, VALUES)[None, :]
     own = (i < K) & (j < V)
@@ -196,7 +196,7 @@ def _backward(
     KEYS: tl.constexpr,
     VALUES: tl.constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
+    row = program_int64(0)
     i = tl.arange(0, KEYS)[:, None]
     j = numbers(1, VALUES)[None, :]
     own = (i < K) & (j < V)

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load, numbers
+from lmzoo.kernels.gpu.blocks import load, numbers, program_int64
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS = 2048
@@ -90,6 +90,7 @@ def token_at(tokens, p, n, N, T, SP, SB, ST):
     sequence = n // T
     step = n % T
     at = p * SP + sequence * SB + step * ST
+    # −1, which is no token, beyond the last position.
     return tl.load(tokens + at, n < N, -1)
 
 
@@ -108,7 +109,7 @@ def _take(
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    p = tl.program_id(1).to(tl.int64)
+    p = program_int64(1)
     n = numbers(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
@@ -153,7 +154,7 @@ def _add(
     PRECISION: tl.constexpr,
     SORTED: tl.constexpr,
 ):
-    p = tl.program_id(2).to(tl.int64)
+    p = program_int64(2)
     word = numbers(0, TOKENS)[:, None]
     i = numbers(1, COLUMNS)[None, :]
     total = tl.zeros((TOKENS, COLUMNS), tl.float32)

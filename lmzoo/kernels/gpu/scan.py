@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
 from lmzoo.kernels.device import WIDEST, Precision, current_precision
-from lmzoo.kernels.gpu.blocks import load, load_weights, tile
+from lmzoo.kernels.gpu.blocks import load, load_weights, program_int64, tile
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.scan import Recurrence, Weights
 
@@ -253,8 +253,7 @@ def _forward(
     PRECISION: tl.constexpr,
     BIASED: tl.constexpr,
 ):
-    # In 64 bits: offsets of a large pack exceed 32.
-    p = tl.program_id(1).to(tl.int64)
+    p = program_int64(1)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, False, PRECISION)
     b = tl.zeros((1, COLUMNS), tl.float32)
@@ -299,7 +298,7 @@ def _backward(
     OPERANDS: tl.constexpr,
     STAGES: tl.constexpr,
 ):
-    p = tl.program_id(1).to(tl.int64)
+    p = program_int64(1)
     i, at_row, ok = tile(p, B, H, COLUMNS, ROWS)
     weights = load_weights(weight, p, H, BLOCKS, COLUMNS, True, PRECISION)
     h_0 = load(start + at_row * VECTORS * H + i, ok)

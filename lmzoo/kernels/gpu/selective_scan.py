@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load, numbers
+from lmzoo.kernels.gpu.blocks import load, numbers, program_int64
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import padded
 
@@ -118,7 +118,7 @@ def _forward(
     COLUMNS: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    m = tl.program_id(0).to(tl.int64)
+    m = program_int64(0)
     n = tl.arange(0, ROWS)[:, None]
     d = numbers(1, COLUMNS)[None, :]
     at = n * D + d
@@ -169,14 +169,13 @@ def _backward(
     COLUMNS: tl.constexpr,
     STEPS: tl.constexpr,
 ):
-    m = tl.program_id(0).to(tl.int64)
+    m = program_int64(0)
     rows = tl.num_programs(0)
     n = tl.arange(0, ROWS)[:, None]
     d = numbers(1, COLUMNS)[None, :]
     at = n * D + d
     ok = (n < N) & (d < D)
-    member = m // B
-    rates = load(rate + member * N * D + at, ok)
+    rates = load(rate + (m // B) * N * D + at, ok)
     total = tl.zeros((ROWS, COLUMNS), tl.float32)
     carried = tl.zeros((ROWS, COLUMNS), tl.float32)
     if g_end is not None:
@@ -195,8 +194,7 @@ def _backward(
             delta_t = load(delta + row * D + d, is_column)
             x_t = load(x + row * D + d, is_column)
             b_t = load(b + row * N + n, (n < N) & inside)
-            step = (s, delta_t, x_t, b_t)
-            steps = steps + (step,)
+            steps = steps + ((s, delta_t, x_t, b_t),)
             decay = _decay(rates, delta_t, SIGNED)
             s = decay * s + b_t * (delta_t * x_t)
         # Back through the same steps; s is the state after each.
@@ -212,8 +210,7 @@ def _backward(
             gradient = carried + c_t * g_t
             u = delta_t * x_t
             db = tl.sum(gradient * u, 1)[:, None]
-            own = 2 * tl.program_id(1).to(tl.int64) * rows * T
-            to_b = dmaps + (own + row) * N + n
+            to_b = dmaps + (2 * program_int64(1) * rows * T + row) * N + n
             tl.store(to_b, db, is_state)
             to_c = to_b + rows.to(tl.int64) * T * N
             tl.store(to_c, dc, is_state)

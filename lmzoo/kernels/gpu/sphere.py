@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from lmzoo.kernels.gpu.blocks import load
+from lmzoo.kernels.gpu.blocks import load, program_int64
 from lmzoo.kernels.gpu.launch import launch
 
 NUMBERS = 2048
@@ -81,7 +81,7 @@ def _forward(
     SHORTEST: tl.constexpr,
     FLOOR: tl.constexpr,
 ):
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    n = program_int64(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < E)
     at = (n // R) * S + (n % R) * E
@@ -93,6 +93,7 @@ def _forward(
     square = tl.sum(relative * relative, 1)
     length = unit * tl.sqrt(square)
     if FLOOR > 0:
+        # ε is added to the sum of squares, as the formulas of `rms_norm` and `unit` do.
         square = tl.sum(vectors * vectors, 1)
         length = tl.sqrt(square + FLOOR)
     divisor = tl.where(length < SHORTEST, SHORTEST, length)
@@ -115,7 +116,7 @@ def _backward(
     RADIUS: tl.constexpr,
     SHORTEST: tl.constexpr,
 ):
-    n = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    n = program_int64(0) * ROWS + tl.arange(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     ok = (n[:, None] < N) & (i < E)
     at = n[:, None] * E + i

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.device import Precision, current_precision
-from lmzoo.kernels.gpu.blocks import load, numbers
+from lmzoo.kernels.gpu.blocks import load, numbers, program_int64
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.scan import padded
 
@@ -130,7 +130,7 @@ def _forward(
     WORDS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    p = tl.program_id(1).to(tl.int64)
+    p = program_int64(1)
     n = numbers(0, ROWS)
     i = tl.arange(0, COLUMNS)[None, :]
     at = (p * N + n[:, None]) * E + i
@@ -199,9 +199,9 @@ def _backward(
     PRECISION: tl.constexpr,
 ):
     part = tl.program_id(1)
-    p = tl.program_id(2).to(tl.int64)
+    p = program_int64(2)
     parts = tl.num_programs(1)
-    v = tl.program_id(0).to(tl.int64) * WORDS + tl.arange(0, WORDS)
+    v = program_int64(0) * WORDS + tl.arange(0, WORDS)
     i = tl.arange(0, COLUMNS)[None, :]
     own = (v[:, None] < V) & (i < E)
     place = p * S + v[:, None] * E

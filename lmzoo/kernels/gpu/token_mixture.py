@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from lmzoo.kernels.affine import sum_outer
-from lmzoo.kernels.gpu.blocks import load, numbers
+from lmzoo.kernels.gpu.blocks import load, numbers, program_int64
 from lmzoo.kernels.gpu.launch import launch
 from lmzoo.kernels.gpu.rows import NUMBERS, add_rows, strides, token_at
 
@@ -87,7 +87,7 @@ def _forward(
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    p = tl.program_id(1).to(tl.int64)
+    p = program_int64(1)
     n = numbers(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)
@@ -121,7 +121,7 @@ def _backward(
     COLUMNS: tl.constexpr,
     ROWS: tl.constexpr,
 ):
-    p = tl.program_id(1).to(tl.int64)
+    p = program_int64(1)
     n = numbers(0, ROWS)
     word = token_at(tokens, p, n, N, T, SP, SB, ST)
     logits, joint = _logits(a, s, word, p, n, N, V, K, COLUMNS)

@@ -155,19 +155,19 @@ def narrow_products(kernel):
         return bool(names_in([node]) & names)
 
     def is_narrow(node):
-        if reads(node, "tl.int64", wide):
+        if reads(node, "int64", wide):
             return False
         # `numbers` of `blocks.py` has the index of a program, too.
         return reads(node, "tl.program_id", narrow) or reads(node, "numbers(", narrow)
 
     for name, value in assignments(kernel):
-        if reads(value, "tl.int64", wide):
+        if reads(value, "int64", wide):
             wide.add(name)
         elif is_narrow(value):
             narrow.add(name)
     for product in nodes(kernel, ast.BinOp):
         is_product = isinstance(product.op, ast.Mult)
-        if not is_product or reads(product, "tl.int64", wide):
+        if not is_product or reads(product, "int64", wide):
             continue
         is_index = is_narrow(product.left) or is_narrow(product.right)
         if is_index and names_in([product]) & sizes:
