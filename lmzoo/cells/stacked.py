@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 
 from lmzoo.base.config import config
 from lmzoo.base.errors import UserError
-from lmzoo.base.search_space import FloatRange
+from lmzoo.base.search_space import FloatRange, IntRange
 from lmzoo.cells.base import (
     CELLS,
     Cell,

@@ -1,6 +1,6 @@
 """The Transformer encoder-decoder."""
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from jaxtyping import Bool
 from torch import Tensor, nn
