@@ -98,13 +98,12 @@ class GatedFeedback(Cell):
             reset = self.reset(j, below, before)
             # Each of the layers i before feeds layer j, by its own share r_ij.
             s = torch.einsum("bi,ikh,bih->bk", reset, self.w.u[j], before)
-            h = before[:, j]
-            gates = self._own_gates(j, below, h)
+            gates = self._own_gates(j, below, before[:, j])
             candidate = below @ self.w.w[j].T + self.w.b[j]
             c = None
             if memory:
                 c = memory[j]
-            below, cell = self._layer(candidate, h, s, gates, c)
+            below, cell = self._layer(candidate, before[:, j], s, gates, c)
             hidden.append(below)
             if cell is not None:
                 cells.append(cell)
