@@ -13,13 +13,12 @@ from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from lmzoo.base.errors import UserError, near
 from lmzoo.base.memory import require_memory
-from lmzoo.contract import END, START
+from lmzoo.contract import END, PAD, START
 from lmzoo.data.corpus import SPLITS, Corpus, Sequences, token_dtype
 from lmzoo.data.text_facts import TextFacts, text_size
 from lmzoo.data.tokenisers import Subwords
@@ -62,9 +61,8 @@ def encode(
     lengths = torch.zeros(len(sentences), dtype=torch.int64)
     size = (len(sentences) * dtype.itemsize + CHUNK) * length
     require_memory(size, f"{len(sentences):,} sequences of length {length:,}")
-    numpy_dtype = torch.empty(0, dtype=dtype).numpy().dtype
-    # Padding; its pages take memory when their rows are written.
-    tokens = torch.from_numpy(np.zeros((len(sentences), length), numpy_dtype))
+    # Its pages take memory when their rows are written.
+    tokens = torch.empty((len(sentences), length), dtype=dtype)
     whole = []
     lost = []
     unread = iter(sentences)
@@ -80,6 +78,7 @@ def encode(
             if len(kept) < len(sentence):
                 lost.append(len(sentence) - len(kept))
         part = slice(first, first + len(rows))
+        tokens[part] = PAD
         lengths[part] = torch.tensor([len(row) for row in rows])
         # One flat assignment in row-major order is much faster than one tensor per row.
         filled = torch.arange(length) < lengths[part, None]
