@@ -75,7 +75,7 @@ class TextModel:
         *,
         config: Fields | None = None,
         records: Sequence[Record] = (),
-    ) -> None:
+    ):
         """`config` is the config of its run, without which it is not saved."""
         self.module = module
         self.corpus = corpus

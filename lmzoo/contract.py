@@ -75,7 +75,7 @@ class LanguageModel(nn.Module, ABC):
     output_scale: float = 1.0
     """A factor of the logits of a model with a width (`lmzoo/train/optimisers.py`)."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         super().__init__()
         self.config = config
         self.task = task

@@ -300,7 +300,7 @@ def _losses(grid: tune.ResultGrid, metric: str) -> list[tuple[float, FieldsDict]
 class Listed(Searcher):
     """Suggests these configs. A branch of a conditional space lacks names that others have."""
 
-    def __init__(self, configs: list[FieldsDict]) -> None:
+    def __init__(self, configs: list[FieldsDict]):
         super().__init__()
         self.left = configs
 

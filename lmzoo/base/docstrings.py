@@ -94,7 +94,7 @@ def _text(node: ast.expr) -> str:
 class WithFields:
     """The docstring of a class, with its fields when somebody reads it."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str):
         self._text = text
 
     def __get__(self, instance: object, owner: type) -> str:

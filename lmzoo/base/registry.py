@@ -34,7 +34,7 @@ PARTS: dict[type, Any] = {}
 class Registry(Generic[T]):
     """Named parts of one kind ("cell", "model", "corpus")."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str):
         self.kind = kind
         self._parts: dict[str, T] = {}
 

@@ -72,7 +72,7 @@ class Attention(nn.Module):
         dropout: float = 0.0,
         std: float | None = None,
         output_std: float | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.config = config
         # Rounded up: any width works with any number of heads, so both can be searched.

@@ -32,7 +32,7 @@ class FeedForward(nn.Module):
         *,
         std: float | None,
         output_std: float | None,
-    ) -> None:
+    ):
         super().__init__()
         self.expand = Linear(width, hidden, std)
         if activation is Activation.RELU:
@@ -76,7 +76,7 @@ class AttentionBlock(nn.Module):
         dropout: float = 0.0,
         std: float | None = None,
         output_std: float | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.norm_position = norm_position
         self.attention = Attention(
@@ -180,7 +180,7 @@ class CrossBlock(AttentionBlock):
         *,
         dropout: float = 0.0,
         **options: Any,
-    ) -> None:
+    ):
         super().__init__(width, attention, dropout=dropout, **options)
         self.self_attention = Attention(attention, width, dropout=dropout)
         self.self_attention_norm = nn.LayerNorm(width)

@@ -27,7 +27,7 @@ class FeatureModel(LanguageModel):
         config: Any,
         task: Task,
         std: float | None = None,
-    ) -> None:
+    ):
         """`std` is the standard deviation of the initial embeddings."""
         super().__init__(config, task)
         width = config.width

@@ -26,7 +26,7 @@ class EmbeddedModel(DrawnModule, LanguageModel):
 
     Config = EmbeddingConfig
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         super().__init__(config, task)
         std = config.embedding_std
         self.embedding = EmbeddingTable(task.vocab, config.width, std)

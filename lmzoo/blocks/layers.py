@@ -45,7 +45,7 @@ class Linear(nn.Linear):
         std: float | None = None,
         *,
         bias: bool = True,
-    ) -> None:
+    ):
         # Before `super`, which draws the weights.
         self._std = std
         super().__init__(in_features, out_features, bias=bias)
@@ -63,7 +63,7 @@ class Linear(nn.Linear):
 class EmbeddingTable(nn.Embedding):
     """A table of `vocab` vectors from N(0, std²), by default with std = 1/√width."""
 
-    def __init__(self, vocab: int, width: int, std: float | None) -> None:
+    def __init__(self, vocab: int, width: int, std: float | None):
         # Before `super`, which draws the vectors.
         if std is None:
             self._std = width**-0.5

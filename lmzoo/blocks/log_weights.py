@@ -15,7 +15,7 @@ Weighting = StrEnum("Weighting", "LEARNED UNIFORM")
 class LogWeights(DrawnModule):
     """Log P(k) = log softmax(logits), from U(1) as published; uniform ones have no parameters."""
 
-    def __init__(self, count: int, weighting: Weighting = Weighting.LEARNED) -> None:
+    def __init__(self, count: int, weighting: Weighting = Weighting.LEARNED):
         super().__init__()
         if weighting is Weighting.LEARNED:
             self.set_drawn(1, logits=(count,))
@@ -32,7 +32,7 @@ class LogWeights(DrawnModule):
 class InitialStates(DrawnModule):
     """W learned initial states and their mixing logits, from U(W) as published."""
 
-    def __init__(self, count: int, width: int) -> None:
+    def __init__(self, count: int, width: int):
         super().__init__()
         self.set_drawn(count, Undecayed, vectors=(count, width))
         shape = None

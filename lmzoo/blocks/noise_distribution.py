@@ -21,7 +21,7 @@ class NoiseDistribution(nn.Module):
 
     counts: Tensor
 
-    def __init__(self, vocab: int, exponent: float) -> None:
+    def __init__(self, vocab: int, exponent: float):
         super().__init__()
         self.exponent = exponent
         zeros = torch.zeros(vocab, dtype=torch.int64)

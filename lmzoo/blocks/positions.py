@@ -35,7 +35,7 @@ class PositionalEncoding(nn.Module):
         width: int,
         length: int,
         std: float | None,
-    ) -> None:
+    ):
         super().__init__()
         self.kind = kind
         self.table = None

@@ -202,7 +202,7 @@ class AttentionCell(Cell):
         """Tokens that a token attends to, itself included; 0: all."""
         cuts: Cuts[AttentionCut] = frozenset()
 
-    def __init__(self, config: Any, width: int, length: int) -> None:
+    def __init__(self, config: Any, width: int, length: int):
         super().__init__(config, width, length)
         self.w = SoftmaxAttention()
         rotated = AttentionCut.ROTATION not in config.cuts

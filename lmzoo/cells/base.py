@@ -85,7 +85,7 @@ class Cell(nn.Module, ABC):
     1 for cells whose published start is 0: models start from a vector of ones.
     """
 
-    def __init__(self, config: Any, width: int, length: int) -> None:
+    def __init__(self, config: Any, width: int, length: int):
         super().__init__()
         self.config = config
         self.cuts: frozenset[Any] = getattr(config, "cuts", frozenset())
@@ -277,7 +277,7 @@ class Weights(nn.Module):
         adjust: Adjustment = keep_drawn,
         biases: Collection[str] = (),
         own: Mapping[str, OwnDraw] | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.own_draws = dict(own or {})
         self._shapes = shapes

@@ -82,7 +82,7 @@ class Block(Cell):
                 )
             return self
 
-    def __init__(self, config: Any, width: int, length: int) -> None:
+    def __init__(self, config: Any, width: int, length: int):
         super().__init__(config, width, length)
         self.inner = CELLS.build(config.inner, width, length)
         self.num_state_vectors = self.inner.num_state_vectors

@@ -66,7 +66,7 @@ class DeltaRule(MatrixCell):
     }
     """The weights that go with a cut, or with all cuts of a tuple."""
 
-    def __init__(self, config: Any, width: int, length: int) -> None:
+    def __init__(self, config: Any, width: int, length: int):
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
         expand_v = getattr(config, "expand_v", 1)
@@ -279,7 +279,7 @@ class DeltaProduct(GatedDelta):
         beta_max: BetaMax = Field(2.0, gt=0, le=2)
         cuts: Cuts[GatedDeltaCut] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         # Before the base class, which reads it.
         self.substeps = config.products
         super().__init__(config, width, length)

@@ -69,7 +69,7 @@ class GatedLinearAttention(MatrixCell):
 
     log_decay: Tensor | None
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
         cuts = config.cuts
@@ -173,7 +173,7 @@ class Retention(MatrixCell):
 
     log_decay: Tensor
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
         cuts = config.cuts
@@ -314,7 +314,7 @@ class HGRN2(MatrixCell):
         cuts: Annotated[frozenset[HGRN2Cut], cuts_of(HGRN2Cut, canonical_hgrn2)] = frozenset()
         heads: int = Field(1, ge=1)
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         if width % config.heads:
             raise UserError(f"heads={config.heads} must divide width={width}")

@@ -108,7 +108,7 @@ class GRU(Cell):
             object.__setattr__(self, "cuts", cuts)
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         self.kept = {}
         cut = set()

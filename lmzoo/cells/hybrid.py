@@ -78,7 +78,7 @@ class Hybrid(Cell):
         ] = Field(("gla", "gla", "attention", "gla"))
         residual: StrictBool = False
 
-    def __init__(self, config: Any, width: int, length: int) -> None:
+    def __init__(self, config: Any, width: int, length: int):
         super().__init__(config, width, length)
         layers = [CELLS.build(layer, width, length) for layer in config.layers]
         self.layers = nn.ModuleList(layers)

@@ -76,7 +76,7 @@ class LRU(DiagonalCell):
                 raise UserError(f"r_min={self.r_min} must be less than r_max={self.r_max}")
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         own: dict[str, OwnDraw] = {
@@ -256,7 +256,7 @@ class RGLRU(Cell):
         c: float = Field(8.0, gt=0, allow_inf_nan=False)
         """The constant c of the decay."""
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         shapes = {

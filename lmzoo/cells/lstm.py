@@ -70,7 +70,7 @@ class LSTM(Cell):
                 )
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         adjust = partial(_adjust, forget=config.forget, bias=config.forget_bias)
         shapes = gate_shapes(width)
@@ -220,7 +220,7 @@ class PeepholeLSTM(Cell):
                 object.__setattr__(self, "peephole", Peephole.FULL)
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         self.kept = _kept(self.cuts)
         h = width
@@ -432,7 +432,7 @@ class Janet(Cell):
         """β: with β > 0 the cell writes more than it forgets."""
         draw: MatrixDraw = MatrixDraw.GLOROT
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
 
         def bias(shape: Shape) -> Tensor:

@@ -67,7 +67,7 @@ class M2RNN(MatrixCell):
         """K, the rows of S."""
         cuts: Cuts[Cut] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         n = config.heads
         k = config.keys

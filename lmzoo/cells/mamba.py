@@ -67,7 +67,7 @@ class Mamba(MatrixCell):
         """Let a_t be negative."""
         cuts: Cuts[MambaCut] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         n = config.states
         d = config.expand * width
@@ -226,7 +226,7 @@ class Mamba2(MatrixCell):
         """Channels of x per column of the input."""
         cuts: Cuts[Mamba2Cut] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         n = config.heads
         states = config.states
@@ -362,7 +362,7 @@ class Mamba3(MatrixCell):
         """Channels of x per column of the input."""
         cuts: Cuts[Mamba3Cut] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         n = config.heads
         states = config.states

@@ -119,7 +119,7 @@ class MGU(Minimal):
             """
             return MGU.Config(cuts=self.cuts & {Cut.CARRY})
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         shapes = {
@@ -275,7 +275,7 @@ class PriorCarry(DrawnModule):
     starts at U(H), Λ at ±1/T.
     """
 
-    def __init__(self, width: int, length: int, *, prior: bool) -> None:
+    def __init__(self, width: int, length: int, *, prior: bool):
         super().__init__()
         self.set_drawn(width, key=(width, width))
         shape = None
@@ -316,7 +316,7 @@ class BilinearCarry(DrawnModule):
     j = Σ_{s<t} α_s ⊙ o_s,   α = softmax_s( A (o_s · C_w h_{t-1})_w )          per channel
     """
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int):
         super().__init__()
         self.set_drawn(width, form=(heads, width, width))
         self.mix = nn.Linear(heads, width, bias=False)  # a bias would cancel in the softmax
@@ -404,7 +404,7 @@ class MGRU(Minimal):
                 weights.add(MGRUCut.WRITE)  # g = tanh(0) = 0
             return dataclasses.replace(self, cuts=self.cuts - weights)
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         names = {"hf": MGRUCut.STATE_TO_GATE, "xh": MGRUCut.INPUT_TO_CANDIDATE}
         cut = {name for name, path in names.items() if path in self.cuts}

@@ -106,7 +106,7 @@ class MinGRU(DiagonalCell):
                 object.__setattr__(self, "state_to_gate", False)
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         shapes = {
@@ -241,7 +241,7 @@ class MinLSTM(DiagonalCell):
                 object.__setattr__(self, "cuts", canonical(self.cuts | {MinLSTMCut.WRITE_GATE}))
             return self
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         shapes = dict[str, Shape]()

@@ -58,7 +58,7 @@ class RNN(Cell):
         spectral: StrictBool = False
         """Scale the initial W_hh to spectral radius 1."""
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         adjust = keep_drawn
         if config.spectral:

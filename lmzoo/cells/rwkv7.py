@@ -103,7 +103,7 @@ class RWKV7(MatrixCell):
         heads: Heads = 2
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, REMOVED)] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         size = head_size(width, config.heads)
         n = config.heads

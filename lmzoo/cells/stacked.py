@@ -59,7 +59,7 @@ class GatedFeedback(Cell):
         depth: Depth = 2
         """D, the number of layers."""
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         d = config.depth
         h = width
@@ -204,7 +204,7 @@ class HierarchicalMultiscaleLSTM(Cell):
     scans: Tensor | None
     estimated_gradient = "straight-through, of the boundaries"
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         d = config.depth
         h = width
@@ -384,7 +384,7 @@ class GridLSTM(Cell):
         tied: StrictBool = False
         priority: StrictBool = False
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         self.num_state_vectors = 2 * config.depth

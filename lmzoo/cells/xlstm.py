@@ -107,7 +107,7 @@ class MLSTM(MatrixCell):
         """Channels of u per column of the input."""
         cuts: Annotated[frozenset[MLSTMCut], cuts_of(MLSTMCut, canonical_mlstm)] = frozenset()
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         n = config.heads
         cuts = config.cuts
@@ -333,7 +333,7 @@ class SLSTM(Cell):
         cuts: Annotated[frozenset[SLSTMCut], cuts_of(SLSTMCut, canonical_slstm)] = frozenset()
         heads: int = Field(4, ge=1)
 
-    def __init__(self, config: Config, width: int, length: int) -> None:
+    def __init__(self, config: Config, width: int, length: int):
         super().__init__(config, width, length)
         h = width
         # A head of one unit has the norm 0: at least two units a head.

@@ -266,7 +266,7 @@ class CorpusSource(ABC):
             names["__qualname__"] = f"{cls.__qualname__}.Config"
             cls.Config = config(type("Config", (inherited,), names))
 
-    def __init__(self, config: Any, data_dir: Path | None) -> None:
+    def __init__(self, config: Any, data_dir: Path | None):
         self.config = config
         self.data_dir = data_dir
 

@@ -101,7 +101,7 @@ class Grammar:
             {"a Colour Thing": 2.0}. Weights need not sum to one. "" is the empty string.
     """
 
-    def __init__(self, start: str, choices: Mapping[str, Weights]) -> None:
+    def __init__(self, start: str, choices: Mapping[str, Weights]):
         self.start = start
         self.rules = {head: _normalise(texts) for head, texts in choices.items()}
         inner: dict[str, set[str]] = {}

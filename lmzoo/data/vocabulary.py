@@ -192,7 +192,7 @@ def replace_rare_words(
 class Reread(Sequence[Sequence[str]]):
     """Sentences that are made again whenever they are read, because words need much memory."""
 
-    def __init__(self, count: int, read: Callable[[], Iterable[Sequence[str]]]) -> None:
+    def __init__(self, count: int, read: Callable[[], Iterable[Sequence[str]]]):
         self._count = count
         self._read = read
 
@@ -210,7 +210,7 @@ class Reread(Sequence[Sequence[str]]):
 class Lines(Reread):
     """The words of lines."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str]):
         super().__init__(len(lines), self._words)
         self._lines = lines
         self._is_last = False

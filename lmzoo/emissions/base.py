@@ -26,7 +26,7 @@ class Emission(nn.Module, ABC):
     latent: ClassVar[str] = ""
     """Name of the latent that is summed out per token; '' if there is none (and no `joint`)."""
 
-    def __init__(self, config: Any, width: int, norm: Norm) -> None:
+    def __init__(self, config: Any, width: int, norm: Norm):
         super().__init__()
         self.config = config
         self.norm = norm

@@ -88,7 +88,7 @@ class HammingEmission(Emission):
     bias: nn.Parameter | None
     free: nn.Parameter | None
 
-    def __init__(self, config: Config, width: int, norm: Norm) -> None:
+    def __init__(self, config: Config, width: int, norm: Norm):
         super().__init__(config, width, norm)
         numbers = config.groups * config.size
         self.context = nn.Linear(width, numbers)

@@ -37,7 +37,7 @@ class Components(DrawnModule):
         norm: Norm,
         *,
         scaled: bool,
-    ) -> None:
+    ):
         # Not super(): MixtureEmission also inherits from Emission.
         nn.Module.__init__(self)
         self.norm = norm
@@ -95,7 +95,7 @@ class Components(DrawnModule):
 class FreeComponents(DrawnModule):
     """A K x V table of logits, not tied to the embeddings, that start at U(K), as published."""
 
-    def __init__(self, count: int, vocab: int) -> None:
+    def __init__(self, count: int, vocab: int):
         super().__init__()
         self.set_drawn(count, logits=(count, vocab))
 
@@ -132,7 +132,7 @@ class MixtureEmission(Components, Emission):
         components: NumComponents = 32
         scaled: bool = True
 
-    def __init__(self, config: Config, width: int, norm: Norm) -> None:
+    def __init__(self, config: Config, width: int, norm: Norm):
         Components.__init__(self, config.components, width, norm, scaled=config.scaled)
         self.config = config
         self.gate = nn.Linear(width, config.components)

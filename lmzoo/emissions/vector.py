@@ -28,7 +28,7 @@ class VectorEmission(Emission):
 
     log_scale: nn.Parameter | None
 
-    def __init__(self, config: Config, width: int, norm: Norm) -> None:
+    def __init__(self, config: Config, width: int, norm: Norm):
         super().__init__(config, width, norm)
         log_scale = None
         if norm is Norm.L2:

@@ -63,7 +63,7 @@ class Part(NamedTuple):
 class _Products(TorchFunctionMode):
     """Shows each product of inputs with a weight to a function."""
 
-    def __init__(self, model: nn.Module, see: See) -> None:
+    def __init__(self, model: nn.Module, see: See):
         super().__init__()
         self._see = see
         # By memory, not by identity: a cell multiplies with views of its weights.

@@ -103,7 +103,7 @@ class Probes:
     Compared outputs come from batches of the same shape, so that they have the same noise.
     """
 
-    def __init__(self, subject: Subject, seed: int = 0) -> None:
+    def __init__(self, subject: Subject, seed: int = 0):
         self.subject = subject
         self.seed = seed
         self.cuts = cut_positions(subject.length)

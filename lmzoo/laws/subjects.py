@@ -203,7 +203,7 @@ class Runner:
     width = 0
     """Size of the last axis of the outputs (B, T, V); 0 for scores (B, T)."""
 
-    def __init__(self, model: Any, *, transformer: bool, logits: bool) -> None:
+    def __init__(self, model: Any, *, transformer: bool, logits: bool):
         self.model = model
         self.transformer = transformer
         self.logits = logits

@@ -45,7 +45,7 @@ class AggregateMarkov(ComponentModel):
 
     context_length = 1
 
-    def __init__(self, config: ComponentConfig, task: Task) -> None:
+    def __init__(self, config: ComponentConfig, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -101,7 +101,7 @@ class LaggedAggregateMarkov(ComponentModel):
             if self.words is WordTable.FREE and self.scaled:
                 raise UserError("scaled=True with words=free: a free table has no scales; drop one")
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -185,7 +185,7 @@ class FactorialAggregateMarkov(EmbeddedModel):
         """Number S of states per group."""
         objective: Objective = Objective.EXACT
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.groups * config.states
@@ -313,7 +313,7 @@ class PrototypeRotationMixture(LatentModel):
         norm: Norm = Norm.NONE
         """Normaliser N of the previous token and the prototypes, not of the mapped vector."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components

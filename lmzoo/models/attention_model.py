@@ -80,7 +80,7 @@ class AttentionModel(FeatureModel):
 
     Config = AttentionConfig
 
-    def __init__(self, config: AttentionConfig, task: Task) -> None:
+    def __init__(self, config: AttentionConfig, task: Task):
         width = config.width
         spread = config.spread
         super().__init__(config, task, spread)

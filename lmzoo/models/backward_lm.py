@@ -35,7 +35,7 @@ class BackwardLM(LanguageModel):
 
         reader: Annotated[Any, MODELS] = "recurrent_lm"
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         self.reader = MODELS.build(config.reader, task)
         if self.reader.closed_form or not self.reader.causal:

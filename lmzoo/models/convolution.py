@@ -60,7 +60,7 @@ def causal_convolution(
 class Convolution(nn.Module):
     """A causal convolution; the current vector and the earlier ones have separate weights."""
 
-    def __init__(self, width: int, window: int, *, past: bool) -> None:
+    def __init__(self, width: int, window: int, *, past: bool):
         super().__init__()
         # Also without the past, so that variants start with equal weights.
         std = (window * width) ** -0.5
@@ -83,7 +83,7 @@ class Convolution(nn.Module):
 class GatedLayer(nn.Module):
     """One gated convolution with a residual."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any):
         super().__init__()
         c = config
         cuts = config.cuts
@@ -159,7 +159,7 @@ class GatedConvolution(FeatureModel):
         activation: Activation = Activation.IDENTITY
         cuts: Annotated[frozenset[Cut], cuts_of(Cut, canonical)] = frozenset()
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task, config.embedding_std)
         layers = [GatedLayer(config) for _ in range(config.layers)]
         self.layers: Any = nn.ModuleList(layers)
@@ -208,7 +208,7 @@ class ResidualMixers(FeatureModel):
     `embedding_std`; embeddings start at N(0, 0.02²) by default.
     """
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         std = config.embedding_std
         if std is None:
             std = STD
@@ -245,7 +245,7 @@ class H3Mixer(nn.Module):
         size: int,
         states: int,
         length: int,
-    ) -> None:
+    ):
         super().__init__()
         self.size = size
         heads = width // size
@@ -386,7 +386,7 @@ UNITS = 16
 class BaseConvMixer(nn.Module):
     """One layer without its outer residual and norm."""
 
-    def __init__(self, width: int, length: int, *, long: bool) -> None:
+    def __init__(self, width: int, length: int, *, long: bool):
         super().__init__()
         self.map = Linear(width, width, STD)
         self.long = long

@@ -394,7 +394,7 @@ class NgramCount(LanguageModel):
                 )
             return self
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         order = config.order
         if not order:

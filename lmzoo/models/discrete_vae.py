@@ -25,7 +25,7 @@ Estimator = StrEnum("Estimator", "SCORE GUMBEL")
 class DiscreteLatent(DrawnModule):
     """The parameters M and π: the logits of q and of p."""
 
-    def __init__(self, width: int, values: int) -> None:
+    def __init__(self, width: int, values: int):
         super().__init__()
         self.set_drawn(width, to_logits=(width, values * width))
         self.set_drawn(values, prior_logits=(width, values))
@@ -77,7 +77,7 @@ class TernaryVAE(VAE):
     values: ClassVar[tuple[float, ...]] = (-1.0, 0.0, 1.0)
     """Consecutive integers."""
 
-    def __init__(self, config: DiscreteVAEConfig, task: Task) -> None:
+    def __init__(self, config: DiscreteVAEConfig, task: Task):
         super().__init__(config, task)
         width = config.width
         count = len(self.values)

@@ -50,7 +50,7 @@ class ElmoConfig(EmbeddingConfig):
 class DirectionalLM(nn.Module):
     """A recurrent language model in one direction that returns the outputs of all layers."""
 
-    def __init__(self, config: ElmoConfig, task: Task) -> None:
+    def __init__(self, config: ElmoConfig, task: Task):
         super().__init__()
         width = config.width
         self.embedding = EmbeddingTable(task.vocab, width, config.embedding_std)
@@ -94,7 +94,7 @@ class Elmo(LanguageModel):
 
     Config = ElmoConfig
 
-    def __init__(self, config: ElmoConfig, task: Task) -> None:
+    def __init__(self, config: ElmoConfig, task: Task):
         super().__init__(config, task)
         self.forward_lm = DirectionalLM(config, task)
         self.backward_lm = DirectionalLM(config, task)

@@ -51,7 +51,7 @@ class SentenceEncoderDecoder(EmbeddedModel):
     causal: ClassVar[bool] = False
     """The encoder reads the whole sentence, by design."""
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         super().__init__(config, task)
         width = config.width
         self.encoder = CELLS.build(config.cell, width, task.length)

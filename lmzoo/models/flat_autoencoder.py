@@ -53,7 +53,7 @@ class FlatConfig(EmbeddingConfig):
 class GaussianCode(DrawnModule):
     """Posterior and prior of the code, drawn as by S0, with one variance: M, μ_0 and log β_0."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int):
         super().__init__()
         self.set_drawn(width, to_mean=(width, width))
         self.set_drawn(2, prior_mean=(width,), log_beta=(width,))
@@ -106,7 +106,7 @@ class FlatAutoencoder(EmbeddedModel):
         task: Task,
         encoder: nn.Module,
         decoder: nn.Module,
-    ) -> None:
+    ):
         super().__init__(config, task)
         self.encoder = encoder
         self.decoder = decoder
@@ -227,7 +227,7 @@ class LinearAutoencoder(FlatAutoencoder):
 
     Config = FlatConfig
 
-    def __init__(self, config: FlatConfig, task: Task) -> None:
+    def __init__(self, config: FlatConfig, task: Task):
         width = config.width
         # All positions at once: the length is part of the weights.
         flat = (task.length - 1) * width
@@ -264,7 +264,7 @@ class MLPAutoencoder(FlatAutoencoder):
         expansion: Expansion = 10
         """Hidden size as a multiple of E."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         width = config.width
         flat = (task.length - 1) * width
         hidden = config.expansion * width

@@ -14,7 +14,7 @@ SOURCE = "Kingma & Welling 2014 (arXiv:1312.6114); Bowman et al. 2016 (arXiv:151
 class GaussianLatent(DrawnModule):
     """The parameters of q and p: means and log inverse standard deviations, drawn as by S0."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int):
         super().__init__()
         self.set_drawn(width, to_mean=(width, width))
         # From U(2), whatever the width, as S0 draws them.
@@ -47,7 +47,7 @@ class GaussianVAE(VAE):
     cell of S0.
     """
 
-    def __init__(self, config: VAEConfig, task: Task) -> None:
+    def __init__(self, config: VAEConfig, task: Task):
         super().__init__(config, task)
         self.z = GaussianLatent(config.width)
         self.noise_shape = (config.width,)

@@ -72,7 +72,7 @@ class PCFG(LanguageModel):
         nonterminals: Symbols = 8
         preterminals: Symbols = 8
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         if task.vocab <= END:
             raise UserError(

@@ -16,7 +16,7 @@ from lmzoo.functional.normalise import Norm
 class HiddenChain(ComponentModel):
     """The weights π, Tr and B of a hidden Markov model."""
 
-    def __init__(self, config: ComponentConfig, task: Task) -> None:
+    def __init__(self, config: ComponentConfig, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components

@@ -34,7 +34,7 @@ class LatentAutoregressive(FeatureModel):
 
     emission_norm = Norm.NONE
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task, config.embedding_std)
         width = config.width
         self.cell = CELLS.build(config.cell, width, task.length)

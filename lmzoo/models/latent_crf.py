@@ -38,7 +38,7 @@ class LatentCRF(ComponentModel):
         config: StatesConfig,
         task: Task,
         norm: Norm = Norm.NONE,
-    ) -> None:
+    ):
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -111,7 +111,7 @@ class TrigramLatentCRF(LatentCRF):
         norm: Norm = Norm.NONE
         """Normaliser N of each context token vector and each component vector."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task, config.norm)
 
     def log_weights(self, tokens: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def earlier_mask(count: int, device: torch.device) -> Bool[Tensor, "{count} {cou
 class Alignment(DrawnModule):
     """A learned prior over parents, by the absolute positions of parent and child."""
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int):
         super().__init__()
         self.set_drawn(length, logits=(length, length))
 
@@ -100,7 +100,7 @@ class ParentModel(LatentModel):
 class TiedParentModel(ParentModel):
     """P(v | s_a, r) = softmax(Emb y_ar)_v with (y_a1 .. y_aR) = (M_1 .. M_R) e(s_a) + b."""
 
-    def __init__(self, config: Any, task: Task, types: int = 1) -> None:
+    def __init__(self, config: Any, task: Task, types: int = 1):
         super().__init__(config, task)
         width = config.width
         self.transition = nn.Linear(width, types * width)
@@ -155,7 +155,7 @@ class LatentParentUniform(TiedParentModel):
         window: Parents = 5
         """Number W of possible parents; None means all earlier tokens."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         self.context_length = config.window
 
@@ -186,7 +186,7 @@ class LatentParentPositional(TiedParentModel):
     a is the position of the parent, Λ is (T, T), e(s) and b are (E), M is (E, E), Emb is (V, E).
     """
 
-    def __init__(self, config: EmbeddingConfig, task: Task) -> None:
+    def __init__(self, config: EmbeddingConfig, task: Task):
         super().__init__(config, task)
         self.alignment = Alignment(task.length)
 
@@ -226,7 +226,7 @@ class LatentParentTyped(TiedParentModel):
         """Number R of types. Each computes a softmax over the vocabulary per distinct token."""
         arcs: Arcs = Arcs.SHARED
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task, config.types)
         length = task.length
         positions = (length, length)
@@ -283,7 +283,7 @@ class AlignedAggregateMarkov(ParentModel):
         norm: Norm = Norm.NONE
         """Normaliser N of the component vectors."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         self.alignment = Alignment(task.length)
         width = config.width
@@ -336,7 +336,7 @@ class TwoParentAggregateMarkov(LatentModel):
     class Config(ComponentConfig):
         """Embedding and number of classes."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components

@@ -95,7 +95,7 @@ class ModernDecoder(FeatureModel):
                 raise UserError(f"groups={self.groups} must divide heads={self.heads}")
             return self
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         self.dropout = nn.Dropout(config.dropout)
         blocks = [ModernLayer(config) for _ in range(config.layers)]
@@ -141,7 +141,7 @@ class ModernDecoder(FeatureModel):
 class ModernLayer(SoftmaxAttention):
     """Attention, then a feed-forward part."""
 
-    def __init__(self, config: ModernDecoder.Config) -> None:
+    def __init__(self, config: ModernDecoder.Config):
         super().__init__()
         width = config.width
         cuts = config.cuts

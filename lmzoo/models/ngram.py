@@ -50,7 +50,7 @@ class NgramLogBilinear(FeatureModel):
         window: Window = 5
         """Number W of context tokens; the model is a (W+1)-gram."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task, config.embedding_std)
         columns = config.window * config.width
         self.transition = nn.Linear(columns, config.width)
@@ -99,7 +99,7 @@ class MarkovMLP(FeatureModel):
         tied: bool = True
         """Whether the output table is the embedding table."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         width = config.width
         std = config.embedding_std
         super().__init__(config, task, std)
@@ -139,7 +139,7 @@ class VectorMixture(LatentModel):
 
     weights: LogWeights
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         super().__init__(config, task)
         self.context_length = config.window
 
@@ -211,7 +211,7 @@ class PermutationLogBilinear(VectorMixture):
     orders: Tensor
     """All permutations of 0..W-1, one per row, (W!, W)."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         window = config.window
@@ -274,7 +274,7 @@ class LogBilinearMixture(VectorMixture):
         """Number K of components. Each computes a softmax over the vocabulary per token."""
         weights: Weighting = Weighting.UNIFORM
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -296,7 +296,7 @@ class BigramMixture(LatentModel):
 
     context_length = 1
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -411,7 +411,7 @@ class InterpolatedBigram(BigramMixture):
 
     free: nn.Parameter | None
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         free = None
         if config.unigram is Unigram.FREE:
@@ -456,7 +456,7 @@ class UnigramMixture(ComponentModel):
 
         weights: Weighting = Weighting.LEARNED
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         count = config.components
         self.weights = LogWeights(count, config.weights)

@@ -134,7 +134,7 @@ class MaskedLM(LanguageModel):
                 )
             return self
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         spread = config.spread
@@ -293,7 +293,7 @@ class NoiseContrastive(EmbeddedModel):
 
     log_z: nn.Parameter | None
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         self.cell = CELLS.build(config.cell, config.width, task.length)
         self.bias = nn.Parameter(torch.empty(task.vocab))

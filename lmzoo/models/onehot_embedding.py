@@ -37,7 +37,7 @@ class OneHotRecurrent(LanguageModel):
         width: Width = 32
         """State size H. The embedding size is V."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         self.read = nn.Linear(task.vocab, width)

@@ -114,7 +114,7 @@ class RecurrentLM(StartMixture):
 
     Config = RecurrentConfig
 
-    def __init__(self, config: RecurrentConfig, task: Task) -> None:
+    def __init__(self, config: RecurrentConfig, task: Task):
         super().__init__(config, task)
         width = config.width
         std = config.embedding_std

@@ -94,7 +94,7 @@ class RecurrentSeq2Seq(FeatureModel):
     score: ClassVar[Score] = Score.CONDITIONAL
     conditional: ClassVar[bool] = True
 
-    def __init__(self, config: Seq2SeqConfig, task: Task) -> None:
+    def __init__(self, config: Seq2SeqConfig, task: Task):
         width = config.width
         std = config.embedding_std
         super().__init__(config, task, std)
@@ -232,7 +232,7 @@ class Seq2SeqDotAttention(RecurrentSeq2Seq):
                 )
             return self
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         if config.folded:

@@ -40,7 +40,7 @@ class EncoderDecoder(nn.Module):
     Source: Vaswani et al. 2017 (arXiv:1706.03762); Xiong et al. 2020 (arXiv:2002.04745); S3.
     """
 
-    def __init__(self, config: TransformerConfig) -> None:
+    def __init__(self, config: TransformerConfig):
         super().__init__()
         width = config.width
         self.encoder = transformer_layers(config)
@@ -130,7 +130,7 @@ class TransformerEncoderDecoder(FeatureModel):
     conditional: ClassVar[bool] = True
     Config = TransformerConfig
 
-    def __init__(self, config: TransformerConfig, task: Task) -> None:
+    def __init__(self, config: TransformerConfig, task: Task):
         super().__init__(config, task)
         width = config.width
         positions = config.positions

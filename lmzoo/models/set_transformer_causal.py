@@ -20,7 +20,7 @@ from lmzoo.types import Features, StepFeatures
 class LearnedVectors(nn.Module):
     """Learned query vectors."""
 
-    def __init__(self, count: int, width: int, std: float | None) -> None:
+    def __init__(self, count: int, width: int, std: float | None):
         super().__init__()
         self._std = std
         empty = torch.empty(count, width)
@@ -54,7 +54,7 @@ class InducedAttention(nn.Module):
         *,
         dropout: float = 0.0,
         std: float | None = None,
-    ) -> None:
+    ):
         super().__init__()
         self.points = LearnedVectors(points, width, std)
         self.gather = AttentionBlock(width, attention, dropout=dropout, std=std)
@@ -121,7 +121,7 @@ class SetTransformerCausal(AttentionModel):
         points: Points = 4
         """Number m of inducing points; 0 is direct attention to all earlier tokens."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         blocks = [self._block() for _ in range(config.layers)]
         self.blocks: Any = nn.ModuleList(blocks)

@@ -157,7 +157,7 @@ class SlotModel(EmbeddedModel):
         task: Task,
         gate_width: int,
         appeals: int,
-    ) -> None:
+    ):
         super().__init__(config, task)
         width = config.width
         count = config.components
@@ -241,7 +241,7 @@ class SlotNgram(SlotModel):
     cancel it. ê_j, b_{n,t} and k_z are (E), A is (K, M·E), g is (K), Emb is (V, E).
     """
 
-    def __init__(self, config: SlotConfig, task: Task) -> None:
+    def __init__(self, config: SlotConfig, task: Task):
         gate_width = config.slots * config.width
         super().__init__(config, task, gate_width, appeals=config.slots)
 
@@ -307,7 +307,7 @@ class ChainSlotNgram(SlotModel):
         affinity: Affinity = Affinity.KEY
         reader: Reader = Reader.CONCAT
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         width = config.width
         has_lstm = config.reader is Reader.LSTM
         # A map reads all slots at once, an LSTM one after another.

@@ -193,7 +193,7 @@ class SpanCorruption(LanguageModel):
         samples: int = Field(1, ge=1)
         """Number of span draws per token and evaluation."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         width = config.width
         self.embedding = EmbeddingTable(task.vocab, width, None)

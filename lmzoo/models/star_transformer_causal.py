@@ -31,7 +31,7 @@ from lmzoo.types import AttentionMask, Features, Queries, StepFeatures
 class Update(nn.Module):
     """LN ReLU MHA, the update of satellites and relays."""
 
-    def __init__(self, config: AttentionConfig) -> None:
+    def __init__(self, config: AttentionConfig):
         super().__init__()
         self.attention = Attention(
             config.attention,
@@ -78,7 +78,7 @@ class StarTransformerCausal(AttentionModel):
         relay: bool = True
         """Whether satellites attend to a relay."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         relays = 0
         if config.relay:

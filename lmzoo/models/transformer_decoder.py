@@ -49,7 +49,7 @@ class TransformerDecoder(AttentionModel):
         window: int = Field(0, ge=0, exclude_if=lambda window: not window)
         """Number of positions that a position attends to, itself included; 0 is all."""
 
-    def __init__(self, config: Config, task: Task) -> None:
+    def __init__(self, config: Config, task: Task):
         super().__init__(config, task)
         std = config.spread
         residual = None

@@ -85,7 +85,7 @@ class WordVectors(LanguageModel):
     score: ClassVar[Score] = Score.OBJECTIVE
     causal: ClassVar[bool] = False
 
-    def __init__(self, config: Any, task: Task) -> None:
+    def __init__(self, config: Any, task: Task):
         super().__init__(config, task)
         vocab = task.vocab
         std = config.embedding_std

@@ -30,7 +30,7 @@ PerMember = Float[Tensor, "P"]
 class Layout:
     """The columns of each parameter of the template model."""
 
-    def __init__(self, template: nn.Module) -> None:
+    def __init__(self, template: nn.Module):
         self.shapes: dict[str, torch.Size] = {}
         self.widths = []
         for name, parameter in template.named_parameters():

@@ -60,7 +60,7 @@ Rates = Sequence[float] | PerMember
 class Decays:
     """The weight decay of each row, and the columns on which it acts, the same for all rows."""
 
-    def __init__(self, values: PackRows, columns: Bool[Tensor, "N"]) -> None:
+    def __init__(self, values: PackRows, columns: Bool[Tensor, "N"]):
         self.rows = values.new_zeros(len(values))
         self.columns = columns.to(values)
         self.any = False
@@ -95,7 +95,7 @@ class StackedOptimiser:
         decays: Decays,
         scales: Float[Tensor, "N"] | None = None,
         matrices: Callable[[PackRows], list[Float[Tensor, "P m n"]]] | None = None,
-    ) -> None:
+    ):
         """`scales` are shares of the rate, `matrices` returns views of what Muon updates."""
         self._kind = recipe.optimiser
         self._betas = (0.9, recipe.beta2)
@@ -193,7 +193,7 @@ class StackedOptimiser:
 class StackedParameters:
     """The parameters of P trainings in one matrix, with their gradients and their optimiser."""
 
-    def __init__(self, trainings: Trainings, template: nn.Module, rows: int | None = None) -> None:
+    def __init__(self, trainings: Trainings, template: nn.Module, rows: int | None = None):
         """Copy the state of the trainings, whose models have the template's parameters or fewer.
 
         With more `rows` than trainings the others are idle: they are copies of the first training,

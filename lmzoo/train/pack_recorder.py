@@ -162,7 +162,7 @@ def plan_offsets(lifetimes: Sequence[tuple[int, int, int]]) -> tuple[list[int], 
 class MemoryBlock:
     """One block of memory that holds the intermediate results of a replayed step."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int):
         self.size = size
         self._block = torch.empty(size, dtype=torch.uint8)
         self._bytes = self._block.numpy()
@@ -232,9 +232,7 @@ T = TypeVar("T")
 class Operation:
     """One call of a torch operation: its arguments and its result."""
 
-    def __init__(
-        self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def __init__(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any):
         self.op = op
         self.args = args
         self.kwargs = kwargs

@@ -45,9 +45,7 @@ MIN_EVALUATION_BATCH = 100
 class PackedEvaluation:
     """The step that scores one batch of sequences for all members."""
 
-    def __init__(
-        self, stacked: StackedParameters, template: LanguageModel, device: torch.device
-    ) -> None:
+    def __init__(self, stacked: StackedParameters, template: LanguageModel, device: torch.device):
         self._stacked = stacked
         self._template = template
         self._device = device
@@ -137,7 +135,7 @@ class _Batches(NamedTuple):
 class PackedTrainer:
     """The stacked parameters of a pack, and the step that trains all its members."""
 
-    def __init__(self, trainings: Trainings, rows: int | None = None) -> None:
+    def __init__(self, trainings: Trainings, rows: int | None = None):
         """With `rows`, the trainer can get other members, at most so many (`replace`)."""
         self.device = device_of(trainings[0].model)
         self.template = template_model(trainings[0].model)

@@ -153,7 +153,7 @@ class Run(SavedRun):
         *,
         device: torch.device = CPU,
         **options: Any,
-    ) -> None:
+    ):
         """Open the run, which is trained on a corpus and device; `options` are of `SavedRun`."""
         self.corpus = corpus
         self._device = device

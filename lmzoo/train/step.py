@@ -14,9 +14,7 @@ from lmzoo.train.stepper import Stepper
 class Step:
     """A training step; calling it trains on one batch."""
 
-    def __init__(
-        self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer
-    ) -> None:
+    def __init__(self, model: LanguageModel, recipe: Recipe, optimiser: torch.optim.Optimizer):
         self.model = model
         self.recipe = recipe
         self.optimiser = optimiser

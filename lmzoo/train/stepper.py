@@ -83,7 +83,7 @@ class CudaGraphs(Recorder):
     rate_dtype = torch.float32
     runs_while_recording = False
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device):
         self._device = device
         self._stream = torch.cuda.Stream(device)
         self._graphs: weakref.WeakSet[torch.cuda.CUDAGraph] = weakref.WeakSet()
@@ -181,7 +181,7 @@ class Stepper:
         accumulates: bool = False,
         records: bool = True,
         fallback: Recorder | None = None,
-    ) -> None:
+    ):
         """Choose the recorder of the device, or `fallback` if the device has none.
 
         `accumulates`: gradients accumulate over several steps. `records`: steps may be

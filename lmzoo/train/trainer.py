@@ -42,7 +42,7 @@ State = dict[str, Any]
 class Training:
     """A model in training: the state that the next epoch depends on."""
 
-    def __init__(self, model: LanguageModel, recipe: Recipe, seed: int) -> None:
+    def __init__(self, model: LanguageModel, recipe: Recipe, seed: int):
         """Start a training on the model's device, which must compute in the recipe's precision."""
         check_precision(recipe.precision, device_of(model))
         self.model = model

@@ -37,7 +37,7 @@ from lmzoo.trainables.functions import FunctionRun
 class Trainer:
     """Opens runs, and trains those of rows of the zoo in packs."""
 
-    def __init__(self, corpus: Corpus | None, device: torch.device, memory: int = 0) -> None:
+    def __init__(self, corpus: Corpus | None, device: torch.device, memory: int = 0):
         """`memory` is that of the worker's share of a GPU in bytes; 0: the CPU."""
         self._corpus = corpus
         self._device = device
@@ -156,7 +156,7 @@ def is_counted(config: Config) -> bool:
 class Shape:
     """What is known of the runs of one pack key."""
 
-    def __init__(self, config: Config, corpus: Corpus | None) -> None:
+    def __init__(self, config: Config, corpus: Corpus | None):
         self.pays_on_cpu = False
         self.packable = False
         self._bytes = 0
@@ -178,7 +178,7 @@ class Shape:
 class Shapes:
     """The shapes of runs; each is computed once, also if two threads ask for it."""
 
-    def __init__(self, corpus: Corpus | None) -> None:
+    def __init__(self, corpus: Corpus | None):
         """`corpus` is None if no run trains a row of the zoo."""
         self._corpus = corpus
         self._lock = threading.Lock()

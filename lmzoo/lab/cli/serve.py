@@ -37,7 +37,7 @@ SECONDS = 10.0
 class Pages:
     """The pages. A page is kept for a time that grows with the time that its rendering took."""
 
-    def __init__(self, runs: Path, render: Callable[[Path], str]) -> None:
+    def __init__(self, runs: Path, render: Callable[[Path], str]):
         self._runs = runs
         self._render = render
         self._kept = dict[str, tuple[float, str, int | None]]()
@@ -179,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
 class Server(ThreadingHTTPServer):
     """Answers at most `MOST` requests at the same time; it closes further ones."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, *given: Any):
         super().__init__(*given)
         self._free = BoundedSemaphore(MOST)
 

@@ -31,7 +31,7 @@ PATIENCE = 60.0
 class StoreServer:
     """Does the operations of workers on the store of the driver."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str):
         self._address = address
         self._stores = dict[str, Store]()
         self._locks = dict[str, Lock]()
@@ -96,9 +96,7 @@ def _remote(method: str) -> Any:
 class HeadStore(Store):
     """The store of the driver; `path` is a temporary folder of this process."""
 
-    def __init__(
-        self, server: Any, address: str, owner: str, parent: "HeadStore | None" = None
-    ) -> None:
+    def __init__(self, server: Any, address: str, owner: str, parent: "HeadStore | None" = None):
         self._server = server
         self._address = address
         self._owner = owner

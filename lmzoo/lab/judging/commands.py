@@ -279,7 +279,7 @@ RUN_KEYS = frozenset({"arm", "name", "command", "seed", "value", "seconds", "env
 class Results:
     """The runs in a folder: arm and seed -> metric."""
 
-    def __init__(self, folder: Path, say: Say = lambda _: None) -> None:
+    def __init__(self, folder: Path, say: Say = lambda _: None):
         if folder.exists() and not folder.is_dir():
             raise UserError(f"{folder} is no folder; choose another --out")
         self.store = Store(folder)

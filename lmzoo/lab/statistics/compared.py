@@ -475,7 +475,7 @@ def _interval(
 class _State:
     """What the looks so far have shown; further seeds withdraw nothing of it."""
 
-    def __init__(self, tested: Mask) -> None:
+    def __init__(self, tested: Mask):
         points = len(tested)
         no_runs = np.zeros((points, 0))
         self._tested = tested

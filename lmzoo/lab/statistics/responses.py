@@ -535,7 +535,7 @@ class _Fit:
     A = K_g⁻¹ + Σ w B'D⁻¹B and the mean A⁻¹ Σ w B'D⁻¹ z.
     """
 
-    def __init__(self, runs: _Runs) -> None:
+    def __init__(self, runs: _Runs):
         self.runs = runs
         self._shared = runs.x[0, _evenly(runs.shared, MOST)]
         points, count = runs.z.shape

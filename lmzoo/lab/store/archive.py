@@ -49,7 +49,7 @@ HEADER = 30
 class Archive:
     """One file. If it is damaged, the members are found by their own headers."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         self._path = path
         self.damage = ""
         """What a table says of the file; "" if it is whole."""

@@ -46,7 +46,7 @@ class Lock:
     pause = 0.2
     """Seconds between two attempts to take it."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str):
         self._store = str(folder)
         """What messages call the store."""
         self._target = f"{folder}/{name}"
@@ -206,7 +206,7 @@ class Store:
     save_seconds = 1.0
     """Seconds for which a run with a `Writer` may collect epochs and write them together."""
 
-    def __init__(self, path: Path, parent: "Store | None" = None) -> None:
+    def __init__(self, path: Path, parent: "Store | None" = None):
         self.path = path
         self._parent = parent
         self._lock: Lock | None = None

@@ -128,7 +128,7 @@ Event = tuple[str, Record]
 class PackFiles:
     """The files of the packs of one worker, written in the background."""
 
-    def __init__(self, store: Store, worker: str, writer: Writer) -> None:
+    def __init__(self, store: Store, worker: str, writer: Writer):
         """`store` is that of the study."""
         self._store = store / f"{PREFIX}{worker}"
         self._writer = writer

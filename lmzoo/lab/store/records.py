@@ -201,7 +201,7 @@ def _loads(data: bytes) -> Any:
 class RunFolder:
     """The folder of one run."""
 
-    def __init__(self, address: Store | Path | str) -> None:
+    def __init__(self, address: Store | Path | str):
         self.store = open_store(address)
         self.path = self.store.path
 

@@ -67,7 +67,7 @@ class StoredObject(NamedTuple):
 class Bucket:
     """A bucket; the methods are thread-safe."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str):
         if find_spec("boto3") is None:
             raise UserError("s3:// needs boto3; run `pip install boto3`")
         self.name = name
@@ -166,7 +166,7 @@ class S3Lock(Lock):
 
     pause = 0.5
 
-    def __init__(self, bucket: Bucket, key: str, store: str) -> None:
+    def __init__(self, bucket: Bucket, key: str, store: str):
         self._store = store
         self._target = f"s3://{bucket.name}/{key}"
         self._bucket = bucket
@@ -260,7 +260,7 @@ class S3Store(Store):
 
     save_seconds = 10.0
 
-    def __init__(self, bucket: Bucket, prefix: str, parent: "S3Store | None" = None) -> None:
+    def __init__(self, bucket: Bucket, prefix: str, parent: "S3Store | None" = None):
         self.bucket = bucket
         self.prefix = prefix
         self._prefetched = dict[str, StoredObject | None]()

@@ -49,7 +49,7 @@ class SavedRun(ABC):
         lock: bool = True,
         new: bool = False,
         writer: Writer | None = None,
-    ) -> None:
+    ):
         """Lock the folder, write `config` if it is new, and load the last readable checkpoint.
 
         A `UserError` names another process that has the run open. `lock` is False if this process

@@ -36,7 +36,7 @@ THREADS = 16
 class Writer:
     """A pool of threads that runs actions; the methods are thread-safe."""
 
-    def __init__(self, threads: int = THREADS) -> None:
+    def __init__(self, threads: int = THREADS):
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="lmzoo-writer")
         self._queues = dict[Hashable, deque[Action]]()
         """Actions by key; the first of each queue is running or about to run."""
@@ -111,7 +111,7 @@ NEWS_SECONDS = 60.0
 class News:
     """Logs a line about each cause, such as a full disk, at most once a minute."""
 
-    def __init__(self, log: logging.Logger) -> None:
+    def __init__(self, log: logging.Logger):
         self._log = log
         self._said = dict[Hashable, float]()
 

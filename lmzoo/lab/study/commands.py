@@ -315,7 +315,7 @@ def _reader(
 class _Lines:
     """Whole lines that were added to a file: JSON objects, or matches of a pattern."""
 
-    def __init__(self, file: Path, begin: int, pattern: str, metric: str) -> None:
+    def __init__(self, file: Path, begin: int, pattern: str, metric: str):
         self._file = file
         self._read = begin
         """Bytes that were read."""
@@ -374,7 +374,7 @@ class _Lines:
 class _Rows:
     """Whole rows that were added to a CSV file; a file that shrank is read again."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path):
         self._file = file
         self._seen = 0
 
@@ -397,7 +397,7 @@ class _Rows:
 class _Events:
     """Steps that were added to TensorBoard's event files; the last one may be incomplete."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path):
         self._folder = folder
         self._seen = dict[int, Row]()
 

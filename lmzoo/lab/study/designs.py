@@ -183,7 +183,7 @@ def _contains(bounds: Range, value: Any) -> bool:
 class StartRules:
     """The rules for one point, whose start design has `design` settings."""
 
-    def __init__(self, study: Study, design: int) -> None:
+    def __init__(self, study: Study, design: int):
         self._parallel = study.settings_in_parallel
         self._design = design
         self._levels = [*rungs(study), math.inf]

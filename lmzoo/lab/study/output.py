@@ -17,7 +17,7 @@ LEFT_OUT = b"[earlier output is left out]\n"
 class Output(io.RawIOBase):
     """The file of a run; it is made by the first byte."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path):
         self._path = path
 
     def writable(self) -> bool:

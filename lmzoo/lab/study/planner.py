@@ -61,7 +61,7 @@ class Planner:
         points: Sequence[Trainable],
         store: StudyStore,
         needed: Collection[str] | None = None,
-    ) -> None:
+    ):
         self.study = study
         self.store = store
         self.failed_runs: list[PlannedRun] = []

@@ -57,7 +57,7 @@ class PointPlanner:
         store: StudyStore,
         runs: dict[str, PlannedRun],
         seeds: int = 0,
-    ) -> None:
+    ):
         """`runs` are all runs of the study: a run of two points is trained once.
 
         The point has `seeds` confirm runs; 0: `study.seeds`.

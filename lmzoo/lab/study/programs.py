@@ -63,7 +63,7 @@ class ProgramRun(SavedRun):
         lock: bool = True,
         new: bool = False,
         writer: Writer | None = None,
-    ) -> None:
+    ):
         self.config = config
         self._stream: Iterator[Report] | None = None
         self._resumed = False

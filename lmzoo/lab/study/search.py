@@ -114,9 +114,7 @@ class Result:
 class Search:
     """Suggests the settings of one point, one after the other."""
 
-    def __init__(
-        self, space: Mapping[str, Range], sampler: BaseSampler, lag: int, design: int = 0
-    ) -> None:
+    def __init__(self, space: Mapping[str, Range], sampler: BaseSampler, lag: int, design: int = 0):
         """`design` is the number of settings of the start design."""
         self._distributions = {path: distribution(bounds) for path, bounds in space.items()}
         with quiet("optuna"):

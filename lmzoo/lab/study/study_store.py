@@ -39,7 +39,7 @@ class StudyStore:
         archives: bool = False,
         curves: bool = True,
         again: bool = False,
-    ) -> None:
+    ):
         """Open and lock a store; a `UserError` if a process has it, or if its version is another.
 
         With `archives`, the files of ended runs move into an archive

@@ -48,7 +48,7 @@ AGAIN = 0.15
 class SharedTuning:
     """Decides for `points`, which search the same space from the same start design."""
 
-    def __init__(self, points: Sequence[PointPlanner]) -> None:
+    def __init__(self, points: Sequence[PointPlanner]):
         self.points = points
         self._steps = [
             (lambda point: point.at_rung, self._pass_rung),

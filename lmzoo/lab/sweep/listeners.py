@@ -24,7 +24,7 @@ class Listeners:
     A run has `id`, `display_label`, `stage` (tune or confirm), `config`, `status` and `curve`.
     """
 
-    def __init__(self, listeners: Sequence[Any] = ()) -> None:
+    def __init__(self, listeners: Sequence[Any] = ()):
         self.listeners = list(listeners)
         self._started = set[str]()
 

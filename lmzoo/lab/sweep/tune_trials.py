@@ -83,7 +83,7 @@ class Requests(Searcher):
 class Turns(FIFOScheduler):
     """Gives the coordinator the workers that Tune has placed, and stops those that have ended."""
 
-    def __init__(self, requests: Requests, coordinator: Coordinator) -> None:
+    def __init__(self, requests: Requests, coordinator: Coordinator):
         super().__init__()
         self._requests = requests
         self._coordinator = coordinator

@@ -108,7 +108,7 @@ class Coordinator:
         place: Callable[[str], object],
         begin: Callable[[Any], Any],
         server: Any = None,
-    ) -> None:
+    ):
         """`place` lets Ray place a worker of this name, for which `placed` is called then.
 
         `begin` starts a worker of this handle and returns its call. `server` gives the store to

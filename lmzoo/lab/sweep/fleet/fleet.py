@@ -34,7 +34,7 @@ class Fleet:
 
     def __init__(
         self, planner: Planner, packer: Packer, listeners: Sequence[Any] = (), memory: int = 0
-    ) -> None:
+    ):
         """`memory` is assumed of a worker's GPU until the first one reports it; 0 is a CPU."""
         self.planner = planner
         self.packer = packer

@@ -42,7 +42,7 @@ class Packer:
     0 trains each run with the single trainer. None packs the models that gain from it.
     """
 
-    def __init__(self, corpus: Any, size: int | None) -> None:
+    def __init__(self, corpus: Any, size: int | None):
         """`corpus` is None in a study without rows of the zoo."""
         self.corpus = corpus
         self.size = size

@@ -25,7 +25,7 @@ from lmzoo.lab.sweep.fleet.packing import Packer
 class ReadyRuns:
     """The runs that can start, by pack key and in order of priority."""
 
-    def __init__(self, pack_key: Callable[[PlannedRun], str]) -> None:
+    def __init__(self, pack_key: Callable[[PlannedRun], str]):
         self._pack_key = pack_key
         self._heaps = defaultdict[str, list[tuple[tuple[int, int], int, PlannedRun]]](list)
         """Pack key -> priority, number and run of each."""
@@ -137,7 +137,7 @@ Workers = Mapping[str, WorkerState]
 class Sharing:
     """Decides how many of the ready runs a worker takes, and how many runs it releases."""
 
-    def __init__(self, ready: ReadyRuns, packer: Packer, pace: Pace, memory: int = 0) -> None:
+    def __init__(self, ready: ReadyRuns, packer: Packer, pace: Pace, memory: int = 0):
         """`memory` is assumed of a worker's GPU until the first one reports it."""
         self.ready = ready
         self.packer = packer

@@ -36,7 +36,7 @@ PROGRESS_SECONDS = 10.0
 class Console:
     """Prints the progress of a sweep; the fleet is known when its context is entered."""
 
-    def __init__(self, stderr: RichConsole, *, as_json: bool = False, quiet: bool = False) -> None:
+    def __init__(self, stderr: RichConsole, *, as_json: bool = False, quiet: bool = False):
         self.as_json = as_json
         self.quiet = quiet
         self.stderr = stderr

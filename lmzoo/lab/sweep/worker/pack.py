@@ -33,7 +33,7 @@ class TrainingRun:
         writer: Writer | None,
         *,
         curves: bool = True,
-    ) -> None:
+    ):
         config = trainer.with_facts(job.config)
         self.id = config["run"]
         self.budget = job.budget
@@ -118,7 +118,7 @@ class Pack:
         worker: str = "",
         *,
         curves: bool = True,
-    ) -> None:
+    ):
         """`confirm` is called from any thread.
 
         `worker` names the files of its packs. `curves` says whether runs write curves for

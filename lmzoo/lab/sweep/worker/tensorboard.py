@@ -64,7 +64,7 @@ class RunWriter:
         records: Sequence[Record] = (),
         *,
         writes: bool = True,
-    ) -> None:
+    ):
         """Begin a new event file of a run after `epoch` epochs, of which it has `records`."""
         self._store = store / BOARD / curves_name(config)
         self._config = config

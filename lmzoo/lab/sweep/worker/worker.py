@@ -43,7 +43,7 @@ LOCK_SECONDS = 60.0
 class Worker:
     """Trains assigned runs. Ray may repeat a call whose answer was lost."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str):
         self.name = name
         self._thread = ThreadPoolExecutor(1)
         """Does what concerns the runs: settings of torch belong to a thread."""
