@@ -216,7 +216,7 @@ def _cuts(
 
 def _measure(
     folder: Path, subjects: Sequence[Subject], found: Sequence[Cut], steps: int, corpus: Corpus
-) -> None:
+):
     """Measure what is missing, each cut in each way on all seeds together."""
     store = open_store(folder)
     # An earlier call may have measured some.
@@ -260,7 +260,7 @@ def _outcome(cut: Cut, way: str, subject: Subject, loss: float | None) -> Fields
     return {"loss": loss, "why": why, "model": json.dumps(model, sort_keys=True)}
 
 
-def _show(text: str) -> None:
+def _show(text: str):
     """Show the progress: in one place of a terminal, as lines of a file."""
     if sys.stderr is None:
         return

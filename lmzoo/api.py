@@ -246,7 +246,7 @@ def _is_terminal(stream: Any) -> bool:
     return stream.isatty()
 
 
-def _show(text: str, *, progress: bool) -> None:
+def _show(text: str, *, progress: bool):
     if not progress or sys.stderr is None:
         return
     sys.stderr.write(text)

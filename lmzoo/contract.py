@@ -83,7 +83,7 @@ class LanguageModel(nn.Module, ABC):
         if self.conditional and not task.source_vocab:
             raise UserError(needs_source_message(self.name))
 
-    def require_length(self, count: int) -> None:
+    def require_length(self, count: int):
         """Raise a UserError if `count` tokens are more than the task has."""
         # Positions, and learned states of them, end there.
         if count > self.task.length:
@@ -195,7 +195,7 @@ class LanguageModel(nn.Module, ABC):
             return False
         return self.causal
 
-    def require_next_token(self) -> None:
+    def require_next_token(self):
         """Raise a UserError unless the model gives a distribution of the next token."""
         if not self.causal or self.leaks or self.score not in (Score.EXACT, Score.CONDITIONAL):
             raise UserError(
@@ -233,7 +233,7 @@ class LanguageModel(nn.Module, ABC):
 
     def fit_closed_form(
         self, tokens: Tokens, lengths: Lengths, valid_loss: Callable[[], float] | None = None
-    ) -> None:
+    ):
         """Estimate the model from all training sequences at once (`closed_form` models).
 
         `valid_loss` returns the present validation loss, by which a model may choose a setting.

@@ -94,7 +94,7 @@ def trainable(
     for shared in by_point.values():
         zoo.config(row, **shared)
 
-    def train(config: FieldsDict) -> None:
+    def train(config: FieldsDict):
         settings = dict(config)
         point = settings.pop(POINT, None)
         seed = settings.pop(SEED, 0)
@@ -128,7 +128,7 @@ def trainable(
     return train
 
 
-def _report(training: Any, losses: Mapping[str, float | None], config: FieldsDict) -> None:
+def _report(training: Any, losses: Mapping[str, float | None], config: FieldsDict):
     """Report the losses of an epoch to Tune, with a checkpoint."""
     report: FieldsDict = {"epoch": training.epoch}
     for split, loss in losses.items():
@@ -173,7 +173,7 @@ def _of_function(function: Callable[..., Any], epochs: int) -> Train:
 
     names = ("python",) + NUMERIC + ("packages", "variables")
 
-    def train(config: FieldsDict) -> None:
+    def train(config: FieldsDict):
         settings = dict(config)
         seed = settings.pop(SEED, 0)
         for record in function(settings, seed, epochs):
@@ -199,7 +199,7 @@ def _recorded(names: Sequence[str], *sources: bytes) -> FieldsDict:
     return {name: found[name] for name in names if name in found}
 
 
-def _say_changes(grid: tune.ResultGrid) -> None:
+def _say_changes(grid: tune.ResultGrid):
     """Say which trials were trained in another environment."""
     changed = Counter[str]()
     for result in grid:
@@ -214,7 +214,7 @@ def _say_changes(grid: tune.ResultGrid) -> None:
         )
 
 
-def _check_same(donor: Fields, own: Fields) -> None:
+def _check_same(donor: Fields, own: Fields):
     """Raise a `UserError` if the training of one config cannot go on with another one."""
     for name in sorted(donor.keys() | own.keys()):
         if name not in FIXED and not name.startswith("model."):
@@ -310,14 +310,14 @@ class Listed(Searcher):
             return self.left.pop(0)
         return Searcher.FINISHED
 
-    def on_trial_complete(self, trial_id: str, *results: Any, **how: Any) -> None:
+    def on_trial_complete(self, trial_id: str, *results: Any, **how: Any):
         """Do nothing: no config follows from a result."""
 
-    def save(self, checkpoint_path: str) -> None:
+    def save(self, checkpoint_path: str):
         """Write how many are left, for `Tuner.restore`."""
         Path(checkpoint_path).write_text(str(len(self.left)))
 
-    def restore(self, checkpoint_path: str) -> None:
+    def restore(self, checkpoint_path: str):
         """Leave out those that were suggested."""
         count = int(Path(checkpoint_path).read_text())
         suggested = len(self.left) - count

@@ -144,7 +144,7 @@ class _CountBytes(TorchFunctionMode):
         return result
 
 
-def check_size(model_config: Any, task: Task) -> None:
+def check_size(model_config: Any, task: Task):
     """Raise a `UserError` if a model with large numbers in its config needs too much memory."""
     # To build twice takes time; small numbers make small models.
     if _largest(to_dict(model_config)) < LARGE:

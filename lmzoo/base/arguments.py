@@ -60,7 +60,7 @@ def path(name: str, value: Any) -> str:
     return os.fsdecode(value)
 
 
-def texts(name: str, value: Any) -> None:
+def texts(name: str, value: Any):
     """Raise a `UserError` unless the value is a list or tuple of texts."""
     if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
         return

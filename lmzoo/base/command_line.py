@@ -247,7 +247,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def _check_stdout() -> None:
+def _check_stdout():
     if sys.stdout is None:
         return
     error = stdout_error()

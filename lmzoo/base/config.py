@@ -47,7 +47,7 @@ def config(cls: type[T]) -> type[T]:
     validate = made.__init__
 
     @functools.wraps(validate)
-    def checked(self: T, *given: Any, **fields: Any) -> None:
+    def checked(self: T, *given: Any, **fields: Any):
         try:
             validate(self, *given, **fields)
         except pydantic.ValidationError as error:

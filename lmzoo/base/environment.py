@@ -117,7 +117,7 @@ def environment(
 _BEFORE: set[str] = set()
 
 
-def begin_study() -> None:
+def begin_study():
     """Remember what a worker has imported before the study's code."""
     _BEFORE.update(sys.modules)
 

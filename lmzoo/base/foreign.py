@@ -127,7 +127,7 @@ def unpacked(file: IO[bytes], packed: int) -> bytes:
     return content
 
 
-def check_archive(archive: zipfile.ZipFile, path: str | Path, packed: int) -> None:
+def check_archive(archive: zipfile.ZipFile, path: str | Path, packed: int):
     """Raise a `UserError` if a zip file has too many members, too large ones, links or devices.
 
     `zipfile` reads no more of a member than the size that is checked here.

@@ -21,7 +21,7 @@ def machine_bytes() -> int:
     return total
 
 
-def require_memory(size: int, what: str) -> None:
+def require_memory(size: int, what: str):
     """Raise a `UserError` if `size` bytes, which `what` needs, are more than the machine has."""
     there = machine_bytes()
     if size > there:

@@ -34,13 +34,13 @@ def importing() -> bool:
     return _importing
 
 
-def import_plugins(specs: Sequence[str] | None) -> None:
+def import_plugins(specs: Sequence[str] | None):
     """Import the modules of a `--plugin` option."""
     for spec in specs or ():
         import_source(spec)
 
 
-def import_installed() -> None:
+def import_installed():
     """Import the modules of the environment variable, and the entry points of packages."""
     import_plugins([spec for spec in os.environ.get(VARIABLE, "").split(os.pathsep) if spec])
     for entry in importlib.metadata.entry_points(group=GROUP):

@@ -33,7 +33,7 @@ def _token(found: re.Match[str]) -> str:
     return "Infinity"
 
 
-def check_whole(text: str, start: int, end: int) -> None:
+def check_whole(text: str, start: int, end: int):
     """Raise a `UserError` if a place of a text is a part of a number: `1.5` of `-1.5e-05`."""
     taken = text[start:end]
     mark = "[.,]"

@@ -164,7 +164,7 @@ def part_modules(value: Any) -> set[str]:
     return modules
 
 
-def discover(package: str) -> None:
+def discover(package: str):
     """Import every module below `package`, so that its parts are registered."""
     root = importlib.import_module(package)
     for module in pkgutil.walk_packages(root.__path__, prefix=f"{package}."):
@@ -206,7 +206,7 @@ def preset(name: str, *, model: str, fields: Fields, **rest: Any) -> Row:
     return ROWS.add(name, dataclasses.replace(row, **rest))
 
 
-def add_rows(path: Path) -> None:
+def add_rows(path: Path):
     """Register the rows of a TOML table: presets, and techniques, which have no model."""
     for name, fields in tomllib.loads(path.read_text(encoding="utf-8")).items():
         fields["aliases"] = tuple(fields.get("aliases", ()))

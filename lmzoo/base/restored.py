@@ -17,13 +17,13 @@ def variables(values: Mapping[str, str]) -> Iterator[None]:
         _set(before)
 
 
-def restore_variables(before: Mapping[str, str]) -> None:
+def restore_variables(before: Mapping[str, str]):
     """Give the environment all its variables of before; the others keep their place in memory."""
     names = dict(os.environ) | dict(before)
     _set({name: before.get(name) for name in names})
 
 
-def _set(values: Mapping[str, str | None]) -> None:
+def _set(values: Mapping[str, str | None]):
     for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)

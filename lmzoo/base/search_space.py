@@ -28,7 +28,7 @@ class IntRange:
     log: bool = False
     """Whether the logarithm is searched evenly."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         _read_bounds(self, int, "a whole number")
 
 
@@ -44,7 +44,7 @@ class FloatRange:
     log: bool = False
     """Whether the logarithm is searched evenly."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         _read_bounds(self, int | float, "a number")
 
 
@@ -56,7 +56,7 @@ class Choice:
     values: tuple[Any, ...]
     """The values, in any order."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if isinstance(self.values, str) or not isinstance(self.values, Iterable):
             raise UserError(
                 f"Choice: {self.values!r} is no list of values; write Choice(('a', 'b'))"
@@ -68,7 +68,7 @@ class Choice:
 Range = IntRange | FloatRange | Choice
 
 
-def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str) -> None:
+def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str):
     kind = type(bounds).__name__
     for name in ("low", "high"):
         given = getattr(bounds, name)
@@ -80,7 +80,7 @@ def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str) -> None:
     check_range(kind, bounds)
 
 
-def check_range(what: str, bounds: Range | None) -> None:
+def check_range(what: str, bounds: Range | None):
     """Raise a `UserError`, which begins with `what`, if bounds are not in order."""
     if isinstance(bounds, Choice | None):
         return

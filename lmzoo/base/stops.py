@@ -29,7 +29,7 @@ REPEATED_SECONDS = 1.0
 class Stops:
     """The handlers of this process; `requested` is set by the first signal."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.requested = threading.Event()
         self._first = 0.0
         """Time of the first signal."""
@@ -53,7 +53,7 @@ class Stops:
                 for number in previous:
                     atexit.register(signal.signal, number, signal.SIG_IGN)
 
-    def install(self) -> None:
+    def install(self):
         """Handle the signals; called again after a library has installed handlers of its own."""
         if threading.current_thread() is not threading.main_thread():
             return
@@ -87,7 +87,7 @@ class Stops:
         writer.settimeout(0)
         ended = threading.Event()
 
-        def watch() -> None:
+        def watch():
             numbers = reader.recv(64)
             while HANDLED.isdisjoint(numbers):
                 if not numbers:
@@ -110,7 +110,7 @@ class Stops:
             signal.set_wakeup_fd(previous)
             writer.close()
 
-    def _handle(self, number: int, frame: Any) -> None:
+    def _handle(self, number: int, frame: Any):
         now = time.monotonic()
         if not self.requested.is_set():
             self._first = now

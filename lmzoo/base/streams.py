@@ -97,7 +97,7 @@ class Output(io.FileIO):
         return len(text)
 
 
-def prepare_streams() -> None:
+def prepare_streams():
     """Let the streams replace what they cannot write, and outlive their readers.
 
     A `UserError` says that stdout is closed, or that the working folder was deleted.
@@ -135,7 +135,7 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
-def echo(text: object = "", *, err: bool = False) -> None:
+def echo(text: object = "", *, err: bool = False):
     """Write a line to stdout, or to stderr."""
     stream = sys.stdout
     if err:
@@ -156,7 +156,7 @@ def said(what: str, state: Callable[[], str] = str) -> Iterator[None]:
     """
     ended = threading.Event()
 
-    def say() -> None:
+    def say():
         wait = PATIENCE
         while not ended.wait(wait):
             echo(f"{what} ...{state()}", err=True)

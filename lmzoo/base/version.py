@@ -26,7 +26,7 @@ def software() -> dict[str, str]:
     return found
 
 
-def check_software(expected: Mapping[str, str]) -> None:
+def check_software(expected: Mapping[str, str]):
     """Raise a `UserError` if a version differs from that of the node that plans the sweep."""
     found = software()
     others = []

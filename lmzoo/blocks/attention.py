@@ -108,7 +108,7 @@ class Attention(nn.Module):
         self.register_parameter("log_temperature", log_temperature)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Set a learned τ to the value that a fixed τ has."""
         if self.log_temperature is not None:
             start = math.log(self._temperature)

@@ -50,7 +50,7 @@ class Linear(nn.Linear):
         self._std = std
         super().__init__(in_features, out_features, bias=bias)
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Draw the weights from N(0, std²) and set the bias to 0, or as torch if `std` is None."""
         if self._std is None:
             super().reset_parameters()
@@ -71,6 +71,6 @@ class EmbeddingTable(nn.Embedding):
             self._std = std
         super().__init__(vocab, width)
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Draw all vectors from N(0, std²)."""
         nn.init.normal_(self.weight, std=self._std)

@@ -31,7 +31,7 @@ class NoiseDistribution(nn.Module):
         self,
         tokens: Int[Tensor, "*N"],
         counted: Bool[Tensor, "*N"],
-    ) -> None:
+    ):
         """Add the tokens where `counted` is true; no shape depends on the values."""
         index = tokens.flatten()
         # Added as 0 where they are not counted.

@@ -71,7 +71,7 @@ class SoftmaxAttention(nn.Module):
         memory: frozenset[Memory],
         *,
         rotated: bool,
-    ) -> None:
+    ):
         """Make the maps; `window` 0 is all positions."""
         self.heads = heads
         self.groups = groups
@@ -94,7 +94,7 @@ class SoftmaxAttention(nn.Module):
             zeros = torch.zeros(heads)
             self.sink = nn.Parameter(zeros)
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Set the sinks to 0; the maps draw themselves."""
         if Memory.SINKS in self.memory:
             nn.init.zeros_(self.sink)

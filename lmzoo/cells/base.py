@@ -302,7 +302,7 @@ class Weights(nn.Module):
 
         def __getattr__(self, name: str) -> Any: ...
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Draw every weight from U(fan_in); draw and discard the values of cut weights."""
         with torch.no_grad():
             for name in self._shapes:
@@ -312,7 +312,7 @@ class Weights(nn.Module):
                     weight.copy_(drawn)
 
     @torch.no_grad()
-    def fill(self, draw: Callable[[str, Shape], Tensor]) -> None:
+    def fill(self, draw: Callable[[str, Shape], Tensor]):
         """Set every weight to what is left of a draw of the full cell's shape."""
         for name, weight in self.named_parameters():
             drawn = draw(name, self._shapes[name])
@@ -329,7 +329,7 @@ class Weights(nn.Module):
             drawn = own(shape)
         return self._adjust(name, drawn)
 
-    def redraw(self, name: str, draw: Draw) -> None:
+    def redraw(self, name: str, draw: Draw):
         """Draw one weight by a named scheme, in the full cell's shape, then adjust it."""
         weight = getattr(self, name)
         shape = self._shapes[name]

@@ -49,7 +49,7 @@ class MatrixCell(Cell):
     (`matrix_state.stacked`), and the last one is read."""
     w: Weights
 
-    def shape_state(self, heads: int, keys: int, values: int) -> None:
+    def shape_state(self, heads: int, keys: int, values: int):
         """Set the sizes of S: n heads of (K, V)."""
         self.heads = heads
         self.keys = keys
@@ -58,7 +58,7 @@ class MatrixCell(Cell):
         # Start vectors have the width of the cell; the last may have columns to spare.
         self.num_state_vectors = -(-self._matrix // self.width)
 
-    def set_weights(self, weights: WeightTable, cut: set[str], **own: OwnDraw) -> None:
+    def set_weights(self, weights: WeightTable, cut: set[str], **own: OwnDraw):
         """Set the weights `w.NAME`, in the order of their draws.
 
         Projections are given by number of rows, in the order of `project`, and the others by shape

@@ -22,7 +22,7 @@ def ablate(
     data_dir: DataDir = None,
     format: Format = "table",
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Cut each part of trained models, and print what it costs.
 
     A part is zero, at its mean over the training split, as on another sequence, or cut and trained on for some steps. Repeat the command to continue; `lmzoo rank STUDY --after-training` compares with models that were trained without the part.
@@ -51,7 +51,7 @@ def shrink(
     out: Annotated[Path, typer.Option(help="Folder of the studies, one for each step.")] = Path("runs"),
     data_dir: DataDir = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Cut parts of a row as long as it stays as good as the whole: one error for the whole walk.
 
     Each step is a study. Repeat the command to continue an interrupted walk.

@@ -164,7 +164,7 @@ def _is_unexpected(row: Row) -> bool:
     return len(row["faults"]) > 0
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[Row]):
     names = {name: probe.heading.replace(" ", "\n") for name, probe in PROBES.items()}
     # Two more columns, of probes that cost more.
     names |= {"gradients": "backward", "iid": "iid − log V"}

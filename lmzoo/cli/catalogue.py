@@ -50,7 +50,7 @@ OWN_FORMULAS = {
 def list_rows(
     as_json: AsJson = False,
     family: Annotated[str, typer.Option(help="Only the rows of this family.")] = "",
-) -> None:
+):
     """List every row of the zoo: name, aliases, family, kind of score, parameters, summary."""
     families = sorted({zoo.row(name).family for name in zoo.names()})
     if family and family not in families:
@@ -91,7 +91,7 @@ def describe(
     name: Annotated[str, typer.Argument(help="A row, an id such as DLM46, a corpus, or text:FILE.")],
     fields: ModelSettings = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Show a row: its default config, the search ranges of its fields, and its equations.
 
     With --set model.cell.cuts=[4], the equations of the cell, and what is cut, come first. For a corpus: its origin, its fields, and how its tokens are made; for text:FILE, fasta:FILE, pairs:FILE and stream:FILE, what is read, cut and left out.

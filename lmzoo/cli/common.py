@@ -36,7 +36,7 @@ def open_run(folder: Path, data_dir: Path | None, said: set[str] | None = None) 
     return trained
 
 
-def say_facts(corpus: Corpus, said: set[str] | None) -> None:
+def say_facts(corpus: Corpus, said: set[str] | None):
     """Print on stderr what reading the user's text gave and lost; nothing for other corpora.
 
     `said` are the fingerprints of texts that need no second block.

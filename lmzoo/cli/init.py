@@ -40,7 +40,7 @@ INSTALLED = (
 def init(
     name: Annotated[str, typer.Argument(help="Name of the study, a word such as my_study.")],
     folder: Annotated[Path, typer.Option(help="Where the files are written.")] = Path(),
-) -> None:
+):
     """Write NAME.py, a study, NAME_cell.py, a cell that it compares, and NAME_cluster.yaml.
 
     The first two run as they are: change the equation of the cell and the points of the study. The
@@ -80,6 +80,6 @@ def cluster_file(name: str) -> str:
     return text
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, text: str):
     with writing(path):
         path.write_text(text, encoding="utf-8")

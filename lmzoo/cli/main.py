@@ -32,7 +32,7 @@ CODES = (
 )
 
 
-def print_version(is_asked: bool) -> None:  # noqa: FBT001
+def print_version(is_asked: bool):  # noqa: FBT001
     """Print the version and exit if `--version` is given."""
     if is_asked:
         typer.echo(f"lmzoo {__version__}")
@@ -65,7 +65,7 @@ def build_app(command: str) -> typer.Typer:
 
 def _global_options(
     *, version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=print_version)] = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Options before the subcommand."""
 
 

@@ -39,7 +39,7 @@ def sample(
     runs: Runs = RUNS,
     data_dir: DataDir = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Generate sentences with the best weights of a trained run.
 
     A row that reads a source gets the sources of the validation split, unless --source is given.
@@ -107,7 +107,7 @@ def _searched(trained: TrainedRun, beam: int, room: int, **options: Any) -> Draw
     return [(each.tokens, each.log_prob) for each in found]
 
 
-def _print(found: Sequence[Fields]) -> None:
+def _print(found: Sequence[Fields]):
     # Without a rule, a reader cannot see where a sample of several lines ends.
     rule = ""
     if any("\n" in sentence["text"] for sentence in found):

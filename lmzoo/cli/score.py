@@ -50,7 +50,7 @@ def score(
     runs: Runs = RUNS,
     data_dir: DataDir = None,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Print log P of every token of a text and of the whole text, in nats, with the best weights of a run."""
     trained = open_run(find_run(run, runs), data_dir)
     # Before the first text is scored.
@@ -88,7 +88,7 @@ def score_text(trained: TrainedRun, text: str, sources: tuple[Tensor, ...] = ())
     return ScoredText(text, shown, scores.double().tolist(), unknown)
 
 
-def _print(console: Console, scored: ScoredText) -> None:
+def _print(console: Console, scored: ScoredText):
     table = new_table("token", right=("log P",))
     for token, value in zip(scored.tokens, scored.log_probs, strict=True):
         if token.isspace():

@@ -82,7 +82,7 @@ def train(
     return code
 
 
-def _train(run: Run, budget: int, console: Console, corpus: Corpus) -> None:
+def _train(run: Run, budget: int, console: Console, corpus: Corpus):
     """Train, and print the losses of each epoch in nats per token."""
     if corpus.floor:
         console.print(f"entropy floor {corpus.floor.token:.4f} nats per token")

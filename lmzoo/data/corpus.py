@@ -60,7 +60,7 @@ class Sequences:
     """True if the tokens that are not scored are context, as in windows of a text. False if they
     are the input of a task, which has an accuracy."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         assert self.scored is None or self.scored.shape == self.ids.shape
         columns = (self.lengths,) + self.sources
         assert len(self.sources) in (0, 2)
@@ -183,7 +183,7 @@ class Corpus:
     ends: bool | None = None
     """Whether complete sequences end with `<end>`. None: search the training tokens for `<end>`."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         for name in SPLITS:
             part: Sequences = getattr(self, name)
             object.__setattr__(self, name, part.shrink(len(self.vocabulary)))
@@ -257,7 +257,7 @@ class CorpusSource(ABC):
     Config: ClassVar[type]
     """Its fields. A subclass without one gets a subclass of the inherited one."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls):
         super().__init_subclass__()
         inherited = getattr(cls, "Config", None)
         # The class of a config says which corpus it is of: two corpora cannot share one.

@@ -137,7 +137,7 @@ def _download(file: RemoteFile, corpus: str) -> Path:
     raise UserError(f"{corpus}: {said}, or {remedy}")
 
 
-def _stream(url: str, output_file: Any, pooch: Any) -> None:
+def _stream(url: str, output_file: Any, pooch: Any):
     """Write a response to the path `output_file` in parts; pooch calls this.
 
     The library's own downloader would keep the whole file in memory, or leave the connection of an

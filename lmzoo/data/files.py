@@ -310,7 +310,7 @@ def _clean(path: Path, raw: bytes, reading: Reading) -> bytes:
     return raw
 
 
-def _check_utf8(path: Path, raw: bytes) -> None:
+def _check_utf8(path: Path, raw: bytes):
     """Raise a `UserError` at the first byte that is not UTF-8; no second copy is made."""
     begin = 0
     while begin < len(raw):

@@ -80,7 +80,7 @@ def _read(file: Path) -> Encoded | None:
         return None
 
 
-def _write(file: Path, encoded: Encoded) -> None:
+def _write(file: Path, encoded: Encoded):
     """Write a file of the cache, if the cache can be written."""
     ids, facts = encoded
     text = json.dumps(facts)

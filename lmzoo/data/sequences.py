@@ -193,7 +193,7 @@ def assemble(
     )
 
 
-def _refuse_empty(name: str, parts: Sequence[Sentences], vocabulary: Vocabulary, unit: str) -> None:
+def _refuse_empty(name: str, parts: Sequence[Sentences], vocabulary: Vocabulary, unit: str):
     """Raise a `UserError` if a split has no sequence, or the vocabulary no token."""
     for part, sentences in zip(SPLITS, parts, strict=True):
         if not sentences:

@@ -338,7 +338,7 @@ UNSPACED = re.compile(r"[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 """Letters without blanks between words: Thai, Lao, Tibetan, Burmese, Khmer, Japanese, Chinese."""
 
 
-def note_unspaced(lines: Sequence[str], reading: Reading) -> None:
+def note_unspaced(lines: Sequence[str], reading: Reading):
     """Note that words are no tokens if most letters have no blanks between words."""
     text = "".join(lines)
     found = len(UNSPACED.findall(text))

@@ -77,7 +77,7 @@ class Vocabulary:
     ids: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
     """Word -> id, and `<unk>`."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         assert self.tokens[: len(SPECIALS)] == SPECIALS
         assert len(set(self.tokens)) == len(self.tokens)
         words = map(word_of, self.tokens[UNKNOWN:])
@@ -216,7 +216,7 @@ class Lines(Reread):
         self._is_last = False
         """Whether the next reading is the last one."""
 
-    def give_up(self, *, read: bool) -> None:
+    def give_up(self, *, read: bool):
         """Give up the lines; those that are `read` once more, each as it is read."""
         self._is_last = True
         if not read:

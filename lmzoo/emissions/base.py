@@ -31,7 +31,7 @@ class Emission(nn.Module, ABC):
         self.config = config
         self.norm = norm
 
-    def own_tokens(self, vocab: int) -> None:
+    def own_tokens(self, vocab: int):
         """Make the parameters of each token that an emission has besides the embedding table."""
 
     @abstractmethod

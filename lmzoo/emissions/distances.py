@@ -106,7 +106,7 @@ class HammingEmission(Emission):
         self.log_scale = nn.Parameter(scale)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Set β so that the logits start near Σ_m a_vm: σ has slope ¼ at 0."""
         log_beta = 0.0
         aggregate = self.config.aggregate
@@ -120,7 +120,7 @@ class HammingEmission(Emission):
             numbers = self.free.shape[1]
             draw_uniform(self.free, numbers)
 
-    def own_tokens(self, vocab: int) -> None:
+    def own_tokens(self, vocab: int):
         if self.codes is None:
             numbers = self.context.out_features
             empty = torch.empty(vocab, numbers)

@@ -49,7 +49,7 @@ class Components(DrawnModule):
             shape = (count, 1)
         self.set_drawn(n, Undecayed, log_scale=shape)
 
-    def redraw(self, name: str, draw: Draw) -> None:
+    def redraw(self, name: str, draw: Draw):
         """Draw the means by a named scheme; the scales g are no matrix and are not redrawn."""
         if name == "means":
             # Scales keep their draw: they are no matrix.

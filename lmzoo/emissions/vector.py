@@ -38,7 +38,7 @@ class VectorEmission(Emission):
         self._start = width**0.5
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Set the temperature so that y starts with norm √E, as with `norm=rms`."""
         if self.log_scale is not None:
             start = torch.tensor(self._start).log()

@@ -99,7 +99,7 @@ class _Recurrence(CustomFunction):
         return h
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         a, _, start = inputs
         # The outputs are enough: backward needs h_{t−1}, not the inputs.
         ctx.save_for_backward(a, output, start)

@@ -86,7 +86,7 @@ class _Project(CustomFunction):
         return sphere.forward(x, radius, MIN_LENGTH, floor)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         ctx.radius = inputs[1]
         ctx.mark_non_differentiable(output[1])
         # A gradient that nobody asked for stays None.

@@ -42,7 +42,7 @@ Draw = Callable[[Tensor], Any]
 class HasRedraw(Protocol):
     """A module that initialises its own parameters; `redraw` runs without gradients."""
 
-    def redraw(self, name: str, draw: Draw) -> None: ...
+    def redraw(self, name: str, draw: Draw): ...
 
 
 def _keep(weight: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ def initialiser(name: str) -> Draw:
     return INITIALISERS[name]
 
 
-def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
+def redraw_parameter(module: nn.Module, path: str, name: str):
     """Draw one parameter again, if it is a matrix or a bias."""
     draw = initialiser(name)
     if draw is _keep:
@@ -87,7 +87,7 @@ def redraw_parameter(module: nn.Module, path: str, name: str) -> None:
             draw_matrices(parameter, draw)
 
 
-def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw) -> None:
+def draw_matrices(weight: Float[Tensor, "*N H E"], draw: Draw):
     """Draw each matrix of a stack by itself; torch reads a third axis as a convolution kernel."""
     # One by one: fans of a stack of matrices would be those of the whole stack.
     rows, columns = weight.shape[-2:]
@@ -101,7 +101,7 @@ def uniform(shape: Shape, fan_in: float) -> Tensor:
     return unit / fan_in**0.5
 
 
-def draw_uniform(weight: Tensor, fan_in: float) -> None:
+def draw_uniform(weight: Tensor, fan_in: float):
     """Draw a parameter uniformly from ±1/√fan_in, in place."""
     with torch.no_grad():
         drawn = uniform(tuple(weight.shape), fan_in)
@@ -118,7 +118,7 @@ class DrawnModule(nn.Module):
         n: float,
         kind: type[nn.Parameter] = nn.Parameter,
         **shapes: Shape | None,
-    ) -> None:
+    ):
         """Make parameters that are drawn from U(n); without a shape a parameter is None."""
         for name, shape in shapes.items():
             if shape is None:
@@ -129,7 +129,7 @@ class DrawnModule(nn.Module):
                 # A new mapping: the first one belongs to the class.
                 self._fans = dict(self._fans) | {name: n}
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         for name, n in self._fans.items():
             draw_uniform(self.get_parameter(name), n)
 
@@ -144,7 +144,7 @@ def unit_normal(shape: Shape) -> Tensor:
     return torch.randn(shape) / rows**0.5
 
 
-def initialise(model: nn.Module, seed: int, init: str = "default") -> None:
+def initialise(model: nn.Module, seed: int, init: str = "default"):
     """Draw the initial parameters of a model.
 
     Each module draws from its own stream, derived from the seed and the module's name. Models that

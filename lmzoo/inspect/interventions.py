@@ -136,7 +136,7 @@ def seen(model: nn.Module, see: See, module: str) -> Iterator[None]:
 class Means:
     """The mean of every activation over all sequences, positions and starts."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._sums: dict[Place, Tensor] = {}
         self._counts: dict[Place, int] = {}
 
@@ -156,7 +156,7 @@ class Means:
 class Recorded:
     """The activations of one run of the model, in their order."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.values: list[Tensor] = []
 
     def __call__(self, place: Place, value: Tensor) -> Tensor:

@@ -185,7 +185,7 @@ def _hold(
     module: nn.Module,
     path: str,
     part: re.Match[str] | None,
-) -> None:
+):
     parameter = module.get_parameter(path)
     if isinstance(parameter, UninitializedParameter):
         raise UserError(f"{path!r} has no shape before the first call; call the lazy module once")
@@ -224,7 +224,7 @@ def _zero(
     path: str,
     index: int,
     parts: int,
-) -> None:
+):
     """Set a part of a parameter to zero before a forward pass, whatever wrote it since the last."""
     values = attrgetter(path)(module).data  # a graph that has the parameter can be used after it
     if parts > 1:
@@ -282,7 +282,7 @@ def _parts(
     return sorted(counts)
 
 
-def _pass_through(module: nn.Module, name: str) -> None:
+def _pass_through(module: nn.Module, name: str):
     """Let a module return its first input, which it may overwrite."""
     given = []
 

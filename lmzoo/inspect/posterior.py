@@ -136,7 +136,7 @@ def prior(model: LanguageModel) -> Prior | None:
     return Prior(model.latent, stripped, probability)
 
 
-def require_latent(model: LanguageModel) -> None:
+def require_latent(model: LanguageModel):
     """Raise a `UserError` if the model has no discrete latent."""
     if not model.latent:
         raise UserError(

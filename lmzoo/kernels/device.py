@@ -80,7 +80,7 @@ def granted_gpu(node: str, share: float = 1.0) -> torch.device:
     return GPU
 
 
-def _check_kernels(node: str) -> None:
+def _check_kernels(node: str):
     """Launch a kernel: Triton compiles its launcher with the C compiler of the node."""
     # The smallest kernel, compiled here rather than in the first step.
     values = torch.zeros(1, 1, 1, device=GPU)
@@ -196,7 +196,7 @@ def use_precision(precision: Precision) -> Iterator[None]:
         _CURRENT.precision = before
 
 
-def check_precision(precision: Precision, device: torch.device) -> None:
+def check_precision(precision: Precision, device: torch.device):
     """Check that a device computes in this precision.
 
     Raises:

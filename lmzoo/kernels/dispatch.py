@@ -167,7 +167,7 @@ class CustomFunction(torch.autograd.Function):
     axes: ClassVar[int]
     results: ClassVar[int] = 1
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls):
         compute = cls.__dict__.get("compute")
         if "gradients" in cls.__dict__:
             _define_backward(cls)
@@ -203,14 +203,14 @@ class CustomFunction(torch.autograd.Function):
         cls.vmap = staticmethod(vmap)
 
 
-def _define_backward(cls: type[CustomFunction]) -> None:
+def _define_backward(cls: type[CustomFunction]):
     form = "forward"
     if "compute" in cls.__dict__:
         form = "compute"
     body = {form: cls.__dict__["gradients"], "axes": getattr(cls, "axes", 0)}
     gradient: Any = type(f"{cls.__name__}Backward", (Backward,), body)
 
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         # Only tensors may be saved for backward; the context has a list for the other arguments.
         tensors = []
         ctx.constants = []
@@ -310,7 +310,7 @@ class Backward(CustomFunction):
     """The gradient of a custom function, itself a function so that `vmap` can map it."""
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         """Save nothing: there is no second derivative."""
 
     @staticmethod

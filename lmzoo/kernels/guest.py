@@ -40,7 +40,7 @@ SETTINGS: tuple[Setting, ...] = (
 """What changes numbers in a process, at the value with which torch starts."""
 
 
-def use_threads(count: int) -> None:
+def use_threads(count: int):
     """Compute with so many threads from now on; another number changes the last digits of sums.
 
     One is the default, of sweeps too: small models gain nothing from more.
@@ -55,7 +55,7 @@ def threads() -> int:
     return _THREADS
 
 
-def _new_lock() -> None:
+def _new_lock():
     """Replace the lock in a child of `fork`: the thread that held it is not there."""
     global _LOCK
     # A forked child must not wait for a lock that a thread of its parent held.
@@ -105,7 +105,7 @@ def forked_generators(device: torch.device = CPU) -> Iterator[Callable[[int], No
     `torch.manual_seed` would seed those of other devices, too, and format a stack trace.
     """
 
-    def seed(number: int) -> None:
+    def seed(number: int):
         # Only generators that work here uses: `torch.manual_seed` would seed all devices.
         torch.default_generator.manual_seed(number)
         if device.type == "cuda":

@@ -179,7 +179,7 @@ class _Scan(CustomFunction):
         return recurrence.forward(projected, tokens, start, _all(kept, weights))
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         projected, tokens, start, ctx.recurrence, ctx.kept = inputs[:5]
         weights = inputs[5:]
         # Backward needs the size of `projected`, not its numbers.

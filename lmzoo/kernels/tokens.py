@@ -61,7 +61,7 @@ class _TakeRows(CustomFunction):
         return (take_rows(table.contiguous(), tokens),)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+    def setup_context(ctx: Any, inputs: Any, output: Any):
         table, tokens = inputs
         ctx.vocab = table.shape[-2]
         ctx.save_for_backward(tokens)

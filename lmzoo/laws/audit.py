@@ -174,7 +174,7 @@ def _outside(
     return found
 
 
-def _audit_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int) -> None:
+def _audit_longer_lengths(found: Audit, model: Any, subject: Subject, seed: int):
     """Add the leaks that longer sequences show."""
     most = LONGEST
     if subject.length < LENGTH:
@@ -228,7 +228,7 @@ def _attributes(part: Any) -> list[tuple[str, Any]]:
     return list(getattr(part, "__dict__", {}).items())
 
 
-def _audit_gradients(found: Audit, module: nn.Module, losses: Fields) -> None:
+def _audit_gradients(found: Audit, module: nn.Module, losses: Fields):
     parameters, fixed = backward.trained_parameters(module)
     if not parameters:
         found.notes += ("no parameter is trained: it has no gradient",)

@@ -58,7 +58,7 @@ def inputs(cell: Cell, count: int = COUNT, seed: int = 1) -> tuple[Tensor, Tenso
     return x, start
 
 
-def law_steps_equal_the_scan(cell: Cell) -> None:
+def law_steps_equal_the_scan(cell: Cell):
     """Steps from one input each give the outputs of `scan`."""
     x, start = inputs(cell)
     state = cell.initial_state(start)
@@ -72,7 +72,7 @@ def law_steps_equal_the_scan(cell: Cell) -> None:
     assert_close(outputs, expected, FINE, "outputs of steps")
 
 
-def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
+def law_blocks_with_carried_state_equal_one_scan(cell: Cell):
     """Blocks that each start from the state after the block before give the outputs of `scan`."""
     x, start = inputs(cell)
     first, rest = x.split([1, cell.length - 1], dim=1)
@@ -89,7 +89,7 @@ def law_blocks_with_carried_state_equal_one_scan(cell: Cell) -> None:
             assert_close(part, whole, FINE, "state after the blocks")
 
 
-def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
+def law_outputs_do_not_depend_on_later_inputs(cell: Cell):
     """A change of later inputs changes no output before them."""
     x, start = inputs(cell)
     # A large change, so that a leak is not lost in rounding.
@@ -100,7 +100,7 @@ def law_outputs_do_not_depend_on_later_inputs(cell: Cell) -> None:
     assert_close(after[:, :2], before[:, :2], 0, "leak: outputs before a change")
 
 
-def law_sequences_of_a_batch_are_independent(cell: Cell) -> None:
+def law_sequences_of_a_batch_are_independent(cell: Cell):
     """A sequence has the same outputs alone and in a batch."""
     x, start = inputs(cell)
     alone = cell.scan(x[1:], start[1:])
@@ -108,7 +108,7 @@ def law_sequences_of_a_batch_are_independent(cell: Cell) -> None:
     assert_close(alone, outputs[1:], FINE, "outputs of a sequence alone")
 
 
-def law_the_state_has_the_declared_size(cell: Cell) -> None:
+def law_the_state_has_the_declared_size(cell: Cell):
     """`state_size` floats are in the state of a sequence; None if the state grows."""
     x, start = inputs(cell)
     declared = cell.state_size
@@ -124,7 +124,7 @@ def law_the_state_has_the_declared_size(cell: Cell) -> None:
         assert first == last == declared, f"state_size is {declared}: {sizes}"
 
 
-def law_half_precision_lasts(cell: Cell) -> None:
+def law_half_precision_lasts(cell: Cell):
     """Of 2,000 tokens in half precision, the last are as near to float64 as the first.
 
     Under autocast, and after `.to()`. A position above 256 is no number of bfloat16.
@@ -162,7 +162,7 @@ def law_half_precision_lasts(cell: Cell) -> None:
 CELL_LAWS = tuple(laws_of(sys.modules[__name__]))
 
 
-def law_outputs_depend_on_inputs(cell: Cell) -> None:
+def law_outputs_depend_on_inputs(cell: Cell):
     """A change of the inputs changes the outputs."""
     # All inputs change: some cells read few of them.
     x, start = inputs(cell)
@@ -171,7 +171,7 @@ def law_outputs_depend_on_inputs(cell: Cell) -> None:
     assert not changed.allclose(outputs), "other inputs give the same outputs"
 
 
-def law_outputs_depend_on_the_initial_state(cell: Cell) -> None:
+def law_outputs_depend_on_the_initial_state(cell: Cell):
     """A change of the initial state changes the outputs, if there is one."""
     x, start = inputs(cell)
     if not cell.num_state_vectors:
@@ -182,7 +182,7 @@ def law_outputs_depend_on_the_initial_state(cell: Cell) -> None:
     assert not changed.allclose(outputs), "another initial state gives the same outputs"
 
 
-def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2) -> None:
+def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2):
     """Sets of at most `most` cuts that leave one function of the weights have one config.
 
     Otherwise a sweep trains one model twice, and calls the difference of two seeds an effect. The

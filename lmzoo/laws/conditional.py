@@ -20,7 +20,7 @@ from lmzoo.laws.tiny import (
 from lmzoo.types import needs_source_message
 
 
-def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
+def law_sums_to_one_given_any_source(model: LanguageModel):
     """Given any source of any length, the probabilities of all targets sum to one."""
     targets, lengths = every_sequence(model.task)
     count = len(targets)
@@ -36,7 +36,7 @@ def law_sums_to_one_given_any_source(model: LanguageModel) -> None:
         assert_close(total, torch.ones_like(total), CLOSE, name)
 
 
-def law_source_is_read(model: LanguageModel) -> None:
+def law_source_is_read(model: LanguageModel):
     """Every source token influences some score, and a missing source is an error.
 
     The weights are disturbed, because behind one that starts at zero nothing is read.
@@ -62,7 +62,7 @@ def law_source_is_read(model: LanguageModel) -> None:
     assert result == needs_source_message(model.name), f"without a source: {result}"
 
 
-def law_source_padding_is_ignored(model: LanguageModel) -> None:
+def law_source_padding_is_ignored(model: LanguageModel):
     """Neither the content nor the amount of source padding changes a score."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))
@@ -84,7 +84,7 @@ def law_source_padding_is_ignored(model: LanguageModel) -> None:
         assert_close(after, before[fits], CLOSE, f"scores when the source is trimmed to {width}")
 
 
-def law_source_belongs_to_its_row(model: LanguageModel) -> None:
+def law_source_belongs_to_its_row(model: LanguageModel):
     """A row's scores depend on its own source only, whatever its position in the batch."""
     tokens, lengths = batch(model.task)
     source, n = sources(model.task, len(tokens))

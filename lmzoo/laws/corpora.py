@@ -17,14 +17,14 @@ def _splits(corpus: Corpus) -> Iterator[tuple[str, Sequences]]:
         yield name, getattr(corpus, name)
 
 
-def law_loading_is_deterministic(source: CorpusSource) -> None:
+def law_loading_is_deterministic(source: CorpusSource):
     """Two loads give the same data."""
     first = source.load().fingerprint
     second = source.load().fingerprint
     assert first == second, f"two loads have the fingerprints {first} and {second}"
 
 
-def law_every_split_has_sequences(source: CorpusSource) -> None:
+def law_every_split_has_sequences(source: CorpusSource):
     """The training, validation and test splits have sequences with a scored token each."""
     for name, part in _splits(source.load()):
         assert len(part), f"{name} has no sequences"
@@ -32,7 +32,7 @@ def law_every_split_has_sequences(source: CorpusSource) -> None:
         assert shortest >= 2, f"{name} has a sequence of length {shortest}"
 
 
-def law_splits_have_one_length(source: CorpusSource) -> None:
+def law_splits_have_one_length(source: CorpusSource):
     """All splits are padded to one length T, and no sequence is longer."""
     corpus = source.load()
     length = corpus.task.length
@@ -46,7 +46,7 @@ def law_splits_have_one_length(source: CorpusSource) -> None:
         assert longest <= length, f"{name}: a length is {longest} > {length}"
 
 
-def law_tokens_are_in_the_vocabulary(source: CorpusSource) -> None:
+def law_tokens_are_in_the_vocabulary(source: CorpusSource):
     """Every token id is in the vocabulary; `<start>` comes first, `<pad>` after the end only."""
     corpus = source.load()
     task = corpus.task
@@ -61,7 +61,7 @@ def law_tokens_are_in_the_vocabulary(source: CorpusSource) -> None:
             _assert_range(f"sources of {name}", part.sources[0], task.source_vocab)
 
 
-def law_the_entropy_is_possible(source: CorpusSource) -> None:
+def law_the_entropy_is_possible(source: CorpusSource):
     """A stated entropy is between 0 and log V."""
     corpus = source.load()
     if corpus.floor is not None:
@@ -70,7 +70,7 @@ def law_the_entropy_is_possible(source: CorpusSource) -> None:
             assert 0 <= value <= limit, f"the entropy {value:.3f} is not between 0 and {limit:.3f}"
 
 
-def _assert_range(name: str, tokens: Tensor, vocab: int) -> None:
+def _assert_range(name: str, tokens: Tensor, vocab: int):
     low = int(tokens.min())
     high = int(tokens.max())
     found = f"{name}: tokens are {low} to {high}, the vocabulary is {vocab}"

@@ -18,19 +18,19 @@ from lmzoo.laws.tiny import (
 )
 
 
-def law_sums_to_one(model: LanguageModel) -> None:
+def law_sums_to_one(model: LanguageModel):
     """The probabilities of all sequences sum to one."""
     obey(model, "total")
 
 
-def law_causal(model: LanguageModel) -> None:
+def law_causal(model: LanguageModel):
     """No score depends on a later token, and Σ_v P(v) = 1 at every position."""
     # At its own length, and at one with chunks of up to 64 tokens.
     for length in (model.task.length, LENGTH):
         obey(model, "future", "itself", length=length)
 
 
-def law_next_is_a_distribution(model: LanguageModel) -> None:
+def law_next_is_a_distribution(model: LanguageModel):
     """`next_log_prob` is (B, V), sums to one, and depends on its own row only."""
     tokens, _ = batch(model.task)
     shape = (len(tokens), model.task.vocab)
@@ -45,7 +45,7 @@ def law_next_is_a_distribution(model: LanguageModel) -> None:
         assert_close(alone, dense[:1], CLOSE, "next_log_prob of a batch of one sequence")
 
 
-def law_log_prob_equals_next_log_prob(model: LanguageModel) -> None:
+def law_log_prob_equals_next_log_prob(model: LanguageModel):
     """`log_prob` is `next_log_prob` of the actual token, at every position of every sequence."""
     tokens, lengths = every_sequence(model.task)
     scores = log_prob(model, tokens, lengths)
@@ -55,7 +55,7 @@ def law_log_prob_equals_next_log_prob(model: LanguageModel) -> None:
         assert_close(chosen, scores[:, t], CLOSE, f"score at {t}")
 
 
-def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
+def law_advance_equals_next_log_prob(model: LanguageModel):
     """`advance` equals `next_log_prob` of the tokens read so far, also after rows are permuted."""
     tokens, _ = every_sequence(model.task)
     source = random_source(model, len(tokens))
@@ -76,7 +76,7 @@ def law_advance_equals_next_log_prob(model: LanguageModel) -> None:
             tokens, source, state = select_rows(parts, rows)
 
 
-def law_most_probable_is_the_argmax(model: LanguageModel) -> None:
+def law_most_probable_is_the_argmax(model: LanguageModel):
     """`most_probable` is a token of greatest probability, at every position of every sequence."""
     tokens, lengths = every_sequence(model.task)
     source = random_source(model, len(tokens))

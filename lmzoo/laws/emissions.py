@@ -34,7 +34,7 @@ def contexts(batch: int = 3, steps: int = 5) -> tuple[Tensor, Tensor, Tensor]:
     return y, targets, table
 
 
-def law_dense_probabilities_sum_to_one(emission: Emission) -> None:
+def law_dense_probabilities_sum_to_one(emission: Emission):
     """Σ_v P(v | y) = 1 for every context."""
     y, _, table = contexts()
     dense = emission.dense(y, table)
@@ -43,7 +43,7 @@ def law_dense_probabilities_sum_to_one(emission: Emission) -> None:
     assert_close(total, expected, FINE, "total probability")
 
 
-def law_scores_are_the_dense_values_of_the_targets(emission: Emission) -> None:
+def law_scores_are_the_dense_values_of_the_targets(emission: Emission):
     """`log_prob` is `dense` at the target."""
     y, targets, table = contexts()
     scores = emission.log_prob(y, targets, table)
@@ -51,7 +51,7 @@ def law_scores_are_the_dense_values_of_the_targets(emission: Emission) -> None:
     assert_close(scores, expected, FINE, "scores")
 
 
-def law_leading_axes_are_independent(emission: Emission) -> None:
+def law_leading_axes_are_independent(emission: Emission):
     """Contexts from several initial states are scored as each alone."""
     y, targets, table = contexts()
     # Contexts that differ, so that a mixed-up axis shows.
@@ -62,7 +62,7 @@ def law_leading_axes_are_independent(emission: Emission) -> None:
         assert_close(own, alone, FINE, "scores with a leading axis")
 
 
-def law_positions_are_independent(emission: Emission) -> None:
+def law_positions_are_independent(emission: Emission):
     """A change of later contexts changes no score before them."""
     y, targets, table = contexts()
     changed = y.clone()

@@ -39,7 +39,7 @@ DRAWS = 6
 """Number of initial weights; a ReLU that is off for all sequences under one is on under another."""
 
 
-def law_scores_have_shape(model: LanguageModel) -> None:
+def law_scores_have_shape(model: LanguageModel):
     """Scores are (B, T), finite where 1 <= t < length and exactly 0 elsewhere."""
     tokens, lengths = batch(model.task)
     scores = log_prob(model, tokens, lengths)
@@ -52,17 +52,17 @@ def law_scores_have_shape(model: LanguageModel) -> None:
     assert (scores[scored] != 0).any(), "no position has a score"
 
 
-def law_padding_is_ignored(model: LanguageModel) -> None:
+def law_padding_is_ignored(model: LanguageModel):
     """Neither the content nor the amount of padding changes the scores."""
     obey(model, "pads")
 
 
-def law_rows_are_independent(model: LanguageModel) -> None:
+def law_rows_are_independent(model: LanguageModel):
     """Neither the other sequences of a batch nor their order nor their number change the scores."""
     obey(model, "mates")
 
 
-def law_posterior_is_a_distribution(model: LanguageModel) -> None:
+def law_posterior_is_a_distribution(model: LanguageModel):
     """If the model has a discrete latent, its posterior sums to one over the latent's values."""
     if not model.latent:
         return
@@ -79,7 +79,7 @@ def law_posterior_is_a_distribution(model: LanguageModel) -> None:
     assert_close(total, torch.ones_like(total), CLOSE, f"posterior over {model.latent}")
 
 
-def law_every_parameter_learns(model: LanguageModel) -> None:
+def law_every_parameter_learns(model: LanguageModel):
     """Each parameter gets a finite gradient that is not zero, at the start or near it.
 
     A weight that starts at zero lets no gradient pass to what it multiplies. In float64, a gradient
@@ -109,7 +109,7 @@ def law_every_parameter_learns(model: LanguageModel) -> None:
     raise AssertionError(f"{', '.join(sorted(unmoved))}: a gradient of zero")
 
 
-def law_overfits_one_sequence(model: LanguageModel) -> None:
+def law_overfits_one_sequence(model: LanguageModel):
     """Training covers 90 % of the distance to the entropy of the sequence's token frequencies.
 
     Only context can lower the loss further, and not every model of the zoo reads context. Two
@@ -156,7 +156,7 @@ def law_overfits_one_sequence(model: LanguageModel) -> None:
     )
 
 
-def law_checkpoint_is_exact(model: LanguageModel) -> None:
+def law_checkpoint_is_exact(model: LanguageModel):
     """A saved state dict that is loaded into another model gives the same bits."""
     other = new_model(model, seed=1)
     with tempfile.TemporaryDirectory() as folder:
@@ -170,7 +170,7 @@ def law_checkpoint_is_exact(model: LanguageModel) -> None:
     assert_close(reloaded, expected, 0, "reloaded scores")
 
 
-def law_seed_decides_the_weights(model: LanguageModel) -> None:
+def law_seed_decides_the_weights(model: LanguageModel):
     """Every weight is drawn by its module's reset_parameters, from the seed and nothing else."""
     weights = _weights(new_model(model, seed=0))
     others = _weights(new_model(model, seed=1))
@@ -186,7 +186,7 @@ def law_seed_decides_the_weights(model: LanguageModel) -> None:
         assert not _same(weights, others), "different seeds give equal weights"
 
 
-def law_config_survives_json(model: LanguageModel) -> None:
+def law_config_survives_json(model: LanguageModel):
     """Config -> dict -> JSON -> dict -> config gives an equal config."""
     config = model.config
     text = json.dumps(to_dict(config), allow_nan=False)
@@ -195,7 +195,7 @@ def law_config_survives_json(model: LanguageModel) -> None:
     assert json.dumps(to_dict(loaded)) == text, "equal configs have different JSON"
 
 
-def law_config_rejects_wrong_values(model: LanguageModel) -> None:
+def law_config_rejects_wrong_values(model: LanguageModel):
     """A wrong value in any field, and an unknown field, raise an error of one line."""
     fields = to_dict(model.config)
     # No field has this value: numbers, flags and names alike.
@@ -218,7 +218,7 @@ def law_config_rejects_wrong_values(model: LanguageModel) -> None:
             raise AssertionError(f"{'.'.join(path)} = {wrong!r} is accepted")
 
 
-def law_computes_on_its_device(model: LanguageModel) -> None:
+def law_computes_on_its_device(model: LanguageModel):
     """Scores and gradients are computed on the device of the weights, and only there.
 
     The device is torch's `meta`, which computes shapes only and raises if it meets another device.
@@ -277,7 +277,7 @@ def _replaced(fields: Fields, path: Texts, value: Any) -> FieldsDict:
     return dict(fields) | {key: value}
 
 
-def law_state_has_the_declared_size(model: LanguageModel) -> None:
+def law_state_has_the_declared_size(model: LanguageModel):
     """`state_size` numbers are in the state of a sequence after every step that fills a window.
 
     None says that the state grows with every token.
@@ -310,7 +310,7 @@ def law_state_has_the_declared_size(model: LanguageModel) -> None:
         assert set(filled) == {declared}, found
 
 
-def law_unused_parameters_are_declared(model: LanguageModel) -> None:
+def law_unused_parameters_are_declared(model: LanguageModel):
     """`unused_parameters` entries of the parameters have no gradient, whatever the sequence."""
     if model.closed_form:
         return

@@ -23,7 +23,7 @@ HALF = 0.1
 """Relative tolerance in bfloat16, which has three digits."""
 
 
-def law_no_log_probability_exceeds_zero(model: LanguageModel) -> None:
+def law_no_log_probability_exceeds_zero(model: LanguageModel):
     """With weights of any size, `log_prob` and `next_log_prob` are at most 0."""
     tokens, lengths = every_sequence(model.task)
     for factor in (1.0,) + FACTORS:
@@ -36,7 +36,7 @@ def law_no_log_probability_exceeds_zero(model: LanguageModel) -> None:
                 assert top <= 0, f"weights x {factor:g}: next_log_prob is {top:.3g}"
 
 
-def law_large_weights_agree(model: LanguageModel) -> None:
+def law_large_weights_agree(model: LanguageModel):
     """With large weights `log_prob` is `next_log_prob` of the actual token, relative to its size.
 
     A floor below which one of them does not fall is a difference of hundreds of nats.
@@ -56,7 +56,7 @@ def law_large_weights_agree(model: LanguageModel) -> None:
                 assert (gap <= allowed).all(), f"{name} differs by {gap.max():.3g} nats"
 
 
-def law_runs_in_half_precision(model: LanguageModel) -> None:
+def law_runs_in_half_precision(model: LanguageModel):
     """Under CPU autocast to bfloat16 the model trains, and its float32 scores are nearly the same.
 
     Totals are compared, because rounding may flip a hard decision.

@@ -6,7 +6,7 @@ from lmzoo.contract import START, UNKNOWN, LanguageModel
 from lmzoo.laws.tiny import batch, new_model, seeded, training_loss
 
 
-def law_training_raises_the_objective(model: LanguageModel) -> None:
+def law_training_raises_the_objective(model: LanguageModel):
     """Sixty steps lower the training loss of one batch by 10 %, averaged over fixed noise."""
     steps = 60
     share = 0.9
@@ -38,7 +38,7 @@ def law_training_raises_the_objective(model: LanguageModel) -> None:
     assert last <= share * first, f"{steps} steps take the loss from {first:.3f} to {last:.3f}"
 
 
-def law_objective_is_zero_where_unscored(model: LanguageModel) -> None:
+def law_objective_is_zero_where_unscored(model: LanguageModel):
     """The objective is (B, T), finite, 0 at unscored positions, and independent of padding."""
     tokens, lengths = batch(model.task)
     t = torch.arange(model.task.length)

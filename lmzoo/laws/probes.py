@@ -434,7 +434,7 @@ def disturbed(model: LanguageModel, task: Task | None = None) -> LanguageModel:
 
 
 @torch.no_grad()
-def disturb(module: nn.Module) -> None:
+def disturb(module: nn.Module):
     """Add noise to every weight that is trained, in place."""
     seed = derive_seed(0, "disturbed")
     generator = torch.Generator().manual_seed(seed)
@@ -469,7 +469,7 @@ def model_subject(model: LanguageModel) -> Subject:
     return Subject(task.vocab, task.length, scores, names, other_forms=other_forms)
 
 
-def obey(model: LanguageModel, *names: str, length: int = 0) -> None:
+def obey(model: LanguageModel, *names: str, length: int = 0):
     """Assert that probes find no fault, at the length of the model's task or another length."""
     task = model.task
     if length:

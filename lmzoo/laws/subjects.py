@@ -109,7 +109,7 @@ def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
     return runners
 
 
-def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int) -> None:
+def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int):
     found = list(outputs.shape[:2])
     if run.width not in (0, vocab) or found != list(tokens.shape):
         if run.width:
@@ -279,7 +279,7 @@ class Runner:
             ends.append(self._end)
         return not all(map(ends[0].equal, ends))
 
-    def warm_up(self, tokens: Tensor, lengths: Tensor, calls: int) -> None:
+    def warm_up(self, tokens: Tensor, lengths: Tensor, calls: int):
         """Let buffers of training, such as those of a spectral norm, converge."""
         if any(True for _ in self.model.buffers()):
             self.model.train()

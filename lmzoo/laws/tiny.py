@@ -205,7 +205,7 @@ def new_model(model: LanguageModel, seed: int, task: Task | None = None) -> Lang
     return other
 
 
-def assert_close(actual: Tensor, expected: Tensor, tolerance: float, name: str) -> None:
+def assert_close(actual: Tensor, expected: Tensor, tolerance: float, name: str):
     """Assert that both tensors agree to an absolute tolerance; NaN agrees with nothing."""
     assert actual.shape == expected.shape, f"{name}: shape {actual.shape}, not {expected.shape}"
     gap = (actual - expected).abs()

@@ -46,7 +46,7 @@ REPLAYED = (
 )
 
 
-def law_packed_equals_alone(model: LanguageModel) -> None:
+def law_packed_equals_alone(model: LanguageModel):
     """An epoch in a pack gives the same weights and losses, or the model cannot be packed.
 
     Members have different seeds, recipes and epochs, so long batches of one come with short ones of
@@ -78,7 +78,7 @@ def law_packed_equals_alone(model: LanguageModel) -> None:
         assert_trainings_equal(member, single)
 
 
-def assert_trainings_equal(actual: Training, expected: Training, tolerance: float = CLOSE) -> None:
+def assert_trainings_equal(actual: Training, expected: Training, tolerance: float = CLOSE):
     """Assert that epoch, losses, weights and optimiser state of both trainings agree."""
     assert (actual.epoch, actual.steps) == (expected.epoch, expected.steps)
     for key in ("train_token", "valid_token", "valid_sentence"):
@@ -159,14 +159,14 @@ class CountingRecorder(OperationRecorder):
     def record(self, work: Work) -> Work:
         replay = super().record(work)
 
-        def counted() -> None:
+        def counted():
             self.replays += 1
             replay()
 
         return counted
 
 
-def law_replay_equals_execution(model: LanguageModel) -> None:
+def law_replay_equals_execution(model: LanguageModel):
     """Losses and weights are equal bit by bit."""
     if reason_not_packable(model):
         return

@@ -40,7 +40,7 @@ class Check:
     build: Callable[[], Any]
     """Builds what the law takes."""
 
-    def run(self) -> None:
+    def run(self):
         """Raise AssertionError if the law does not hold."""
         self.law(self.build())
 

@@ -97,7 +97,7 @@ class LaggedAggregateMarkov(ComponentModel):
         """Normaliser N of token and component vectors."""
         pad: Pad = Pad.ONES
 
-        def __post_init__(self) -> None:
+        def __post_init__(self):
             if self.words is WordTable.FREE and self.scaled:
                 raise UserError("scaled=True with words=free: a free table has no scales; drop one")
 

@@ -264,7 +264,7 @@ class H3Mixer(nn.Module):
         self.reset_parameters()
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         taps = self.shift.shape[1]
         bound = taps**-0.5
         nn.init.uniform_(self.shift, -bound, bound)

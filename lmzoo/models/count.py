@@ -56,7 +56,7 @@ class Level(nn.Module):
     backoff: Tensor
     share: Tensor
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         # A tensor for each: torch lists a buffer with two names once.
         for name in ("contexts", "grams"):
@@ -74,7 +74,7 @@ class Level(nn.Module):
         grams: Tensor,
         backoff: Tensor,
         share: Tensor,
-    ) -> None:
+    ):
         """Replace the level's tables."""
         self.contexts = contexts
         self.grams = grams
@@ -87,7 +87,7 @@ def _resize_buffers(
     state: dict[str, Tensor],
     prefix: str,
     *_: object,
-) -> None:
+):
     """Resize the buffers to a checkpoint's sizes, which depend on the training data."""
     buffers = list(level.named_buffers())
     for name, old in buffers:
@@ -409,7 +409,7 @@ class NgramCount(LanguageModel):
         tokens: Tensor,
         lengths: Tensor,
         valid_loss: Callable[[], float] | None = None,
-    ) -> None:
+    ):
         order = self.config.order
         if not order:
             if valid_loss is not None:
@@ -434,7 +434,7 @@ class NgramCount(LanguageModel):
     def _count(self, tokens: Tensor, lengths: Tensor) -> Iterator[Counts]:
         return count_orders(tokens, lengths, self.task.vocab)
 
-    def _set_levels(self, counts: list[Counts], lambdas: list[float]) -> None:
+    def _set_levels(self, counts: list[Counts], lambdas: list[float]):
         """Store f and γ of the orders counted; a level without n-grams changes nothing."""
         weights = self._weights(counts, lambdas)
         tables = zip(self.levels, counts, weights, strict=False)
@@ -446,7 +446,7 @@ class NgramCount(LanguageModel):
         tokens: Tensor,
         lengths: Tensor,
         valid_loss: Callable[[], float],
-    ) -> None:
+    ):
         counts = list[Counts]()
         losses = []
         counted = self._count(tokens, lengths)

@@ -30,7 +30,7 @@ class DiscreteLatent(DrawnModule):
         self.set_drawn(width, to_logits=(width, values * width))
         self.set_drawn(values, prior_logits=(width, values))
 
-    def redraw(self, name: str, draw: Draw) -> None:
+    def redraw(self, name: str, draw: Draw):
         """Draw with a named initialiser. M is stored as (in, out), so it is transposed."""
         if name == "to_logits":
             draw_matrices(self.to_logits.mT, draw)

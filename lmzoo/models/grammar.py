@@ -86,7 +86,7 @@ class PCFG(LanguageModel):
         self.emission = nn.Parameter(torch.empty(classes, task.vocab))
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Draw all logits from N(0, 1): equal symbols would stay equal."""
         for logits in (self.root, self.rules, self.emission):
             nn.init.normal_(logits)

@@ -178,7 +178,7 @@ class ModernLayer(SoftmaxAttention):
                 self.up = Linear(width, units, bias=False)
             self.down = Linear(units, width, bias=False)
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Draw the taps of the convolution."""
         super().reset_parameters()
         if self.conv is not None:

@@ -419,7 +419,7 @@ class InterpolatedBigram(BigramMixture):
         self.register_parameter("free", free)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Set the logits of a free unigram to 0 (the uniform distribution)."""
         if self.free is not None:
             # Zeros: the uniform distribution.

@@ -304,7 +304,7 @@ class NoiseContrastive(EmbeddedModel):
         self.noise = NoiseDistribution(task.vocab, config.noise_exponent)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Set b and log Z such that Σ_v e^c is about 1."""
         log_vocab = math.log(self.task.vocab)
         bias = -log_vocab
@@ -315,7 +315,7 @@ class NoiseContrastive(EmbeddedModel):
         if self.log_z is not None:
             nn.init.constant_(self.log_z, log_vocab)
 
-    def redraw(self, name: str, draw: Draw) -> None:
+    def redraw(self, name: str, draw: Draw):
         """Ignore named initialisers: b and log Z keep the values of `reset_parameters`."""
 
     @property

@@ -27,7 +27,7 @@ class LearnedVectors(nn.Module):
         self.vectors = nn.Parameter(empty)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
+    def reset_parameters(self):
         """Draw from N(0, std²), or Glorot-uniform as published if `std` is None."""
         if self._std is None:
             nn.init.xavier_uniform_(self.vectors)

@@ -194,7 +194,7 @@ def _training(cut: Cut, subject: Subject) -> Training:
     return Training(model, recipe, subject.seed)
 
 
-def _train_on(cut: Cut, trainings: Trainings, corpus: Corpus) -> None:
+def _train_on(cut: Cut, trainings: Trainings, corpus: Corpus):
     """Train for one epoch, as a pack if that is possible and pays."""
     if _packs(cut, trainings, corpus):
         KeptTrainers().train_epoch(trainings, corpus)

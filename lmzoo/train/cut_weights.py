@@ -140,7 +140,7 @@ class Inherited:
     removed: Mapping[str, Tensor]
     """Weight of the whole model -> which of its numbers the cut model lacks."""
 
-    def load(self, cut: LanguageModel, trained: Mapping[str, Tensor]) -> None:
+    def load(self, cut: LanguageModel, trained: Mapping[str, Tensor]):
         """Give a cut model the weights of a trained one; its own ones stay as they are."""
         state = cut.state_dict()
         for name, places in self.kept.items():

@@ -36,7 +36,7 @@ MAX_TRAINERS = 8
 class KeptTrainers:
     """Trains packs on one device with trainers that it keeps."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._shared: dict[tuple[Any, int], PackedTrainer] = {}
         """(what the steps depend on, rows) -> trainer for any members; the last was used last."""
         self._own: weakref.WeakKeyDictionary[Training, PackedTrainer] = weakref.WeakKeyDictionary()
@@ -102,7 +102,7 @@ class KeptTrainers:
             trainer.stacked.read_best()
             return trainer.evaluate(corpus.test, corpus)
 
-    def free(self, trainings: Trainings | None = None) -> None:
+    def free(self, trainings: Trainings | None = None):
         """Free the memory of all trainers, or only of those of packs like this one."""
         if trainings is None:
             self._shared.clear()

@@ -127,7 +127,7 @@ def parameter_groups(recipe: Recipe, model: nn.Module) -> list[FieldsDict]:
     return found
 
 
-def set_rate(optimiser: torch.optim.Optimizer, rate: Any) -> None:
+def set_rate(optimiser: torch.optim.Optimizer, rate: Any):
     """Give each group its share of a rate, a number or a tensor."""
     for group in optimiser.param_groups:
         group["lr"] = rate
@@ -300,7 +300,7 @@ class Muon(AdamW):
     """
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self):
         """Update all parameters that have a gradient."""
         matrices = []
         for group in self.param_groups:

@@ -65,7 +65,7 @@ class Decays:
         self.columns = columns.to(values)
         self.any = False
 
-    def set(self, decays: Sequence[float]) -> None:
+    def set(self, decays: Sequence[float]):
         # Known to the host: whether there is decay decides which operations a step has.
         self.any = any(decays)
         self.rows.copy_(self.rows.new_tensor(decays))
@@ -120,7 +120,7 @@ class StackedOptimiser:
             self.state[key] = torch.zeros_like(values)
 
     @torch.no_grad()
-    def step(self, rates: Rates, clips: PerMember, gradients: PackRows) -> None:
+    def step(self, rates: Rates, clips: PerMember, gradients: PackRows):
         """Clip the gradients and update every member; a clip of infinity disables clipping."""
         values = self._values
         rates = torch.as_tensor(rates, dtype=values.dtype, device=values.device)
@@ -130,7 +130,7 @@ class StackedOptimiser:
         else:
             self._step_by_operations(rates, g)
 
-    def _step_without_moments(self, rates: PerMember, g: PackRows) -> None:
+    def _step_without_moments(self, rates: PerMember, g: PackRows):
         decay = self._decays.each()
         g = torch.addcmul(g, self._values, decay)
         change = rates[:, None] * g
@@ -142,7 +142,7 @@ class StackedOptimiser:
             change /= v.sqrt().add_(EPS)
         self._values -= change
 
-    def _step_by_operations(self, rates: PerMember, g: PackRows) -> None:
+    def _step_by_operations(self, rates: PerMember, g: PackRows):
         x = self._values
         counts, m, v = self.state.values()
         beta1, beta2 = self._betas
@@ -173,7 +173,7 @@ class StackedOptimiser:
             self._step_matrices(rates, change, g)
         x -= change * scales
 
-    def _step_matrices(self, rates: Tensor, change: Tensor, g: Tensor) -> None:
+    def _step_matrices(self, rates: Tensor, change: Tensor, g: Tensor):
         """Replace the change of the matrices by that of Muon; their second moment stays 0."""
         assert self._matrices is not None
         m = self.state["exp_avg"]
@@ -251,7 +251,7 @@ class StackedParameters:
         idle = len(self.values) - len(trainings)
         return trainings + [trainings[0]] * idle
 
-    def replace(self, trainings: Trainings) -> None:
+    def replace(self, trainings: Trainings):
         """Give the rows to other trainings; all tensors stay at their addresses."""
         # Without a mask, other members could lack a parameter of the template.
         assert self.mask is not None
@@ -265,7 +265,7 @@ class StackedParameters:
         own = [reference() for reference in self._trainings]
         return own == list(trainings)
 
-    def differentiate(self, losses: PerMember, *, accumulate: bool) -> None:
+    def differentiate(self, losses: PerMember, *, accumulate: bool):
         """Compute the gradients of the losses; add them to the present ones if `accumulate`."""
         weights = list(self.weights.values())
         # Of the sum: to check given gradients of the losses, torch imports SymPy, for a second.
@@ -282,7 +282,7 @@ class StackedParameters:
             # A member without this parameter must not learn one from the rows of others.
             self.gradients *= self.mask
 
-    def _join(self, gradients: Sequence[Tensor]) -> None:
+    def _join(self, gradients: Sequence[Tensor]):
         """Write all gradients by one launch; a copy of each would be a launch per parameter."""
         parts = []
         for gradient, width in zip(gradients, self.layout.widths, strict=True):
@@ -295,7 +295,7 @@ class StackedParameters:
         torch.cat(parts, dim=1, out=self.gradients)
 
     @torch.no_grad()
-    def read(self) -> None:
+    def read(self):
         """Copy weights and optimiser state from the trainings, into the addresses of recordings."""
         self.values.copy_(self._gather(VALUES))
         # All parameters of a training have made the same number of steps, or none has state yet.
@@ -322,14 +322,14 @@ class StackedParameters:
             self.optimiser.state[key].copy_(numbers)
 
     @torch.no_grad()
-    def read_best(self) -> None:
+    def read_best(self):
         """Copy the weights of the best epoch from the trainings; the next `read` undoes it."""
         rows = [training.best_values(self.layout) for training in self.row_trainings]
         best = torch.from_numpy(np.stack(rows))
         self.values.copy_(best)
 
     @torch.no_grad()
-    def write_back(self) -> None:
+    def write_back(self):
         """Copy weights and optimiser state to the trainings, and to the memory of the host."""
         trainings = self.trainings
         for rate, training in zip(self.rates, trainings, strict=False):
@@ -360,7 +360,7 @@ class StackedParameters:
         """Whether the tensors of the trainings are still views of the rows that they were given."""
         return self._given == [training.row for training in trainings]
 
-    def _give_rows(self, trainings: Trainings) -> None:
+    def _give_rows(self, trainings: Trainings):
         """Make weights and optimiser state of the trainings views of the rows of `_own`."""
         parts = {}
         rows = {}
@@ -421,7 +421,7 @@ class StackedParameters:
             pieces += self.layout.pieces(found, self._blank)
         return torch.cat(pieces).view(len(self.values), -1)
 
-    def _set_members(self, trainings: Trainings) -> None:
+    def _set_members(self, trainings: Trainings):
         # Weak references, because a training may own the `PackedTrainer` that owns this object.
         self._trainings = [weakref.ref(training) for training in trainings]
         self._parameters = [dict(t.model.named_parameters()) for t in self.row_trainings]

@@ -64,12 +64,12 @@ class MemoryTrace:
     Nothing may be freed while the step is recorded, or addresses would be ambiguous.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._allocations: dict[int, Allocation] = {}
         self._addresses: list[int] = []
         self._external: set[int] = set()
 
-    def add_use(self, buffer: Buffer, call: int) -> None:
+    def add_use(self, buffer: Buffer, call: int):
         """Record that a call reads or writes this buffer."""
         start = self.start_of(buffer)
         if start is not None:
@@ -78,7 +78,7 @@ class MemoryTrace:
         elif isinstance(buffer, Tensor):
             self._external.add(buffer.untyped_storage().data_ptr())
 
-    def add_result(self, tensor: Tensor, call: int) -> None:
+    def add_result(self, tensor: Tensor, call: int):
         """Record that a call returned this tensor: a new allocation, or a view of an argument."""
         storage = tensor.untyped_storage()
         address = storage.data_ptr()
@@ -281,7 +281,7 @@ class Operation:
         # Without such a variant the result is computed anew, and copied.
         return self._compute_and_copy
 
-    def _compute_and_copy(self) -> None:
+    def _compute_and_copy(self):
         result = self.op(*self.args, **self.kwargs)
         for output, own in zip(self.outputs, leaves(result, Tensor), strict=True):
             output.copy_(own)
@@ -376,7 +376,7 @@ class OperationRecorder(Recorder):
             raise RecordingError("it keeps a result of one step for the next")
 
         @torch.no_grad()
-        def replay() -> None:
+        def replay():
             for call in calls:
                 call()
 
@@ -384,7 +384,7 @@ class OperationRecorder(Recorder):
 
 
 class _Recording(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.calls: list[Operation | tuple[Kernel, Sequence[Any]]] = []
         self.trace = MemoryTrace()
@@ -415,7 +415,7 @@ class _Recording(TorchDispatchMode):
         self.calls.append(call)
         return result
 
-    def add_kernel(self, kernel: Kernel, args: Sequence[Any]) -> None:
+    def add_kernel(self, kernel: Kernel, args: Sequence[Any]):
         for array in leaves(args, np.ndarray):
             # Kernels write into arrays that torch allocated: these must live until the kernel has
             # run.
@@ -452,6 +452,6 @@ def _is_integer_index(op: OpOverload, args: Any) -> bool:
     return masks.isdisjoint(kinds)
 
 
-def _run_kernel(kernel: Kernel, args: Sequence[Any]) -> None:
+def _run_kernel(kernel: Kernel, args: Sequence[Any]):
     if kernel(*args) is False:
         raise IndexError("a token id of this batch is outside the model's tables")

@@ -92,7 +92,7 @@ class PackedEvaluation:
         tokens: Tokens,
         lengths: Lengths,
         *sources: Tensor,
-    ) -> None:
+    ):
         # All members read the same batch: only the weights have an axis of members.
         batch = (tokens, lengths) + sources
         shared = (None,) * len(batch)
@@ -156,7 +156,7 @@ class PackedTrainer:
         """Batches that were made for the members' next epoch."""
         self._evaluation = PackedEvaluation(self.stacked, self.template, self.device)
 
-    def replace(self, trainings: Trainings) -> None:
+    def replace(self, trainings: Trainings):
         """Give the rows to other members; what the steps have recorded serves them, too."""
         self.stacked.replace(trainings)
         self._set_clips()
@@ -195,12 +195,12 @@ class PackedTrainer:
         own_part = part.to(self.device)
         return self._evaluation.losses(own_part, room)
 
-    def _set_clips(self) -> None:
+    def _set_clips(self):
         # An infinite limit, not a branch: members of one pack may differ in it.
         clips = [t.recipe.clip or math.inf for t in self.stacked.row_trainings]
         self._clips.copy_(torch.tensor(clips))
 
-    def write_back(self) -> None:
+    def write_back(self):
         """Copy the state after the epoch to the trainings."""
         self.stacked.write_back()
         for training in self.stacked.trainings:
@@ -239,7 +239,7 @@ class PackedTrainer:
         tokens: Int[Tensor, "P B T"],
         lengths: Int[Tensor, "P B"],
         *sources: Tensor,
-    ) -> None:
+    ):
         """Train each member on its own batch; sequences where `mask` is False do not count."""
         with device_scope(self.template):
             objective = self._objective(self.stacked.weights, tokens, lengths, *sources)
@@ -256,7 +256,7 @@ class PackedTrainer:
             self.total += values.sum((1, 2), dtype=torch.float64)
             self._update(rates)
 
-    def _update(self, rates: Rates) -> None:
+    def _update(self, rates: Rates):
         stacked = self.stacked
         most = self.recipe.clip_value
         if most is not None:

@@ -173,7 +173,7 @@ class Run(SavedRun):
         # A closed form is fitted once: it has one record, of its last epoch.
         return not self.training.model.closed_form
 
-    def train_epoch(self, budget: int) -> None:
+    def train_epoch(self, budget: int):
         next(fit(self.training, self.corpus, budget))
 
     def test(self) -> Losses:
@@ -214,7 +214,7 @@ class Run(SavedRun):
         files = user_code(self._own_modules).files.values()
         return environment(sys.modules, files)
 
-    def _append_end(self, epoch: int, status: str, reason: str) -> None:
+    def _append_end(self, epoch: int, status: str, reason: str):
         """Append the end of the run, after the files that the parts of the user have read."""
         read = {}
         if self._own_modules:

@@ -31,7 +31,7 @@ class Step:
             records=not isinstance(optimiser, SGD),
         )
 
-    def begin_epoch(self) -> None:
+    def begin_epoch(self):
         """Reset the sum of the objective and the gradients."""
         self.total.zero_()
         to_none = True
@@ -47,7 +47,7 @@ class Step:
         tokens: Tensor,
         lengths: Tensor,
         *sources: Tensor,
-    ) -> None:
+    ):
         """Train on one batch at this learning rate; only tokens in `scored` count, if given."""
         if not self._accumulates:
             self.optimiser.zero_grad()

@@ -135,7 +135,7 @@ def synchronisations() -> Iterator[list[str]]:
     """Collect the places that synchronise; other warnings are shown as before."""
     places = []
 
-    def show(message: Warning | str, *args: Any, **options: Any) -> None:
+    def show(message: Warning | str, *args: Any, **options: Any):
         text = str(message)
         if "synchronizing CUDA operation" in text:
             # The warning names the innermost frame, which is torch's own inside a device scope.
@@ -214,9 +214,7 @@ class Stepper:
             return False
         return self._recorder.few_shapes
 
-    def run_epoch(
-        self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]
-    ) -> None:
+    def run_epoch(self, step: Step, rates: Sequence[Any], batches: Iterable[Sequence[Column]]):
         """Call `step(rate, *columns)` for each batch, or replay it.
 
         The step must be the same in every epoch. A rate is a number, or one per pack member.
@@ -234,7 +232,7 @@ class Stepper:
             for rate, columns in zip(rate_rows.unbind(), batches, strict=True):
                 self.run_step(step, (rate, *columns))
 
-    def run_step(self, step: Step, columns: Sequence[Column]) -> None:
+    def run_step(self, step: Step, columns: Sequence[Column]):
         """Call `step(*columns)`, or replay it.
 
         All other tensors that the step reads must keep their addresses.
@@ -269,7 +267,7 @@ class Stepper:
                 buffer.copy_(column)
         replay()
 
-    def _warm_up(self, recorder: Recorder, shape: Any, work: Work) -> None:
+    def _warm_up(self, recorder: Recorder, shape: Any, work: Work):
         """Run the step normally; stop recording if its last warm-up shows a reason."""
         # Only the CPU's: graphs replay draws of the GPU's generator correctly.
         generator_state = torch.get_rng_state()
@@ -282,7 +280,7 @@ class Stepper:
         if reason and self._warmups[shape] == recorder.warmup_steps:
             self._stop_recording(reason)
 
-    def _stop_recording(self, reason: str) -> None:
+    def _stop_recording(self, reason: str):
         LOG.warning("the steps of %s are not replayed: %s", self._name, reason)
         self._recorder = None
 

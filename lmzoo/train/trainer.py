@@ -161,7 +161,7 @@ class Training:
         pieces = layout.pieces(weights, zeros)
         return torch.cat(pieces).numpy()
 
-    def load(self, state: State) -> None:
+    def load(self, state: State):
         """Restore the state that `dump` returned."""
         self.leave_pack()
         self.epoch = state["epoch"]
@@ -193,7 +193,7 @@ class Training:
                 moved[numbers[name]] = saved[i]
         return {"state": moved, "param_groups": own}
 
-    def add_record(self, record: Record) -> None:
+    def add_record(self, record: Record):
         """Store the record of the epoch just trained, and its weights if they are the best."""
         self.record = record
         # A diverged epoch has no loss: the weights before it stay the best.
@@ -207,7 +207,7 @@ class Training:
             else:
                 self._best = copies(self.model.state_dict())
 
-    def leave_pack(self) -> None:
+    def leave_pack(self):
         """Give weights and optimiser state memory of their own again."""
         if self.row is None:
             return

@@ -43,7 +43,7 @@ ARRAY = "numpy array"
 """Key of an array in a saved state."""
 
 
-def check_function(function: Callable[..., Any]) -> None:
+def check_function(function: Callable[..., Any]):
     """Raise a `UserError` unless workers can import the function and it has the parameters."""
     # Workers import the function by this name.
     name = getattr(function, "__qualname__", "")
@@ -170,7 +170,7 @@ class FunctionRun(ProgramRun):
                 )
             yield {str(name): value for name, value in metrics.items()}, state
 
-    def train_epoch(self, budget: int) -> None:
+    def train_epoch(self, budget: int):
         """Wait for the next report; what the function prints goes into the folder of the run."""
         # A function may fork; its child must not go on as a worker.
         process = os.getpid()
@@ -208,10 +208,10 @@ class FunctionRun(ProgramRun):
     def has_state(self) -> bool:
         return self.training.state is not None
 
-    def forget_state(self) -> None:
+    def forget_state(self):
         self.training.state = None
 
-    def stop(self) -> None:
+    def stop(self):
         """Close the generators; what a `finally` of the function raises is printed only."""
         # The inner one first: its `finally` may use what the outer one holds.
         for generator in (self._reports, self._stream):
@@ -247,7 +247,7 @@ class FunctionRun(ProgramRun):
         return saved["records"]
 
 
-def _seed_generators(seed: int) -> None:
+def _seed_generators(seed: int):
     """Seed what a function may draw from without a seed of its own."""
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -125,7 +125,7 @@ def resolve(
     return list(points.values())
 
 
-def _check_equal(one: Point, other: Point, searched: Collection[str]) -> None:
+def _check_equal(one: Point, other: Point, searched: Collection[str]):
     """Refuse two points that would differ if a field that they set were not searched."""
     for path in searched:
         field = path.removeprefix("model.")
@@ -168,7 +168,7 @@ def baselines(points: Sequence[Point], corpus: Corpus | None) -> tuple[Point, ..
     return BASELINES
 
 
-def check_settings(study: Study, settings: Settings) -> None:
+def check_settings(study: Study, settings: Settings):
     """Refuse fields of `--set`, which apply to all points, that the points compare.
 
     A point sets such a field itself, or the rows of the points differ in it.

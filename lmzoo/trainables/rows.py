@@ -128,7 +128,7 @@ class RowPoint(Trainable):
         sizes["parameters"] = count_parameters(self.model, self.corpus.task)
         return sizes
 
-    def check_on_cpu(self) -> None:
+    def check_on_cpu(self):
         check_precision(self.recipe.precision, CPU)
 
     @property
@@ -156,7 +156,7 @@ class RowPoint(Trainable):
             return seconds / max(1, len(timed)) * len(batches)
 
 
-def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor) -> None:
+def _step(model: LanguageModel, part: Sequences, rows: torch.Tensor):
     batch = gather_batch(part, rows)
     loss = -model.log_prob(*batch.inputs).sum()
     # A table of counts has none.
@@ -197,7 +197,7 @@ def resolve_row(study: Study, point: Point, corpus: Corpus, corpus_fields: Confi
     return resolved
 
 
-def _check_fields(point: Point) -> None:
+def _check_fields(point: Point):
     """Refuse fields of a point that are not those of its model."""
     for path in point.fields:
         section, _, field = path.partition(".")
@@ -321,7 +321,7 @@ def _declared_range(point: RowPoint, path: str) -> Range:
     return known[leaf]
 
 
-def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
+def _check_ranges(point: RowPoint, corpus: Corpus):
     """Refuse a range whose ends, or a choice of which a value, a field does not accept.
 
     A value that only the default of another searched field contradicts is accepted.
@@ -355,7 +355,7 @@ def _check_ranges(point: RowPoint, corpus: Corpus) -> None:
                 raise UserError(f"--search-space {path}: {refusal}")
 
 
-def _check_schedule(study: Study, space: Collection[str]) -> None:
+def _check_schedule(study: Study, space: Collection[str]):
     """Refuse to stop runs early that are at different places of their learning rate schedules."""
     searched = SCHEDULE & set(space)
     if searched and study.pruner != "none":
@@ -372,7 +372,7 @@ def _value_at(tree: Fields, path: str) -> Any:
     return known[path]
 
 
-def _remove_field(tree: FieldsDict, path: str) -> None:
+def _remove_field(tree: FieldsDict, path: str):
     parents = path.split(".")
     leaf = parents.pop()
     for parent in parents:

@@ -72,7 +72,7 @@ class Trainer:
             writer=writer,
         )
 
-    def train_packed(self, runs: Sequence[SavedRun]) -> None:
+    def train_packed(self, runs: Sequence[SavedRun]):
         """Train one epoch of runs of rows of the zoo as one program.
 
         A pack that exceeds the GPU's memory is divided, at once in later epochs; one run cannot be.
@@ -114,7 +114,7 @@ class Trainer:
             members.append((run.identity, run.training, new))
         return stacked_state(members)
 
-    def test_packed(self, runs: Sequence[SavedRun]) -> None:
+    def test_packed(self, runs: Sequence[SavedRun]):
         """Compute the test losses of a pack, if its program is kept, for `Run.test`."""
         if not runs:
             return

@@ -67,7 +67,7 @@ class KernelCache(FunctionCache):
             self._lock.release(force=True)
         return found
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: Any, data: Any):
         """Write what this process has compiled, and let others load it."""
         try:
             super().save_overload(sig, data)

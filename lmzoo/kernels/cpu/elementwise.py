@@ -173,7 +173,7 @@ def _exponent(typing, x):
 
 
 # In kernels `_row_max` takes its place, which the compiler vectorises.
-def row_max(rows: Any, out: Any) -> None:
+def row_max(rows: Any, out: Any):
     """Write the maximum of each row of rows (N, K), K >= 1, to out (N)."""
     out[:] = rows.max(1)
 

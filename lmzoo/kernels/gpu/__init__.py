@@ -20,7 +20,7 @@ MINIMUM = (3, 6)
 """The oldest Triton whose compiler accepts all kernels."""
 
 
-def check_version(version: str) -> None:
+def check_version(version: str):
     """Check the version of Triton.
 
     Raises:

@@ -13,7 +13,7 @@ def launch(
     grid: tuple[int, ...],
     args: Sequence[Any],
     **options: Any,
-) -> None:
+):
     """Launch a kernel on the device of its first tensor; Triton would use the current device."""
     device = next(arg.device for arg in args if isinstance(arg, Tensor))
     scope: Any = contextlib.nullcontext()  # Triton's interpreter runs it

@@ -38,7 +38,7 @@ def backward(
     return da, db, dstart
 
 
-def _launch(kernel: Any, tensors: list[Tensor]) -> None:
+def _launch(kernel: Any, tensors: list[Tensor]):
     """Launch a kernel for tensors of one dtype, of which the first is (N, T, H)."""
     first = tensors[0]
     rows, steps, width = first.shape

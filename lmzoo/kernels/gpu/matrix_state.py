@@ -77,7 +77,7 @@ def _launch(
     inputs: tuple[Tensor, ...],
     erased: tuple[Tensor, ...],
     others: tuple[Tensor, ...],
-) -> None:
+):
     """Launch a kernel on the inputs of `forward`, with p and r or without, and other tensors."""
     steps, heads, decays = inputs[3].shape[1:]
     start = inputs[4]

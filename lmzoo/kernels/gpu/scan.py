@@ -171,7 +171,7 @@ class GpuRecurrence(Recurrence):
             stages = 2
         return {**both, "OPERANDS": self.operands, "STAGES": stages}
 
-    def _launch(self, kernel: Any, states: Tensor, tensors: Weights) -> None:
+    def _launch(self, kernel: Any, states: Tensor, tensors: Weights):
         """Launch a kernel of all steps, for states of this shape (P, B, T, H)."""
         members, rows, steps, width = states.shape
         grid = (-(-rows // ROWS), members)

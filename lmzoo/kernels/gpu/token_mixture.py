@@ -60,7 +60,7 @@ def _launch(
     a: Tensor,
     tokens: Tensor,
     vocab: int,
-) -> None:
+):
     """Launch a kernel of all positions, whose logits are a (P, N, K)."""
     members, positions, components = a.shape
     # A range in Triton is a power of two.

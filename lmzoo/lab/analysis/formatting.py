@@ -260,7 +260,7 @@ def size_line(table: DataFrame) -> str:
     )
 
 
-def require_size(frame: DataFrame, unit: str) -> None:
+def require_size(frame: DataFrame, unit: str):
     """Raise a `UserError` unless all rows with the loss of a text have its size."""
     texts = frame.filter(IS_TEXT)
     if texts[SIZE_OF[unit]].null_count():

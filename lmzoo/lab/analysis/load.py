@@ -195,7 +195,7 @@ def _with_ends(runs: DataFrame, events: DataFrame) -> DataFrame:
     return joined.with_columns(environment=both).drop("later")
 
 
-def _check_numerics(config: Fields, study: Fields, path: Path) -> None:
+def _check_numerics(config: Fields, study: Fields, path: Path):
     own = config.get("numerics")
     expected = study.get("numerics")
     if own != expected:
@@ -424,7 +424,7 @@ def _text(value: Any) -> str:
     return sys.intern(json.dumps(value))
 
 
-def _check_schema(content: Fields, path: str | Path) -> None:
+def _check_schema(content: Fields, path: str | Path):
     if content.get("schema") not in files.READABLE:
         known = " and ".join(map(str, files.READABLE))
         raise UserError(

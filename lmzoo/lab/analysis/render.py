@@ -193,7 +193,7 @@ def printable_parts(value: Any) -> Any:
     return value
 
 
-def check_format(format: str) -> None:
+def check_format(format: str):
     """Raise a `UserError` unless a format is known."""
     known = ["table"] + list(FORMATS)
     if format not in known:

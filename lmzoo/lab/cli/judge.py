@@ -49,7 +49,7 @@ def judge(
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the differences: .pdf, .svg or .png, 7.1in wide.")] = None,
     format: Format = "table",
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Rank the variants in a table of results, or run two commands and say whether to keep the candidate.
 
     Example: lmzoo judge results.csv --by variant --seed seed --metric loss --margin 0.01
@@ -108,7 +108,7 @@ def judge(
         _draw(report, figure)
 
 
-def _draw(report: Any, figure: Path) -> None:
+def _draw(report: Any, figure: Path):
     from lmzoo.lab.analysis.report.figure import write_forest
     from lmzoo.lab.judging.verdicts import as_ranking
 
@@ -116,7 +116,7 @@ def _draw(report: Any, figure: Path) -> None:
     echo(f"{figure}: {caption}", err=True)
 
 
-def _refuse(options: Mapping[str, object], of: str) -> None:
+def _refuse(options: Mapping[str, object], of: str):
     """Raise a `UserError` if one of the options is given, which belong to something else."""
     for name, given in options.items():
         if given:

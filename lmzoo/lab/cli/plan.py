@@ -41,7 +41,7 @@ def plan(
     finished: Finished = None,
     format: Format = "table",
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Plan a study: how many seeds show a difference of a given size, and what they cost.
 
     Example: lmzoo plan docs/results/records/gru_ablation-captions.parquet --effect 0.02

@@ -21,7 +21,7 @@ def report(
     name: Annotated[str, typer.Argument(metavar="STUDY", help="A study: its folder, a file of records, or its name in runs/, or the beginning of the name.")],
     out: Annotated[Path | None, typer.Option(help="File of the page. Default: STUDY/report.html.")] = None,
     unit: Unit = "token",
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Write a study on one HTML page that needs no other file.
 
     Charts answer to the mouse, tables can be sorted and filtered. The page is made of records and
@@ -53,7 +53,7 @@ def records(
     action: Annotated[Action, typer.Argument(help="save STORE FILE, or restore FILE STORE.")],
     source: Annotated[Path, typer.Argument(help="What is read.")],
     target: Annotated[Path, typer.Argument(help="What is written.")],
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Save the records of a study as one Parquet file, or restore them.
 
     The file has all configs and losses, and no checkpoints. Tables read it like a folder:

@@ -126,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
     pages: ClassVar[Pages]
     token: ClassVar[str]
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         """Send the overview or the page of a study."""
         port = self.connection.getsockname()[1]
         path, _, _ = self.path.partition("?")
@@ -144,7 +144,7 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send_page(name)
 
-    def _send_page(self, name: str) -> None:
+    def _send_page(self, name: str):
         found = self.pages.page(name)
         if found is None:
             self._send(HTTPStatus.NOT_FOUND, "no such study")
@@ -152,7 +152,7 @@ class Handler(BaseHTTPRequestHandler):
             page, reload = found
             self._send(HTTPStatus.OK, page, reload)
 
-    def _send(self, status: HTTPStatus, page: str, reload: int | None = None) -> None:
+    def _send(self, status: HTTPStatus, page: str, reload: int | None = None):
         body = page.encode()
         self.send_response(status)
         # A browser reloads a page by itself, so that the file of `lmzoo report` has no clock.
@@ -172,7 +172,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, format: str, *args: object):
         """Print nothing: a line of the log would show the token."""
 
 
@@ -183,14 +183,14 @@ class Server(ThreadingHTTPServer):
         super().__init__(*given)
         self._free = BoundedSemaphore(MOST)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: Any, client_address: Any):
         # Clients that send nothing take no more than their share.
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(self, request: Any, client_address: Any):
         try:
             super().process_request_thread(request, client_address)
         finally:
@@ -214,7 +214,7 @@ def build_server(runs: Path, port: int, render: Callable[[Path], str]) -> Thread
 def serve(
     runs: Annotated[Path, typer.Argument(help="Folder in which studies are found.")] = RUNS,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: a free one.")] = 0,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Show the pages of all studies in a browser, also while a sweep runs. Ctrl-C ends it.
 
     The pages are those of `lmzoo report`; a browser reloads the page of a running sweep every 15

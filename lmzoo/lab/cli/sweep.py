@@ -16,7 +16,7 @@ from lmzoo.lab.sweep.command import run_studies
 
 def sweep(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="A study of the package, such as gru_ablation; a file with a STUDY or STUDIES; or the name of an importable module.")],
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Run a study: `lmzoo sweep STUDY [OPTIONS]`, the same as `python STUDY.py [OPTIONS]`.
 
     The options that every study has: --epochs, --samples, --seeds, --until-decided, --max-seeds,

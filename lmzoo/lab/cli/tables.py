@@ -32,7 +32,7 @@ def new_table(*left: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
-def print_report(report: "Report", format: str) -> None:
+def print_report(report: "Report", format: str):
     """Print a report in a format, for the width of the terminal."""
     from lmzoo.lab.analysis.render import csv_note, render
 
@@ -59,7 +59,7 @@ def rank(
     reference: Reference = None,
     after_training: Annotated[bool, typer.Option("--after-training", help="Add what the same cuts cost trained models, as lmzoo ablate measured it.")] = False,
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Rank the points of a study: means, intervals, differences, verdicts, caveats, next command.
 
     The exit code is 0 for every verdict, and 2 for bad input.
@@ -87,7 +87,7 @@ def figure(
     width: Annotated[str, typer.Option(metavar="WIDTH", help="As 3.3in, 84mm or 240pt; text has 8 points. A column of a paper has about 3.3in.")] = "7.1in",
     unit: Unit = "token",
     as_json: AsJson = False,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Draw a figure of a study for a paper, and print its caption."""
     from lmzoo.lab.analysis.render import output_path
     from lmzoo.lab.analysis.report.figure import write_figure

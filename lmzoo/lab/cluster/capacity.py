@@ -154,7 +154,7 @@ class Capacity:
         """Return whether nodes may join whose resources are not known."""
         return any(not kind.resources for kind in self._growth.types)
 
-    def check(self) -> None:
+    def check(self):
         """Raise a `UserError` if a worker can run on no node that is there or may come."""
         nodes = self._possible()
         if self._growth.nodes is None or _fits(self.resources, nodes):

@@ -132,7 +132,7 @@ _CHANGED = ExitStack()
 """What `begin` has changed in this process, which `_disconnect` restores."""
 
 
-def begin() -> None:
+def begin():
     """Start Ray, or join the cluster, in a thread; `abandon` ends it if there is no use for it."""
     _CHANGED.callback(random.setstate, random.getstate())  # Ray draws from it
     _CHANGED.enter_context(quiet("ray", "ray.tune", level=logging.ERROR))
@@ -146,7 +146,7 @@ def begin() -> None:
     STOPS.install()  # the import of Ray has installed handlers
 
 
-def _connect() -> None:
+def _connect():
     if ADDRESS:
         _join()
     else:
@@ -192,13 +192,13 @@ def _own_settings() -> Iterator[None]:
         _authenticate(mode)
 
 
-def _authenticate(mode: str) -> None:
+def _authenticate(mode: str):
     if CONFIG and TOKENS:
         CONFIG.initialize(json.dumps({"AUTH_MODE": mode}))
         TOKENS.instance().reset_cache()
 
 
-def abandon() -> None:
+def abandon():
     """End what `cluster` has not taken over. Ray that starts while Python ends may hang."""
     _ABANDONED.set()
     while _EARLY:
@@ -243,7 +243,7 @@ def cluster(meanwhile: Callable[[], object] = lambda: None) -> Iterator[None]:
             _disconnect()
 
 
-def _disconnect() -> None:
+def _disconnect():
     """Leave Ray. Its core takes the handler of SIGTERM with it, some seconds before the end."""
     if _GUEST.is_set():
         _CHANGED.close()
@@ -264,7 +264,7 @@ def _disconnect() -> None:
     _CHANGED.close()
 
 
-def _delete_session() -> None:
+def _delete_session():
     """Delete the logs and sockets of the Ray that this process has started; Ray keeps them."""
     if not ADDRESS:
         folder = Path(ray_folder(os.environ), "ray")
@@ -273,7 +273,7 @@ def _delete_session() -> None:
         delete_abandoned_sessions(folder)
 
 
-def delete_abandoned_sessions(folder: Path) -> None:
+def delete_abandoned_sessions(folder: Path):
     """Delete the sessions of Ray, in its folder, of this account whose processes have ended.
 
     A driver that is killed cannot delete its own. A session is used while the process in its name
@@ -316,7 +316,7 @@ def is_ray_unusable() -> bool:
     return False
 
 
-def kill_local_ray() -> None:
+def kill_local_ray():
     """Kill the Ray that this sweep started, without waiting for anything."""
     if _GUEST.is_set():  # it is not the sweep's
         return
@@ -327,7 +327,7 @@ def kill_local_ray() -> None:
     _delete_session()
 
 
-def _start() -> None:
+def _start():
     """Start Ray; on a busy machine its processes may time out, so it is attempted several times."""
     check_temporary_folder(os.environ)
     # A driver that was killed could not delete its own.
@@ -388,7 +388,7 @@ def plain_ray() -> str:
     return f"Ray {metadata.version('ray')} has no {names}: the sweep uses it as it is; {without}"
 
 
-def _check_loopback() -> None:
+def _check_loopback():
     """Raise a `UserError` if others in the network can connect to the Ray that was started."""
     address = ray.nodes()[0]["NodeManagerAddress"]
     if not ipaddress.ip_address(address).is_loopback:
@@ -417,7 +417,7 @@ LONGEST = 107 - len("/ray/session_2026-01-01_00-00-00_000000_4194304/sockets/pla
 """Bytes of the name of the temporary folder; on Linux that of a socket has 107."""
 
 
-def check_temporary_folder(environ: Mapping[str, str]) -> None:
+def check_temporary_folder(environ: Mapping[str, str]):
     """Raise a `UserError` if Ray cannot use the name of the folder."""
     folder = ray_folder(environ)
     name = "TMPDIR"
@@ -437,7 +437,7 @@ def check_temporary_folder(environ: Mapping[str, str]) -> None:
         )
 
 
-def _join() -> None:
+def _join():
     """Join the cluster, of which this machine must be a node."""
     host, _, port = ADDRESS.rpartition(":")
     if "://" in ADDRESS:

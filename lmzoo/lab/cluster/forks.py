@@ -99,7 +99,7 @@ def serve(listener: socket.socket, modules: Sequence[str]) -> tuple[list[int], A
                 os.close(number)
 
 
-def become(files: list[int], given: Any) -> None:
+def become(files: list[int], given: Any):
     """Run the file of a worker in this process."""
     words, environment, folder, niceness = given
     for number, file in enumerate(files):
@@ -118,7 +118,7 @@ def become(files: list[int], given: Any) -> None:
     runpy.run_path(sys.argv[0], run_name="__main__")
 
 
-def stand_in(options: Mapping[str, str]) -> None:
+def stand_in(options: Mapping[str, str]):
     """Do nothing until the parent ends."""
     parent = os.getppid()
     node = options.get("--node-id")
@@ -148,7 +148,7 @@ def without_setup(words: Sequence[str], options: Mapping[str, str]) -> Sequence[
     return kept
 
 
-def request(address: str, python: str, *words: str) -> None:
+def request(address: str, python: str, *words: str):
     """Let the server fork a worker, or stand for a process without use; else become Python."""
     options = {}
     for word in words:

@@ -40,13 +40,13 @@ class StoreServer:
         if ray.is_initialized():
             self.is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
 
-    def lock(self, owner: str, name: str, patience: float) -> None:
+    def lock(self, owner: str, name: str, patience: float):
         """Lock the store for a worker."""
         store = open_store(self._address)
         self._locks[owner] = store.lock(name, patience)
         self._stores[owner] = store
 
-    def close(self, owner: str) -> None:
+    def close(self, owner: str):
         """Release the lock of a worker, which can write nothing more."""
         self._stores.pop(owner, None)
         lock = self._locks.pop(owner, None)
@@ -127,12 +127,12 @@ class HeadStore(Store):
     delete = _remote("delete")
     take_over = _remote("take_over")
 
-    def write(self, name: str, data: Content, backup: str = "") -> None:
+    def write(self, name: str, data: Content, backup: str = ""):
         # A memoryview cannot be sent to another process.
         whole = b"".join(pieces(data))
         _remote("write")(self, name, whole, backup)
 
-    def overwrite(self, name: str, data: Content) -> None:
+    def overwrite(self, name: str, data: Content):
         self.write(name, data)
 
     def lock(self, name: str, patience: float = 0.0) -> Any:
@@ -140,7 +140,7 @@ class HeadStore(Store):
         ray.get(self._server.lock.remote(self._owner, name, patience))
         return self
 
-    def close(self) -> None:
+    def close(self):
         ray.get(self._server.close.remote(self._owner))
 
 

@@ -29,7 +29,7 @@ class Resources:
     device: str = "auto"
     hours: float = 0.0
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         gpus = self.gpus
         numbers = {"cpus-per-trial": self.cpus, "gpus-per-trial": gpus or 0, "max-cost": self.hours}
         for option, value in numbers.items():

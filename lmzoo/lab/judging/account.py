@@ -97,7 +97,7 @@ class Question:
     finished: Sequence[str] = ()
     best: str | None = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         arguments.text("metric", self.metric)
         if not isinstance(self.by, str):
             arguments.texts("by", self.by)
@@ -579,7 +579,7 @@ def _seed(label: str | None) -> str | None:
     return label
 
 
-def _say_merged(values: Series, labels: Series, text: str, notes: list[str]) -> None:
+def _say_merged(values: Series, labels: Series, text: str, notes: list[str]):
     """Say which cells, written in several ways, are one label."""
     ways = DataFrame({"label": labels, "cell": values.cast(String)})
     ways = ways.drop_nulls("label").unique(maintain_order=True)
@@ -625,7 +625,7 @@ def _has_fractions(values: Series) -> bool:
     return bool((finite % 1 > 0).any())
 
 
-def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame) -> None:
+def _check_history(frame: DataFrame, facts: Sequence[str], rows: DataFrame):
     """Refuse rows that are steps of runs, in a table where nothing tells runs apart."""
     for name in facts:
         if not STEPS.fullmatch(name):

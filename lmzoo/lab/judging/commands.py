@@ -175,7 +175,7 @@ class Arm:
             raise UserError(f"{name}: {error}") from None
         return value
 
-    def _check(self, read: Files) -> None:
+    def _check(self, read: Files):
         check_files(self.files, read, self.folder)
         check_environment(self.command, self.environment())
 
@@ -306,7 +306,7 @@ class Results:
             said = "damaged or foreign lines are left out; runs without a result are run again"
             say(f"{folder / RUNS}: {damaged} {said}")
 
-    def add(self, arm: Arm, seed: int, value: float, seconds: float) -> None:
+    def add(self, arm: Arm, seed: int, value: float, seconds: float):
         row = {
             "arm": arm.identity,
             "name": arm.name,
@@ -442,7 +442,7 @@ def judge_commands(
     }
 
 
-def _warn(arms: tuple[Arm, Arm], losses: np.ndarray, say: Say) -> None:
+def _warn(arms: tuple[Arm, Arm], losses: np.ndarray, say: Say):
     """Say which losses are no noise of seeds."""
     fixed = []
     for arm, own in zip(arms, losses, strict=True):
@@ -464,7 +464,7 @@ def _plain(value: float) -> float | None:
     return float(value) + 0.0
 
 
-def _check_arguments(arms: tuple[Arm, Arm], margin: float, max_seeds: int, minutes: float) -> None:
+def _check_arguments(arms: tuple[Arm, Arm], margin: float, max_seeds: int, minutes: float):
     if max_seeds < 2:
         raise UserError(f"--max-seeds {max_seeds} shows nothing; give 2 or more")
     check_margin(margin)

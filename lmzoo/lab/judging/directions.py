@@ -76,7 +76,7 @@ def stated(frame: DataFrame) -> dict[str, bool | None]:
     return found
 
 
-def add_direction(found: dict[str, bool | None], metric: str, *, is_higher: bool | None) -> None:
+def add_direction(found: dict[str, bool | None], metric: str, *, is_higher: bool | None):
     """Add whether a higher value of a metric is better; None if it had another direction."""
     if found.get(metric, is_higher) != is_higher:
         is_higher = None

@@ -638,7 +638,7 @@ def number(value: Any) -> float:
     return result
 
 
-def check_margin(margin: float) -> None:
+def check_margin(margin: float):
     """Raise a `UserError` unless a margin is a number of 0 or more."""
     if not 0 <= margin < math.inf:
         raise UserError(f"margin {margin} is not a number of 0 or more; give one, as 0.002")

@@ -531,7 +531,7 @@ class _State:
         }
         return np.select(list(words.values()), list(words), "")
 
-    def read_counts(self, known: _Table, contrast: Contrasts) -> None:
+    def read_counts(self, known: _Table, contrast: Contrasts):
         """Read the diverged runs of a look."""
         has_diverged = np.isposinf(known.losses).any(1)
         self.counts = counts(known.losses, known.reference)
@@ -540,7 +540,7 @@ class _State:
         has_numbers = ~np.isnan(contrast.error) | has_counts
         self._known |= self._tested & has_numbers
 
-    def look(self, contrast: Contrasts, error: float, margin: float) -> None:
+    def look(self, contrast: Contrasts, error: float, margin: float):
         """Add a look with the error α_k."""
         has_means = self._tested & ~self.counts.few
         p_mean = np.where(has_means, contrast.p, nan)
@@ -602,7 +602,7 @@ class _State:
         of_margin = np.where(shown, of_first, of_second)
         return of_zero, of_margin
 
-    def confirm(self, known: _Table, contrast: Contrasts) -> None:
+    def confirm(self, known: _Table, contrast: Contrasts):
         """Confirm the signs that are sure, and those that the halves of the seeds show."""
         if not self.unconfirmed.any():
             return

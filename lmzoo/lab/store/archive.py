@@ -91,7 +91,7 @@ class Archive:
                 self._search()
         return self._found.get(name)
 
-    def _search(self) -> None:
+    def _search(self):
         if self._path.is_file():
             self._found = _scan(self._path.read_bytes())
         self.members = set(self._found)
@@ -149,7 +149,7 @@ def read_config(study: Path, run: str) -> Any:
     return parse_json(read_run_file(study, run, CONFIG))
 
 
-def archive_runs(study: Path, runs: Sequence[str]) -> None:
+def archive_runs(study: Path, runs: Sequence[str]):
     """Move the folders of runs into the archive; one without a folder is skipped."""
     below(study, FOLDER)  # files are deleted there
     folders = [study / run for run in runs if _fits(study / run)]
@@ -263,7 +263,7 @@ def _groups(folders: Sequence[Path]) -> Iterator[list[Path]]:
         yield group
 
 
-def _write(target: Path, folders: Sequence[Path]) -> None:
+def _write(target: Path, folders: Sequence[Path]):
     target.parent.mkdir(exist_ok=True)
     for unfinished in target.parent.glob(".*.zip"):  # of a process that was killed
         unfinished.unlink()
@@ -278,7 +278,7 @@ def _write(target: Path, folders: Sequence[Path]) -> None:
     partial.replace(target)
 
 
-def _add(folder: Path, archive: zipfile.ZipFile) -> None:
+def _add(folder: Path, archive: zipfile.ZipFile):
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or path.name == PREVIOUS:
             continue

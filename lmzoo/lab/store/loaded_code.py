@@ -20,7 +20,7 @@ _SEEN: dict[str, tuple[object, Any]] = {}
 """Module -> its spec, which a reload replaces, and its code outside of functions."""
 
 
-def check_loaded(files: Mapping[str, bytes]) -> None:
+def check_loaded(files: Mapping[str, bytes]):
     """Raise a `UserError` if a module was imported from other content of its file."""
     imported = dict[str, ModuleType]()
     changed = list[tuple[bool, str]]()

@@ -55,7 +55,7 @@ class Lock:
         """The open lock file; None while this process does not have the lock."""
         self._owner = process_name()
 
-    def acquire(self, patience: float) -> None:
+    def acquire(self, patience: float):
         """Take the lock, or raise a `UserError` with its owner after `patience` seconds."""
         deadline = time.monotonic() + patience
         while not retry(self._try_acquire, self._target):
@@ -64,7 +64,7 @@ class Lock:
                 raise UserError(f"{self._store} is in use by {owner}; wait for it to end")
             time.sleep(self.pause)
 
-    def check(self) -> None:
+    def check(self):
         """Raise if another process has the lock, or had it while this one was suspended."""
         if self._file is None:
             return
@@ -75,7 +75,7 @@ class Lock:
                 "this one did not respond; wait for it to end and run the same command again"
             )
 
-    def close(self) -> None:
+    def close(self):
         """Delete the lock file, unless another process has it, and release the lock."""
         if self._file is None:
             return
@@ -114,7 +114,7 @@ class Lock:
         HELD.add(self)
         return True
 
-    def forget(self) -> None:
+    def forget(self):
         """Close the file in a forked child: the lock is the parent's."""
         if self._file is not None:
             self._file.close()
@@ -132,7 +132,7 @@ HELD = weakref.WeakSet[Lock]()
 """The locks of this process."""
 
 
-def _forget_locks() -> None:
+def _forget_locks():
     for lock in HELD:
         lock.forget()
 
@@ -240,11 +240,11 @@ class Store:
                     found.add(entry.name)
         return found
 
-    def read_ahead(self, names: Iterable[str]) -> None:
+    def read_ahead(self, names: Iterable[str]):
         """Read files of subfolders together, for one `read` each; a local store does nothing."""
 
     @retried
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes):
         """Write a file that must not exist, or raise a `FileExistsError`."""
         path = self.path / name
         if path.exists():
@@ -252,12 +252,12 @@ class Store:
         self._replace(name, data)  # only the owner of the lock writes
 
     @retried
-    def write(self, name: str, data: Content, backup: str = "") -> None:
+    def write(self, name: str, data: Content, backup: str = ""):
         """Replace a file atomically; the old one is kept as `backup`, but not in a bucket."""
         self._replace(name, data, backup)
 
     @retried
-    def overwrite(self, name: str, data: Content) -> None:
+    def overwrite(self, name: str, data: Content):
         """Write a file in place, which a death may leave torn: its reader must notice that."""
         self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -268,7 +268,7 @@ class Store:
             file.truncate()
 
     @retried
-    def append(self, name: str, line: str) -> None:
+    def append(self, name: str, line: str):
         """Append a line and flush it to disk; an incomplete last line is removed first."""
         self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
@@ -287,7 +287,7 @@ class Store:
                 raise
 
     @retried
-    def delete(self, name: str) -> None:
+    def delete(self, name: str):
         """Delete a file, if there is one."""
         self._check_lock()
         (self.path / name).unlink(missing_ok=True)
@@ -302,13 +302,13 @@ class Store:
         self._lock = lock
         return lock
 
-    def clear_locks(self, pattern: str, patience: float) -> None:
+    def clear_locks(self, pattern: str, patience: float):
         """Wait until no process has a lock whose name matches the pattern; delete the lock files.
 
         A `UserError` names a process that still has one after `patience` seconds.
         """
 
-        def clear(name: str) -> None:
+        def clear(name: str):
             lock = self._new_lock(name)
             lock.acquire(patience)
             lock.close()
@@ -317,7 +317,7 @@ class Store:
             list(pool.map(clear, retry(lambda: self._lock_names(pattern), str(self))))
 
     @retried
-    def take_over(self, name: str) -> None:
+    def take_over(self, name: str):
         """Keep a process that had the lock before from writing here, wherever it was stopped.
 
         It may have the file `name` open, to which it appends. A bucket needs none of this.
@@ -339,21 +339,21 @@ class Store:
     def _lock_names(self, pattern: str) -> list[str]:
         return [file.name for file in self.path.glob(pattern)]
 
-    def _check_lock(self) -> None:
+    def _check_lock(self):
         """Raise if this process has lost the lock of this store or of one above it."""
         if self._lock is not None:
             self._lock.check()
         if self._parent is not None:
             self._parent._check_lock()
 
-    def _check_link(self) -> None:
+    def _check_link(self):
         """Raise if this folder is a link out of the store, which who writes there may plant."""
         if self._parent is not None:
             if self.path.is_symlink():
                 below(self._parent.path, self.path.name)
             self._parent._check_link()
 
-    def _replace(self, name: str, data: Content, backup: str = "", *, sync: bool = False) -> None:
+    def _replace(self, name: str, data: Content, backup: str = "", *, sync: bool = False):
         self._check_link()
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / name
@@ -391,7 +391,7 @@ def pieces(data: Content) -> Sequence[bytes | memoryview]:
     return data
 
 
-def _keep(path: Path, backup: Path) -> None:
+def _keep(path: Path, backup: Path):
     """Keep a file under a second name, so that `path` has a content at every moment."""
     backup.unlink(missing_ok=True)
     try:
@@ -427,7 +427,7 @@ def temporary_folder(purpose: str) -> Path:
     _lock(new)  # until this process ends; before it has the name that others look for
     folder = new.rename(new.with_name(new.name[1:]))
 
-    def remove() -> None:
+    def remove():
         if os.getpid() == creator:  # a forked process inherits this exit handler
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -437,13 +437,13 @@ def temporary_folder(purpose: str) -> Path:
     return folder
 
 
-def delete_temporary() -> None:
+def delete_temporary():
     """Delete the temporary folders of this process, which will end without its exit handlers."""
     for remove in _REMOVALS:
         remove()
 
 
-def delete_abandoned() -> None:
+def delete_abandoned():
     """Delete the temporary folders of processes that were killed."""
     with os.scandir(tempfile.gettempdir()) as entries:
         found = [entry for entry in entries if entry.name.startswith(TEMPORARY)]

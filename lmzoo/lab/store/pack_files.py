@@ -148,7 +148,7 @@ class PackFiles:
         rows: Callable[[int], Sequence[Buffer]],
         events: Sequence[Event],
         others: Iterable[str],
-    ) -> None:
+    ):
         """Write the state of a pack after earlier writes, and append the events.
 
         `rows` makes the file of the members from the number of the write. `events` are those that
@@ -160,7 +160,7 @@ class PackFiles:
         keys = list(others)
         number = self._count
 
-        def write() -> None:
+        def write():
             for key in keys:
                 self._writer.wait(key)
             # The state has the records that the segment may lack, so it is first.
@@ -175,21 +175,21 @@ class PackFiles:
         self._count += 1
         self._saved_at = time.monotonic()
 
-    def delete(self) -> None:
+    def delete(self):
         """Delete the files: the folders of all runs are written."""
         if self._count:  # else there are no files
             self._count = 0
             self._writer.submit(self._key, lambda: _delete(self._store))
 
 
-def unpack_all(store: Store) -> None:
+def unpack_all(store: Store):
     """Share out the files of all workers; this process must have the locks of the store."""
     for name in sorted(store.prefetch(SEGMENT)):
         if name.startswith(PREFIX):
             unpack(store, name.removeprefix(PREFIX))
 
 
-def unpack(store: Store, worker: str) -> None:
+def unpack(store: Store, worker: str):
     """Write records and checkpoints of a worker that died into the folders of its runs."""
     pack = store / f"{PREFIX}{worker}"
     pack.take_over(SEGMENT)  # a worker that was stopped may go on
@@ -230,9 +230,7 @@ def _states(pack: Store) -> dict[str, tuple[FieldsDict, Sequence[Buffer]]]:
     return found.get(max(found, default=0), {})
 
 
-def _give(
-    folder: RunFolder, records: Sequence[Record], state: FieldsDict, rows: Sequence[Buffer]
-) -> None:
+def _give(folder: RunFolder, records: Sequence[Record], state: FieldsDict, rows: Sequence[Buffer]):
     """Write what a folder lacks. A run that has left the pack has a newer state there."""
     known = folder.records()
     last = files.last_epoch(known)
@@ -248,7 +246,7 @@ def _give(
         folder.append(*lacking)
 
 
-def _delete(pack: Store) -> None:
+def _delete(pack: Store):
     for name in ROWS:
         pack.delete(name)
     pack.delete(SEGMENT)

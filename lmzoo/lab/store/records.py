@@ -205,7 +205,7 @@ class RunFolder:
         self.store = open_store(address)
         self.path = self.store.path
 
-    def create(self, config: Fields, *, new: bool = False) -> None:
+    def create(self, config: Fields, *, new: bool = False):
         """Write the config, unless the folder has a readable one.
 
         `new`: the store has no such folder, so nothing is read; a `UserError` if that is wrong.
@@ -220,7 +220,7 @@ class RunFolder:
         elif self.config is None:  # a folder keeps the config with which it began
             self.store.write(CONFIG, json_bytes(dict(config)))
 
-    def append(self, *records: Fields) -> None:
+    def append(self, *records: Fields):
         """Append events together and flush them to disk; non-finite numbers become null."""
         lines = []
         for record in records:
@@ -230,7 +230,7 @@ class RunFolder:
             lines.append(record_line(own))
         self.store.append(RECORDS, "\n".join(lines))
 
-    def start_over(self, config: Fields | None = None) -> None:
+    def start_over(self, config: Fields | None = None):
         """Empty the records, which are damaged or old, and delete the checkpoints."""
         if config is not None:
             self.store.write(CONFIG, json_bytes(dict(config)))
@@ -242,7 +242,7 @@ class RunFolder:
         """Return all events; see `parse_records`."""
         return parse_records(self.store.read(RECORDS) or b"")
 
-    def drop_checkpoints(self) -> None:
+    def drop_checkpoints(self):
         """Delete the checkpoints of a run that will not be continued."""
         self.store.delete(CHECKPOINT)
         self.store.delete(PREVIOUS)
@@ -260,7 +260,7 @@ class RunFolder:
         return self.path / CHECKPOINT
 
 
-def write_traceback(store: Store, error: Exception) -> None:
+def write_traceback(store: Store, error: Exception):
     """Write the traceback of an error into the folder of a run."""
     text = "".join(traceback.format_exception(error))
     # An odd name of a file in it may be no UTF-8.

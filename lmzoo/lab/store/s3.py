@@ -97,7 +97,7 @@ class Bucket:
                 raise
             return found.etag
 
-    def delete(self, key: str) -> None:
+    def delete(self, key: str):
         """Delete an object, whether it exists or not."""
         with suppress(FileNotFoundError), _translate_errors(f"s3://{self.name}/{key}"):
             _client().delete_object(Bucket=self.name, Key=key)
@@ -177,12 +177,12 @@ class S3Lock(Lock):
         """Set when the lock is closed or lost."""
         self._renewer = threading.Thread(target=self._keep_renewed, daemon=True)
 
-    def acquire(self, patience: float) -> None:
+    def acquire(self, patience: float):
         """Take the lock, see `Lock`, and keep it renewed."""
         super().acquire(patience)
         self._renewer.start()
 
-    def check(self) -> None:
+    def check(self):
         """Raise a `UserError` if the lock could not be renewed: another process may have it."""
         if self._released.is_set() or not self._is_safe():
             raise UserError(
@@ -190,7 +190,7 @@ class S3Lock(Lock):
                 "the connection to S3 and run the same command again"
             )
 
-    def close(self) -> None:
+    def close(self):
         lost = self._released.is_set()
         self._released.set()
         if self._renewer.is_alive():
@@ -220,7 +220,7 @@ class S3Lock(Lock):
             return False
         return True
 
-    def _put(self, **condition: str) -> None:
+    def _put(self, **condition: str):
         """Write the lock object; the time changes its content, and so its ETag, every time."""
         started = _seconds()
         body = json.dumps(self._name() | {"renewed": started})
@@ -230,11 +230,11 @@ class S3Lock(Lock):
     def _name(self) -> dict[str, Any]:
         return {"holder": process_name(), "began": id(self)}
 
-    def _keep_renewed(self) -> None:
+    def _keep_renewed(self):
         while not self._released.wait(EXPIRY / RENEWALS):
             self._renew()
 
-    def _renew(self) -> None:
+    def _renew(self):
         try:
             self._put(IfMatch=self._etag)
         except (FileExistsError, FileNotFoundError):  # another process took or deleted it
@@ -303,28 +303,28 @@ class S3Store(Store):
         self.read_ahead(wanted)
         return folders
 
-    def read_ahead(self, names: Iterable[str]) -> None:
+    def read_ahead(self, names: Iterable[str]):
         for name, found in self._get_together(names):
             self._prefetched[self._key(name)] = found
 
     @retried
-    def create(self, name: str, data: bytes) -> None:
+    def create(self, name: str, data: bytes):
         self._put(name, data, IfNoneMatch="*")
 
     @retried
-    def write(self, name: str, data: Content, backup: str = "") -> None:
+    def write(self, name: str, data: Content, backup: str = ""):
         self._appended.pop(name, None)
         whole = b"".join(pieces(data))
         # Only what this process has read or written last is replaced.
         if name in self._etags or not self._put_new(name, whole):
             self._put_known(name, whole)
 
-    def overwrite(self, name: str, data: Content) -> None:
+    def overwrite(self, name: str, data: Content):
         """See `Store.overwrite`; S3 replaces the object."""
         self.write(name, data)
 
     @retried
-    def append(self, name: str, line: str) -> None:
+    def append(self, name: str, line: str):
         """See `Store.append`; the object is written again."""
         data = line.encode() + b"\n"
         if name in self._etags or not self._put_new(name, data):
@@ -336,7 +336,7 @@ class S3Store(Store):
             self._put_known(name, data)
         self._keep(name, data)
 
-    def take_over(self, name: str) -> None:
+    def take_over(self, name: str):
         """Do nothing: writes are conditional."""
 
     def local_copy(self, patterns: Iterable[str]) -> Path:
@@ -402,7 +402,7 @@ class S3Store(Store):
             self._keep(name, data or b"")
         return data
 
-    def _keep(self, name: str, data: bytes) -> None:
+    def _keep(self, name: str, data: bytes):
         """Keep the content of a file of lines, if only this process may append to it."""
         store: Store | None = self
         while store is not None and store._lock is None:
@@ -419,7 +419,7 @@ class S3Store(Store):
             return self._read(name) == data
         return True
 
-    def _put_known(self, name: str, data: bytes) -> None:
+    def _put_known(self, name: str, data: bytes):
         """Replace the object that was read or written last, unless another process has."""
         condition = {"IfNoneMatch": "*"}
         etag = self._etags[name]
@@ -434,14 +434,14 @@ class S3Store(Store):
                     "respond; wait for it to end and run the same command again"
                 ) from None
 
-    def _put(self, name: str, data: bytes, **condition: str) -> None:
+    def _put(self, name: str, data: bytes, **condition: str):
         self._check_lock()
         # What was read in advance is older than this.
         self._prefetched.pop(self._key(name), None)
         self._etags[name] = self.bucket.put(self._key(name), data, **condition)
 
     @retried
-    def delete(self, name: str) -> None:
+    def delete(self, name: str):
         self._check_lock()
         self._appended.pop(name, None)
         self._etags.pop(name, None)

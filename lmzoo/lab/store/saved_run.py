@@ -89,7 +89,7 @@ class SavedRun(ABC):
         return True
 
     @abstractmethod
-    def train_epoch(self, budget: int) -> None:
+    def train_epoch(self, budget: int):
         """Train one epoch of a training of `budget` epochs; `training.record` is its record."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class SavedRun(ABC):
     def _load(self, data: bytes) -> list[Record]:
         """Go on from a checkpoint and return its records; raise any error if it is damaged."""
 
-    def save_epoch(self) -> None:
+    def save_epoch(self):
         """Save the checkpoint and record of the last epoch; wait until those before are written."""
         self._wait()
         self._keep_epoch()
@@ -117,12 +117,12 @@ class SavedRun(ABC):
         else:
             self._flush_if_due()
 
-    def keep_epoch(self) -> None:
+    def keep_epoch(self):
         """Keep the checkpoint and record of the last epoch until the run leaves its pack."""
         self._keep_epoch()
         self._saved_at = time.monotonic()
 
-    def _keep_epoch(self) -> None:
+    def _keep_epoch(self):
         self._collect(self.training.record)
         # A copy: the checkpoint is made in another thread while further records are collected.
         self._unsaved = self._dump(self._collected.copy())
@@ -138,20 +138,20 @@ class SavedRun(ABC):
         self._in_pack = len(self._collected)
         return new
 
-    def end(self, status: str, reason: str = "") -> None:
+    def end(self, status: str, reason: str = ""):
         """Append the `end` event: how and why the run ended."""
         self._append_end(self.epoch, status, reason)
 
-    def prune(self, epoch: int) -> None:
+    def prune(self, epoch: int):
         """Record that the pruner stopped the run at an epoch, and delete the checkpoints."""
         self._unsaved = None  # its checkpoints are deleted
         self._append_end(epoch, "pruned", f"rung {epoch}")
         self._submit(self.folder.drop_checkpoints)
 
-    def stop(self) -> None:  # noqa: B027  most have none
+    def stop(self):  # noqa: B027  most have none
         """End the program that trains the run, if there is one."""
 
-    def flush(self) -> None:
+    def flush(self):
         """Write what was saved. Flush all runs before closing them one after another."""
         store = self.folder.store
         dump = self._unsaved
@@ -164,7 +164,7 @@ class SavedRun(ABC):
             self._submit(lambda: self.folder.append(*records))
             self._saved_at = time.monotonic()
 
-    def close(self) -> None:
+    def close(self):
         """Wait until the writes with the key `key` are done, and release the lock."""
         try:
             self.stop()
@@ -173,12 +173,12 @@ class SavedRun(ABC):
         finally:
             self._locks.close()
 
-    def start_over(self) -> None:
+    def start_over(self):
         """Drop its records and checkpoints; it must then be closed."""
         self._discard()
         self._submit(self.folder.start_over)
 
-    def _open(self, config: Fields, *, new: bool) -> None:
+    def _open(self, config: Fields, *, new: bool):
         if not new:
             # A process that was frozen may wake up and append to the file that it has open.
             self.folder.store.take_over(RECORDS)
@@ -197,7 +197,7 @@ class SavedRun(ABC):
         if not new:
             self._resume(config)
 
-    def _resume(self, config: Fields) -> None:
+    def _resume(self, config: Fields):
         """Load the last readable checkpoint; append a `note` event if a newer one is damaged."""
         errors = []
         records = list[Record]()
@@ -227,7 +227,7 @@ class SavedRun(ABC):
         for record in records:
             self._append(record)
 
-    def _check_epochs(self, records: Sequence[Record]) -> None:
+    def _check_epochs(self, records: Sequence[Record]):
         """Raise an `OtherRunError` if the file of records has lost an epoch of the checkpoint."""
         if not self.has_every_epoch:
             return
@@ -240,7 +240,7 @@ class SavedRun(ABC):
         """Return what is recorded of the process that has trained the run."""
         return environment()
 
-    def _append_end(self, epoch: int, status: str, reason: str) -> None:
+    def _append_end(self, epoch: int, status: str, reason: str):
         changed = {}
         for key, value in self.environment().items():
             if self._began_in.get(key) != value:
@@ -250,11 +250,11 @@ class SavedRun(ABC):
             end[ENVIRONMENT] = changed  # the config has the rest
         self._append(end)
 
-    def _append(self, record: Record) -> None:
+    def _append(self, record: Record):
         self._collect(record)
         self._flush_if_due()
 
-    def _collect(self, record: Record) -> None:
+    def _collect(self, record: Record):
         """Collect a record unless one of its event and epoch exists; always collect an `end` event.
 
         A run that starts over repeats its records. A run that failed in its last epoch may finish
@@ -266,21 +266,21 @@ class SavedRun(ABC):
             self.records.append(record)
             self._collected.append(record)
 
-    def _flush_if_due(self) -> None:
+    def _flush_if_due(self):
         """Write if the run has ended or the last write is `save_seconds` ago."""
         waited = time.monotonic() - self._saved_at
         has_ended = any(record["event"] == "end" for record in self._collected)
         if has_ended or waited >= self._save_seconds:
             self.flush()
 
-    def _submit(self, action: Callable[[], object]) -> None:
+    def _submit(self, action: Callable[[], object]):
         with self._discard_after_error():
             if self._writer is None:  # in this thread, at once
                 action()
             else:
                 self._writer.submit(self.key, action)
 
-    def _wait(self) -> None:
+    def _wait(self):
         with self._discard_after_error():
             if self._writer is not None:
                 self._writer.wait(self.key)
@@ -294,7 +294,7 @@ class SavedRun(ABC):
             self._discard()
             raise
 
-    def _discard(self) -> None:
+    def _discard(self):
         """Forget what is not yet given to the writer."""
         self._collected = []
         self._in_pack = 0

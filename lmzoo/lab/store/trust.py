@@ -41,7 +41,7 @@ def is_trusted(digest: str) -> bool:
     return False
 
 
-def trust(digest: str) -> None:
+def trust(digest: str):
     """Add a digest; a file that another account could write is replaced."""
     if is_trusted(digest):
         return

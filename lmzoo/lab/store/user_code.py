@@ -90,7 +90,7 @@ def user_code(modules: Iterable[str], *, loaded: bool = False) -> UserCode:
     return code
 
 
-def load(facts: Fields, copies: Path, *, own: bool = False) -> None:
+def load(facts: Fields, copies: Path, *, own: bool = False):
     """Import the modules of a run, and log a warning if their source has changed since.
 
     `facts` are `user_code` of the run's config, and `copies` is the folder with the copies of the
@@ -168,7 +168,7 @@ def _plain_modules(facts: Fields) -> dict[str, str]:
     return dict(modules)
 
 
-def _check_trust(files: Files, names: str, copy: Path) -> None:
+def _check_trust(files: Files, names: str, copy: Path):
     """Raise a `UserError` unless this account or the user trusts these files."""
     digest = digest_of(files.items())
     if is_trusted(digest):
@@ -182,7 +182,7 @@ def _check_trust(files: Files, names: str, copy: Path) -> None:
     LOG.warning("--trust runs the code of the run: %s, SHA-256 %s", listed, digest[:16])
 
 
-def save(code: UserCode, store: Store) -> None:
+def save(code: UserCode, store: Store):
     """Write the files of some code into `user_code/HASH` of a store, if there are any."""
     if code:
         trust(digest_of(code.files.items()))
@@ -195,7 +195,7 @@ def save(code: UserCode, store: Store) -> None:
             folder.write(name, content)
 
 
-def import_shipped(code: UserCode) -> None:
+def import_shipped(code: UserCode):
     """Import code that another process has sent, from the sender's files if they are here too."""
     begin_study()
     folder = temporary_folder("code")  # until the process ends: a module may import late

@@ -43,7 +43,7 @@ class Writer:
         self._errors = dict[Hashable, BaseException]()
         self._changed = threading.Condition()
 
-    def submit(self, key: Hashable, action: Action) -> None:
+    def submit(self, key: Hashable, action: Action):
         """Run `action` after the earlier actions of the key; raise the error of one that failed."""
         with self._changed:
             self._raise_error(key)
@@ -60,7 +60,7 @@ class Writer:
             self._raise_error(key)
             return key not in self._queues
 
-    def wait(self, key: Hashable | None = None) -> None:
+    def wait(self, key: Hashable | None = None):
         """Wait for the actions of the key, or of all keys; raise the error of one that failed."""
         with self._changed:
             queues = self._queues
@@ -72,16 +72,16 @@ class Writer:
                 self._changed.wait_for(lambda: key not in queues)
                 self._raise_error(key)
 
-    def close(self) -> None:
+    def close(self):
         """Wait for all actions and end the threads; raise the error of an action that failed."""
         self._pool.shutdown()
         self.wait()
 
-    def _raise_error(self, key: Hashable) -> None:
+    def _raise_error(self, key: Hashable):
         if key in self._errors:
             raise self._errors.pop(key)
 
-    def _run_queue(self, key: Hashable, queue: deque[Action]) -> None:
+    def _run_queue(self, key: Hashable, queue: deque[Action]):
         """Run the actions of one key until its queue is empty or an action fails."""
         while True:
             with self._changed:
@@ -115,7 +115,7 @@ class News:
         self._log = log
         self._said = dict[Hashable, float]()
 
-    def say(self, cause: Hashable, now: float, text: str, *values: object) -> None:
+    def say(self, cause: Hashable, now: float, text: str, *values: object):
         """Log a warning, unless one of this cause was logged in the last minute."""
         if now >= self._said.get(cause, -math.inf) + NEWS_SECONDS:
             self._said[cause] = now

@@ -87,7 +87,7 @@ class Command:
     files: tuple[str, ...] = ()
     """Further files that decide its results, as patterns: `conf/*.yaml`."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         for name in ("text", "pattern", "csv", "tensorboard"):
             text(name, getattr(self, name))
         texts("files", self.files)
@@ -95,7 +95,7 @@ class Command:
             # Frozen; a numpy integer becomes a Python one.
             object.__setattr__(self, name, whole(name, getattr(self, name)))
 
-    def check(self, settings: Mapping[str, Any]) -> None:
+    def check(self, settings: Mapping[str, Any]):
         """Raise a `UserError` unless the command uses the seed, all settings, and no more."""
         readers = [name for name in (self.pattern, self.csv, self.tensorboard) if name]
         if len(readers) > 1:
@@ -241,7 +241,7 @@ class CommandRun(ProgramRun):
             start_new_session=True,
         )
 
-    def check(self, read: Files) -> None:
+    def check(self, read: Files):
         super().check(read)
         check_environment(self._command, self.environment())
 
@@ -259,10 +259,10 @@ class CommandRun(ProgramRun):
     def has_state(self) -> bool:
         return any((self._folder / STATE).glob("*"))
 
-    def forget_state(self) -> None:
+    def forget_state(self):
         shutil.rmtree(self._folder / STATE)
 
-    def stop(self) -> None:
+    def stop(self):
         """End the program and all processes that it started."""
         self._stream = None
         if self._process is not None:

@@ -60,13 +60,13 @@ class PlannedRun:
     is_new: bool = False
     """True until the first start if the store had no folder of this run when it was opened."""
 
-    def add_failure(self, reason: str, nodes: Sequence[str]) -> None:
+    def add_failure(self, reason: str, nodes: Sequence[str]):
         """Add the failure of a sweep in which it failed on these machines."""
         self.failures.append(reason)
         if len(nodes) > 1:  # as good as two sweeps
             self.failures.append(reason)
 
-    def add_epoch(self, epoch: int, loss: float | None) -> None:
+    def add_epoch(self, epoch: int, loss: float | None):
         """Add an epoch to the curve; an epoch without a loss (None) has diverged and is skipped."""
         if loss is None:
             return

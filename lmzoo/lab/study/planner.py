@@ -148,11 +148,11 @@ class Planner:
     def find(self, run_id: str) -> PlannedRun | None:
         return self._runs.get(run_id)
 
-    def start(self, run: PlannedRun) -> None:
+    def start(self, run: PlannedRun):
         del self._ready[run.id]
         self._new.pop(run.id, None)
 
-    def requeue(self, run_id: str, *, saved: bool = False) -> None:
+    def requeue(self, run_id: str, *, saved: bool = False):
         """Mark a running run as ready again; a `saved` one waits if it has to wait at its epoch.
 
         Its worker may have created its folder, and have died before it wrote the epoch.
@@ -232,7 +232,7 @@ class Planner:
             self.write_study()
         return run
 
-    def write_failures(self) -> None:
+    def write_failures(self):
         """Write the end events of failed runs; call it only after a sweep that completed.
 
         In an interrupted sweep, a run may have failed because of the interruption.
@@ -254,7 +254,7 @@ class Planner:
             if runs:
                 yield point, runs, epochs
 
-    def write_study(self) -> None:
+    def write_study(self):
         """Write `study.json`, with the best settings found so far."""
         study = study_json(self.study, self._all_points, self.looks)
         self.store.write_study(study)
@@ -309,7 +309,7 @@ class Planner:
                 self._decide(group.points[0])
         return found
 
-    def _add_planned(self, point: PointPlanner) -> None:
+    def _add_planned(self, point: PointPlanner):
         """Mark the runs that the point has just planned as ready."""
         for run in point.new_runs():
             # Another point may have planned the same run.

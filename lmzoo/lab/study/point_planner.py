@@ -132,7 +132,7 @@ class PointPlanner:
             self._advance()
         return self.answer(run, epoch)
 
-    def end(self, run_id: str) -> None:
+    def end(self, run_id: str):
         """Plan the runs that waited for an open run, which has ended."""
         run = self.open.pop(run_id)
         if run.stage == "tune":
@@ -258,11 +258,11 @@ class PointPlanner:
         self._advance()
         return pruned
 
-    def _prune(self, run: PlannedRun, epoch: int) -> None:
+    def _prune(self, run: PlannedRun, epoch: int):
         self.store.prune(run.id, epoch)
         run.status = "pruned"
 
-    def end_design(self, smoothed: list[float], beyond: Setting | None) -> None:
+    def end_design(self, smoothed: list[float], beyond: Setting | None):
         """Plan the first settings after the start design.
 
         `smoothed` are the losses of the fit to all points; `beyond` is the first of these settings,
@@ -273,7 +273,7 @@ class PointPlanner:
         self._design_ended = True
         self._advance()
 
-    def measure_again(self, runs: list[tuple[Setting, int]]) -> None:
+    def measure_again(self, runs: list[tuple[Setting, int]]):
         """Plan tune runs of these settings, each with its number in `repeats`."""
         self.measured_again = True
         for setting, repeat in runs:
@@ -290,7 +290,7 @@ class PointPlanner:
         self._advance()
         return True
 
-    def choose(self, index: int, tuning_sd: float) -> None:
+    def choose(self, index: int, tuning_sd: float):
         """Plan the confirm runs of the setting of a tune run."""
         # The choice of a closed form is no matter of chance.
         if not self.point.closed_form:
@@ -308,11 +308,11 @@ class PointPlanner:
             self.confirm_runs.append(self._plan("confirm", seed, setting, config))
         return len(seeds)
 
-    def mark_open(self, run: PlannedRun) -> None:
+    def mark_open(self, run: PlannedRun):
         self.open[run.id] = run
         self._new.append(run)
 
-    def mark_closed(self, run: PlannedRun) -> None:
+    def mark_closed(self, run: PlannedRun):
         if self.open.pop(run.id, None) and run in self._new:
             self._new.remove(run)
 
@@ -345,7 +345,7 @@ class PointPlanner:
     def _design_runs(self) -> list[PlannedRun]:
         return self.tune_runs[: len(self.design)]
 
-    def _advance(self) -> None:
+    def _advance(self):
         """Plan the settings that may start."""
         # A setting of which the store knows the end lets further ones start.
         indices = range(len(self.tune_runs), self._startable())
@@ -372,7 +372,7 @@ class PointPlanner:
                 return False
         return True
 
-    def _plan_settings(self, indices: range) -> None:
+    def _plan_settings(self, indices: range):
         """Plan and store these settings; one that the model refuses has no run."""
         stored = self.store.settings(self.point.id)
         new: list[Setting] = []
@@ -400,7 +400,7 @@ class PointPlanner:
         if suggested:
             self.store.add_settings(self.point.id, suggested)
 
-    def _repeat_answer(self, run: PlannedRun) -> None:
+    def _repeat_answer(self, run: PlannedRun):
         """Answer the last epoch again: a sweep may have ended between an epoch and its answer."""
         if run.status:
             return
@@ -410,7 +410,7 @@ class PointPlanner:
         if answer is Answer.PRUNE:
             self._prune(run, run.last_epoch)
 
-    def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0) -> None:
+    def _plan_tune_run(self, index: int, setting: Setting, repeat: int = 0):
         """Plan a run of a setting; one that the model refuses has ended without training."""
         seed = self.tune_seed
         if repeat:
@@ -479,13 +479,13 @@ class PointPlanner:
             self._say(f"runs are trained again, because {', '.join(changed)} has changed")
         return config
 
-    def _say(self, text: str) -> None:
+    def _say(self, text: str):
         """Say something about the point once."""
         if text and text not in self._said:
             self._said.add(text)
             LOG.warning("%s: %s", self.point.display_label, text)
 
-    def _read(self, run: PlannedRun) -> None:
+    def _read(self, run: PlannedRun):
         """Read the run's curve and its end, if it has ended, from the store."""
         run.is_new = run.id not in self.store.known_runs
         if run.is_new:
@@ -551,7 +551,7 @@ class PointPlanner:
             return run.best_loss
         return otherwise
 
-    def _confirm(self, setting: Setting) -> None:
+    def _confirm(self, setting: Setting):
         self.is_chosen = True
         seeds = max(self.seeds, len(self.confirm_runs))
         if setting != self.best_setting:

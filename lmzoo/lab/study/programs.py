@@ -90,18 +90,18 @@ class ProgramRun(SavedRun):
         """Whether the program would go on from a state."""
 
     @abstractmethod
-    def forget_state(self) -> None:
+    def forget_state(self):
         """Delete the state, so that the program begins again."""
 
     @abstractmethod
     def read_files(self) -> Files:
         """Return the files that the program has read, as far as that is known."""
 
-    def check(self, read: Files) -> None:
+    def check(self, read: Files):
         """Raise a `ProgramError` if what it has read, or else depends on, has changed."""
         check_files(self._planned, read, self.where)
 
-    def train_epoch(self, budget: int) -> None:
+    def train_epoch(self, budget: int):
         """Wait for the next epoch that the program reports.
 
         A program that ends before the budget has stopped early: its last report counts. A
@@ -143,7 +143,7 @@ class ProgramRun(SavedRun):
         self.stop()
         self._add_last(last, seen, begun, budget)
 
-    def _add_last(self, last: Report | None, seen: set[str], begun: float, budget: int) -> None:
+    def _add_last(self, last: Report | None, seen: set[str], begun: float, budget: int):
         """Add what counts of a program that ended early; `last` is a report without an epoch."""
         if last is not None:
             metrics, state = last
@@ -194,7 +194,7 @@ class ProgramRun(SavedRun):
         self._append(record)
         return record
 
-    def prune(self, epoch: int) -> None:
+    def prune(self, epoch: int):
         """End the program and delete its state."""
         super().prune(epoch)
         self._begin_again()
@@ -212,11 +212,11 @@ class ProgramRun(SavedRun):
             return -value
         return value
 
-    def _begin_again(self) -> None:
+    def _begin_again(self):
         self.stop()
         self.forget_state()
 
-    def _note_files(self, epoch: int) -> None:
+    def _note_files(self, epoch: int):
         """Record which files it has read, unless one has changed, which is an error."""
         read = self.read_files()
         changeable = {}
@@ -234,7 +234,7 @@ class ProgramRun(SavedRun):
             self._append({"event": FILES, "epoch": epoch, FILES: inputs(read)})
         self._read = read
 
-    def _add(self, epoch: int, metrics: Mapping[str, Any], state: Any, begun: float) -> None:
+    def _add(self, epoch: int, metrics: Mapping[str, Any], state: Any, begun: float):
         self._note_files(epoch)
         numbers: dict[str, float] = {}
         for name, value in metrics.items():

@@ -159,7 +159,7 @@ class Search:
         assert last is not None, "settings beyond the known ones are needed"
         return {path: last.params[path] for path in self._distributions}
 
-    def _tell(self, setting: Setting, result: Result) -> None:
+    def _tell(self, setting: Setting, result: Result):
         curve = dict[int, float]()
         value = None
         if result.pruned and not self._ignores_pruned:

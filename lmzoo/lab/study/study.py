@@ -65,7 +65,7 @@ PARALLEL_RUNS = 160
 class Declared:
     """A class whose search ranges may be given in their short forms."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         search = getattr(self, "search", None)
         if isinstance(search, Mapping):
             ranges = {path: short_range(value) for path, value in search.items()}
@@ -235,7 +235,7 @@ class Study(Declared):
     listeners: tuple[Any, ...] = field(default=(), compare=False, repr=False)
     """Objects with `start(run)`, `epoch(run, record)` or `end(run, test)`, called in the driver."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if not isinstance(self.points, tuple | list):
             raise UserError(f"points is {self.points!r:.60}; give (Point(LABEL, ROW), ...)")
         super().__post_init__()
@@ -253,7 +253,7 @@ class Study(Declared):
             f"{self.seeds} seeds for each point"
         )
 
-    def check(self) -> None:
+    def check(self):
         """Raise a `UserError` for what can be seen without a corpus; a sweep does it first."""
         self._check_types()
         if not self.name.strip() or self.name.startswith(".") or not self.name.isprintable():
@@ -284,7 +284,7 @@ class Study(Declared):
                 "functions and commands report a loss in nats per token, too"
             )
 
-    def _check_points(self) -> None:
+    def _check_points(self):
         if not self.points:
             raise UserError(f"study {self.name} has no points to compare")
         # Tables and consoles show runs of spaces as one.
@@ -298,7 +298,7 @@ class Study(Declared):
         if count > 1:
             raise UserError(f"{count} points have the label {label!r}; give each its own label")
 
-    def _check_types(self) -> None:
+    def _check_types(self):
         for point in self.points:
             if not isinstance(point, Point):
                 raise UserError(f"{point!r} is not a point; write Point(LABEL, ROW)")
@@ -363,7 +363,7 @@ class Study(Declared):
         return range(first, first + count)
 
 
-def _check_types(declared: Any, where: str = "") -> None:
+def _check_types(declared: Any, where: str = ""):
     """Raise a `UserError` for a field of a study or a point that has another type."""
     for each in fields(declared):
         value = getattr(declared, each.name)

@@ -139,17 +139,17 @@ class StudyStore:
             self._since[known] = differences(then, present(then), program=program)
         return self._since[known]
 
-    def _repair(self, folder: RunFolder, action: Callable[[], object]) -> None:
+    def _repair(self, folder: RunFolder, action: Callable[[], object]):
         """Do something in the folder of a run, which an archived one gets first."""
         self.continue_run(folder.path.name)
         action()
 
-    def continue_run(self, run_id: str) -> None:
+    def continue_run(self, run_id: str):
         """Write the folder of an archived run again, because it is pending."""
         self._only_archived.discard(run_id)
         restore_run(self.path, run_id)
 
-    def end_run(self, run_id: str) -> None:
+    def end_run(self, run_id: str):
         """Archive a run that has ended, together with others or when the store is closed."""
         if not self._archives or run_id in self._only_archived:
             return
@@ -157,7 +157,7 @@ class StudyStore:
         if len(self._ended) >= RUNS:
             self._archive()
 
-    def _archive(self) -> None:
+    def _archive(self):
         runs = list(self._ended)
         self._ended = {}
         archive = partial(archive_runs, self.path, runs)
@@ -167,7 +167,7 @@ class StudyStore:
         """Return sample number -> setting, for all settings suggested for a point."""
         return dict(self._settings.get(point_id, {}))
 
-    def add_settings(self, point_id: str, settings: Mapping[int, Settings]) -> None:
+    def add_settings(self, point_id: str, settings: Mapping[int, Settings]):
         """Append settings before they are trained; a `UserError` if an earlier write failed."""
         # Known at once; the thread writes them before the runs can report.
         known = self._settings.setdefault(point_id, {})
@@ -179,7 +179,7 @@ class StudyStore:
         text = "\n".join(lines)
         self._submit(lambda: self.store.append(files.SETTINGS, text))
 
-    def prune(self, run_id: str, epoch: int) -> None:
+    def prune(self, run_id: str, epoch: int):
         """Record that ASHA stopped a run, and delete its checkpoints."""
         record = {
             "event": "end",
@@ -209,7 +209,7 @@ class StudyStore:
             "sweep makes it again; to keep both, choose another --out"
         )
 
-    def write_study(self, study: Config) -> None:
+    def write_study(self, study: Config):
         """Write `study.json`, if it has changed; a `UserError` if an earlier write failed."""
         # The version comes from here, so that no caller forgets it.
         versions = {"schema": files.SCHEMA, "numerics": files.NUMERICS}
@@ -219,11 +219,11 @@ class StudyStore:
         self._study = content
         self._submit(lambda: self._write_latest(content))
 
-    def check_lock(self) -> None:
+    def check_lock(self):
         """Raise a `UserError` if this process lost the lock while it was stopped."""
         self._lock.check()
 
-    def close(self) -> None:
+    def close(self):
         """Write everything, and release the lock; a `UserError` if a write failed."""
         try:
             # The last ones, which are fewer than `RUNS`.
@@ -233,7 +233,7 @@ class StudyStore:
         finally:
             self._lock.close()
 
-    def _open(self) -> None:
+    def _open(self):
         """Lock the store, and wait until the workers of an interrupted sweep have ended."""
         self._lock = self.store.lock(files.DRIVER_LOCK)
         self._writer = Writer(threads=1)
@@ -246,10 +246,10 @@ class StudyStore:
             self._lock.close()
             raise
 
-    def _submit(self, action: Callable[[], object]) -> None:
+    def _submit(self, action: Callable[[], object]):
         self._writer.submit(self, action)
 
-    def _write_latest(self, content: bytes) -> None:
+    def _write_latest(self, content: bytes):
         """Write `study.json`, unless newer content waits to be written."""
         if content is self._study:
             self.store.write(files.STUDY, content)
@@ -277,7 +277,7 @@ class StudyStore:
             self._submit(lambda: self.store.write(files.SETTINGS, whole))
         return known
 
-    def _check_version(self) -> None:
+    def _check_version(self):
         data = self.store.read(files.STUDY)
         study = files.parse_json(data)
         if not isinstance(study, dict):
@@ -298,11 +298,11 @@ class StudyStore:
 class ReadOnlyStudyStore(StudyStore):
     """A study store that takes no lock and writes nothing; new settings are kept in memory."""
 
-    def _nothing(self, *_: Any, **__: Any) -> None:
+    def _nothing(self, *_: Any, **__: Any):
         """Do nothing: a sweep prunes and repairs the runs when it starts."""
 
     prune = continue_run = _repair = close = _open = _submit = _nothing
 
 
-def _write_config(folder: RunFolder, config: Config) -> None:
+def _write_config(folder: RunFolder, config: Config):
     folder.store.write(files.CONFIG, files.json_bytes(config))

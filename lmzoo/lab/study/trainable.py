@@ -134,7 +134,7 @@ class Trainable(ABC):
         """Return its `width` and `parameters` before the search, as far as they are known."""
         return {}
 
-    def check_on_cpu(self) -> None:  # noqa: B027  most can
+    def check_on_cpu(self):  # noqa: B027  most can
         """Raise a UserError if it cannot be trained without a GPU."""
 
     def seconds_per_epoch(self) -> float | None:
@@ -159,7 +159,7 @@ def reference_id(study: Study, points: Sequence[Trainable]) -> str:
     raise UserError(f"reference: no point {study.reference!r}{near(study.reference, labels)}")
 
 
-def check_selection(study: Study, points: Sequence[Trainable], needed: Collection[str]) -> None:
+def check_selection(study: Study, points: Sequence[Trainable], needed: Collection[str]):
     """Raise a `UserError` unless the reference is among the points to train."""
     wanted = reference_id(study, points)
     reference = next(point for point in points if point.id == wanted)

@@ -119,7 +119,7 @@ class SharedTuning:
             pruned += point.pass_rung(set(indices))
         return pruned
 
-    def _end_design(self) -> None:
+    def _end_design(self):
         """Give the sampler of each point the losses of the fit."""
         for point, fit, row in self._fitted():
             new = None
@@ -133,7 +133,7 @@ class SharedTuning:
             if not _has_loss(point):
                 point.end_design([], None)
 
-    def _measure_again(self) -> None:
+    def _measure_again(self):
         """Plan runs of the settings between which the choice is the least sure."""
         if self.points[0].point.closed_form:
             return
@@ -155,7 +155,7 @@ class SharedTuning:
                 runs.append((new, 0))
             point.measure_again(runs)
 
-    def _choose(self) -> None:
+    def _choose(self):
         """Choose the setting of each point that has a finished run."""
         for point, fit, row in self._fitted():
             if point.is_chosen:

@@ -11,7 +11,7 @@ from lmzoo.base.own_parts import importing
 from lmzoo.lab.study.study import Study
 
 
-def main(*studies: Study) -> None:
+def main(*studies: Study):
     """Run the command line of a study and exit; see `lmzoo/lab/sweep/command.py`.
 
     Of several studies, the first argument names the one to run. It does nothing while the study is

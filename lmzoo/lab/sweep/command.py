@@ -28,7 +28,7 @@ SWITCH = "with_"
 Plugins = Annotated[Texts, typer.Option("--plugin", help="FILE.py or module with parts of your own; repeatable.")]  # fmt: skip
 
 
-def run_studies(studies: Sequence[Study]) -> None:
+def run_studies(studies: Sequence[Study]):
     """Run the command line of a study, or of several with a subcommand each, and exit.
 
     The exit code is 0 if the study is done, 1 if a run failed, 2 after invalid input, 130 after an
@@ -63,7 +63,7 @@ def _script() -> tuple[str, ...]:
 def _command(study: Study) -> Callable[..., None]:
     """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
 
-    def command(**given: Any) -> None:
+    def command(**given: Any):
         own = {}
         for name in given.keys() - EXECUTION.keys():
             own[name] = given.pop(name)
@@ -144,7 +144,7 @@ def _run(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished run to stdout.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors and the ranking only.")] = False,
     plugins: Plugins = None,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Run a study; `own` are the values of its options."""
     study.check()
     import_plugins(plugins)

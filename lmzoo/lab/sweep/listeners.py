@@ -28,21 +28,21 @@ class Listeners:
         self.listeners = list(listeners)
         self._started = set[str]()
 
-    def start(self, run: PlannedRun) -> None:
+    def start(self, run: PlannedRun):
         """Say that a run starts, once in a sweep."""
         if run.id not in self._started:
             self._started.add(run.id)
             self._call("start", run)
 
-    def epoch(self, run: PlannedRun, record: Record) -> None:
+    def epoch(self, run: PlannedRun, record: Record):
         """Give the `epoch` event of a run, which has losses and seconds."""
         self._call("epoch", run, record)
 
-    def end(self, run: PlannedRun, test: Record | None) -> None:
+    def end(self, run: PlannedRun, test: Record | None):
         """Say that a run has ended, with its `test` event if it has one."""
         self._call("end", run, test)
 
-    def _call(self, method: str, *arguments: Any) -> None:
+    def _call(self, method: str, *arguments: Any):
         for listener in list(self.listeners):  # a copy: one that raises is removed
             own = getattr(listener, method, None)
             if own is None:

@@ -47,7 +47,7 @@ VARIABLES = {
 class Requests(Searcher):
     """Suggests a trial for each worker that the coordinator wants."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.names = list[str]()
         self.turns: Iterator[None] = iter(())
@@ -69,14 +69,14 @@ class Requests(Searcher):
         """Let the coordinator make a turn; return False if the sweep has ended."""
         return next(self.turns, WORKER) is None
 
-    def on_trial_complete(self, trial_id: str, *results: Any, **how: Any) -> None:
+    def on_trial_complete(self, trial_id: str, *results: Any, **how: Any):
         """Do nothing: the coordinator knows."""
 
-    def save(self, checkpoint_path: str) -> None:
+    def save(self, checkpoint_path: str):
         """Write an empty file: the study store has all state."""
         Path(checkpoint_path).touch()
 
-    def restore(self, checkpoint_path: str) -> None:
+    def restore(self, checkpoint_path: str):
         """Do nothing: the study store has all state."""
 
 
@@ -96,7 +96,7 @@ class Turns(FIFOScheduler):
         """Let the trial live without a further call of `train`."""
         return TrialScheduler.NOOP
 
-    def on_trial_error(self, tune_controller: Any, trial: Trial) -> None:
+    def on_trial_error(self, tune_controller: Any, trial: Trial):
         """Tell the coordinator that a process could not be started."""
         # `get_error` reads the storage, where the file is only after the trial has ended.
         text = Path(trial.error_file or os.devnull).read_text().strip()

@@ -89,7 +89,7 @@ def write_forest(report: Report, table: DataFrame, out: Path, width: str) -> str
     return _written(chart, out, _inches(width), report.heading[:1] + report.warnings)
 
 
-def _check_suffix(out: Path) -> None:
+def _check_suffix(out: Path):
     if out.suffix not in WRITERS:
         raise UserError(f"no format {out.suffix!r} of {out.name}; known: {', '.join(WRITERS)}")
 

@@ -113,7 +113,7 @@ def _limit(rows: Sequence[Fields], margin: float) -> float:
     return widest
 
 
-def _place(row: FieldsDict, limit: float) -> None:
+def _place(row: FieldsDict, limit: float):
     """Add where a row is on an axis that ends at the limit, and what does not fit there."""
     numbers = {"at": row["difference"], "from": row["low"], "to": row["high"]}
     arrows = set()

@@ -67,7 +67,7 @@ def _ends(rows: Sequence[Fields], name: str) -> tuple[float, float]:
     return ROOM * min(known), ROOM * max(known)
 
 
-def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, float]) -> None:
+def _place_names(rows: list[FieldsDict], margin: float, across: tuple[float, float]):
     """Put the name of each point beside its interval, and names of equal heights apart."""
 
     def place(x: float) -> float:

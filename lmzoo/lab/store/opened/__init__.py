@@ -88,7 +88,7 @@ def own_log() -> Path:
     log = new_log()
     look = hook.recorder(time.time(), str(log))
 
-    def hear(event: str, args: Any) -> None:
+    def hear(event: str, args: Any):
         if _noting:
             look(event, args)
 
@@ -122,7 +122,7 @@ def changes(files: Files, folder: Path) -> dict[str, str]:
     return found
 
 
-def check_files(planned: Files, read: Files, folder: Path) -> None:
+def check_files(planned: Files, read: Files, folder: Path):
     """Raise a `ProgramError` if the files of a run have changed, so that it is no result.
 
     `planned` are those of its identity. One that programs write themselves, as `--log FILE` may
@@ -145,7 +145,7 @@ def check_files(planned: Files, read: Files, folder: Path) -> None:
             )
 
 
-def check_environment(program: str, found: Environment) -> None:
+def check_environment(program: str, found: Environment):
     """Raise a `ProgramError` if a package or variable of a program differs from its first run."""
     for name, value in counted(found, program=True).items():
         first = SEEN.setdefault(f"{name} of {program}", value)

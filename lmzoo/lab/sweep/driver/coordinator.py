@@ -169,7 +169,7 @@ class Coordinator:
         parked = len(self.fleet.parked)
         return self.fleet.wanted(self.capacity.limit() - parked) + parked
 
-    def turn(self) -> None:
+    def turn(self):
         """Start the workers that are wanted, take what the workers have sent, and answer."""
         try:
             # How many are worth their cost takes long to compute; a full cluster has no room.
@@ -199,12 +199,12 @@ class Coordinator:
         except Exception as error:
             self._end(error)
 
-    def _end(self, error: Exception) -> None:
+    def _end(self, error: Exception):
         """End the sweep early; the first error counts, because others may follow from it."""
         if self.error is None:
             self.error = error
 
-    def placed(self, name: str, handle: Any) -> None:
+    def placed(self, name: str, handle: Any):
         """Start a worker whose process has a place; the sweep may not need it any more."""
         if name not in self.actors:  # given up while it waited for a place
             ray.kill(handle)
@@ -214,7 +214,7 @@ class Coordinator:
         actor.call = self._begin(handle)
         actor.news = handle.news.remote(0)
 
-    def lost(self, name: str, error: str) -> None:
+    def lost(self, name: str, error: str):
         """Count a worker whose process could not be started; `error` is Ray's text."""
         actor = self.actors.get(name)
         if actor is not None and actor.handle is None:
@@ -240,7 +240,7 @@ class Coordinator:
         ended, _ = ray.wait(list(calls), num_returns=len(calls), timeout=0)
         return [(calls[call], call) for call in ended]
 
-    def _take(self, actor: Actor, call: Any) -> None:
+    def _take(self, actor: Actor, call: Any):
         if actor.name not in self.actors:
             return  # another call of it has ended, too
         try:
@@ -270,7 +270,7 @@ class Coordinator:
         if actor.call is None and actor.name not in self.fleet.idle:
             self._answer(actor)
 
-    def _hear(self, actor: Actor, news: News) -> None:
+    def _hear(self, actor: Actor, news: News):
         match news:
             case Started(node, host):
                 actor.node = node
@@ -282,7 +282,7 @@ class Coordinator:
             case _:
                 self._warnings.say("store", time.monotonic(), "%s: %s", actor.place, news)
 
-    def _arrived(self, actor: Actor, result: Exchange | Failed) -> None:
+    def _arrived(self, actor: Actor, result: Exchange | Failed):
         actor.call = None
         actor.answered = time.monotonic()
         if isinstance(result, Failed):
@@ -296,7 +296,7 @@ class Coordinator:
         if result.reports:  # counted since the last epoch
             self._killed.pop(actor.place, None)
 
-    def _answer(self, actor: Actor) -> None:
+    def _answer(self, actor: Actor):
         """Give a worker its next assignment, if there is one, after the news that come before."""
         exchange = actor.exchange
         if exchange is None or actor.received < exchange.news:
@@ -313,19 +313,19 @@ class Coordinator:
         elif actor.idle_since is None:
             actor.idle_since = now
 
-    def _step(self, actor: Actor, assignment: Assignment) -> None:
+    def _step(self, actor: Actor, assignment: Assignment):
         if assignment.members:  # an empty one is a sign of life only
             actor.idle_since = None
         actor.steps += 1
         actor.exchange = None
         actor.call = actor.handle.work.remote(actor.steps, assignment)
 
-    def _leave(self, actor: Actor) -> None:
+    def _leave(self, actor: Actor):
         actor.leaves = True
         actor.exchange = None
         actor.call = actor.handle.close.remote()
 
-    def _wake_idle(self) -> None:
+    def _wake_idle(self):
         now = time.monotonic()
         parked = set(self.fleet.parked)
         for worker in list(self.fleet.idle):
@@ -347,7 +347,7 @@ class Coordinator:
             elif now - actor.answered > REPLY_SECONDS:
                 self._step(actor, Assignment())
 
-    def _died(self, actor: Actor, error: str, reason: str = "") -> None:
+    def _died(self, actor: Actor, error: str, reason: str = ""):
         """Take a worker away whose process is lost; Ray's error says whether memory was short."""
         counts = True
         found = LOW_MEMORY.search(error)
@@ -370,7 +370,7 @@ class Coordinator:
         died: bool = True,
         raised: bool = False,
         counts: bool = True,
-    ) -> None:
+    ):
         """Return the runs of a worker that has ended to the pending runs.
 
         They are pending again when the worker's lock is free, which may expire first. `raised` says
@@ -406,7 +406,7 @@ class Coordinator:
             )
             recover.start()
 
-    def _recover(self, worker: str, give_back: Callable[[], object]) -> None:
+    def _recover(self, worker: str, give_back: Callable[[], object]):
         try:
             with self._recoveries:
                 if self.server is not None:
@@ -418,7 +418,7 @@ class Coordinator:
         except Exception as error:
             self._end(error)
 
-    def _kill(self, actor: Actor) -> None:
+    def _kill(self, actor: Actor):
         del self.actors[actor.name]
         if actor.handle is not None:
             ray.kill(actor.handle)
@@ -443,7 +443,7 @@ class Coordinator:
         self._warnings.say(("memory", node), now, text, reason, pause)
         return False
 
-    def _check_nodes(self) -> None:
+    def _check_nodes(self):
         left_out = self.fleet.health.left_out
         for node in left_out.keys() - self._named:
             self._named.add(node)
@@ -465,7 +465,7 @@ class Coordinator:
                 node = min(places)
                 self._end(UserError(f"no worker can start on {node}: {left_out[node]}"))
 
-    def _check_cost(self, workers: int) -> None:
+    def _check_cost(self, workers: int):
         now = time.monotonic()
         most = self.capacity.resources.hours
         self._cost += workers * (now - self._counted)
@@ -480,7 +480,7 @@ class Coordinator:
                 )
             )
 
-    def _check_heartbeats(self, started: Sequence[Actor]) -> None:
+    def _check_heartbeats(self, started: Sequence[Actor]):
         hung = self.fleet.hung(time.monotonic())
         for actor in started:
             actor.missed += 1  # news set it to 0

@@ -64,7 +64,7 @@ class Sweep:
     engine: str = "packs"
     again: bool = False
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         if self.engine not in ENGINES:
             raise UserError(f"--engine {self.engine!r} is unknown; choose {' or '.join(ENGINES)}")
         self.folder = Path()
@@ -146,7 +146,7 @@ class Sweep:
                 return self._train(planner, Packer(corpus, size))
         return 130
 
-    def _say_changes(self, planner: "Planner") -> None:
+    def _say_changes(self, planner: "Planner"):
         """Say which runs have ended in another environment, and what trains them again."""
         groups = defaultdict[str, list[str]](list)
         for run_id, changed in planner.store.changed.items():
@@ -163,7 +163,7 @@ class Sweep:
             what = f"{len(labels)} finished runs were trained with {words}: {where}"
             self.stderr.print(f"{what}; --again trains them again", markup=False)
 
-    def _say_start(self) -> None:
+    def _say_start(self):
         if self.quiet:
             return
         self.stderr.print(f"{self.study.name}: {self.study.question}", markup=False)
@@ -172,12 +172,12 @@ class Sweep:
             self.stderr.print(f"search space: {searched}", markup=False)
         self.stderr.print("loading torch and the corpus, which takes seconds")
 
-    def _say_error(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
+    def _say_error(self, kind: Any, error: BaseException | None, traceback: Any):
         """Print the user's error before Ray ends, which takes seconds."""
         if self.is_command and isinstance(error, UserError) and not STOPS.requested.is_set():
             exit_with_error(str(error))
 
-    def _begin(self, storage: Path, ending: ExitStack) -> None:
+    def _begin(self, storage: Path, ending: ExitStack):
         """Start Ray, unless the store of an earlier sweep may need no worker."""
         is_bucket = S3_SCHEME.match(str(storage))
         if is_bucket or any(storage.glob(f"{escape(self.study.name)}*")):
@@ -199,7 +199,7 @@ class Sweep:
                     raise
                 self._say_interrupted()
 
-    def _say_interrupted(self) -> None:
+    def _say_interrupted(self):
         with suppress(OSError, IndexError):  # the terminal may have gone
             self._spinner.stop()
             self.stderr.print(self._last_words.pop())
@@ -305,7 +305,7 @@ class Sweep:
             raise KeyboardInterrupt
         return complete
 
-    def _end_now(self, store: "StudyStore", witness: subprocess.Popen[bytes]) -> None:
+    def _end_now(self, store: "StudyStore", witness: subprocess.Popen[bytes]):
         """End this process: an orderly end takes too long, or is impossible."""
         from lmzoo.lab.cluster import connection
 
@@ -341,13 +341,13 @@ def _start_witness() -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, stdin=subprocess.PIPE, start_new_session=True)
 
 
-def _clear_worker_locks(store: Store) -> None:
+def _clear_worker_locks(store: Store):
     if STOPS.requested.is_set():
         with suppress(UserError, OSError):  # a worker on another machine may last longer
             store.clear_locks(WORKER_LOCK.format("*"), LOCK_SECONDS)
 
 
-def _close(store: "StudyStore") -> None:
+def _close(store: "StudyStore"):
     """Close the store, and delete the temporary folders that libraries have made."""
     with suppress(Exception):  # the main thread may be closing it
         store.close()

@@ -119,7 +119,7 @@ class Pace:
     The weights are c^(-½): an epoch that took long for other reasons counts less.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._sums = dict[str, Sums]()
         """Shape -> number of observations, weighted sums of 1, n, n², c, n c."""
         self._first = dict[str, Sums]()
@@ -135,7 +135,7 @@ class Pace:
 
     def add(
         self, shape: str, members: int, seconds: float, *, first: bool = False, worker: str = ""
-    ) -> None:
+    ):
         """Add an epoch of a pack that took this long; `first` of the shape on its worker."""
         kind = self._sums
         if first:

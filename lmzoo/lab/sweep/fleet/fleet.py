@@ -97,7 +97,7 @@ class Fleet:
             return None
         return assignment
 
-    def _balance(self, worker: WorkerState, live: int, now: float) -> None:
+    def _balance(self, worker: WorkerState, live: int, now: float):
         """Let a worker release runs that others train sooner, and take what it has room for."""
         self.sharing.division(self._working(), live, now)
         # A run that has moved is first reported again: it must train before it moves again.
@@ -138,7 +138,7 @@ class Fleet:
     def nodes(self) -> set[str]:
         return {worker.node for worker in self.workers.values()}
 
-    def ended(self, name: str, end: Ended) -> None:
+    def ended(self, name: str, end: Ended):
         """Record that a worker has written the end of a run; a failed one may be pending again."""
         worker = self.workers.get(name)
         if worker is None:
@@ -153,7 +153,7 @@ class Fleet:
         elif run:
             self._finish(run, end.status, end.reason, end.test)
 
-    def released(self, name: str, run_id: str) -> None:
+    def released(self, name: str, run_id: str):
         """Record that a worker has closed a run without ending it."""
         worker = self.workers.get(name)
         # News may come late or twice; then they change nothing.
@@ -181,7 +181,7 @@ class Fleet:
         reason: str = "",
         node: str = "",
         killed: bool = False,
-    ) -> None:
+    ):
         """Make the runs of a worker that is gone, and had them on `node`, pending again.
 
         `interrupted`: the machine went away, which is not the fault of any run. `killed`: so was
@@ -195,9 +195,7 @@ class Fleet:
             self._failed(runs, node, reason, killed=killed)
         self._collect()
 
-    def _failed(
-        self, runs: Sequence[PlannedRun], node: str, reason: str, *, killed: bool = False
-    ) -> None:
+    def _failed(self, runs: Sequence[PlannedRun], node: str, reason: str, *, killed: bool = False):
         """End the run whose fault it was, or make all pending again; try some in halves."""
         in_use = self.nodes | {node}
         error = reason
@@ -225,7 +223,7 @@ class Fleet:
                 self._suspects[run.id] = run
             self.planner.requeue(run.id)
 
-    def _report(self, worker: WorkerState, run_id: str, record: Record) -> None:
+    def _report(self, worker: WorkerState, run_id: str, record: Record):
         run = worker.training.get(run_id)
         if run is None:
             return
@@ -247,7 +245,7 @@ class Fleet:
         elif not trained and answer is Answer.WAIT:
             self._release(worker, run_id)
 
-    def _add_pace(self, worker: WorkerState, reports: Sequence[Report]) -> None:
+    def _add_pace(self, worker: WorkerState, reports: Sequence[Report]):
         trained = 0
         for run_id, record in reports:
             run = worker.training.get(run_id)
@@ -297,17 +295,17 @@ class Fleet:
                 hung[name] = f"run {runs} on {worker.node} has not reported for {seconds}"
         return hung
 
-    def _give_away(self, worker: WorkerState, count: int) -> None:
+    def _give_away(self, worker: WorkerState, count: int):
         kept = len(worker.training) - count
         for run_id in list(worker.training)[kept:]:
             self._leave(worker, run_id)
             self._release(worker, run_id)
 
-    def _release(self, worker: WorkerState, run_id: str) -> None:
+    def _release(self, worker: WorkerState, run_id: str):
         worker.released[run_id] = worker.key
         self.sharing.released[worker.key] += 1
 
-    def _avoid(self, worker: WorkerState) -> None:
+    def _avoid(self, worker: WorkerState):
         """Leave runs that failed on the worker's node to the others, while there are others."""
         runs = worker.training.values()
         if runs and not any(map(self.packer.is_apart, runs)):
@@ -323,7 +321,7 @@ class Fleet:
             if worker.node in self.health.avoided_by(run_id, in_use):
                 worker.avoid.add(self.packer.pack_key(run))
 
-    def _take(self, worker: WorkerState) -> None:
+    def _take(self, worker: WorkerState):
         if not worker.training:
             worker.key = self.sharing.choose(worker)
         if not worker.key:
@@ -342,10 +340,10 @@ class Fleet:
         config = self.packer.config(run)
         return Job(config, run.budget, epoch, is_new)
 
-    def _leave(self, worker: WorkerState, run_id: str) -> None:
+    def _leave(self, worker: WorkerState, run_id: str):
         worker.leaving[run_id] = self.sharing.remove(worker, run_id)
 
-    def _return(self, worker: WorkerState, run_id: str, *, saved: bool = False) -> None:
+    def _return(self, worker: WorkerState, run_id: str, *, saved: bool = False):
         self._remove(worker, run_id)
         self.planner.requeue(run_id, saved=saved)
         self._collect()
@@ -359,9 +357,7 @@ class Fleet:
             self.sharing.released[key] -= 1
         return worker.leaving.pop(run_id, None)
 
-    def _finish(
-        self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None
-    ) -> None:
+    def _finish(self, run: PlannedRun, status: str, reason: str = "", test: Record | None = None):
         self._forget(run)
         measured = test or {}
         loss = measured.get("token")
@@ -370,13 +366,13 @@ class Fleet:
         self.listeners.end(run, test or None)
         self._collect()
 
-    def _collect(self) -> None:
+    def _collect(self):
         for run in self.planner.new_ready():
             self.ready.add(run)
         for run in self.planner.new_pruned():
             self._forget(run)
             self.listeners.end(run, None)
 
-    def _forget(self, run: PlannedRun) -> None:
+    def _forget(self, run: PlannedRun):
         self.health.forget(run.id)
         self._suspects.pop(run.id, None)

@@ -33,7 +33,7 @@ DEATHS_ON_THE_ONLY_NODE = 4
 class Health:
     """The failures since the last progress. Knows neither Ray nor the clock."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.left_out = dict[str, str]()
         """Nodes that get no more work, and why."""
         self._failed_on = defaultdict[str, set[str]](set)
@@ -47,21 +47,19 @@ class Health:
         self._trained = set[str]()
         """Nodes that have trained an epoch since their last failure."""
 
-    def trained(self, run: str, node: str) -> None:
+    def trained(self, run: str, node: str):
         """Record an epoch of a run."""
         self._trained.add(node)
         self._failures.pop(node, None)
         self._blamed.pop(node, None)
         self.forget(run)
 
-    def forget(self, run: str) -> None:
+    def forget(self, run: str):
         """Forget the failures of a run that has trained or ended."""
         self._alone.pop(run, None)
         self._failed_on.pop(run, None)
 
-    def failed(
-        self, runs: Collection[str], node: str, in_use: Collection[str], reason: str = ""
-    ) -> None:
+    def failed(self, runs: Collection[str], node: str, in_use: Collection[str], reason: str = ""):
         """Record a failure of runs that were trained together on a node; `reason` is an error."""
         # Only an epoch after this failure shows that the node works.
         self._trained.discard(node)

@@ -50,7 +50,7 @@ class Packer:
         """Run identity -> the group that shares no pack with other runs."""
         self._shapes = open_door().make_shapes(corpus)
 
-    def keep_apart(self, runs: Sequence[PlannedRun]) -> None:
+    def keep_apart(self, runs: Sequence[PlannedRun]):
         """Train these runs without any others until `join`."""
         for run in runs:
             self._apart[run.id] = runs[0].id
@@ -59,7 +59,7 @@ class Packer:
         """Return whether the run shares no pack with runs outside its group."""
         return run.id in self._apart
 
-    def join(self, run: PlannedRun) -> None:
+    def join(self, run: PlannedRun):
         """Let a run share packs with all others again."""
         self._apart.pop(run.id, None)
 
@@ -99,7 +99,7 @@ class Packer:
         most = max(1, min(GPU_PACK_SIZE, fitting))
         return 1 << (most.bit_length() - 1)  # the rows of a pack are a power of two
 
-    def prepare(self, runs: list[PlannedRun], stopped: threading.Event) -> None:
+    def prepare(self, runs: list[PlannedRun], stopped: threading.Event):
         """Compute and cache what the first placement and the start of the runs need."""
         for compute in self.is_packed, lambda run: self._shapes.facts(run.config):
             for run in runs:

@@ -37,7 +37,7 @@ class ReadyRuns:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, run: PlannedRun) -> None:
+    def add(self, run: PlannedRun):
         self._added += 1  # orders runs of equal priority, which cannot be compared themselves
         key = self._pack_key(run)
         heapq.heappush(self._heaps[key], (run.priority, self._added, run))
@@ -160,7 +160,7 @@ class Sharing:
         self._most = math.inf
         """Workers that may be expected: no more than had come when the wait was over."""
 
-    def add(self, worker: WorkerState, run: PlannedRun) -> None:
+    def add(self, worker: WorkerState, run: PlannedRun):
         self.runs[worker.key] += 1
         worker.training[run.id] = run
 
@@ -168,7 +168,7 @@ class Sharing:
         self.runs[worker.key] -= 1
         return worker.training.pop(run_id)
 
-    def rename(self, worker: WorkerState, key: str) -> None:
+    def rename(self, worker: WorkerState, key: str):
         """Give the runs of a worker's pack another pack key."""
         self.runs[worker.key] -= len(worker.training)
         self.runs[key] += len(worker.training)

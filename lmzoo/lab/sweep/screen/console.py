@@ -75,17 +75,17 @@ class Console:
             threading.Thread(target=self._print_progress, daemon=True).start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *_: object):
         self._stopped.set()
         if self._live is not None:
             self._live.stop()
             # Below the last table, which stays.
             self.stderr.print()
 
-    def start(self, run: PlannedRun) -> None:
+    def start(self, run: PlannedRun):
         self._running.add(run.id)
 
-    def end(self, run: PlannedRun, test: Record | None) -> None:
+    def end(self, run: PlannedRun, test: Record | None):
         """Print one line about a run that has ended."""
         self._running.discard(run.id)
         if self.as_json:
@@ -133,7 +133,7 @@ class Console:
             parts.append(_line(waiting, "yellow"))
         return Group(*parts)
 
-    def _look(self) -> None:
+    def _look(self):
         assert self.fleet is not None
         now = time.monotonic()
         planner = self.fleet.planner
@@ -179,7 +179,7 @@ class Console:
             runs = f" {counted(sum(training), 'run')}"
         return f"{len(training)} of {room} workers train{runs}{devices}"
 
-    def _print_progress(self) -> None:
+    def _print_progress(self):
         shown = ""
         printed = time.monotonic()
         last = ""
@@ -199,7 +199,7 @@ class Console:
                     self._print(line)
                 last = line
 
-    def _print(self, line: str) -> None:
+    def _print(self, line: str):
         self.stderr.print(line, highlight=False, markup=False, soft_wrap=True)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmzoo.lab.cluster.resources import Resources
 
 
-def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_json: bool) -> None:
+def print_dry_run(planner: Planner, source: str, resources: "Resources", *, as_json: bool):
     """Print the pending runs of each point and their time at most.
 
     The time of a function or a command is not known. `source` says what the data are.

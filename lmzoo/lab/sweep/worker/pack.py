@@ -72,7 +72,7 @@ class TrainingRun:
         self.curves.write_epoch(self.run.training.record)
         return self.id, self.run.training.record
 
-    def end(self) -> None:
+    def end(self):
         """Write how the run ended, after its test if there is one."""
         if self.run.training.diverged:
             self.run.end("diverged", f"the loss is not finite at epoch {self.run.epoch}")
@@ -101,7 +101,7 @@ class TrainingRun:
                 return record
         return None
 
-    def close(self) -> None:
+    def close(self):
         """End its program, and give its last records to the writer."""
         self.run.stop()
         self.run.flush()
@@ -193,7 +193,7 @@ class Pack:
             self.writer.done(key)  # raises the error of a write that failed
         return reports
 
-    def _end_trained(self, members: Sequence[str], *, packed: bool) -> None:
+    def _end_trained(self, members: Sequence[str], *, packed: bool):
         """End the members that have all their epochs; the tests of a pack are one batch."""
         runs = []
         tested = []
@@ -212,7 +212,7 @@ class Pack:
             run.unreported = [(run.id, run.run.training.record)]
             self._close(run.id)
 
-    def _save_pack(self, runs: Sequence[TrainingRun]) -> None:
+    def _save_pack(self, runs: Sequence[TrainingRun]):
         if not runs:
             return
         # The last file may have rows of runs that this one lacks: their folders come first.
@@ -232,7 +232,7 @@ class Pack:
         rows = self._trainer.packed_state(members, records)
         self._files.save(rows, events, keys)
 
-    def _write_curves(self) -> None:
+    def _write_curves(self):
         if time.monotonic() - self._curves_written_at < FLUSH_SECONDS:
             return
         self._curves_written_at = time.monotonic()
@@ -241,7 +241,7 @@ class Pack:
             if write:
                 self.writer.submit(files.BOARD, write)
 
-    def suspend(self) -> None:
+    def suspend(self):
         """Close all runs without ending them: the sweep may give them to another worker."""
         for run_id in list(self._open):
             self._end(self._open.pop(run_id))
@@ -282,7 +282,7 @@ class Pack:
             self.store.read_ahead(ahead)
         return folders
 
-    def _close(self, run_id: str, released: Released | None = None) -> None:
+    def _close(self, run_id: str, released: Released | None = None):
         """Close a run that has ended or is released, and confirm it after its last write."""
         run = self._open.pop(run_id)
         outcome = released
@@ -291,27 +291,27 @@ class Pack:
         self._end(run)
         self._confirm_later(run.run.key, outcome)
 
-    def _end(self, run: TrainingRun) -> None:
+    def _end(self, run: TrainingRun):
         run.close()
         write = run.curves.take(last=True)
         if write:
             self.writer.submit(files.BOARD, write)
 
-    def _fail(self, folder: RunFolder, error: Exception) -> None:
+    def _fail(self, folder: RunFolder, error: Exception):
         key = str(folder.store)
         self.writer.submit(key, lambda: files.write_traceback(folder.store, error))
         end = Ended(folder.path.name, "failed", describe_error(error))
         self._confirm_later(key, end)
         self.writer.wait()  # until then the sweep would assign the run again
 
-    def _raise_unless_final(self, error: Exception) -> None:
+    def _raise_unless_final(self, error: Exception):
         if not self._trainer.is_final(error):
             raise error
 
-    def _confirm_later(self, key: str, outcome: Ended | Released) -> None:
+    def _confirm_later(self, key: str, outcome: Ended | Released):
         self._closing[outcome.run] = key
 
-        def confirm() -> None:
+        def confirm():
             self._confirm(outcome)
             del self._closing[outcome.run]
 

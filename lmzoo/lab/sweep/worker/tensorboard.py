@@ -97,7 +97,7 @@ class RunWriter:
         for record in earlier:
             self.write_epoch(record)
 
-    def write_epoch(self, record: Record) -> None:
+    def write_epoch(self, record: Record):
         """Write the numbers of an epoch record, except those that are None."""
         known = {tag: record.get(key) for key, tag in CURVES.items()}
         if known["valid/token"] is not None:
@@ -107,7 +107,7 @@ class RunWriter:
             known[f"metrics/{name}"] = value
         self._points.append((time.time(), record["epoch"], _known(known)))
 
-    def write_test(self, record: Record) -> None:
+    def write_test(self, record: Record):
         """Write the losses of a test record, and the model's report."""
         curves = {}
         for name, value in record.get("report", {}).items():
@@ -125,7 +125,7 @@ class RunWriter:
             return None
         return partial(self._write, points, last=last)
 
-    def _write(self, points: Sequence[Any], *, last: bool) -> None:
+    def _write(self, points: Sequence[Any], *, last: bool):
         try:
             if self._writes:
                 data = io.BytesIO()

@@ -30,7 +30,7 @@ def _of_worker(name: str) -> Callable[..., Any]:
 class PackTrial(tune.Trainable):
     """A worker as a trial."""
 
-    def setup(self, config: dict[str, Any]) -> None:
+    def setup(self, config: dict[str, Any]):
         """Make the worker, which the coordinator starts."""
         self.worker = Worker(config[WORKER])
 

@@ -155,12 +155,12 @@ class Worker:
             self._arrived.wait_for(lambda: self._news, HEARTBEAT_SECONDS / 2)
             return list(self._news)
 
-    def close(self) -> None:
+    def close(self):
         """Finish all writes and release the lock."""
         self._silence.cancel()
         self._thread.submit(self._release).result()
 
-    def _release(self) -> None:
+    def _release(self):
         if self._pack and self._lock:
             try:
                 self._pack.suspend()
@@ -168,13 +168,13 @@ class Worker:
                 self._lock.close()
                 self._lock = None
 
-    def _tell(self, news: News) -> None:
+    def _tell(self, news: News):
         with self._arrived:
             self._news.append(news)
             self._told += 1
             self._arrived.notify_all()
 
-    def _write_traceback(self, error: Exception) -> None:
+    def _write_traceback(self, error: Exception):
         for run_id in self._opened():
             with contextlib.suppress(OSError, UserError):  # the store may be the cause
                 write_traceback(self._store / run_id, error)
