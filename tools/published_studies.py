@@ -57,7 +57,11 @@ OTHERS = {
     "ngrams-captions": PublishedStudy("ngrams", "captions"),
     "mixtures-captions": PublishedStudy("mixtures", "captions"),
     "autoencoders-captions": PublishedStudy("autoencoders", "captions", "--samples 3"),
-    "initial_states-captions": PublishedStudy("initial_states", "captions"),
+    "initial_states-captions": PublishedStudy(
+        "initial_states",
+        "captions",
+        "--epochs 20 --samples 8 --until-decided --max-seeds 32",
+    ),
     "normalisation-proteins": PublishedStudy("normalisation", "cath", "--samples 3"),
     **{
         f"modern_{cell}-captions": PublishedStudy(
