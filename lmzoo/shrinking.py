@@ -26,9 +26,19 @@ from lmzoo.base.command_line import nest_settings
 from lmzoo.base.errors import UserError
 from lmzoo.base.plain import Fields
 from lmzoo.data.corpus import open_corpus
+from lmzoo.lab.analysis.formatting import format_mean
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
-from lmzoo.lab.statistics.compared import BETTER, BETTER_OPEN, ERROR, MARGIN, NEGLIGIBLE
+from lmzoo.lab.analysis.render import Report, TextTable
+from lmzoo.lab.analysis.verdict_lines import shown_verdict
+from lmzoo.lab.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    ERROR,
+    MARGIN,
+    NEGLIGIBLE,
+    UNDECIDED,
+)
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.train.cut_weights import Variant, variants
 from lmzoo.trainables.resolve import corpus_config, store_folder
@@ -125,3 +135,29 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     looks = [[seeds, error, reference] for seeds, _, reference in content.study["looks"]]
     ranked = rank_points(content.runs, content.events, content.study | {"looks": looks})
     return ranked.filter(~pl.col("reference") & ~pl.col("is_baseline"))
+
+
+def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
+    """Return where a walk ended, and a table of all points that it compared."""
+    rows = []
+    for point in walk.to_dicts():
+        low = point["difference_low"]
+        high = point["difference_high"]
+        difference = format_mean(point["difference"], low, high, "+.3f")
+        said = shown_verdict(point["verdict"])
+        if point["taken"]:
+            said += ", cut"
+        parameters = f"{point['parameters']:,}"
+        rows.append([str(point["step"]), point["label"], said, difference, parameters])
+    header = ("step", "point", "verdict", "difference", "parameters")
+    table = TextTable("", header, rows, frozenset({"point", "verdict"}))
+    answer = f"No part of {row} is cut: no cut is shown to be within {margin:g} nats of the whole."
+    path = walk.filter("taken")["label"].to_list()
+    if path:
+        answer = f"{row}, {path[-1]}, is within {margin:g} nats of the whole, with 95 %."
+    last = walk["step"].max()
+    undecided = walk.filter(step=last, verdict=UNDECIDED).height
+    if undecided:
+        # Their intervals are wide, which does not show that the parts are needed.
+        answer += f" {undecided} of step {last} are undecided: raise --seeds and --samples."
+    return Report((), (table,), (), walk, answer=answer)

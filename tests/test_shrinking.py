@@ -44,3 +44,26 @@ def test_a_walk_cuts_what_is_negligible_with_one_error(monkeypatch):
 def test_a_row_without_cuts_is_refused():
     with pytest.raises(lmzoo.UserError, match="no named cuts"):
         lmzoo.shrink("rnn_lm")
+
+
+def walk_of(*points):
+    """Return a walk of points: step, label, verdict and whether the walk took it."""
+    frame = pl.DataFrame(points, ["step", "label", "verdict", "taken"], orient="row")
+    frame = frame.with_columns(difference=0.01, difference_low=-0.02, difference_high=0.04)
+    return frame.with_columns(parameters=14272)
+
+
+def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():
+    walk = walk_of((1, "cut carry (6)", "worse-open", False), (1, BOTH, "undecided", False))
+    report = shrinking.walk_report(walk, "DLM46", 0.02)
+    assert report.answer.startswith("No part of DLM46 is cut")
+    assert "1 of step 1 are undecided" in report.answer
+    expected = ["1", "cut carry (6)", "worse (size open)", "+0.010 ±0.030", "14,272"]
+    assert report.tables[0].rows[0] == expected
+
+
+def test_a_walk_names_the_smallest_cell_first():
+    walk = walk_of((1, BOTH, "negligible", True), (2, "whole", "worse", False))
+    report = shrinking.walk_report(walk, "DLM46", 0.02)
+    assert report.answer == f"DLM46, {BOTH}, is within 0.02 nats of the whole, with 95 %."
+    assert report.tables[0].rows[0][2] == "negligible, cut"

@@ -56,9 +56,8 @@ def shrink(
 
     Each step is a study. Repeat the command to continue an interrupted walk.
     """
-    import polars as pl
-
     from lmzoo.shrinking import shrink as shrunk
+    from lmzoo.shrinking import walk_report
 
     walk = shrunk(
         row,
@@ -74,6 +73,4 @@ def shrink(
     if as_json:
         echo(walk.write_json())
         return
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, fmt_str_lengths=99, tbl_width_chars=140):
-        echo(walk)
-    echo("the walk took the points `taken`; they are within the margin of the whole with 95 %")
+    print_report(walk_report(walk, row, margin), "table")
