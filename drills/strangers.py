@@ -71,7 +71,7 @@ def names(count: int, outside: Path) -> Iterator[str]:
 def study(folder: Path) -> ToyStudy:
     """Write a study of two points and return it."""
     toy = ToyStudy(folder)
-    toy.add_points(full=[3.0, 3.01, 3.02], carry=[3.5, 3.51, 3.52])
+    toy.add_points("full: 3.0 3.01 3.02\ncarry: 3.5 3.51 3.52")
     toy.write()
     return toy
 
