@@ -154,10 +154,10 @@ def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
     answer = f"No part of {row} is cut: no cut is shown to be within {margin:g} nats of the whole."
     path = walk.filter("taken")["label"].to_list()
     if path:
-        answer = f"{row}, {path[-1]}, is within {margin:g} nats of the whole, with 95 %."
+        answer = f"{row}, {path[-1]}, is within {margin:g} nats of the whole with 95 % confidence."
     last = walk["step"].max()
     undecided = walk.filter(step=last, verdict=UNDECIDED).height
     if undecided:
         # Their intervals are wide, which does not show that the parts are needed.
-        answer += f" {undecided} of step {last} are undecided: raise --seeds and --samples."
+        answer += f" Undecided in step {last}: {undecided}; raise --seeds and --samples."
     return Report((), (table,), (), walk, answer=answer)

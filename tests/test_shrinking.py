@@ -57,7 +57,7 @@ def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():
     walk = walk_of((1, "cut carry (6)", "worse-open", False), (1, BOTH, "undecided", False))
     report = shrinking.walk_report(walk, "DLM46", 0.02)
     assert report.answer.startswith("No part of DLM46 is cut")
-    assert "1 of step 1 are undecided" in report.answer
+    assert "Undecided in step 1: 1;" in report.answer
     expected = ["1", "cut carry (6)", "worse (size open)", "+0.010 ±0.030", "14,272"]
     assert report.tables[0].rows[0] == expected
 
@@ -65,5 +65,5 @@ def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():
 def test_a_walk_names_the_smallest_cell_first():
     walk = walk_of((1, BOTH, "negligible", True), (2, "whole", "worse", False))
     report = shrinking.walk_report(walk, "DLM46", 0.02)
-    assert report.answer == f"DLM46, {BOTH}, is within 0.02 nats of the whole, with 95 %."
+    assert report.answer == f"DLM46, {BOTH}, is within 0.02 nats of the whole with 95 % confidence."
     assert report.tables[0].rows[0][2] == "negligible, cut"

@@ -50,7 +50,7 @@ def labels_of(study: Fields) -> FieldsDict:
 
 
 def asked_of(study: Fields) -> FieldsDict:
-    """Return what was asked of a study; records of earlier versions do not say it."""
+    """Return the options of a study; records of earlier versions have none."""
     return study.get("asked") or {}
 
 

@@ -112,7 +112,9 @@ def rank_points(
     if metric != "token":  # the bits are those of all tokens of the test split
         sizes = sizes.clear()
     table = add_sizes(pl.concat(parts), sizes)
-    tests = events.filter(event="test").join(runs, on="run").collect()
+    tests = events.filter(event="test").join(runs, on="run")
+    # Only these columns: the others of a run are long texts.
+    tests = tests.select("fingerprint", "sequences", "metric").collect()
     counts = tests.group_by("fingerprint").agg(pl.max("sequences"))
     table = add_columns(table, counts, "fingerprint")
     asked = asked_of(study)
@@ -210,8 +212,8 @@ def _add_derived_columns(
 ) -> DataFrame:
     """Add the columns that follow from others, and sort the rows.
 
-    `asked` is that of the study. `own_split` has the metrics of programs; the losses of rows of the
-    zoo are of the test split.
+    `asked` are the options of the study. `own_split` has the metrics of programs; the losses of
+    rows of the zoo are of the test split.
     """
     is_metric = when(col("score") == METRIC)
     unit = asked.get("unit")

@@ -282,7 +282,7 @@ def test_the_order_of_points_and_seeds_does_not_matter(common):
 
 def test_the_noise_of_rows_outside_the_family_changes_no_rank_inside():
     values = rising(4, 8, 3)
-    # Two rows beside the family, far from it.
+    # Two more rows, far from the family.
     values[6:] += 1e6
     noisy = values.copy()
     noisy[6:] += [0.0, 1e4, 2e4]

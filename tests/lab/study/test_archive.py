@@ -113,6 +113,16 @@ def test_a_store_with_folders_is_archived_by_the_next_sweep_and_read_without_the
     assert lines(undisturbed) == before
 
 
+def test_a_run_that_has_only_an_archive_is_not_archived_again(
+    study, sweep, undisturbed, monkeypatch
+):
+    assert sweep(study, path=undisturbed, archives=True)
+    again = []
+    monkeypatch.setattr(study_store, "archive_runs", lambda path, runs: again.extend(runs))
+    assert sweep(study, path=undisturbed, archives=True)
+    assert again == []
+
+
 STEPS = {
     "partial file": (os, "fsync"),
     "config": (archive.Path, "unlink"),

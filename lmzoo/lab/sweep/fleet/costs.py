@@ -163,8 +163,8 @@ class Pace:
     def _alone_of(self, shape: str) -> dict[str, float]:
         """Return the seconds that an epoch of one run would take, by worker.
 
-        They follow from today's costs: what was thought of a shape before its packs had two sizes
-        would make workers with other sizes look slow.
+        It uses the costs that are known now. A cost that was guessed, before packs had two sizes,
+        would make a worker with another size look slow.
         """
         cost = self.cost(shape, 1.0)
         alone = {}

@@ -153,7 +153,8 @@ class Sharing:
         """Pack key -> workers that it should have, by the last division."""
         self._workers = list[WorkerState]()
         """Those among whom the runs were divided."""
-        self._any_slow = False
+        self._has_slow = False
+        """Whether a worker was slow in the last division."""
         self._expected = 0
         """Workers that are not there yet and have a part in the division."""
         self._expected_since = 0.0
@@ -195,7 +196,7 @@ class Sharing:
         for worker in self._workers:
             # A worker of half the speed is half a worker: it should not get an equal share.
             speed += 1 / self._slowness(worker)
-        self._any_slow = speed < there
+        self._has_slow = speed < there
         count = max(1, round(speed) + self._expected)
         self._division, _ = divide(self._loads(workers), count)
         return self._division
@@ -312,9 +313,9 @@ class Sharing:
         sharing = max(1, min(wanted, able))
         runs = self.runs[key] + self._waiting(key)
         share = math.ceil(runs / sharing)
-        if not self._any_slow:
-            # Five runs of four workers are 2, 1, 1, 1: with 2, 2, 1 the last one would have none.
-            # Beside slow workers that is wanted: it takes what they have.
+        # An idle worker takes over the runs of a slow one; without a slow one, none should be idle.
+        if not self._has_slow:
+            # Four workers get 2, 1, 1 and 1 of five runs; with 2, 2 and 1 the last has none.
             larger = runs - (share - 1) * sharing
             for other in self._on(key):
                 if other is not worker and len(other.training) >= share:
