@@ -7,8 +7,9 @@
     python tools/map.py score FILE                   score the prediction, when it is trained
     python tools/map.py table                        rank correlations; where the costs disagree
 
-All studies are in runs/map. The prediction is fitted on the cells whose studies are complete, and
-made for those of which only whole cells are trained:
+All studies are in runs/map. The prediction is fitted on the recorded studies of
+`docs/results/records` that have the costs of `lmzoo ablate`, and on those of runs/map that are
+complete. It is made for the cells of which only the whole one is trained:
 
     log(ε + cost of training without) = w · log(ε + costs after training) + error
 
@@ -19,6 +20,7 @@ file is committed before the parts are cut from the training of the other cells.
 import hashlib
 import json
 import math
+from collections.abc import Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -27,7 +29,8 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-from map_table import rank_correlation
+from map_table import rank_correlation, read
+from polars import col
 from scipy import stats
 
 import lmzoo
@@ -41,6 +44,7 @@ from lmzoo.train.cut_weights import Variant, variants
 from lmzoo.trainables.resolve import store_folder
 
 FOLDER = Path("runs/map")
+RECORDED = Path("docs/results/records")
 TASKS = {
     "captions": "captions",
     "recall": "mqar",
@@ -48,11 +52,11 @@ TASKS = {
     "text": "shakespeare_char",
 }
 WAYS = ("zero", "mean", "other", "trained")
-KEYS = ["cell", "task", "cut"]
+KEYS = ["cell", "corpus", "cut"]
 FATAL = 1.0
 """Nats."""
-SMALL = 1e-3
-"""Nats added before a logarithm: costs can be 0, or below it by chance."""
+SMALL = 0.02
+"""Nats added before a logarithm, ε: the margin below which a cost is negligible."""
 
 
 def study(cell: str, task: str) -> lmzoo.Study | None:
@@ -74,26 +78,34 @@ def study(cell: str, task: str) -> lmzoo.Study | None:
     )
 
 
-def after_training() -> pl.DataFrame:
-    """Return one row a cell, task and cut, with the costs after training."""
-    frames = []
-    for cell, task in product(CELLS, TASKS):
-        folder = store_folder(FOLDER, f"map-{cell}", TASKS[task])
+def studies() -> Iterator[tuple[str, str, Path]]:
+    """Yield cell, corpus and folder of each study that has costs after training."""
+    ending = f".{ABLATIONS}.gz"
+    for lines in sorted(RECORDED.glob(f"*{ending}")):
+        name = lines.name.removesuffix(ending)
+        cell, corpus = name.rsplit("-", 1)
+        yield cell, corpus, read(RECORDED / f"{name}.parquet", lines).path
+    for cell, corpus in product(CELLS, TASKS.values()):
+        folder = store_folder(FOLDER, f"map-{cell}", corpus)
         if (folder / ABLATIONS).exists():
-            own = costs(read_lines(folder)).pivot("way", index="cut", values="mean")
-            frames.append(own.with_columns(cell=pl.lit(cell), task=pl.lit(task)))
-    if not frames:
-        raise UserError(f"{FOLDER} has no study yet; run python tools/map.py train mgu captions")
+            yield cell, corpus, folder
+
+
+def after_training() -> pl.DataFrame:
+    """Return one row a cell, corpus and cut, with the costs after training."""
+    frames = []
+    for cell, corpus, folder in studies():
+        own = costs(read_lines(folder)).pivot("way", index="cut", values="mean")
+        frames.append(own.with_columns(cell=pl.lit(cell), corpus=pl.lit(corpus)))
     return pl.concat(frames, how="diagonal")
 
 
 def trained_without() -> pl.DataFrame:
-    """Return one row a cell, task and cut that was trained, with its cost and verdict."""
+    """Return one row a cell, corpus and cut that was trained, with its cost and verdict."""
     frames = []
-    for cell, task in after_training().select("cell", "task").unique().iter_rows():
-        folder = store_folder(FOLDER, f"map-{cell}", TASKS[task])
+    for cell, corpus, folder in studies():
         own = lmzoo.rank(folder).select(cut="label", cost="difference", verdict="verdict")
-        frames.append(own.drop_nulls().with_columns(cell=pl.lit(cell), task=pl.lit(task)))
+        frames.append(own.drop_nulls().with_columns(cell=pl.lit(cell), corpus=pl.lit(corpus)))
     return pl.concat(frames)
 
 
@@ -138,7 +150,9 @@ def seal(file: str) -> None:
     # A small ridge: the ways are nearly the same number for many cuts.
     ridge = 1e-2 * np.eye(matrix.shape[1])
     weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ target(known))
-    open_cuts = after_training().join(known, on=KEYS, how="anti", maintain_order="left")
+    # A recorded study has all of its points; its other cuts are never trained.
+    candidates = after_training().filter(col("cell").is_in(list(CELLS)))
+    open_cuts = candidates.join(known, on=KEYS, how="anti", maintain_order="left")
     predicted = features(open_cuts) @ weights
     sealed = {
         "weights": weights.tolist(),
@@ -174,14 +188,14 @@ def correlation(table: pl.DataFrame) -> str:
 def show() -> None:
     """Print the correlations, and the cuts on which the two costs disagree most."""
     table = both()
-    for (cell, task), own in table.group_by("cell", "task", maintain_order=True):
-        echo(f"{cell} on {task}: {correlation(own)}")
-    for (task,), own in table.group_by("task", maintain_order=True):
-        echo(f"all cells on {task}: {correlation(own)}")
+    for (cell, corpus), own in table.group_by("cell", "corpus", maintain_order=True):
+        echo(f"{cell} on {corpus}: {correlation(own)}")
+    for (corpus,), own in table.group_by("corpus", maintain_order=True):
+        echo(f"all cells on {corpus}: {correlation(own)}")
     echo(f"all: {correlation(table)}")
-    free = table.filter(pl.col("verdict") == "negligible", pl.col("zero") > FATAL)
+    free = table.filter(col("verdict") == "negligible", col("zero") > FATAL)
     echo(f"fatal after training, free before: {free.select(KEYS).rows()}")
-    needed = table.filter(pl.col("verdict") == "worse", pl.col("zero") < pl.col("cost"))
+    needed = table.filter(col("verdict") == "worse", col("zero") < col("cost"))
     echo(f"needed before, cheap after training: {needed.select(KEYS).rows()}")
 
 
