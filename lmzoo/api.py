@@ -375,7 +375,7 @@ def run_study(
         raise UserError(f"study is {study!r:.60}; give a lmzoo.Study")
     workers = whole("workers", workers)
     if "storage" in changes:
-        warnings.warn("storage= is out= now; it ends with 0.5", FutureWarning, stacklevel=3)
+        warnings.warn("storage= is out= now; it ends with 0.6", FutureWarning, stacklevel=3)
         out = changes.pop("storage")
     out = path("out", out)
     known = [field.name for field in dataclasses.fields(Study)]
