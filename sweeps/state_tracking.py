@@ -59,6 +59,8 @@ STUDY = Study(
     },
     epochs=25,
     pruner="none",
+    # It solves the task with every seed, so that cells that never solve it are shown to differ.
+    reference="LSTM",
 )
 
 if __name__ == "__main__":

@@ -132,6 +132,19 @@ def test_objective_equals_the_score_in_expectation():
     draws_with_mean(model, tokens, lengths, expected)
 
 
+def test_the_posterior_of_a_component_follows_bayes_rule():
+    model = masked(emission="mixture").eval()
+    tokens, lengths = batch(model.task)
+    posterior = model.posterior(tokens, lengths)
+    features = model.masked_features(tokens, lengths)
+    joint = model.emission.joint(features, tokens[:, 1:], model.embedding.weight)
+    scores = log_prob(model, tokens, lengths)[:, 1:]
+    # log P(k | token) = log P(k, token) - log P(token)
+    expected = (joint - scores[..., None]).exp().mT
+    scored = scored_mask(tokens, lengths)[:, 1:]
+    assert_equal_single(posterior.mT[scored], expected.mT[scored])
+
+
 @parametrize("emission", ["vector", "mixture"])
 def test_score_hides_one_token_at_a_time(emission):
     model = masked(emission=emission).eval()

@@ -342,6 +342,18 @@ def test_a_greater_share_of_diverged_runs_is_worse(lossy):
     assert found.confirmed[1:].all()
 
 
+def test_the_interval_of_a_point_that_diverged_runs_make_worse_ends_at_0(lossy):
+    # Eight of twelve runs diverge; the mean of the others is barely above that of the reference.
+    x = np.full((2, 17), np.nan)
+    x[0] = lossy[0]
+    x[1, :8] = np.inf
+    x[1, 8:12] = [0.02, -0.01, 0, 0.02]
+    found = compared(x, 0, margin=MARGIN)
+    assert words(found) == WORSE
+    assert found.mean[1] < MARGIN
+    assert found.low[1] == 0
+
+
 def test_means_are_not_compared_where_most_runs_of_the_reference_have_none(lossy):
     # Nine of seventeen: less than half of the runs have a loss.
     lossy[0, :9] = np.inf
