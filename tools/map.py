@@ -7,9 +7,9 @@
     python tools/map.py score FILE                   score the prediction, when it is trained
     python tools/map.py table                        rank correlations; where the costs disagree
 
-All studies are in runs/map. The prediction is fitted on the recorded studies of
-`docs/results/records` that have the costs of `lmzoo ablate`, and on those of runs/map that are
-complete. It is made for the cells of which only the whole one is trained:
+All studies are in runs/map; one that is recorded in `docs/results/records` is read from there. The
+prediction is fitted on the recorded studies that have the costs of `lmzoo ablate`, and on those of
+runs/map that are complete. It is made for the cells of which only the whole one is trained:
 
     log(ε + cost of training without) = w · log(ε + costs after training) + error
 
@@ -83,11 +83,12 @@ def studies() -> Iterator[tuple[str, str, Path]]:
     ending = f".{ABLATIONS}.gz"
     for lines in sorted(RECORDED.glob(f"*{ending}")):
         name = lines.name.removesuffix(ending)
-        cell, corpus = name.rsplit("-", 1)
+        cell, corpus = name.removeprefix("map-").rsplit("-", 1)
         yield cell, corpus, read(RECORDED / f"{name}.parquet", lines).path
     for cell, corpus in product(CELLS, TASKS.values()):
         folder = store_folder(FOLDER, f"map-{cell}", corpus)
-        if (folder / ABLATIONS).exists():
+        is_recorded = (RECORDED / f"map-{cell}-{corpus}.parquet").exists()
+        if (folder / ABLATIONS).exists() and not is_recorded:
             yield cell, corpus, folder
 
 
