@@ -20,7 +20,9 @@ file is committed before the parts are cut from the training of the other cells.
 import hashlib
 import json
 import math
+import runpy
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -29,9 +31,8 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-from map_table import rank_correlation, read
+from map_table import SMALL, log_cost, prediction_report, rank_correlation, read
 from polars import col
-from scipy import stats
 
 import lmzoo
 from lmzoo import UserError
@@ -39,8 +40,8 @@ from lmzoo.base.command_line import run_command
 from lmzoo.base.streams import echo
 from lmzoo.cells.base import CELLS
 from lmzoo.lab.analysis.after_training import costs, read_lines
+from lmzoo.lab.analysis.render import render
 from lmzoo.lab.store.records import ABLATIONS
-from lmzoo.train.cut_weights import Variant, variants
 from lmzoo.trainables.resolve import store_folder
 
 FOLDER = Path("runs/map")
@@ -55,27 +56,6 @@ WAYS = ("zero", "mean", "other", "trained")
 KEYS = ["cell", "corpus", "cut"]
 FATAL = 1.0
 """Nats."""
-SMALL = 0.02
-"""Nats added before a logarithm, ε: the margin below which a cost is negligible."""
-
-
-def study(cell: str, task: str) -> lmzoo.Study | None:
-    """Return the study of all single cuts of a cell; None without named cuts."""
-    whole = lmzoo.zoo.config("recurrent_lm", cell=cell, emission="vector")
-    cuts = [each for each in variants(whole) if isinstance(each, Variant)]
-    if not cuts:
-        return None
-    fields = {"cell": cell}
-    points = [lmzoo.Point(each.label, "recurrent_lm", {**fields, **each.fields}) for each in cuts]
-    return lmzoo.Study(
-        name=f"map-{cell}",
-        question=f"What does each cut of {cell} cost on {task}?",
-        points=(lmzoo.Point("whole", "recurrent_lm", fields), *points),
-        fields={"model.emission": "vector", "recipe.schedule": "cosine"},
-        corpus=TASKS[task],
-        epochs=20,
-        seeds=8,
-    )
 
 
 def studies() -> Iterator[tuple[str, str, Path]]:
@@ -117,12 +97,14 @@ def both() -> pl.DataFrame:
 
 def train(cells: str, tasks: str, *, whole: bool = False) -> None:
     """Train what is missing of the studies, and cut the trained models."""
+    study = runpy.run_path("sweeps/map_cells.py")["study"]
     chosen = list(CELLS) if cells == "all" else cells.split(",")
     for cell, task in product(chosen, TASKS if tasks == "all" else tasks.split(",")):
-        own = study(cell, task)
+        own = study(cell)
         if own is None:
             echo(f"{cell} has no named cuts")
             continue
+        own = replace(own, corpus=TASKS[task])
         points = own.points[:1] if whole else own.points
         lmzoo.run_study(own, out=FOLDER, points=points)
         echo(lmzoo.ablate(store_folder(FOLDER, own.name, own.corpus)))
@@ -137,11 +119,6 @@ def features(table: pl.DataFrame) -> Any:
     return np.column_stack(columns)
 
 
-def target(table: pl.DataFrame) -> Any:
-    """Return the logarithms of the costs of training without."""
-    return np.log(np.maximum(table["cost"].to_numpy(), 0.0) + SMALL)
-
-
 def seal(file: str) -> None:
     """Write the prediction for the cuts that are not trained, and print its hash."""
     known = both()
@@ -150,15 +127,15 @@ def seal(file: str) -> None:
     matrix = features(known)
     # A small ridge: the ways are nearly the same number for many cuts.
     ridge = 1e-2 * np.eye(matrix.shape[1])
-    weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ target(known))
+    weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ log_cost(known["cost"]))
     # A recorded study has all of its points; its other cuts are never trained.
     candidates = after_training().filter(col("cell").is_in(list(CELLS)))
     open_cuts = candidates.join(known, on=KEYS, how="anti", maintain_order="left")
     predicted = features(open_cuts) @ weights
     sealed = {
         "weights": weights.tolist(),
-        "error": float((target(known) - matrix @ weights).std(ddof=len(weights))),
-        "prior": float(np.sqrt(np.mean((target(known) - math.log(SMALL)) ** 2))),
+        "error": float((log_cost(known["cost"]) - matrix @ weights).std(ddof=len(weights))),
+        "prior": float(np.sqrt(np.mean((log_cost(known["cost"]) - math.log(SMALL)) ** 2))),
         "cuts": open_cuts.select(KEYS).with_columns(predicted=predicted).to_dicts(),
     }
     text = json.dumps(sealed, indent=1) + "\n"
@@ -167,17 +144,8 @@ def seal(file: str) -> None:
 
 
 def score(file: str) -> None:
-    """Print the log score and the rank correlation of a sealed prediction."""
-    sealed = json.loads(Path(file).read_text())
-    cuts = pl.DataFrame(sealed["cuts"], dict.fromkeys(KEYS, pl.String) | {"predicted": pl.Float64})
-    table = cuts.join(trained_without(), on=KEYS)
-    if table.is_empty():
-        raise UserError("no predicted cut is trained yet")
-    predicted = table["predicted"].to_numpy()
-    own = stats.norm.logpdf(target(table), predicted, sealed["error"]).mean()
-    prior = stats.norm.logpdf(target(table), math.log(SMALL), sealed["prior"]).mean()
-    rank = rank_correlation(pl.Series(predicted), table["cost"])
-    echo(f"{len(table)} cuts: log score {own:.3f}, prior {prior:.3f}; rank correlation {rank}")
+    """Print a sealed prediction beside the recorded costs, and its score."""
+    echo(render(prediction_report(Path(file)), "table"))
 
 
 def correlation(table: pl.DataFrame) -> str:

@@ -1,6 +1,7 @@
 """The table and the figure of the map: cuts after training, and models trained without the part."""
 
 import gzip
+import json
 import math
 import tempfile
 from collections.abc import Mapping
@@ -8,7 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from polars import col
+from scipy import stats
 
+import lmzoo
 from lmzoo.lab.analysis.after_training import WAYS, add_after_training, costs, read_lines
 from lmzoo.lab.analysis.formatting import format_mean
 from lmzoo.lab.analysis.load import StudyFolder, load_study
@@ -21,6 +25,8 @@ from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import ABLATIONS
 
 FORM = "+.3f"
+SMALL = 0.02
+"""Nats added before a logarithm, ε: the margin below which a cost is negligible."""
 SCRATCH = tempfile.TemporaryDirectory()
 """It lives as long as the process: a study is read from its folder again and again."""
 
@@ -77,3 +83,54 @@ def map_picture(study: Path, ablations: Path) -> str:
     folder = read(study, ablations)
     chart = two_costs_chart(folder, study_ranking(folder).frame)
     return picture({**chart, "width": PICTURE_WIDTH})
+
+
+def log_cost(costs: pl.Series) -> np.ndarray:
+    """Return log(ε + cost); a cost below 0 counts as 0."""
+    return np.log(np.maximum(costs.to_numpy(), 0.0) + SMALL)
+
+
+def prediction_report(sealed_file: Path) -> Report:
+    """Return a sealed prediction beside what the recorded studies found, and its score.
+
+    The log score is the mean log density of log(ε + cost). The prior is "costs nothing".
+    """
+    sealed = json.loads(Path(sealed_file).read_text())
+    cuts = pl.DataFrame(sealed["cuts"])
+    frames = []
+    for cell, corpus in cuts.select("cell", "corpus").unique(maintain_order=True).iter_rows():
+        record = Path(sealed_file).parent / f"records/map-{cell}-{corpus}.parquet"
+        if record.exists():
+            trained = lmzoo.rank(record).rename({"label": "cut"})
+            own = cuts.filter(cell=cell, corpus=corpus)
+            frames.append(own.join(trained, on="cut", maintain_order="left"))
+    frame = pl.concat(frames).filter(col("difference").is_not_null())
+    frame = frame.sort("predicted", descending=True)
+    error = sealed["error"]
+    rows = []
+    for row in frame.iter_rows(named=True):
+        middle = row["predicted"]
+        shown = format_mean(
+            math.exp(middle) - SMALL,
+            math.exp(middle - 1.96 * error) - SMALL,
+            math.exp(middle + 1.96 * error) - SMALL,
+            FORM,
+        )
+        without = format_mean(
+            row["difference"], row["difference_low"], row["difference_high"], FORM
+        )
+        rows.append([row["cell"], row["cut"], shown, without, verdict_text(row)])
+    header = ("cell", "cut", "predicted", "trained without", "its verdict")
+    table = TextTable("captions: nats per token", header, rows, frozenset({"cell", "cut"}))
+    predicted = frame["predicted"].to_numpy()
+    found = log_cost(frame["difference"])
+    score = stats.norm.logpdf(found, predicted, error).mean()
+    prior = stats.norm.logpdf(found, math.log(SMALL), sealed["prior"]).mean()
+    inside = int((np.abs(found - predicted) < 1.96 * error).sum())
+    rank = rank_correlation(frame["predicted"], frame["difference"])
+    lines = (
+        f"log score of the prediction {score:.2f}, of the prior {prior:.2f}".replace("-", "−"),
+        f"{inside} of {len(frame)} costs are in the interval of 95 %",
+        f"rank correlation of the prediction and the cost: {rank}",
+    )
+    return Report((), (table,), lines, frame)

@@ -50,6 +50,8 @@ MODERN = (
 )
 """The cells of the pages on modern cells."""
 UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
+MAPPED = ("mgru", "min_gru", "gru", "min_lstm", "lstm_peephole")
+"""The cells of the sealed prediction on the page of the map."""
 LONGER = {"gla": UNTIL_DECIDED, "hgrn2": UNTIL_DECIDED, "rg_lru": UNTIL_DECIDED}
 """Cell -> options of a study that was recorded again, until its contrasts were decided."""
 
@@ -119,6 +121,10 @@ OTHERS = {
         " --seeds 5 --set recipe.lr=0.005 --search-space recipe.lr=off",
         points="tanh|LSTM|DeltaProduct.*",
     ),
+    **{
+        f"map-{cell}-captions": PublishedStudy(f"map_cells map-{cell}", "captions")
+        for cell in MAPPED
+    },
     "scaling-captions": PublishedStudy("scaling", "captions"),
 }
 """The studies of the other pages, the short ones first."""

@@ -29,7 +29,7 @@ import ranking_picture
 import scaling_picture
 from answers import per_width, places, two_optimisers
 from atlas import FILE, atlas, atlas_report, ranking, width_report
-from map_table import map_picture, map_report
+from map_table import map_picture, map_report, prediction_report
 from published_ablations import ablation_report
 from published_table import published_comparison
 from rates import rate_report
@@ -65,6 +65,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "atlas": atlas_report,
     "widths": width_report,
     "map": map_report,
+    "prediction": prediction_report,
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
