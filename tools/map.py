@@ -97,14 +97,10 @@ def both() -> pl.DataFrame:
 
 def train(cells: str, tasks: str, *, whole: bool = False) -> None:
     """Train what is missing of the studies, and cut the trained models."""
-    study = runpy.run_path("sweeps/map_cells.py")["study"]
-    chosen = list(CELLS) if cells == "all" else cells.split(",")
+    sweep = runpy.run_path("sweeps/map_cells.py")
+    chosen = list(sweep["CUTS"]) if cells == "all" else cells.split(",")
     for cell, task in product(chosen, TASKS if tasks == "all" else tasks.split(",")):
-        own = study(cell)
-        if own is None:
-            echo(f"{cell} has no named cuts")
-            continue
-        own = replace(own, corpus=TASKS[task])
+        own = replace(sweep["study"](cell), corpus=TASKS[task])
         points = own.points[:1] if whole else own.points
         lmzoo.run_study(own, out=FOLDER, points=points)
         echo(lmzoo.ablate(store_folder(FOLDER, own.name, own.corpus)))
