@@ -7,6 +7,7 @@ It measures nothing. `make test` runs it, so that no script breaks unnoticed.
 
 import argparse
 import contextlib
+import importlib.util
 import io
 import runpy
 import shlex
@@ -21,13 +22,19 @@ from lmzoo.base.streams import echo
 
 HERE = Path(__file__).parent
 RECORD = str(HERE.parent / "docs/results/records/gru_ablation-captions.parquet")
+RIVALS = "--help"
+if importlib.util.find_spec("jax"):
+    RIVALS = "--tiny --rounds 1 --out OUT/rivals.json"
 APART = {
+    "crash_test/train": "OUT/curves --tasks parity --packs 1 --members 2",
     "gpu_resources": "--only mgu --width 32",
     "launches": "--rows lstm_lm --out OUT/launches.json",
     "roofline": "--out OUT/roofline.md --tiny",
 }
-"""Scripts with a process of their own, because they change how Triton and torch run."""
+"""Scripts with a process of their own: they change how Triton and torch run, or start workers."""
 SMALL = {
+    "crash_test/page": "--studies 1 --share 0.02 --length 5 --page OUT/crash_test.md",
+    "crash_test/trainings": "OUT/curves --out OUT/trainings.parquet",  # those of crash_test/train
     "choice": "--samples 5 --studies 1 --only flat --out OUT/choice.md",
     "cluster": "--only '8 offered' --device gpu --tiny",
     "driver": "OUT/store --points 2 --samples 2 --seeds 2",
@@ -38,7 +45,7 @@ SMALL = {
     "longer": "",
     "publish": "--folder OUT --page OUT/page.md",
     "repeats": "RECORD RECORD RECORD",
-    "rivals": "--help",  # it needs JAX
+    "rivals": RIVALS,
     "rows": "--rounds 1 --row lstm_lm",
     "search": "--studies 2 --only cliff --rules grid --out OUT/search.md",
     "solved": "--tables 1 --seeds 3",
@@ -83,12 +90,15 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", help="which benchmarks; none: all")
     names = parser.parse_args().names
-    known = {path.stem for path in HERE.glob("*.py") if "__main__" in path.read_text()}
+    known = set()
+    for path in HERE.rglob("*.py"):
+        if "__main__" in path.read_text():
+            known.add(str(path.relative_to(HERE).with_suffix("")))
     unlisted = known - {*APART, *SMALL, "smoke"}
     if unlisted:
         echo(f"no arguments are listed for {', '.join(sorted(unlisted))}")
         return 1
-    sys.path.insert(0, str(HERE))  # scripts import their neighbours
+    sys.path[:0] = [str(HERE), str(HERE.parent)]  # scripts import their neighbours
     failed = False
     with tempfile.TemporaryDirectory() as out:
         (Path(out) / "page.md").write_text("<!-- bench:fuse -->\n<!-- /bench:fuse -->\n")

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from drills.hosts import ROOT, Host
+from drills.sentences import write_sentences
 from lmzoo.data.corpus import corpus_config, open_corpus
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
@@ -15,7 +16,6 @@ from lmzoo.lab.store.archive import read_run_file
 from lmzoo.lab.store.records import RECORDS, epoch_records, parse_records
 from lmzoo.trainables.resolve import store_name
 from tests.lab.sweep.processes import wait_until
-from tests.toy_study import WORDS
 
 ENGINE = ("--engine", os.environ.get("DRILL_ENGINE", "packs"))
 """Who places the workers in all drills: `packs`, or `tune`."""
@@ -26,12 +26,6 @@ OPTIONS = (
     "corpus.length=10 --set model.width=16 --set model.emission=mixture "
     "--set model.emission.components=8 --set recipe.batch=8"
 )
-
-
-def write_sentences(path: Path, count: int = 8000) -> None:
-    """Write the corpus of the drills, so many lines."""
-    lines = [" ".join(WORDS[(i * j + i) % 10] for j in range(3 + i % 4)) for i in range(count)]
-    path.write_text("\n".join(lines) + "\n")
 
 
 def study_folder(study: str, text: Path | str) -> str:

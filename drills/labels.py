@@ -2,6 +2,7 @@
 
     python -m drills.labels            all cells, about ten minutes of one core
     python -m drills.labels function   one column: row, function, command, plugin or judge
+    python -m drills.labels row --changes config    one cell of each moment, in seconds
 
 A cell is one change, such as another version of a package, at one moment of a small study. Each
 command of the study runs in a forked process, without Ray. The numbers of the ranking are then
@@ -12,6 +13,8 @@ compared with those of a new store, which has seen nothing but the present state
     mixed, said      the numbers are mixed or old, and a line names what has changed
     same             nothing of before was trained again, and the numbers are those of now
     SILENT           the numbers are mixed or old, and nothing says so
+
+The exit code is 1 if a cell is SILENT or a command broke.
 """
 
 import argparse
@@ -345,11 +348,11 @@ def described(last: dict[str, Any], right: dict[str, Any], kept: int, what: str)
     return "same, said" if is_said else "same"
 
 
-def table(columns: list[str]) -> str:
+def table(columns: list[str], changes: list[str]) -> str:
     """Return the table of the documentation."""
     lines = [f"| changed | when | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
     known: dict[Any, dict[str, Any]] = {}
-    for what in WHAT:
+    for what in changes:
         found = [cells(what, who, known) for who in columns]
         for when in WHEN:
             lines.append(f"| {what} | {when} | {' | '.join(own[when] for own in found)} |")
@@ -362,4 +365,8 @@ if __name__ == "__main__":
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("columns", nargs="*", default=[*WHO], help="which ones; none: all")
-    sys.stdout.write(table(parser.parse_args().columns) + "\n")
+    parser.add_argument("--changes", nargs="+", choices=WHAT, default=[*WHAT])
+    given = parser.parse_args()
+    text = table(given.columns, given.changes)
+    sys.stdout.write(text + "\n")
+    sys.exit(any(word in text for word in ("SILENT", "FAILS", "error: ")))

@@ -1,9 +1,11 @@
 """How long a sweep on a terminal says nothing, and whether a line of Ray reaches the terminal.
 
     python -m drills.silence FOLDER [MOMENT ...]
+    python -m drills.silence FOLDER --smoke      one sweep says its plan, without Ray
 
 A row for each engine and moment: the whole sweep, a worker that is killed, Ctrl-C, a full disk.
-A disk needs root. A spinner that moves is no silence. The exit code is 1 if a line is Ray's.
+A disk needs root. A spinner that moves is no silence. The exit code is 1 if a line is Ray's, or if
+the whole sweep fails.
 """
 
 import argparse
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from drills.cluster import write_sentences
+from drills.sentences import write_sentences
 from tests.lab.store.small_disk import fill_disk, small_disk
 from tests.lab.sweep.processes import ROOT, kill_worker
 
@@ -115,13 +117,13 @@ class Terminal:
         return gap, since, (said or ["the command"])[-1][:60]
 
 
-def watch(folder: Path, engine: str, moment: str) -> tuple[str, bool]:
-    """Run a sweep on a terminal; return what was seen, and whether a line was Ray's."""
+def watch(folder: Path, engine: str, moment: str, *more: str) -> tuple[str, bool]:
+    """Run a sweep on a terminal; return what was seen, and whether it has a fault."""
     write_sentences(folder / "text.txt", 60)
     script = folder / "toy.py"
     script.write_text(STUDY.format(str(folder / "text.txt")))
     store = folder / "runs"
-    options = ["--out", str(store), "--engine", engine, "--epochs", "60", "--fuse", "off"]
+    options = ["--out", str(store), "--engine", engine, "--epochs", "60", "--fuse", "off", *more]
     terminal = Terminal([sys.executable, str(script), *options])
     act = MOMENTS[moment]
     if act is not None:
@@ -140,21 +142,28 @@ def watch(folder: Path, engine: str, moment: str) -> tuple[str, bool]:
     first, _ = terminal.written[0]
     silence = f"longest silence after it {gap:.1f} s, at {since:.0f} s, after {line!r}"
     seen = f"code {code}, {seconds:.0f} s, first line at {first:.1f} s, {silence}"
-    return f"{seen}; of Ray: {found or 'nothing'}", bool(found)
+    has_fault = bool(found) or (moment == "whole" and code != 0)
+    return f"{seen}; of Ray: {found or 'nothing'}", has_fault
 
 
-def main(folder: str, *moments: str) -> int:
+def main(folder: str, *moments: str, smoke: bool) -> int:
     """Print a row for each engine and moment; return the exit code."""
     failed = False
+    engines = ["tune", "packs"]
+    more = []
+    if smoke:
+        moments = ("whole",)
+        engines = ["packs"]
+        more = ["--dry-run"]
     for moment in moments or MOMENTS:
-        for engine in ("tune", "packs"):
+        for engine in engines:
             own = Path(folder).resolve() / f"{engine}-{moment.replace(' ', '_')}"
             own.mkdir(parents=True)
             with contextlib.ExitStack() as ending:
                 if moment == "disk full":
                     own = ending.enter_context(small_disk(own / "disk", 24))
-                text, of_ray = watch(own, engine, moment)
-            failed = failed or of_ray
+                text, has_fault = watch(own, engine, moment, *more)
+            failed = failed or has_fault
             print(f"{moment:13} {engine:5}  {text}", flush=True)  # noqa: T201
     return int(failed)
 
@@ -165,5 +174,6 @@ if __name__ == "__main__":
     )
     parser.add_argument("folder", help="where the sweeps write")
     parser.add_argument("moments", nargs="*", help=", ".join(MOMENTS))
+    parser.add_argument("--smoke", action="store_true", help="plan one sweep only")
     given = parser.parse_args()
-    sys.exit(main(given.folder, *given.moments))
+    sys.exit(main(given.folder, *given.moments, smoke=given.smoke))

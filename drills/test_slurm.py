@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from drills.cluster import OPTIONS, study_folder, table, write_sentences
+from drills.cluster import OPTIONS, study_folder, table
 from drills.hosts import ROOT
+from drills.sentences import write_sentences
 from drills.slurm import Slurm, install
 from tests.lab.sweep.local_sweep import outcome
 from tests.lab.sweep.processes import epochs_on_disk, start, wait_until

@@ -2,6 +2,7 @@
 
     python tools/lock.py            # or `make lock`: the newest versions
     python tools/lock.py --keep     # only adds pins for what is new in pyproject.toml
+    python tools/lock.py --check    # without an index: has each requirement a pin that it allows?
 
 For each supported version of Python, pip resolves all dependencies and extras of `pyproject.toml`
 without installing them. A version that is the same everywhere becomes one line; others carry a marker.
@@ -15,6 +16,9 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "constraints.txt"
@@ -70,14 +74,46 @@ def lock(found: dict[str, dict[str, str]]) -> list[str]:
     return lines
 
 
-def main() -> None:
-    """Write `constraints.txt`."""
+def read(lines: list[str]) -> dict[str, dict[str, str]]:
+    """Return Python version -> name -> version of pins, the reverse of `lock`."""
+    found: dict[str, dict[str, str]] = {python: {} for python in PYTHONS}
+    for line in lines:
+        pin = Requirement(line)
+        (version,) = pin.specifier
+        for python, pins in found.items():
+            if pin.marker is None or pin.marker.evaluate({"python_version": python}):
+                pins[pin.name] = version.version
+    return found
+
+
+def faults(lines: list[str]) -> list[str]:
+    """Return the requirements that have no pin that they allow, and lines that are not `lock`'s."""
+    found = read(lines)
+    unpinned = [f"{line}: not as it is written" for line in lines if line not in lock(found)]
+    for wanted in map(Requirement, requirements()):
+        for python, pins in found.items():
+            is_needed = wanted.marker is None or wanted.marker.evaluate({"python_version": python})
+            version = pins.get(canonicalize_name(wanted.name), "")
+            if is_needed and not (version and wanted.specifier.contains(version)):
+                unpinned.append(f"{wanted} has the pin {version or 'nothing'} for Python {python}")
+    return unpinned
+
+
+def main() -> int:
+    """Write or check `constraints.txt`; return the exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--keep", action="store_true", help="keep the pins that are there")
+    parser.add_argument("--check", action="store_true", help="write nothing, ask no index")
+    given = parser.parse_args()
+    if given.check:
+        lines = [line for line in LOCK.read_text().splitlines() if not line.startswith("#")]
+        found_faults = faults(lines)
+        sys.stderr.write("\n".join([f"{len(lines)} pins", *found_faults]) + "\n")
+        return int(bool(found_faults))
     options: tuple[str, ...] = ()
-    if parser.parse_args().keep:
+    if given.keep:
         options = ("--constraint", str(LOCK))
     wanted = requirements()
     found = {}
@@ -88,7 +124,8 @@ def main() -> None:
     text = HEADER.format(", ".join(PYTHONS)) + "\n".join(lines) + "\n"
     LOCK.write_text(text)
     sys.stderr.write(f"{len(lines)} pins\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

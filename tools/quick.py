@@ -1,10 +1,11 @@
 """Check what changed since main in less than a minute: `make quick`.
 
-    python tools/quick.py [--since main] [--seconds 40]
+    python tools/quick.py [--since main] [--seconds 40] [--only-tests] [FILE ...]
 
 Format, lint, types and import contracts of everything, and tests: those that changed, then those
-named like a changed file, then those that import one. Tests stop after `--seconds`; how many did not
-run is printed. `make check` and `make test` run everything.
+named like a changed file, then those that import one. FILEs are in place of those that changed.
+Tests stop after `--seconds`; how many did not run is printed. `make check` and `make test` run
+everything.
 """
 
 import argparse
@@ -78,18 +79,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("files", nargs="*", help="in place of those that changed")
     parser.add_argument("--since", default="main", help="branch or commit to compare with")
     parser.add_argument("--seconds", type=float, default=40.0, help="time for the tests")
+    parser.add_argument("--only-tests", action="store_true", help="no format, lint, types")
     options = parser.parse_args()
+    asked = CHECKS
+    if options.only_tests:
+        asked = ()
     checks = [
         subprocess.Popen(
             [str(BIN / command[0]), *command[1:]],
             cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )
-        for command in CHECKS
+        for command in asked
     ]  # fmt: skip
-    changed = changed_files(options.since)
-    tests, code = tests_of(changed), 0
+    changed = options.files or changed_files(options.since)
+    tests = tests_of(changed)
+    code = 0
     print(f"{len(changed)} changed files, {len(tests)} test files", flush=True)  # noqa: T201
     if tests:
         selection = ["-m", "not slow and not ray", "-x", *tests]

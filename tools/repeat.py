@@ -2,13 +2,14 @@
 
     python tools/repeat.py modern_mamba-captions 'cut gate'
     python tools/repeat.py --random 10 --minutes 3 --seed 1
+    python tools/repeat.py ngrams-captions 'Kneser-Ney 1-gram' --dry-run
 
 A repetition runs the sweep of the row's command for the point and its reference, in a folder of its
 own under `runs/repeat`. With `--seed` it has other seeds, and is a new measurement: its difference
 should be inside the interval of the row in about 83 % of the rows if all 95 % intervals are right
 and as wide as the new one. Without it, only the choice of the setting can differ, where its rule
 has changed. `--random N` takes rows that need no files and no older commit and took at most
-`--minutes` of training.
+`--minutes` of training. With `--dry-run` the sweep only plans, and the repetition is the record.
 """
 
 import argparse
@@ -22,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from atlas import atlas
 
 from lmzoo.base.errors import UserError, near
 from lmzoo.lab.analysis.formatting import format_mean
@@ -31,6 +31,7 @@ from lmzoo.lab.analysis.verdict_lines import verdict_text
 
 ROOT = Path(__file__).parents[1]
 STORES = ROOT / "runs/repeat"
+RECORDS = ROOT / "docs/results/records"
 FILES = ("multi30k", "cath", "text", "shakespeare")
 """Corpora, by the start of their names, that are read from files."""
 ROUNDED = 1e-6
@@ -48,8 +49,9 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=3.0, help="Most training of such a row.")
     parser.add_argument("--seed", type=int, default=0, help="Seed of the sweep; and of --random.")
     parser.add_argument("--data-dir", type=Path, default=ROOT, help="Folder of the corpora.")
+    parser.add_argument("--dry-run", action="store_true", help="Train nothing.")
     options = parser.parse_args()
-    frame = atlas(ROOT / "docs/results/records")
+    frame = pl.read_parquet(ROOT / "docs/results/atlas.parquet")
     rows = (
         chosen(frame, options.random, options.minutes, options.seed)
         if options.random
@@ -57,7 +59,8 @@ def main() -> None:
     )
     print("| study | point | recorded | repeated | inside | verdicts |\n|---|---|---|---|---|---|")  # noqa: T201
     for row in rows:
-        print(line(row, repeated(row, options.seed, options.data_dir.resolve())), flush=True)  # noqa: T201
+        new = repeated(row, options.seed, options.data_dir.resolve(), dry_run=options.dry_run)
+        print(line(row, new), flush=True)  # noqa: T201
 
 
 def found(frame: pl.DataFrame, study: str | None, point: str | None) -> dict[str, Any]:
@@ -89,15 +92,20 @@ def chosen(frame: pl.DataFrame, count: int, minutes: float, seed: int) -> list[d
     return random.Random(seed).sample(rows.to_dicts(), min(count, len(rows)))
 
 
-def repeated(row: Mapping[str, Any], seed: int, folder: Path) -> dict[str, Any]:
+def repeated(row: Mapping[str, Any], seed: int, folder: Path, *, dry_run: bool) -> dict[str, Any]:
     """Train the point of a row and its reference, and return its row of the ranking."""
     words = shlex.split(row["command"])
     store = STORES / f"{row['study']}-{zlib.crc32(row['point'].encode()):08x}"
     command = [sys.executable, str(ROOT / words[1]), *words[2:], "--out", str(store), "--quiet"]
     if seed:
         command[command.index("--seed") + 1 : command.index("--seed") + 2] = [str(seed)]
+    if dry_run:
+        command.append("--dry-run")
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    (path,) = store.iterdir()
+    if dry_run:
+        path = RECORDS / f"{row['study']}.parquet"
+    else:
+        (path,) = store.iterdir()
     ranked = study_ranking(path).frame.to_dicts()
     return next(other for other in ranked if other["label"] == row["point"])
 

@@ -141,9 +141,9 @@ def power_curve(pool: Pool) -> pl.DataFrame:
     return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
 
 
-def series(pool: Pool, repeats: int) -> pl.DataFrame:
+def series(pool: Pool, repeats: int, length: int) -> pl.DataFrame:
     """Return the series of a study."""
-    frame = pl.DataFrame([one._asdict() for one in run_all(pool, repeats)])
+    frame = pl.DataFrame([one._asdict() for one in run_all(pool, repeats, length)])
     return frame.with_columns(*[pl.lit(x).alias(n) for n, x in _facts(pool).items()])
 
 

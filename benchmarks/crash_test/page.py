@@ -23,7 +23,7 @@ from benchmarks.crash_test.decisions import changes, no_ops, pools
 from benchmarks.crash_test.judges import BUDGET, JUDGES, available
 from benchmarks.crash_test.levels import keep_looks
 from benchmarks.crash_test.measures import BINS, RANK, Rate, keeps, power, rate, right, wrong_signs
-from benchmarks.crash_test.series import SHARES
+from benchmarks.crash_test.series import LENGTH, SHARES
 from benchmarks.crash_test.trainings import FILE
 from lmzoo.lab.statistics.compared import ERROR, compared, spend
 
@@ -55,11 +55,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--file", type=Path, help="trainings; default: those of the repository")
     parser.add_argument("--share", type=float, default=1.0, help="of the decisions")
+    parser.add_argument("--studies", type=int, default=1000, help="only the first ones")
+    parser.add_argument("--length", type=int, default=LENGTH, help="candidates of a series")
     parser.add_argument("--page", type=Path, default=PAGE)
     options = parser.parse_args()
     start = time.time()
     trainings = pl.read_parquet(options.file or FILE)
-    tables = tables_of(trainings, compute(trainings, options.share))
+    first = trainings["study"].unique().sort()[: options.studies]
+    trainings = trainings.filter(pl.col("study").is_in(first.to_list()))
+    tables = tables_of(trainings, compute(trainings, options.share, options.length))
     figure = tables.pop("figure")
     options.page.with_suffix(".svg").write_text(figure)
     text = options.page.read_text() if options.page.exists() else ""
@@ -77,13 +81,13 @@ class Found(NamedTuple):
     looks: pl.DataFrame
 
 
-def compute(trainings: pl.DataFrame, share: float = 1.0) -> Found:
+def compute(trainings: pl.DataFrame, share: float = 1.0, length: int = LENGTH) -> Found:
     """Return what all judges say of the trainings."""
     found = pools(trainings)
     return Found(
         measures.over_studies(measures.outcomes, found, share),
         measures.over_studies(measures.power_curve, found),
-        measures.over_studies(measures.series, found, 1),
+        measures.over_studies(measures.series, found, 1, length),
         measures.over_studies(noise.noises, found),
         measures.over_studies(looks_of, found, max(1, round(12 / share))),
     )

@@ -16,12 +16,14 @@ The effect of a change is that of its seeds from 32 on; judges see the seeds bel
 import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from lmzoo.base.seeds import derive_seed
-from lmzoo.data.corpus import Corpus, Sequences, open_corpus
+
+if TYPE_CHECKING:
+    from lmzoo.data.corpus import Corpus, Sequences
 
 JUDGED, LAST = 32, 96
 """Seeds of a variant that judges see, and all of them; the others measure its effect."""
@@ -187,8 +189,10 @@ def is_allowed(variant: str, study: Study) -> bool:
     return variant != "reordered" or study.task in FIXED_LENGTH
 
 
-def load_corpus(task: str, data_dir: Path | None) -> Corpus:
+def load_corpus(task: str, data_dir: Path | None) -> "Corpus":
     """Return the corpus of a task, with as many sequences as are trained and validated."""
+    from lmzoo.data.corpus import open_corpus  # torch, which only the workers need
+
     fields, train, _ = TASKS[task]
     corpus = open_corpus(fields, data_dir if fields["name"] == "shakespeare_char" else None)
     valid = _first(corpus.valid, SEQUENCES)
@@ -199,6 +203,6 @@ def load_corpus(task: str, data_dir: Path | None) -> Corpus:
     )
 
 
-def _first(part: Sequences, count: int) -> Sequences:
+def _first(part: "Sequences", count: int) -> "Sequences":
     scored = None if part.scored is None else part.scored[:count]
-    return Sequences(part.ids[:count], part.lengths[:count], (), scored, part.context)
+    return type(part)(part.ids[:count], part.lengths[:count], (), scored, part.context)

@@ -47,7 +47,9 @@ class Series(NamedTuple):
     """Runs of candidates and incumbents."""
 
 
-def run_all(pool: Pool, repeats: int, judges: tuple[str, ...] = IN_SERIES) -> Iterator[Series]:
+def run_all(
+    pool: Pool, repeats: int, length: int, judges: tuple[str, ...] = IN_SERIES
+) -> Iterator[Series]:
     """Yield the series of a study: `repeats` of nulls and of each share."""
     names = pool.configurations
     if len(names) < 4 or next(no_ops(pool), None) is None:
@@ -59,10 +61,12 @@ def run_all(pool: Pool, repeats: int, judges: tuple[str, ...] = IN_SERIES) -> It
                 random = np.random.default_rng(derive_seed(0, pool.study, share, repeat))
                 # A start in the better half: most changes are for the worse, as near an optimum.
                 start = order[int(random.integers(len(order) // 4, len(order) // 2 + 1))]
-                yield _run(pool, judge, start, share, random)
+                yield _run(pool, judge, start, share, length, random)
 
 
-def _run(pool: Pool, judge: str, start: str, share: float, random: np.random.Generator) -> Series:
+def _run(
+    pool: Pool, judge: str, start: str, share: float, length: int, random: np.random.Generator
+) -> Series:
     decide, incumbent = JUDGES[judge].decide, start
     shared = sorted(set.intersection(*(set(pool.losses[name]) for name in pool.configurations)))
     shared = [seed for seed in shared if seed < JUDGED]
@@ -78,7 +82,7 @@ def _run(pool: Pool, judge: str, start: str, share: float, random: np.random.Gen
     own = draw(incumbent)
     keeps = false = 0
     seeds = BUDGET
-    for place in range(1, LENGTH + 1):
+    for place in range(1, length + 1):
         kind, candidate = _candidate(pool, incumbent, share, random)
         new = draw(candidate, own) if candidate == incumbent else own
         runs, other = losses(incumbent, own), losses(candidate, new)

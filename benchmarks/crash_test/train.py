@@ -21,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from benchmarks.crash_test.population import (
+    TASKS,
     TUNE,
     VARIANTS,
     Pack,
@@ -50,6 +51,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--studies", type=int, default=1000, help="only the first ones")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--packs", type=int, default=10**6, help="end after so many")
     options = parser.parse_args()
     options.end = time.time() + 60 * options.minutes
     options.members = options.members or (128 if options.device == "cuda" else 16)
@@ -70,7 +73,11 @@ class Run:
         self.trained = self.packs = self.deaths = 0
         for line in read_lines(options.out):
             self._count(line)
-        self.pending = packs(self.studies[: options.studies], options.members)
+        self.pending = [
+            pack
+            for pack in packs(self.studies[: options.studies], options.members)
+            if self.studies[pack.study].task in options.tasks
+        ]
         self.owner: dict[int, int] = {}
         self.dropped: set[int] = set()
         self.workers: dict[Connection, tuple[int, Any, Pack | None]] = {}
@@ -125,7 +132,9 @@ class Run:
             self._drop(pack, line["error"])
         elif "study" in line:
             self._write(line)
-        pack = self._next(rank) if time.time() < self.options.end else None
+        pack = None
+        if time.time() < self.options.end and self.packs < self.options.packs:
+            pack = self._next(rank)
         self.workers[connection] = rank, process, pack
         connection.send(pack and (pack, self._rate(self.studies[pack.study])))
         if pack is None:

@@ -46,6 +46,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=FILE)
     options = parser.parse_args()
     frame = collect(options.folders)
+    if frame.is_empty():
+        parser.error("the folders have no training")
     frame.write_parquet(options.out, compression="zstd", compression_level=19)
     size = options.out.stat().st_size / 2**20
     print(f"{len(frame)} trainings, {size:.1f} MiB")  # noqa: T201

@@ -1,6 +1,7 @@
 """The pictures of the gallery are what the records give, and a reader can see them anywhere."""
 
 import re
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -10,15 +11,21 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def drawn():
+def drawn(tmp_path_factory):
     """The pictures, drawn again: path -> text and whether the file has this text."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / "tools"))
         import gallery  # type: ignore[import-not-found]
         import results  # type: ignore[import-not-found]
 
+        folder = gallery.FOLDER
+        patch.setattr(gallery, "FOLDER", tmp_path_factory.mktemp("gallery"))
+        patch.setattr(sys, "argv", ["gallery.py"])
+        gallery.main()
         found = {}
-        for path, text in gallery.pictures():
+        for new in gallery.FOLDER.iterdir():
+            path = folder / new.name
+            text = new.read_text("utf-8")
             found[path] = text, results._equal(path, text)
         return found
 

@@ -21,7 +21,7 @@ APART = {"gpu_resources", "launches", "roofline"}
 def scripts():
     """Yield the files that a user can run."""
     for folder in FOLDERS:
-        for path in sorted((ROOT / folder).glob("*.py")):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             if '\nif __name__ == "__main__":' in path.read_text():
                 yield str(path.relative_to(ROOT))
 
