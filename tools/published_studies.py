@@ -52,7 +52,7 @@ MODERN = (
 UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
 MAPPED = ("mgru", "min_gru", "gru", "min_lstm", "lstm_peephole")
 """The cells of the sealed prediction on the page of the map."""
-LONGER = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru"), UNTIL_DECIDED)
+LONGER: dict[str, str] = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru"), UNTIL_DECIDED)
 """Cell -> options of a study that was recorded again, until its contrasts were decided."""
 
 OTHERS = {
