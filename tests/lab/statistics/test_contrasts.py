@@ -298,6 +298,16 @@ def ranks_of_six(values, **options):
     return low[:6].tolist(), high[:6].tolist()
 
 
+def test_the_choice_of_both_settings_widens_the_intervals_of_ranks():
+    # The second point is ten standard deviations of a seed above the first one.
+    values = 0.01 * rising(6, 2, 5) + [[0.0], [0.09]]
+    sure = rank_intervals(values)
+    assert np.array(sure).tolist() == [[1, 2], [1, 2]]
+    # One and a half standard errors of two choices.
+    open_choice = rank_intervals(values, np.full(2, 0.05))
+    assert np.array(open_choice).tolist() == [[1, 1], [2, 2]]
+
+
 @pytest.mark.parametrize(
     ("points", "seeds", "studies", "least"),
     [(12, 3, 300, 0.93), pytest.param(60, 5, 20, 0.8, marks=pytest.mark.slow)],
