@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmzoo.base.errors import UserError
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 
 def software() -> dict[str, str]:
