@@ -506,6 +506,18 @@ def test_training_draws_new_spans(sampling):
 
 
 @torch.no_grad()
+def test_training_divides_the_score_of_a_hidden_token_by_the_density():
+    model = small("span_corruption", dropout=0.0)
+    tokens, lengths = batch(model.task)
+    (masked,) = hidden_tokens(model, 0)
+    actual = log_prob(model, tokens, lengths, training=True, noise=0)
+    of_draw = model.score_hidden(tokens, lengths, masked)
+    # A token is hidden with this probability, so the expectation is the score.
+    expected = of_draw / model.config.density
+    assert_close(actual[:, 1:], expected, CLOSE, "score of a draw")
+
+
+@torch.no_grad()
 def test_the_sequences_of_an_evaluation_share_spans(sampling):
     tokens, lengths = batch(sampling.task)
     places = torch.arange(tokens.shape[1])
