@@ -81,8 +81,12 @@ def _read_bounds(bounds: IntRange | FloatRange, wanted: Any, said: str):
 
 
 def check_range(what: str, bounds: Range | None):
-    """Raise a `UserError`, which begins with `what`, if bounds are not in order."""
-    if isinstance(bounds, Choice | None):
+    """Raise a `UserError`, which begins with `what`, if bounds are empty or not in order."""
+    if bounds is None:
+        return
+    if isinstance(bounds, Choice):
+        if not bounds.values:
+            raise UserError(f"{what}: a choice needs a value, got none")
         return
     if not bounds.low < bounds.high:
         raise UserError(f"{what}: the first number must be the lower one, got {bounds}")

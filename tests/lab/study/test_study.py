@@ -99,6 +99,7 @@ NO_POINTS = [
     (Point(None, "gru"),),
     (Point("a", "gru", 5),),
     (Point("a", "gru", search={"x": (1, 0)}),),
+    (Point("a", "gru", search={"x": Choice(())}),),
 ]
 
 

@@ -42,7 +42,7 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
     metric = both["metric"].item(0)
     notes = [
         "above the line, a cut hurts the trained model more than a model trained without the part",
-        f"95 % intervals; both axes are linear within ±{margin:g} and logarithmic beyond",
+        f"95 % intervals; both axes are about linear within ±{margin:g} and logarithmic beyond",
     ]
     return chart_of(
         "two_costs",
