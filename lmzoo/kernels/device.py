@@ -150,6 +150,33 @@ def flag(owner: Any, name: str, value: object) -> Setting:
     return partial(getattr, owner, name), partial(setattr, owner, name), value
 
 
+def precision_flag(owner: Any, value: str) -> Setting:
+    """Return `fp32_precision` of a backend of torch as a setting."""
+    _, write, _ = flag(owner, "fp32_precision", value)
+    return partial(_own_precision, owner), write, value
+
+
+def _own_precision(owner: Any) -> str:
+    """Return the precision of a backend; "none" if it follows torch's general one.
+
+    Written back as its own, an inherited one would stay when the caller takes the general one back.
+    """
+    backends: Any = torch.backends
+    found = owner.fp32_precision
+    general = backends.fp32_precision
+    if found != general or general == "none":
+        return found
+    # Torch does not say where a value comes from.
+    backends.fp32_precision = "tf32"
+    if general == "tf32":
+        backends.fp32_precision = "ieee"
+    follows = owner.fp32_precision != found
+    backends.fp32_precision = general
+    if follows:
+        return "none"
+    return found
+
+
 @contextlib.contextmanager
 def settings(wanted: Iterable[Setting]) -> Iterator[None]:
     """Set what differs, and restore it at the end."""
@@ -187,8 +214,10 @@ def use_precision(precision: Precision) -> Iterator[None]:
         name = "ieee"
         if multiplies_tf32:
             name = "tf32"
-        owners = (cuda, cudnn.conv, cudnn.rnn)
-        flags = [flag(owner, "fp32_precision", name) for owner in owners]
+        flags = [precision_flag(cuda, name)]
+        # Their default is no value that can be written back.
+        for owner in (cudnn.conv, cudnn.rnn):
+            flags.append(flag(owner, "fp32_precision", name))
     try:
         with settings(flags):
             yield

@@ -20,7 +20,15 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import nn
 
-from lmzoo.kernels.device import CPU, Precision, Setting, flag, settings, use_precision
+from lmzoo.kernels.device import (
+    CPU,
+    Precision,
+    Setting,
+    flag,
+    precision_flag,
+    settings,
+    use_precision,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 # Reentrant: a guest forks the generators, which needs the lock again.
@@ -30,9 +38,9 @@ _MKLDNN: Any = torch.backends.mkldnn
 _CUDA = torch.backends.cuda
 SETTINGS: tuple[Setting, ...] = (
     flag(_MKLDNN, "enabled", value=True),
-    flag(_MKLDNN.matmul, "fp32_precision", "ieee"),
-    flag(_MKLDNN.conv, "fp32_precision", "ieee"),
-    flag(_MKLDNN.rnn, "fp32_precision", "ieee"),
+    precision_flag(_MKLDNN.matmul, "ieee"),
+    precision_flag(_MKLDNN.conv, "ieee"),
+    precision_flag(_MKLDNN.rnn, "ieee"),
     (_CUDA.flash_sdp_enabled, _CUDA.enable_flash_sdp, True),
     (_CUDA.mem_efficient_sdp_enabled, _CUDA.enable_mem_efficient_sdp, True),
     (_CUDA.math_sdp_enabled, _CUDA.enable_math_sdp, True),

@@ -6,7 +6,15 @@ import torch
 from lmzoo import zoo
 from lmzoo.base.config import from_dict, to_dict
 from lmzoo.base.errors import UserError
-from lmzoo.kernels.device import Precision, check_precision, current_precision, use_precision
+from lmzoo.kernels.device import (
+    Precision,
+    check_precision,
+    current_precision,
+    flag,
+    settings,
+    use_precision,
+)
+from lmzoo.kernels.guest import SETTINGS
 from lmzoo.lab.store.records import IDENTITY_FIELDS, run_identity
 from lmzoo.train import pack_trainer as packed
 from lmzoo.train import step, trainer
@@ -67,6 +75,25 @@ def test_the_products_of_torch_follow(precision):
         assert allowed() == (is_less, is_less)
     assert current_precision() is Precision.TF32X3
     assert allowed() == before
+
+
+def test_a_general_precision_that_is_taken_back_leaves_no_trace():
+    backends = torch.backends
+    owners = (
+        backends.cuda.matmul,
+        backends.cudnn.conv,
+        backends.cudnn.rnn,
+        backends.mkldnn.matmul,
+        backends.mkldnn.conv,
+    )
+    before = [owner.fp32_precision for owner in owners]
+    for general in ("tf32", "ieee"):
+        with settings([flag(backends, "fp32_precision", general)]):
+            during = [owner.fp32_precision for owner in owners]
+            with use_precision(Precision.TF32X3), settings(SETTINGS):
+                assert backends.cuda.matmul.fp32_precision == "ieee"
+            assert [owner.fp32_precision for owner in owners] == during
+        assert [owner.fp32_precision for owner in owners] == before
 
 
 @pytest.fixture
