@@ -78,6 +78,8 @@ def after_training() -> pl.DataFrame:
     for cell, corpus, folder in studies():
         own = costs(read_lines(folder)).pivot("way", index="cut", values="mean")
         frames.append(own.with_columns(cell=pl.lit(cell), corpus=pl.lit(corpus)))
+    if not frames:
+        raise UserError(f"no study in {RECORDED} or {FOLDER}; run it in the root of the repository")
     return pl.concat(frames, how="diagonal")
 
 
@@ -122,17 +124,18 @@ def seal(file: str) -> None:
     if len(known) <= len(WAYS) + 1:
         raise UserError(f"{len(known)} cuts have both costs; train more cells first")
     matrix = features(known)
+    target = log_cost(known["cost"])
     # A small ridge: the ways are nearly the same number for many cuts.
     ridge = 1e-2 * np.eye(matrix.shape[1])
-    weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ log_cost(known["cost"]))
+    weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ target)
     # A recorded study has all of its points; its other cuts are never trained.
     candidates = after_training().filter(col("cell").is_in(list(CELLS)))
     open_cuts = candidates.join(known, on=KEYS, how="anti", maintain_order="left")
     predicted = features(open_cuts) @ weights
     sealed = {
         "weights": weights.tolist(),
-        "error": float((log_cost(known["cost"]) - matrix @ weights).std(ddof=len(weights))),
-        "prior": float(np.sqrt(np.mean((log_cost(known["cost"]) - math.log(SMALL)) ** 2))),
+        "error": float((target - matrix @ weights).std(ddof=len(weights))),
+        "prior": float(np.sqrt(np.mean((target - math.log(SMALL)) ** 2))),
         "cuts": open_cuts.select(KEYS).with_columns(predicted=predicted).to_dicts(),
     }
     text = json.dumps(sealed, indent=1) + "\n"
@@ -141,7 +144,7 @@ def seal(file: str) -> None:
 
 
 def score(file: str) -> None:
-    """Print a sealed prediction beside the recorded costs, and its score."""
+    """Print a sealed prediction with the recorded costs, and its score."""
     echo(render(prediction_report(Path(file)), "table"))
 
 

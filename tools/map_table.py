@@ -13,6 +13,7 @@ from polars import col
 from scipy import stats
 
 import lmzoo
+from lmzoo import UserError
 from lmzoo.lab.analysis.after_training import WAYS, add_after_training, costs, read_lines
 from lmzoo.lab.analysis.formatting import format_mean
 from lmzoo.lab.analysis.load import StudyFolder, load_study
@@ -91,7 +92,7 @@ def log_cost(costs: pl.Series) -> np.ndarray:
 
 
 def prediction_report(sealed_file: Path) -> Report:
-    """Return a sealed prediction beside what the recorded studies found, and its score.
+    """Return a sealed prediction with what the recorded studies found, and its score.
 
     The log score is the mean log density of log(ε + cost). The prior is "costs nothing".
     """
@@ -104,6 +105,8 @@ def prediction_report(sealed_file: Path) -> Report:
             trained = lmzoo.rank(record).rename({"label": "cut"})
             own = cuts.filter(cell=cell, corpus=corpus)
             frames.append(own.join(trained, on="cut", maintain_order="left"))
+    if not frames:
+        raise UserError(f"no study of {sealed_file} is recorded yet")
     frame = pl.concat(frames).filter(col("difference").is_not_null())
     frame = frame.sort("predicted", descending=True)
     error = sealed["error"]
@@ -121,7 +124,8 @@ def prediction_report(sealed_file: Path) -> Report:
         )
         rows.append([row["cell"], row["cut"], shown, without, verdict_text(row)])
     header = ("cell", "cut", "predicted", "trained without", "its verdict")
-    table = TextTable("captions: nats per token", header, rows, frozenset({"cell", "cut"}))
+    corpora = " and ".join(cuts["corpus"].unique().sort())
+    table = TextTable(f"{corpora}: nats per token", header, rows, frozenset({"cell", "cut"}))
     predicted = frame["predicted"].to_numpy()
     found = log_cost(frame["difference"])
     score = stats.norm.logpdf(found, predicted, error).mean()

@@ -49,9 +49,9 @@ MODERN = (
     *("rg_lru", "min_gru", "lru"),
 )
 """The cells of the pages on modern cells."""
-UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
 MAPPED = ("mgru", "min_gru", "gru", "min_lstm", "lstm_peephole")
 """The cells of the sealed prediction on the page of the map."""
+UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
 LONGER: dict[str, str] = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru"), UNTIL_DECIDED)
 """Cell -> options of a study that was recorded again, until its contrasts were decided."""
 

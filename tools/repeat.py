@@ -9,7 +9,7 @@ own under `runs/repeat`. With `--seed` it has other seeds, and is a new measurem
 should be inside the interval of the row in about 83 % of the rows if all 95 % intervals are right
 and as wide as the new one. Without it, only the choice of the setting can differ, where its rule
 has changed. `--random N` takes rows that need no files and no older commit and took at most
-`--minutes` of training. With `--dry-run` the sweep only plans, and the repetition is the record.
+`--minutes` of training. With `--dry-run` the sweep only plans, and the table has the recorded numbers twice.
 """
 
 import argparse
@@ -58,6 +58,8 @@ def main() -> None:
         else [found(frame, options.study, options.point)]
     )
     print("| study | point | recorded | repeated | inside | verdicts |\n|---|---|---|---|---|---|")  # noqa: T201
+    if options.dry_run:
+        print("a dry run: the repeated numbers are those of the record", file=sys.stderr)  # noqa: T201
     for row in rows:
         new = repeated(row, options.seed, options.data_dir.resolve(), dry_run=options.dry_run)
         print(line(row, new), flush=True)  # noqa: T201

@@ -166,10 +166,11 @@ def _own_precision(owner: Any) -> str:
     general = backends.fp32_precision
     if found != general or general == "none":
         return found
-    # Torch does not say where a value comes from.
-    backends.fp32_precision = "tf32"
+    # Torch does not say where a value comes from: does it follow another general one?
+    other = "tf32"
     if general == "tf32":
-        backends.fp32_precision = "ieee"
+        other = "ieee"
+    backends.fp32_precision = other
     follows = owner.fp32_precision != found
     backends.fp32_precision = general
     if follows:
@@ -215,7 +216,7 @@ def use_precision(precision: Precision) -> Iterator[None]:
         if multiplies_tf32:
             name = "tf32"
         flags = [precision_flag(cuda, name)]
-        # Their default is no value that can be written back.
+        # Torch's default of these two cannot be written back.
         for owner in (cudnn.conv, cudnn.rnn):
             flags.append(flag(owner, "fp32_precision", name))
     try:
