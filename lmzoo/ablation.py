@@ -135,13 +135,11 @@ def _find(name: str) -> _Point:
             chosen = point
     if label:
         chosen = find_point(points, label)
-    models = {}
-    for point_id, model in content.runs.select("point", "model").collect().iter_rows():
-        models[point_id] = json.loads(model)
-    others = {}
-    for point in points:
-        if point["id"] in models:
-            others[point["label"]] = models[point["id"]]
+    models = {
+        point_id: json.loads(model)
+        for point_id, model in content.runs.select("point", "model").collect().iter_rows()
+    }
+    others = {point["label"]: models[point["id"]] for point in points if point["id"] in models}
     runs = [run for point_id, run in chosen_runs(content.study).rows() if point_id == chosen["id"]]
     return _Point(study, chosen["label"], runs, others)
 
@@ -229,10 +227,11 @@ def _measure(
         further = 0
         if way == TRAINED:
             further = steps
-        missing = []
-        for subject in subjects:
-            if (subject.run, subject.epoch, cut.label, way, further) not in known:
-                missing.append(subject)
+        missing = [
+            subject
+            for subject in subjects
+            if (subject.run, subject.epoch, cut.label, way, further) not in known
+        ]
         if not missing:
             continue
         _show(f"{number} of {len(jobs)}: {cut.label}, {way}")

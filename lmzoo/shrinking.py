@@ -94,13 +94,11 @@ def shrink(
         cuts = _single(taken.config)
         if not cuts:
             break
-        points = [Point(WHOLE, name)]
-        for cut in cuts:
-            points.append(Point(cut.label, name, cut.fields))
+        points = [Point(cut.label, name, cut.fields) for cut in cuts]
         study = Study(
             name=f"shrink-{name}-{step}",
             question=f"Which cut of {name} ({taken.label}) is negligible?",
-            points=tuple(points),
+            points=(Point(WHOLE, name), *points),
             corpus=str(corpus),
             fields=fields or {},
             seed=step,
@@ -141,9 +139,8 @@ def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
     """Return where a walk ended, and a table of all points that it compared."""
     rows = []
     for point in walk.to_dicts():
-        low = point["difference_low"]
-        high = point["difference_high"]
-        difference = format_mean(point["difference"], low, high, "+.3f")
+        ends = point["difference_low"], point["difference_high"]
+        difference = format_mean(point["difference"], *ends, "+.3f")
         said = shown_verdict(point["verdict"])
         if point["taken"]:
             said += ", cut"

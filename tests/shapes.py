@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jaxtyping
+import torch
 from torch import Tensor
 
 CHECKED: set[Any] = set()
@@ -33,7 +34,8 @@ def check_once(part, *, typechecker):
     @functools.wraps(part)
     def call(*args, **fields):
         nonlocal checked
-        if jaxtyping.config.jaxtyping_disable:
+        # A program that is recorded has sizes that are no numbers.
+        if jaxtyping.config.jaxtyping_disable or torch.compiler.is_exporting():
             return part(*args, **fields)
         key = (part, *map(shape, args), *map(shape, fields.values()))
         if key in CHECKED:

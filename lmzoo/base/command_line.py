@@ -150,9 +150,8 @@ def _suggest(message: str, context: Any) -> str:
     kind, name = found.groups()
     if kind == "command":
         return f"no command {name!r}{near(name, context.command.list_commands(context))}"
-    options = []
-    for parameter in context.command.params:
-        options += [name for name in parameter.opts if name[0] == "-"]
+    parameters = context.command.params
+    options = [name for own in parameters for name in own.opts if name[0] == "-"]
     hint = near(name, options)
     # Nothing is similar: probably a field of the recipe, such as --lr.
     if hint.startswith("; known") and "--set" in options:

@@ -192,11 +192,11 @@ class CellText(NamedTuple):
     def replaced(self, config: Config) -> list[str]:
         """Return what the cuts of a config replace: "input_to_gate (0): x_t W_xf → 0"."""
         cuts = {str(cut) for cut in config.get("cuts", ())}
-        lines = []
-        for number, (cut, rule) in enumerate(self.cuts.items()):
-            if cut in cuts:
-                lines.append(f"{cut} ({number}): {rule}")
-        return lines
+        return [
+            f"{cut} ({number}): {rule}"
+            for number, (cut, rule) in enumerate(self.cuts.items())
+            if cut in cuts
+        ]
 
     def switched(self, config: Config) -> list[str]:
         """Return the equations that options of a config decide, and what its cuts replace."""

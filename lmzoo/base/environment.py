@@ -236,10 +236,9 @@ def _packages(modules: set[str], place: Place) -> dict[str, str]:
     """Return the distributions of top-level modules, and their versions."""
     if not modules:  # to read the distributions takes 0.2 s
         return {}
-    names = set()
-    for module in modules:
-        # A module and its distribution may have different names: `PIL`, `pillow`.
-        names.update(_distributions().get(module, [module]))
+    known = _distributions()
+    # A module and its distribution may have different names: `PIL`, `pillow`.
+    names = {name for module in modules for name in known.get(module, [module])}
     return _installed(sorted(names), place)
 
 
@@ -255,10 +254,11 @@ def _imported(source: bytes) -> Iterator[bytes]:
 
 
 def _variables(sources: Collection[bytes], given: Mapping[str, str]) -> dict[str, str | None]:
-    names = set()
-    for text in sources:
-        for in_quotes, of_shell in re.findall(VARIABLE, text):
-            names.add((in_quotes or of_shell).decode())
+    names = {
+        (in_quotes or of_shell).decode()
+        for text in sources
+        for in_quotes, of_shell in re.findall(VARIABLE, text)
+    }
     others = [name for name in sorted(names) if not re.match(OURS, name)]
     return {name: _hashed(given.get(name)) for name in others}
 

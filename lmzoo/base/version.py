@@ -29,10 +29,11 @@ def software() -> dict[str, str]:
 def check_software(expected: Mapping[str, str]):
     """Raise a `UserError` if a version differs from that of the node that plans the sweep."""
     found = software()
-    others = []
-    for name, version in expected.items():
-        if found[name] != version:
-            others.append(f"{name} {found[name]} here, {version} there")
+    others = [
+        f"{name} {found[name]} here, {version} there"
+        for name, version in expected.items()
+        if found[name] != version
+    ]
     if others:
         text = "; ".join(others)
         raise UserError(f"its software is not that of the driver: {text}; install the same")

@@ -117,9 +117,9 @@ class SoftmaxAttention(nn.Module):
         # their differences enter q · k.
         kept = self.keep(u)
         if past:
-            joined = []
-            for earlier, new in zip(past, kept, strict=True):
-                joined.append(torch.cat([earlier, new], -2))
+            joined = [
+                torch.cat([earlier, new], -2) for earlier, new in zip(past, kept, strict=True)
+            ]
             kept = tuple(joined)
         k, v = kept[:2]
         q = self._split(self.query(u))

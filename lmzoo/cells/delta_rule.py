@@ -73,11 +73,8 @@ class DeltaRule(MatrixCell):
         self.shape_state(config.heads, size, expand_v * size)
         owns = {"q", "k", "v", "beta", "conv", "out", "norm"}
         owns.update(self.owns)
-        weights = {}
         # One table for all cells: shared weights then have one order of draws.
-        for name, weight in self._table().items():
-            if name in owns:
-                weights[name] = weight
+        weights = {name: weight for name, weight in self._table().items() if name in owns}
         cut = removed(self.removes, config.cuts)
         self.set_weights(weights, cut)
 

@@ -158,10 +158,7 @@ class Hybrid(Cell):
         return self._vectors(x), tuple(after)
 
     def _begin(self, start: Tensor) -> list[State]:
-        states = []
-        for cell, part in self._by_layer(start):
-            states.append(cell.initial_state(part))
-        return states
+        return [cell.initial_state(part) for cell, part in self._by_layer(start)]
 
     def _by_layer(self, start: Tensor) -> list[tuple[Any, Tensor]]:
         sizes = [cell.start_size for cell in self.cells]

@@ -214,10 +214,8 @@ class MatrixCell(Cell):
     @property
     def state_size(self) -> int | None:
         start = torch.zeros(1, self.start_size)
-        size = self._matrix
-        for part in self.initial_memory(start):
-            size += part.numel()
-        return size
+        memory = self.initial_memory(start)
+        return self._matrix + sum(part.numel() for part in memory)
 
     @property
     def _convolves(self) -> bool:

@@ -1,13 +1,16 @@
-"""`lmzoo ablate`: what each part of trained models is worth. `lmzoo shrink`: cells without it."""
+"""What parts of cells are worth: `lmzoo ablate`, `lmzoo shrink`; `lmzoo export` prints a cell."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lmzoo import zoo
 from lmzoo.ablation import ablate as ablated
-from lmzoo.base.command_line import parse_settings
+from lmzoo.base.command_line import nest_settings, parse_settings
+from lmzoo.base.errors import UserError
 from lmzoo.base.streams import echo
+from lmzoo.cli.catalogue import TASK
 from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 from lmzoo.lab.statistics.compared import MARGIN
@@ -74,3 +77,19 @@ def shrink(
         echo(walk.write_json())
         return
     print_report(walk_report(walk, row, margin), "table")
+
+
+def export(
+    row: Annotated[str, typer.Argument(metavar="ROW", help="A row of the zoo with a recurrent cell.")],
+    fields: ModelSettings = None,
+):  # fmt: skip
+    """Print the cell of a row as a module of plain torch: one step, and the loop over it."""
+    from lmzoo.cells.base import Cell
+    from lmzoo.inspect.export import cell_source
+
+    settings = nest_settings(parse_settings(fields or []), "model")
+    model = zoo.build(zoo.config(row, **settings), TASK)
+    cells = [part for part in model.modules() if isinstance(part, Cell)]
+    if not cells:
+        raise UserError(f"{row} has no recurrent cell; lmzoo list names other rows")
+    echo(cell_source(cells[0]))

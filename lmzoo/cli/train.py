@@ -93,10 +93,11 @@ def _train(run: Run, budget: int, console: Console, corpus: Corpus):
     # On a long text, an epoch takes hours.
     with said("training", state):
         for record in run.train(budget):
-            words = []
-            for name in ("train_token", "valid_token", "valid_accuracy"):
-                if record.get(name) is not None:
-                    words.append(f"{name} {record[name]:.4f}")
+            words = [
+                f"{name} {record[name]:.4f}"
+                for name in ("train_token", "valid_token", "valid_accuracy")
+                if record.get(name) is not None
+            ]
             words.append(f"{record['tokens_per_second']:,} tokens/s")
             console.print(f"epoch {record['epoch']}/{budget}:", ", ".join(words))
 

@@ -107,9 +107,8 @@ class Grammar:
         inner: dict[str, set[str]] = {}
         used = {start}
         for head, rules in self.rules.items():
-            inner[head] = set()
-            for rule in rules:
-                inner[head].update(filter(is_nonterminal, rule.symbols))
+            symbols = {symbol for rule in rules for symbol in rule.symbols}
+            inner[head] = set(filter(is_nonterminal, symbols))
             used |= inner[head]
         missing = used - set(self.rules)
         assert not missing, f"nonterminals without a rule: {sorted(missing)}"
@@ -152,9 +151,9 @@ class Grammar:
         tables: dict[str, LengthTable] = {}
         # What a rule names has its table already.
         for head in self._bottom_up:
-            choices = []
-            for rule in self.rules[head]:
-                choices.append((rule.probability, _rule_lengths(rule, tables, cost)))
+            choices = [
+                (rule.probability, _rule_lengths(rule, tables, cost)) for rule in self.rules[head]
+            ]
             longest = max(len(table.mass) for _, table in choices)
             mass = np.zeros(longest)
             surprise = np.zeros_like(mass)
@@ -184,7 +183,4 @@ def _normalise(texts: Weights) -> tuple[Rule, ...]:
     assert texts, "a nonterminal has no choices"
     assert min(texts.values()) > 0, f"a weight is not positive: {dict(texts)}"
     total = fsum(texts.values())
-    rules = []
-    for text, weight in texts.items():
-        rules.append(Rule(weight / total, tuple(text.split())))
-    return tuple(rules)
+    return tuple(Rule(weight / total, tuple(text.split())) for text, weight in texts.items())

@@ -62,10 +62,8 @@ class MultiQueryRecall(GeneratedTask):
 
     @property
     def symbols(self) -> tuple[str, ...]:
-        names = ["blank"]
-        for letter in "kv":
-            names += [f"{letter}{i}" for i in range(self.config.keys)]
-        return tuple(names)
+        keys = range(self.config.keys)
+        return "blank", *(f"{letter}{i}" for letter in "kv" for i in keys)
 
     def draw(self, random: np.random.Generator, count: int, split: str) -> tuple[Symbols, Scored]:
         c = self.config

@@ -216,10 +216,7 @@ class _WordProblem(AnswerTask):
 
     @property
     def letters(self) -> Texts:  # type: ignore[override]
-        names = []
-        for p in self.group:
-            names.append("".join(str(1 + i) for i in p))
-        return tuple(names)
+        return tuple("".join(str(1 + i) for i in p) for p in self.group)
 
     def question(self, random: np.random.Generator, count: int, length: int) -> Symbols:
         size = (count, length)

@@ -70,9 +70,7 @@ class GeneratedTask(CorpusSource):
             others = [tokens for tokens, _ in parts.values()]
             parts[split] = self._draw_distinct(split, others)
         longest = max(tokens.shape[1] for tokens, _ in parts.values())
-        encoded = []
-        for tokens, scored in parts.values():
-            encoded.append(_encode(tokens, scored, 1 + longest))
+        encoded = [_encode(tokens, scored, 1 + longest) for tokens, scored in parts.values()]
         train, valid, test = encoded
         return Corpus(
             self.name,

@@ -146,10 +146,11 @@ class PairsFile(UserFile):
         if self.config.unit == "word":
             note_unspaced(lines, reading)
         # Numbered before blank lines are dropped: an error names the line of the file.
-        pairs = []
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                pairs.append(_parse_pair(self.path, number, line))
+        pairs = [
+            _parse_pair(self.path, number, line)
+            for number, line in enumerate(lines, 1)
+            if line.strip()
+        ]
         reading.blank = len(lines) - len(pairs)
         keys = ["\t".join(map(" ".join, pair)) for pair in pairs]
         parts, facts = self.deal(pairs, keys, reading)

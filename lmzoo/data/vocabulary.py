@@ -162,11 +162,10 @@ def replace_rare_words(
     The sentences are returned as they are if so many words are not in the vocabulary already.
     """
     counts = Counter(chain.from_iterable(sentences))
-    known = {}
-    for word, count in counts.items():
-        # Words outside the vocabulary are `<unk>` anyway.
-        if word != UNK and word in vocabulary.ids:
-            known[word] = count
+    # Words outside the vocabulary are `<unk>` anyway.
+    known = {
+        word: count for word, count in counts.items() if word != UNK and word in vocabulary.ids
+    }
     unknown = counts.total() - sum(known.values())
     singletons = sum(count == 1 for count in counts.values())
     chance = _chances(known, singletons, unknown)

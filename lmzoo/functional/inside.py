@@ -221,9 +221,7 @@ def next_class_log_prob(
     labels = _log_linear(one_hot, leaf)
     column = [torch.cat([labels, one_hot], -1)]
     for i in reversed(range(words)):
-        spans = []
-        for k in range(i + 1, words + 1):
-            spans.append(chart[k - i - 1][:, i])
+        spans = [chart[k - i - 1][:, i] for k in range(i + 1, words + 1)]
         stacked = torch.stack(spans, 1)
         left = stacked[:, None].expand(-1, classes, -1, -1)
         right = torch.stack(column, 2)

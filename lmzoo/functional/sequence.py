@@ -29,9 +29,7 @@ def previous_vectors(
     # Pads in front, so that the first positions have a context of the same size.
     padded = torch.nn.functional.pad(x, (0, 0, missing, 0), value=pad)
     length = x.shape[1]
-    shifted = []
-    for j in reversed(range(count)):
-        shifted.append(padded[:, j : j + length])
+    shifted = [padded[:, j : j + length] for j in reversed(range(count))]
     return torch.stack(shifted, 2)
 
 

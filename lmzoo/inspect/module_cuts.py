@@ -264,10 +264,9 @@ def _parts(
         if name.startswith("weight_hr"):  # a projection of the whole state
             return []
         return [GATES[type(owner)]]
-    matrices = []
-    for own in owner.parameters(recurse=False):
-        if own.dim() == 2 and own.shape[1] > 1:
-            matrices.append(own)
+    matrices = [
+        own for own in owner.parameters(recurse=False) if own.dim() == 2 and own.shape[1] > 1
+    ]
     is_projection = len(matrices) < 2
     if any(owner.children()):
         is_projection = False

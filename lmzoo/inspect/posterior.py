@@ -40,9 +40,7 @@ def value_names(model: LanguageModel, count: int, tokens: Sequence[str]) -> Text
         types = count // len(names)
         if types == 1:
             return names
-        typed = []
-        for name in names:
-            typed += [f"{name} / {r}" for r in range(types)]
+        typed = [f"{name} / {r}" for name in names for r in range(types)]
         return tuple(typed)
     own_names = getattr(model, "latent_value_names", None)
     if own_names is not None:

@@ -234,13 +234,9 @@ def _audit_gradients(found: Audit, module: nn.Module, losses: Fields):
         found.notes += ("no parameter is trained: it has no gradient",)
         return
     found.gradients, faults = backward.compare_gradients(parameters, losses, fixed)
-    estimates = []
-    for own in module.modules():
-        estimate = getattr(own, "estimated_gradient", "")
-        if estimate and str(estimate) not in estimates:
-            estimates.append(str(estimate))
-    if faults and estimates:
-        said = ", ".join(estimates)
+    estimates = [getattr(own, "estimated_gradient", "") for own in module.modules()]
+    said = ", ".join(dict.fromkeys(map(str, filter(None, estimates))))
+    if faults and said:
         found.notes += (f"the gradient is an estimate on purpose: {said}",)
     else:
         found.wrong_gradients = tuple(faults)

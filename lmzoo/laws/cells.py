@@ -213,10 +213,8 @@ def law_equal_functions_have_equal_configs(cell: Cell, most: int = 2):
     distance = torch.cdist(stack, stack, p=torch.inf)
     # Equal to rounding: other cuts add zeros in another order.
     equal = distance < 1e-12
-    pairs = []
     # Above the diagonal: each pair once, and none of a variant with itself.
-    for i, j in equal.triu(1).nonzero():
-        pairs.append(f"{names[i]} = {names[j]}")
+    pairs = [f"{names[i]} = {names[j]}" for i, j in equal.triu(1).nonzero()]
     assert not pairs, f"{len(pairs)} pairs of one function with two configs: {'; '.join(pairs[:9])}"
 
 

@@ -250,10 +250,7 @@ def law_computes_on_its_device(model: LanguageModel):
 
 
 def _weights(model: LanguageModel) -> dict[str, Tensor]:
-    weights = {}
-    for name, parameter in model.named_parameters():
-        weights[name] = parameter.detach()
-    return weights
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
 
 
 def _same(weights: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
@@ -334,10 +331,7 @@ def law_unused_parameters_are_declared(model: LanguageModel):
                 moves = weight.grad != 0
             # Used at any seed: a single draw may give a gradient of zero.
             used[name] = moves | used.get(name, moves)
-    found = {}
-    for name, part in used.items():
-        if not part.all():
-            found[name] = int((~part).sum())
+    found = {name: int((~part).sum()) for name, part in used.items() if not part.all()}
     count = sum(found.values())
     declared = model.unused_parameters
     assert count == declared, f"unused_parameters is {declared}, but {count} are unused: {found}"

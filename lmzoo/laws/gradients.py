@@ -112,10 +112,8 @@ def compare_gradients(
         largest = max(deviation(directions)[0], deviation(others)[0])
         deviations[case] = largest
         if not largest <= 1:  # a NaN is a fault, too
-            alone = {}
             # By parameter, to name the one whose backward pass is wrong.
-            for name, direction in directions.items():
-                alone[name] = deviation({name: direction})
+            alone = {name: deviation({name: direction}) for name, direction in directions.items()}
             name = max(alone, key=lambda own: alone[own][0])
             _, slope, quotient = alone[name]
             faults.append(
@@ -129,10 +127,10 @@ def _gradients(parameters: Named, loss: Loss) -> dict[str, Tensor]:
     own = list(parameters.values())
     with torch.enable_grad():
         gradients = torch.autograd.grad(loss(), own, materialize_grads=True)
-    found = {}
-    for name, gradient in zip(parameters, gradients, strict=True):
-        found[name] = _real(gradient.to_dense()).detach()
-    return found
+    return {
+        name: _real(gradient.to_dense()).detach()
+        for name, gradient in zip(parameters, gradients, strict=True)
+    }
 
 
 def _real(tensor: Tensor) -> Tensor:
@@ -191,10 +189,8 @@ def _deviation(
 
     # Copies, because adding and subtracting a step would leave rounding in the weights.
     kept = {name: numbers(name).clone() for name in directions}
-    parts = []
-    for name, direction in directions.items():
-        product = gradients[name] * direction
-        parts.append(float(product.sum()))
+    products = [gradients[name] * direction for name, direction in directions.items()]
+    parts = [float(product.sum()) for product in products]
     slope = math.fsum(parts)
     size = sum(map(abs, parts))
     here = at(0.0)
@@ -224,11 +220,12 @@ def _deviation(
 
 def trained_parameters(module: nn.Module) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the parameters that are trained, and masks of those entries that are not."""
-    found = {}
-    for name, parameter in module.named_parameters():
-        # A parameter that requires a gradient is real or complex: torch refuses other types.
-        if parameter.requires_grad and parameter.numel():
-            found[name] = parameter
+    # A parameter that requires a gradient is real or complex: torch refuses other types.
+    found: dict[str, Tensor] = {
+        name: parameter
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad and parameter.numel()
+    }
     names = {id(parameter): name for name, parameter in found.items()}
     fixed = {}
     for own in module.modules():

@@ -102,11 +102,8 @@ def _runners(model: Any, tokens: Tensor, *, logits: bool) -> "list[Runner]":
         return [Runner(model, transformer=transformer, logits=logits)]
     made = _made(model, tokens)
     # In double where the model allows it, otherwise in float32.
-    runners = []
-    for real, complex in PRECISIONS:
-        copy = _converted(made, real, complex)
-        runners.append(Runner(copy, transformer=transformer, logits=logits))
-    return runners
+    copies = [_converted(made, real, complex) for real, complex in PRECISIONS]
+    return [Runner(copy, transformer=transformer, logits=logits) for copy in copies]
 
 
 def _check_outputs(run: "Runner", outputs: Tensor, tokens: Tensor, vocab: int):
@@ -214,10 +211,11 @@ class Runner:
         call = model
         if isinstance(model, nn.Module):
             call = model.forward
-        known = []
-        for parameter in parameters_of(call).values():
-            if parameter.kind <= parameter.POSITIONAL_OR_KEYWORD:
-                known.append(parameter)
+        known = [
+            parameter
+            for parameter in parameters_of(call).values()
+            if parameter.kind <= parameter.POSITIONAL_OR_KEYWORD
+        ]
         rest = known[1:]
         if rest and _takes_lengths(rest[0]):
             self.takes_lengths = True
@@ -367,9 +365,7 @@ def _takes_lengths(second: inspect.Parameter) -> bool:
 @contextlib.contextmanager
 def restored_buffers(module: nn.Module) -> Iterator[None]:
     """Give a module copies of its buffers; afterwards it has its own."""
-    kept = []
-    for own in module.modules():
-        kept.append((own._buffers, dict(own._buffers)))
+    kept = [(own._buffers, dict(own._buffers)) for own in module.modules()]
     for own, buffers in kept:
         # Replaced, not overwritten: those of the module keep their memory.
         for name, buffer in buffers.items():

@@ -41,11 +41,7 @@ TASK = Task(
 
 def laws_of(module: object) -> list[Callable[..., None]]:
     """Return all laws that a module defines, in their order."""
-    found = []
-    for name, law in vars(module).items():
-        if name.startswith("law_"):
-            found.append(law)
-    return found
+    return [law for name, law in vars(module).items() if name.startswith("law_")]
 
 
 TINY_SIZES: Mapping[str, float] = tomllib.loads(
@@ -56,10 +52,7 @@ TINY_SIZES: Mapping[str, float] = tomllib.loads(
 
 def shrink(fields: Mapping[str, Any], sizes: Mapping[str, float] = TINY_SIZES) -> dict[str, Any]:
     """Return the fields with tiny sizes; None and 0 mean that a part is off, and are kept."""
-    small = {}
-    for key, value in fields.items():
-        small[key] = _shrunk(value, sizes.get(key), sizes)
-    return small
+    return {key: _shrunk(value, sizes.get(key), sizes) for key, value in fields.items()}
 
 
 def _shrunk(value: Any, size: float | None, sizes: Mapping[str, float]) -> Any:

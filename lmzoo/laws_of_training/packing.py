@@ -187,9 +187,7 @@ def law_replay_equals_execution(model: LanguageModel):
 def _train(
     model: LanguageModel, recorder: Callable[[], OperationRecorder | None]
 ) -> list[Training]:
-    members = []
-    for seed, recipe in enumerate(REPLAYED):
-        members.append(new_training(model, seed, recipe))
+    members = [new_training(model, seed, recipe) for seed, recipe in enumerate(REPLAYED)]
     with mock.patch.object(pack_trainer, "OperationRecorder", recorder):
         list(KeptTrainers().fit(members, random_corpus(model), EPOCHS))
     return members

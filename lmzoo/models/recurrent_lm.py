@@ -119,9 +119,7 @@ class RecurrentLM(StartMixture):
         width = config.width
         std = config.embedding_std
         self.embedding = EmbeddingTable(task.vocab, width, std)
-        cells = []
-        for _ in range(config.num_layers):
-            cells.append(CELLS.build(config.cell, width, task.length))
+        cells = [CELLS.build(config.cell, width, task.length) for _ in range(config.num_layers)]
         # Under its own name, so that models of one layer keep the names of their weights.
         self.cell = cells[0]
         self.upper: Any = nn.ModuleList(cells[1:])

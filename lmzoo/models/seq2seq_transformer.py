@@ -84,10 +84,8 @@ class EncoderDecoder(nn.Module):
     def begin(self, memory: SourceVectors, lengths: Lengths) -> TransformerState:
         """Return the decoding state before the first position."""
         real = length_mask(lengths, memory.shape[1])
-        source = []
-        for block in self.decoder:
-            # Once for all steps: the source does not change while the target is decoded.
-            source.append(block.attention.keys_and_values(memory))
+        # Once for all steps: the source does not change while the target is decoded.
+        source = [block.attention.keys_and_values(memory) for block in self.decoder]
         # Nothing of the target is read yet.
         target = (None,) * len(source)
         return TransformerState(tuple(source), real[:, None], target)

@@ -221,10 +221,8 @@ def extra_data(corpus: Corpus, batch: int, steps: int) -> Sequences:
     size = len(data)
     count = min(batch, size) * steps
     generator = torch.Generator().manual_seed(0)
-    orders = []
     # A few passes, each in an order of its own, where the corpus is smaller than `steps` batches.
-    for _ in range(0, count, size):
-        orders.append(torch.randperm(size, generator=generator))
+    orders = [torch.randperm(size, generator=generator) for _ in range(0, count, size)]
     rows = torch.cat(orders)[:count]
     return gather_batch(data, rows, trim=False)
 

@@ -109,9 +109,7 @@ def read_rows(data: bytes) -> FieldsDict:
     state: FieldsDict = json.loads(metadata[STATE])
     layouts = json.loads(metadata[LAYOUTS])
     layout = layouts[state.pop("stack")]
-    kinds = {}
-    for key, array in arrays.items():
-        kinds[key] = _named(key, array, layout)
+    kinds = {key: _named(key, array, layout) for key, array in arrays.items()}
     names = state.pop("names")
     loss, epoch = state.pop("best")
     # A member may lack parameters of the layout: those that its cuts take away.

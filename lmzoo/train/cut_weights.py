@@ -34,11 +34,11 @@ class Variant:
     @property
     def fields(self) -> dict[str, list[str]]:
         """The cuts by the path of their field, as a point of a study sets them."""
-        found = {}
-        for path, part in _parts(self.config).items():
-            if part.cuts:
-                found[f"{path}{CUTS}"] = sorted(map(str, part.cuts))
-        return found
+        return {
+            f"{path}{CUTS}": sorted(map(str, part.cuts))
+            for path, part in _parts(self.config).items()
+            if part.cuts
+        }
 
 
 def variants(config: Any, *, pairs: bool = False) -> Iterator[Variant | str]:
@@ -110,9 +110,7 @@ def _label(config: Any) -> str:
 
 
 def _with_cuts(config: Any, chosen: set[tuple[str, Any]]) -> Any:
-    own = {}
-    for path, part in _parts(config).items():
-        own[path] = set(part.cuts)
+    own = {path: set(part.cuts) for path, part in _parts(config).items()}
     for path, cut in chosen:
         own[path].add(cut)
     return _set_cuts(config, own)
@@ -154,10 +152,8 @@ def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
     before = _numbered_weights(whole)
     kept = {}
     own = []
-    removed = {}
-    for name, numbers in before.items():
-        # All, until a weight of the cut is found in the whole.
-        removed[name] = torch.ones_like(numbers, dtype=torch.bool)
+    # All, until a weight of the cut is found in the whole.
+    removed = {name: torch.ones_like(numbers, dtype=torch.bool) for name, numbers in before.items()}
     for name, numbers in _numbered_weights(cut).items():
         places = None
         if name in before:
@@ -167,10 +163,11 @@ def inherited(whole: LanguageModel, cut: LanguageModel) -> Inherited:
             continue
         kept[name] = places
         removed[name][places] = False
-    gone = {}
-    for name, values in whole.state_dict().items():
-        if removed[name].any():
-            gone[name] = removed[name].view(values.shape)
+    gone = {
+        name: removed[name].view(values.shape)
+        for name, values in whole.state_dict().items()
+        if removed[name].any()
+    }
     return Inherited(kept, tuple(own), gone)
 
 

@@ -148,11 +148,12 @@ class KeptTrainers:
         """Return the shared trainer with the fewest rows that are enough; None if there is none."""
         key = _key(trainings)
         count = len(trainings)
-        fitting = []
-        for other, rows in self._shared:
-            # More rows than that would compute mostly what nobody reads.
-            if other == key and count <= rows < ROWS_PER_MEMBER * count:
-                fitting.append(rows)
+        # More rows than that would compute mostly what nobody reads.
+        fitting = [
+            rows
+            for other, rows in self._shared
+            if other == key and count <= rows < ROWS_PER_MEMBER * count
+        ]
         if not fitting:
             return None
         # Moved to the end: the dictionary is in the order of use.

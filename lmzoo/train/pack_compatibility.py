@@ -138,10 +138,10 @@ def reason_not_packable(model: LanguageModel) -> str:
 def _vmap_failure(template: LanguageModel, batch: tuple[Tensor, ...]) -> str:
     """Return why `vmap` cannot run the model, or ''."""
     before = {name: value.clone() for name, value in template.named_buffers()}
-    parameters = {}
     # Expanded, not copied: whether `vmap` can run it does not depend on the values.
-    for name, parameter in template.named_parameters():
-        parameters[name] = _twice(parameter.detach())
+    parameters = {
+        name: _twice(parameter.detach()) for name, parameter in template.named_parameters()
+    }
     stacked = [_twice(column) for column in batch]
     try:
         with warnings.catch_warnings():

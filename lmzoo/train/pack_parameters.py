@@ -220,10 +220,11 @@ class StackedParameters:
         if fewest < len(self.layout.shapes) or rows is not None:
             self.mask = self._make_mask()
         all_decay = any(t.recipe.weight_decay_on is DecayOn.ALL for t in trainings)
-        decaying = set()
-        for name, parameter in template.named_parameters():
-            if all_decay or decays(parameter):
-                decaying.add(name)
+        decaying = {
+            name
+            for name, parameter in template.named_parameters()
+            if all_decay or decays(parameter)
+        }
         columns = self.layout.columns([decaying])[0]
         self.decays = Decays(self.values, columns)
         self.decays.set(self._weight_decays)
@@ -350,9 +351,7 @@ class StackedParameters:
             for key, matrix in numbers.items():
                 self._own[key] = matrix[:count].clone()
             self._give_rows(trainings)
-        host = {}
-        for key, matrix in self._own.items():
-            host[key] = to_host(matrix).numpy()
+        host = {key: to_host(matrix).numpy() for key, matrix in self._own.items()}
         for row in self._given:
             row.matrices = host
 
@@ -378,10 +377,11 @@ class StackedParameters:
                     training.optimiser.state[weight] = state
             own = {key: members[p] for key, members in rows.items()}
             state = training.model.state_dict()
-            buffers = {}
-            for name, value in state.items():
-                if name not in self.layout.shapes:
-                    buffers[name] = value.clone()
+            buffers = {
+                name: value.clone()
+                for name, value in state.items()
+                if name not in self.layout.shapes
+            }
             row = Row(
                 layout=self.layout,
                 numbers=own,

@@ -119,9 +119,7 @@ class MemoryTrace:
 
     def plan(self) -> tuple[dict[int, int], int]:
         """Return the offset of each allocation, by its address, and the size of the block."""
-        lifetimes = []
-        for own in self._allocations.values():
-            lifetimes.append((own.size, own.first, own.last))
+        lifetimes = [(own.size, own.first, own.last) for own in self._allocations.values()]
         offsets, size = plan_offsets(lifetimes)
         by_address = zip(self._allocations, offsets, strict=True)
         return dict(by_address), size

@@ -79,10 +79,10 @@ class PackedEvaluation:
         scored = self._nll[:count, : len(part)]
         nll = scored.to("cpu", copy=True)  # the next part overwrites it
         counts = part.counts.cpu()
-        found = []
-        for own, hits in zip(nll, self._count_right(part, count), strict=True):
-            found.append(compute_losses(own, counts, hits))
-        return found
+        return [
+            compute_losses(own, counts, hits)
+            for own, hits in zip(nll, self._count_right(part, count), strict=True)
+        ]
 
     @torch.no_grad()
     def _step(
@@ -115,9 +115,7 @@ class PackedEvaluation:
         call = make_functional(self._template, "most_probable")
         found = []
         for p in range(count):
-            weights = {}
-            for name, weight in self._stacked.weights.items():
-                weights[name] = weight[p]
+            weights = {name: weight[p] for name, weight in self._stacked.weights.items()}
             most_probable = partial(call, weights)
             found.append(count_right(self._template, part, most_probable))
         return found

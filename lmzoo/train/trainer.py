@@ -187,10 +187,7 @@ class Training:
         saved = state["optimiser"]["state"]
         before = state.get("parameters", names)  # missing in earlier versions
         numbers = {name: number for number, name in enumerate(names)}
-        moved = {}
-        for i, name in enumerate(before):
-            if i in saved:
-                moved[numbers[name]] = saved[i]
+        moved = {numbers[name]: saved[i] for i, name in enumerate(before) if i in saved}
         return {"state": moved, "param_groups": own}
 
     def add_record(self, record: Record):

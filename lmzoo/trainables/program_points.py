@@ -63,10 +63,10 @@ class ProgramPoint(Trainable):
 
     @property
     def default_setting(self) -> Setting:
-        setting = {}
-        for path, bounds in self.search_space.items():
-            setting[path] = self.settings.get(path, middle(bounds))
-        return setting
+        return {
+            path: self.settings.get(path, middle(bounds))
+            for path, bounds in self.search_space.items()
+        }
 
     @property
     def failure_loss(self) -> float:

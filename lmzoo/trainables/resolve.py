@@ -192,10 +192,11 @@ def check_settings(study: Study, settings: Settings):
 def _setting_points(points: Sequence[Point], field: str) -> list[str]:
     """Return the points that set a field of their models, or else those whose rows do."""
     rows = [point for point in points if point.is_row]
-    setters = []
-    for point in rows:
-        if any(_inside(field, path) or _inside(path, field) for path in point.fields):
-            setters.append(point.label)
+    setters = [
+        point.label
+        for point in rows
+        if any(_inside(field, path) or _inside(path, field) for path in point.fields)
+    ]
     if setters:
         return setters
     return _points_of_rows(rows, field)

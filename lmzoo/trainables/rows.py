@@ -334,11 +334,8 @@ def _check_ranges(point: RowPoint, corpus: Corpus):
             values = (bounds.low, bounds.high)
         tried[path] = [{path: value} for value in values]
     for path, settings in tried.items():
-        others = []
-        for name, of_other in tried.items():
-            if name != path:
-                # {} leaves the other field at its default.
-                others.append([{}] + of_other)
+        # {} leaves the other field at its default.
+        others = [[{}] + of_other for name, of_other in tried.items() if name != path]
         for setting in settings:
             refusal = None
             for combination in itertools.islice(itertools.product(*others), MOST_COMBINATIONS):

@@ -109,9 +109,9 @@ class Trainer:
 
         `records` are those of each run that may not be on disk. A thread may call it later.
         """
-        members = []
-        for run, new in zip(runs, records, strict=True):
-            members.append((run.identity, run.training, new))
+        members = [
+            (run.identity, run.training, new) for run, new in zip(runs, records, strict=True)
+        ]
         return stacked_state(members)
 
     def test_packed(self, runs: Sequence[SavedRun]):

@@ -13,8 +13,8 @@ from lmzoo.lab.cli.sweep import find_studies
 from lmzoo.lab.sweep.command import _command
 from lmzoo.laws_of_training.parts import Check
 
-FILES_ONLY = {"init", "report", "records", "serve", "sweep"}
-"""Commands that print where something is; `lmzoo sweep STUDY` has the flag."""
+FILES_ONLY = {"init", "report", "records", "serve", "sweep", "export"}
+"""Commands that print where something is, or code; `lmzoo sweep STUDY` has the flag."""
 
 
 def command_named(name):

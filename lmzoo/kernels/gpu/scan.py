@@ -64,11 +64,7 @@ class GpuRecurrence(Recurrence):
     @property
     def flags(self) -> tuple[Any, ...]:
         """What selects the variant of a step: all fields but the precision."""
-        chosen = []
-        for own in fields(self):
-            if own.name != "precision":
-                chosen.append(getattr(self, own.name))
-        return tuple(chosen)
+        return tuple(getattr(self, own.name) for own in fields(self) if own.name != "precision")
 
     def fits(self, start: Tensor) -> bool:
         width = start.shape[-1] // self.vectors

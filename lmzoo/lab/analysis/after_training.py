@@ -112,9 +112,10 @@ def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> R
     by_reason = missing.group_by("why", maintain_order=True)
     cuts = col("cut").unique(maintain_order=True)
     reasons = by_reason.agg(cuts, col("way").unique())
-    legend = []
-    for why, cuts, ways in reasons.iter_rows():
-        legend.append(f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}")
+    legend = [
+        f"{MISSING}: {', '.join(sorted(ways))}: {why}: {', '.join(cuts)}"
+        for why, cuts, ways in reasons.iter_rows()
+    ]
     return Report(tuple(heading), (table,), tuple(legend), frame)
 
 
@@ -151,9 +152,9 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
         )
     known = costs(lines.filter(way=ZERO))
     # By the model: a cut after training has no point, but a point may have its model.
-    by_model = {}
-    for row in known.to_dicts():
-        by_model[_key(row["model"])] = (row["mean"], row["low"], row["high"])
+    by_model = {
+        _key(row["model"]): (row["mean"], row["low"], row["high"]) for row in known.to_dicts()
+    }
     runs = folder.runs.select("point", "model").collect()
     models = dict(runs.iter_rows())
     found = []

@@ -69,10 +69,7 @@ def caveats(folder: StudyFolder, frame: DataFrame) -> list[Caveat]:
     found += _data(folder)
     found += _marks(folder, frame)
     with_runs = set(frame["point"])
-    absent = []
-    for point, label in labels_of(folder.study).items():
-        if point not in with_runs:
-            absent.append(label)
+    absent = [label for point, label in labels_of(folder.study).items() if point not in with_runs]
     if absent:
         found.append(Caveat(f"no run yet: {join_labels(absent)}", aim="to train the rest"))
     # Equals keep their order: the next command answers the first caveat that a sweep can answer.
@@ -245,9 +242,7 @@ def leaks_of(frame: DataFrame) -> list[tuple[str, list[str]]]:
 
 def _edges(study: Fields, marked: DataFrame) -> Iterator[Caveat]:
     """Yield which points chose an outermost value, and what to do: a bound has no value beyond."""
-    spaces = {}
-    for point in study["points"]:
-        spaces[point["id"]] = point.get("search") or study["search"]
+    spaces = {point["id"]: point.get("search") or study["search"] for point in study["points"]}
     wider = {}
     at_bound = []
     inside = []

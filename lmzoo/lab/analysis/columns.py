@@ -84,11 +84,8 @@ class Column:
 
 def names() -> list[str]:
     """Return the names of the columns of a ranking, in order."""
-    own = []
-    for column in FRAMES[RANKING]:
-        # A column may have two lines, one for each of its text tables: `rank` has.
-        own += column.names
-    return list(dict.fromkeys(own))
+    # A column may have two lines, one for each of its text tables: `rank` has.
+    return list(dict.fromkeys(name for column in FRAMES[RANKING] for name in column.names))
 
 
 def add_values(table: DataFrame) -> DataFrame:
@@ -98,10 +95,7 @@ def add_values(table: DataFrame) -> DataFrame:
 
 def json_columns() -> frozenset[str]:
     """Return the columns of a ranking whose strings are JSON."""
-    found = set()
-    for column in FRAMES[RANKING]:
-        if column.is_json:
-            found.add(column.name)
+    found = {column.name for column in FRAMES[RANKING] if column.is_json}
     return frozenset(found)
 
 

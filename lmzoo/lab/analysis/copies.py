@@ -26,9 +26,10 @@ def without_replaced(path: Path, copies: Sequence[tuple[str, bytes]]) -> list[tu
     if not copies:
         return []
     # A run that was trained again keeps its old records.
-    replaced = set()
-    for run, name, archive in archived_files(path, [DAMAGED]):
-        replaced.add((run, archive.read(f"{run}/{name}")))
+    replaced = {
+        (run, archive.read(f"{run}/{name}"))
+        for run, name, archive in archived_files(path, [DAMAGED])
+    }
     for run, _ in copies:
         replaced.add((run, read_run_file(path, run, DAMAGED)))
     return [own for own in copies if own not in replaced]

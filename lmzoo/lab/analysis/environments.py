@@ -92,10 +92,8 @@ def commits_line(runs: DataFrame) -> str:
         dirty = "; +: with changes that were not committed"
     if len(found) == 1 and not dirty and "" not in found:
         return ""
-    commits = []
-    for name, count in found.most_common():
-        # Outside of a clone there is no commit.
-        commits.append(f"{name or 'unknown'} ({count} runs)")
+    # Outside of a clone there is no commit.
+    commits = [f"{name or 'unknown'} ({count} runs)" for name, count in found.most_common()]
     return f"trained at {', '.join(commits)}{dirty}"
 
 

@@ -43,10 +43,7 @@ def _quoted(label: str) -> str:
 
 def labels_of(study: Fields) -> FieldsDict:
     """Return the id of each point of a study -> its label."""
-    labels = {}
-    for point in study["points"]:
-        labels[point["id"]] = point["label"]
-    return labels
+    return {point["id"]: point["label"] for point in study["points"]}
 
 
 def asked_of(study: Fields) -> FieldsDict:
@@ -62,10 +59,7 @@ def table_title(row: Fields) -> str:
         return kind
     corpus = json.loads(row["corpus"])
     name = corpus.pop("name", "corpus")
-    options = []
-    for key, value in corpus.items():
-        if value is not None:
-            options.append(f"{key}={value}")
+    options = [f"{key}={value}" for key, value in corpus.items() if value is not None]
     if options:
         name += f" ({', '.join(options)})"
     title = (

@@ -116,9 +116,7 @@ def _read(study: FieldsDict, stored: StoredRuns, path: Path, address: Path) -> S
     # An edit of a file that a program reads makes new runs; the old ones count no more.
     superseded = _superseded(study, runs, events)
     runs = runs.filter(~col("run").is_in(superseded))
-    models = {}
-    for point, text in runs.select("point", "model").iter_rows():
-        models[point] = json.loads(text)
+    models = {point: json.loads(text) for point, text in runs.select("point", "model").iter_rows()}
     runs, events = _without_other_metrics(runs, events, models.values())
     copied, _ = read_events(without_replaced(path, stored.copies))
     if is_maximized(study):

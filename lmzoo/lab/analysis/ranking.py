@@ -105,9 +105,10 @@ def rank_points(
     of_others = apart(of_points(confirm), study.get("reference", ""))
     table = table.with_columns(apart=col("point").is_in(list(of_others)))
     losses = with_lost(confirm)
-    parts = []
-    for part in table.partition_by(TABLE_KEYS, maintain_order=True):
-        parts.append(add_statistics(part, losses, study))
+    parts = [
+        add_statistics(part, losses, study)
+        for part in table.partition_by(TABLE_KEYS, maintain_order=True)
+    ]
     sizes = text_sizes(runs, events)
     if metric != "token":  # the bits are those of all tokens of the test split
         sizes = sizes.clear()
@@ -251,9 +252,7 @@ def _marks(metric: str) -> pl.Expr:
         "impossible": facts.map_elements(lambda row: is_impossible(**row), pl.Boolean),
         "reported": is_program & (col("score") != METRIC),
     }
-    marks = []
-    for mark, condition in conditions.items():
-        marks.append(when(condition).then(lit(mark)))
+    marks = [when(condition).then(lit(mark)) for mark, condition in conditions.items()]
     return pl.concat_list(marks).list.drop_nulls()
 
 
@@ -455,11 +454,11 @@ def untuned(part: DataFrame, study: Fields) -> NDArray[np.bool_]:
 
 def baselines(study: Fields) -> list[str]:
     """Return the points that the study added as baselines."""
-    found = []
-    for point in study["points"]:
-        if point.get("baseline", point["label"] in BASELINE_LABELS):
-            found.append(point["id"])
-    return found
+    return [
+        point["id"]
+        for point in study["points"]
+        if point.get("baseline", point["label"] in BASELINE_LABELS)
+    ]
 
 
 def order(losses: Array, mean: Array) -> Array:

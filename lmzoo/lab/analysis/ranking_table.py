@@ -145,9 +145,9 @@ def _heading(folder: StudyFolder, frame: DataFrame, tables: Sequence[TextTable])
     study = folder.study
     row = frame.row(0, named=True)
     budget = study["budget"]
-    ranges = []
-    for name, own in distinct_ranges(study).items():
-        ranges.append(f"{name} {' or '.join(map(_range, own))}")
+    ranges = [
+        f"{name} {' or '.join(map(_range, own))}" for name, own in distinct_ranges(study).items()
+    ]
     search_space = "; ".join(ranges)
     labels = labels_of(study)
     reference = labels.get(study.get("reference", ""), "no point")
@@ -286,9 +286,7 @@ def _brief(report: Report, folder: StudyFolder) -> Report:
         tables.append(text_table(title, rows, columns, _digits(part)))
     # Baselines are a line instead of rows, for 24 lines.
     known = frame.filter(is_baseline).drop_nulls("loss")
-    listed = []
-    for row in known.to_dicts():
-        listed.append(f"{row['label']} {format_number(row['loss'], '.3f')}")
+    listed = [f"{row['label']} {format_number(row['loss'], '.3f')}" for row in known.to_dicts()]
     row = frame.row(0, named=True)
     what = f"{unit_words(row)}, {split_words(folder.study, row)}"
     # The usual unit and split need no line of a form that fits 80 x 24.

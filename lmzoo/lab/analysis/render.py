@@ -233,10 +233,7 @@ def _terminal(report: Report, *, width: int, colour: bool) -> str:
 
 
 def _least_width(table: TextTable) -> int:
-    width = 0
-    for column in _rich_table(table).columns:
-        width += (column.min_width or 0) + 3
-    return width
+    return sum((column.min_width or 0) + 3 for column in _rich_table(table).columns)
 
 
 LONGEST_WORD = 20
@@ -363,10 +360,11 @@ def csv_note(report: Report) -> str:
     lines = list(report.lead)
     lines += report.warnings[report.grave :]
     lines.append(report.next_line)
-    marked = []
-    for column in report.frame.select(col(String)):
-        if column.str.contains(FORMULA).any():
-            marked.append(column.name)
+    marked = [
+        column.name
+        for column in report.frame.select(col(String))
+        if column.str.contains(FORMULA).any()
+    ]
     if marked:
         said = "cells that a spreadsheet would run as a formula have a ' before them"
         lines.append(f"{', '.join(marked)}: {said}")
@@ -378,9 +376,18 @@ def _json(report: Report) -> str:
     for row in rows:
         for name in report.json_columns:
             row[name] = json.loads(row[name] or "null")
-    parts = {}
-    for name in ("question", "answer", "warnings", "next_command", "account", "heading", "legend"):
-        parts[name] = getattr(report, name)
+    parts = {
+        name: getattr(report, name)
+        for name in (
+            "question",
+            "answer",
+            "warnings",
+            "next_command",
+            "account",
+            "heading",
+            "legend",
+        )
+    }
     said = json.dumps(parts, ensure_ascii=False)
     # Programs read numbers out of these sentences.
     value = json.loads(said.replace("−", "-"))

@@ -171,10 +171,8 @@ def _rows(folder: Path) -> Iterator[tuple[str, str, bytes]]:
                 # A link in a folder of somebody else may lead to any file.
                 content = read_regular(below(folder, place.as_posix()))
                 yield name, path.name, _public(path.name, content)
-    archive_of = {}
     # After the folders: a running sweep moves runs into archives.
-    for run, name, archive in archived_files(folder, FILES):
-        archive_of[run, name] = archive
+    archive_of = {(run, name): archive for run, name, archive in archived_files(folder, FILES)}
     for (run, name), archive in archive_of.items():
         parts_of(run)
         if "/" not in name and run not in names:

@@ -67,10 +67,11 @@ def shown_verdict(verdict: str | None, *, confirmed: bool = True) -> str:
 def meanings(frame: DataFrame) -> list[str]:
     """Return what the verdicts of a table say, those that it has."""
     found = set(frame["verdict"].drop_nulls())
-    said = []
-    for verdict, text in MEANINGS.items():
-        if verdict in found:
-            said.append(f"{SHOWN.get(verdict, verdict)}: {text}")
+    said = [
+        f"{SHOWN.get(verdict, verdict)}: {text}"
+        for verdict, text in MEANINGS.items()
+        if verdict in found
+    ]
     is_sign = ~col("verdict").is_in([NEGLIGIBLE, UNDECIDED])
     # The words of a verdict do not say why it is unsure.
     if frame.filter(is_sign & ~col("confirmed")).height:
@@ -80,10 +81,7 @@ def meanings(frame: DataFrame) -> list[str]:
 
 def verdict_lines(frame: DataFrame) -> Texts:
     """Return lines such as "worse than 'wild type': cut carry (6) (costs 0.10 to 0.14 nats)"."""
-    lines = []
-    for _, head, points in _groups(frame):
-        lines.append(f"{head}: {_listed(points)}")
-    return tuple(lines)
+    return tuple(f"{head}: {_listed(points)}" for _, head, points in _groups(frame))
 
 
 def answer(frame: DataFrame) -> str:

@@ -89,10 +89,11 @@ def _best_loss(run: RunFolder) -> float | None:
     records = run.records()
     if any(record.get("status") == "diverged" for record in records):
         return None
-    losses = []
-    for record in files.epoch_records(records):
-        if record["valid_token"] is not None:
-            losses.append(record["valid_token"])
+    losses = [
+        record["valid_token"]
+        for record in files.epoch_records(records)
+        if record["valid_token"] is not None
+    ]
     return min(losses, default=None)
 
 

@@ -141,11 +141,9 @@ def without_setup(words: Sequence[str], options: Mapping[str, str]) -> Sequence[
     if any(context.values()):
         return words
     os.environ.update(own)
-    kept = []
-    for word in words:
-        if not word.startswith((CONTEXT, LANGUAGE)) and SETUP not in word:
-            kept.append(word)
-    return kept
+    return [
+        word for word in words if not word.startswith((CONTEXT, LANGUAGE)) and SETUP not in word
+    ]
 
 
 def request(address: str, python: str, *words: str):

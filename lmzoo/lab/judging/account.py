@@ -121,12 +121,12 @@ class Question:
         kinds = [SEED_NAME.pattern, f"{ENVIRONMENT}.*"]
         kinds += NAMES + PARENT_COLUMNS
         known = re.compile("|".join(kinds), re.IGNORECASE)
-        needed = []
-        for name in columns:
-            # A state may stand in a column of any name.
-            if name in named or known.fullmatch(name) or may_be_state(head[name]):
-                needed.append(name)
-        return needed
+        # A state may stand in a column of any name.
+        return [
+            name
+            for name in columns
+            if name in named or known.fullmatch(name) or may_be_state(head[name])
+        ]
 
 
 # Its arguments are those of `judge`, so an error of the user names `judge`.
@@ -339,18 +339,17 @@ def _rows(
     for name in (RUN_ID, RUN):
         if name in frame.columns and name != key:
             names = frame[name].cast(String)
-    lacking = []
-    for name, labels in cells.items():
-        reason = lit(f"without a value of {name}")
-        lacking.append(when(labels.is_null()).then(reason))
-    lacking.append(lit(""))
+    lacking = [
+        when(labels.is_null()).then(lit(f"without a value of {name}"))
+        for name, labels in cells.items()
+    ]
     rows = DataFrame({"row": row, "variant": variant, "key": keys})
     state = states(frame, question.seed, facts, question.finished, notes)
     is_diverged = state == DIVERGED
     has_reason = (state != "") & ~is_diverged
     is_parent = _parents(frame, question.metric)
     why = when(is_parent).then(lit(PARENTS)).when(has_reason).then(state)
-    rows = rows.with_columns(name=names, why=why.otherwise(pl.coalesce(lacking)))
+    rows = rows.with_columns(name=names, why=why.otherwise(pl.coalesce(*lacking, lit(""))))
     if rows.drop_nulls(IDENTITY).is_empty():
         raise UserError(f"no row has a value of {' and '.join(cells)}")
     is_whole = pl.all_horizontal(col(IDENTITY).is_not_null())
@@ -463,9 +462,10 @@ def _environments(frame: DataFrame, picked: DataFrame) -> Iterator[str]:
         known = counted.drop_nulls(name)
         groups = known.group_by(name, maintain_order=True)
         found = groups.agg(runs=pl.len(), variants=variants)
-        said = []
-        for value, runs, variants in found.rows():
-            said.append(f"{runs} runs with {value} ({', '.join(variants)})")
+        said = [
+            f"{runs} runs with {value} ({', '.join(variants)})"
+            for value, runs, variants in found.rows()
+        ]
         # A difference between environments would be taken for one between variants.
         if len(said) > 1:
             yield f"{name.removeprefix(ENVIRONMENT)} differs: {'; '.join(said)}"
@@ -584,10 +584,9 @@ def _say_merged(values: Series, labels: Series, text: str, notes: list[str]):
     ways = DataFrame({"label": labels, "cell": values.cast(String)})
     ways = ways.drop_nulls("label").unique(maintain_order=True)
     by_label = ways.group_by("label", maintain_order=True)
-    texts = []
-    for cells in by_label.agg("cell")["cell"]:
-        if len(cells) > 1:
-            texts.append(" and ".join(map(repr, cells)))
+    texts = [
+        " and ".join(map(repr, cells)) for cells in by_label.agg("cell")["cell"] if len(cells) > 1
+    ]
     if texts:
         notes.append(f"{text}: {some(texts)}")
 

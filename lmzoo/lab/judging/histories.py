@@ -68,9 +68,7 @@ def continue_runs(rows: DataFrame, notes: list[str], *, with_seeds: bool) -> Dat
     if not moved:
         return rows
     names = ("run", "key", "name")
-    new = []
-    for row in rows.select(names).to_dicts():
-        new.append(moved.get((row["run"], row["name"]), row))
+    new = [moved.get((row["run"], row["name"]), row) for row in rows.select(names).to_dicts()]
     schema = {name: ROWS[name] for name in names}
     return rows.with_columns(DataFrame(new, schema))
 
@@ -210,9 +208,7 @@ def _said_of_ends(
         yield f"{step} begins again, and its largest value counts: {_all_shown(again, key)}"
     early = ends.filter(STEP.max() > STEP)
     if len(early):
-        texts = []
-        for run in early.to_dicts():
-            texts.append(f"{_shown(run, key)} (at {run['step']:g})")
+        texts = [f"{_shown(run, key)} (at {run['step']:g})" for run in early.to_dicts()]
         latest = ends["step"].max()
         yield f"stopped before {at} {latest:g}, judged by their last value: {some(texts)}"
 
@@ -254,9 +250,9 @@ def _beside_best(last: DataFrame, best: DataFrame, question: "Question") -> Iter
     means = by_variant.agg(VALUE.mean(), pl.mean("top"))
     if means["value"].equals(means["top"]):
         return
-    texts = []
-    for row in means.to_dicts():
-        texts.append(f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}")
+    texts = [
+        f"{row['variant']} {row['value']:.4g}, best {row['top']:.4g}" for row in means.to_dicts()
+    ]
     said = f"last values count, not the best ones of runs (--best): {some(texts)}"
     is_other = col("variant").ne_missing(lit(question.reference))
     # Without a reference, the first variant is it.

@@ -30,12 +30,12 @@ DIFFER = "settings differ between runs of one variant: "
 
 def settings_of(frame: DataFrame, named: Collection[str]) -> list[str]:
     """Return the columns of settings that a question does not name; seeds are none."""
-    found = []
-    for name in filter(SETTING.fullmatch, frame.columns):
-        # Seeds are meant to differ between runs.
-        if name not in named and not SEED_NAME.fullmatch(name):
-            found.append(name)
-    return found
+    # Seeds are meant to differ between runs.
+    return [
+        name
+        for name in filter(SETTING.fullmatch, frame.columns)
+        if name not in named and not SEED_NAME.fullmatch(name)
+    ]
 
 
 def _searched(runs: DataFrame, settings: Sequence[str]) -> list[str]:

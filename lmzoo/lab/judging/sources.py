@@ -404,12 +404,12 @@ def _rows_of(source: Source, *, is_run: bool) -> list[Row]:
 
 def _without_repeated(config: Row, row: Row) -> Row:
     """Return the settings of a run that its row does not have."""
-    rest = {}
-    for name, value in config.items():
-        # Ray Tune writes the config of a trial into each of its rows.
-        if name not in row or not name.startswith("config."):
-            rest[name] = value
-    return rest
+    # Ray Tune writes the config of a trial into each of its rows.
+    return {
+        name: value
+        for name, value in config.items()
+        if name not in row or not name.startswith("config.")
+    }
 
 
 def _of_split(row: Row, split: str) -> Row:
@@ -442,9 +442,7 @@ def _state_of(file: Path, row: Row, states: Mapping[str, str], run: str) -> Row:
 
 def _without_results(files: Sequence[Path], root: Path) -> Iterator[RunParts]:
     """Yield the runs that ended before they wrote a result: they have settings alone."""
-    known = set()
-    for file in files:
-        known.update(file.parents)
+    known = {folder for file in files for folder in file.parents}
     for mark in RUN_MARKS:
         for file in sorted(root.glob(f"**/{mark}")):
             folder = file.parent
@@ -496,11 +494,7 @@ def _splits(files: Sequence[Path]) -> dict[Path, str]:
         if named:
             found[file] = named[1]
     folders = Counter(file.parent for file in found)
-    several = {}
-    for file, split in found.items():
-        if folders[file.parent] > 1:
-            several[file] = split
-    return several
+    return {file: split for file, split in found.items() if folders[file.parent] > 1}
 
 
 def _tune_states(root: Path) -> dict[str, str]:

@@ -73,9 +73,7 @@ def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
 
     A name that an earlier part has, in any row, is shown with its part: `param.value`.
     """
-    flat = []
-    for row in rows:
-        flat.append({part: flat_row(own) for part, own in row.items()})
+    flat = [{part: flat_row(own) for part, own in row.items()} for row in rows]
     shown = _shown_names(flat)
     # Each row has its cells in the order of its parts.
     joined = []
@@ -86,10 +84,11 @@ def source_of(rows: Iterable[Mapping[str, Fields]], **more: Any) -> Source:
                 cells[shown[part, name]] = value
         joined.append(cells)
     for kind, parts in KNOWN_NAMES["kinds"].items():
-        names = set()
-        for (part, name), own in shown.items():
-            if part in parts or name[:7] in parts:  # 7: of `config.`
-                names.add(own)
+        names = {
+            own
+            for (part, name), own in shown.items()
+            if part in parts or name[:7] in parts  # 7: of `config.`
+        }
         more[kind] = names
     return Source(frame_of(joined), **more)
 
@@ -115,10 +114,7 @@ def keys_of(rows: Iterable[Fields]) -> list[str]:
 
 def known_cells(frame: DataFrame) -> list[Row]:
     """Return the rows of a frame, each without its missing values."""
-    rows = []
-    for row in frame.to_dicts():
-        rows.append({k: v for k, v in row.items() if v is not None})
-    return rows
+    return [{k: v for k, v in row.items() if v is not None} for row in frame.to_dicts()]
 
 
 def all_match(pattern: str, texts: Iterable[str | None]) -> bool:
@@ -266,11 +262,8 @@ def read_csv(text: str) -> Source:
     # The first run of a table without a header would be lost as its names.
     if len(header) > 1 and all_match(NUMBER, header):
         raise UserError(f"the first line has numbers only, {header[0]}, ...: write names above it")
-    rows = []
-    for row in found:
-        # A program that is started again appends its header again.
-        if list(map(str.strip, row)) != header:
-            rows.append(row)
+    # A program that is started again appends its header again.
+    rows = [row for row in found if list(map(str.strip, row)) != header]
     twice = set()
     columns = {}
     for place, name in enumerate(header):
@@ -497,10 +490,9 @@ def objects_of(value: Any) -> Sequence[Fields]:
                 rows.append({NAME: name, RUN: row})
         return rows
     if len(of_objects) == 1:  # the other facts are those of all rows
-        common = {}
-        for name, own in value.items():
-            if name not in lists and name != "schema":
-                common[name] = own
+        common = {
+            name: own for name, own in value.items() if name not in lists and name != "schema"
+        }
         return [common | row for row in value[of_objects[0]]]
     if lists:
         return _rows_of_lists(value, lists)

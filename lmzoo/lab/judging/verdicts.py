@@ -312,10 +312,11 @@ def _report(found: Judged) -> Report:
     question = found.account.question
     asked = table.drop_nulls("verdict")
     counts = dict(asked["verdict"].value_counts().rows())
-    said = []
-    for verdict in VERDICTS:
-        if verdict in counts:
-            said.append(f"{counts[verdict]} {SHOWN.get(verdict, verdict)}")
+    said = [
+        f"{counts[verdict]} {SHOWN.get(verdict, verdict)}"
+        for verdict in VERDICTS
+        if verdict in counts
+    ]
     contrasts = f"{len(asked)} contrasts"
     if len(asked) == 1:
         contrasts = "1 contrast"

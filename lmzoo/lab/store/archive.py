@@ -178,10 +178,11 @@ def restore_run(study: Path, run: str) -> Path:
         target = temporary_folder("run")
         (target / USER_CODE).symlink_to((study / USER_CODE).resolve())
     config = f"{run}/{CONFIG}"
-    names = []
-    for name in archive.members - {config}:
-        if name.startswith(f"{run}/") and not name.endswith("/"):
-            names.append(name)
+    names = [
+        name
+        for name in archive.members - {config}
+        if name.startswith(f"{run}/") and not name.endswith("/")
+    ]
     # The config is written last: a folder that has one is the run.
     for name, path in all_below(target, names + [config]).items():
         with writing(path):
@@ -191,10 +192,7 @@ def restore_run(study: Path, run: str) -> Path:
 
 def _fits(folder: Path) -> bool:
     """Return whether the folder of a run is there, and an archive gives all of its files again."""
-    names = []
-    for path in folder.rglob("*"):
-        if not path.is_dir():
-            names.append(path.relative_to(folder).as_posix())
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
     try:
         below(folder.parent, folder.name)
         all_below(folder, names)

@@ -140,10 +140,7 @@ def find_point(points: Sequence[Fields], text: str) -> Fields:
     """Return the point of `named_points` with this label, alias, cut name or number; or raise."""
     wanted = _plain(text)
     for spellings in (_labels, _short_names):  # a whole label counts first
-        found = []
-        for point in points:
-            if wanted in map(_plain, spellings(point)):
-                found.append(point)
+        found = [point for point in points if wanted in map(_plain, spellings(point))]
         if len(found) == 1:
             return found[0]
         if found:

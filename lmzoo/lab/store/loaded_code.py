@@ -74,10 +74,7 @@ def _plain(code: CodeType, *, functions: bool = True) -> Any:
         steps = [(step.opname, step.argval) for step in dis.get_instructions(code)]
         # The step before has the line.
         del steps[steps.index(("STORE_NAME", LINE)) - 1]
-        does = []
-        for name, value in steps:
-            if not isinstance(value, CodeType):
-                does.append((name, value))
+        does = [(name, value) for name, value in steps if not isinstance(value, CodeType)]
         line = int, code.co_firstlineno
         constants = [own for own in constants if own != line]
     return does, code.co_names, code.co_varnames, constants

@@ -165,9 +165,7 @@ class PackFiles:
                 self._writer.wait(key)
             # The state has the records that the segment may lack, so it is first.
             self._store.overwrite(ROWS[number % 2], rows(number))
-            lines = []
-            for run, record in events:
-                lines.append(files.record_line({"run": run} | record))
+            lines = [files.record_line({"run": run} | record) for run, record in events]
             if lines:
                 self._store.append(SEGMENT, "\n".join(lines))
 
@@ -238,10 +236,9 @@ def _give(folder: RunFolder, records: Sequence[Record], state: FieldsDict, rows:
         folder.store.write(files.CHECKPOINT, rows, backup=files.PREVIOUS)
     # The segment keeps what the folder got when a run left the pack.
     keys = set(map(files.event_key, known))
-    lacking = []
-    for record in files.last_records(records):
-        if files.event_key(record) not in keys:
-            lacking.append(record)
+    lacking = [
+        record for record in files.last_records(records) if files.event_key(record) not in keys
+    ]
     if lacking:
         folder.append(*lacking)
 

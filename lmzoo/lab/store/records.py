@@ -290,10 +290,7 @@ def event_key(record: Fields) -> tuple[str, int]:
 
 def last_records(events: Iterable[Record | None]) -> list[Record]:
     """Return the last one of each (event, epoch) of the lines that are not damaged."""
-    last = {}
-    for record in events:
-        if record is not None:
-            last[event_key(record)] = record
+    last = {event_key(record): record for record in events if record is not None}
     return list(last.values())
 
 

@@ -343,10 +343,11 @@ class S3Store(Store):
         """Download the objects whose last path segment matches a pattern."""
         folder = temporary_folder("fetched")
         wanted = tuple(patterns)
-        names = []
-        for path in self.names():
-            if any(fnmatch(Path(path).name, pattern) for pattern in wanted):
-                names.append(path)
+        names = [
+            path
+            for path in self.names()
+            if any(fnmatch(Path(path).name, pattern) for pattern in wanted)
+        ]
         # Keys of a bucket may lead out of the folder.
         paths = all_below(folder, names)
         for name, found in self._get_together(names):

@@ -241,10 +241,11 @@ class SavedRun(ABC):
         return environment()
 
     def _append_end(self, epoch: int, status: str, reason: str):
-        changed = {}
-        for key, value in self.environment().items():
-            if self._began_in.get(key) != value:
-                changed[key] = value
+        changed = {
+            key: value
+            for key, value in self.environment().items()
+            if self._began_in.get(key) != value
+        }
         end: Record = {"event": "end", "epoch": epoch, "status": status, "reason": reason}
         if changed:
             end[ENVIRONMENT] = changed  # the config has the rest

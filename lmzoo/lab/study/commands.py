@@ -414,9 +414,6 @@ class _Events:
                 for event in events.Scalars(tag):
                     steps.setdefault(event.step, {"epoch": event.step})[tag] = event.value
         # A step may get further scalars later.
-        new = []
-        for step, row in sorted(steps.items()):
-            if row != self._seen.get(step):
-                new.append(row)
+        new = [row for step, row in sorted(steps.items()) if row != self._seen.get(step)]
         self._seen = steps
         return new

@@ -76,9 +76,7 @@ def spread(space: Space, size: int, seed: int) -> list[Setting]:
         shares = sequence.random_base2(power)[:size]
     settings = []
     for row in shares:
-        setting = {}
-        for path, share in zip(space, row, strict=True):
-            setting[path] = _value(space[path], share)
+        setting = {path: _value(space[path], share) for path, share in zip(space, row, strict=True)}
         settings.append(setting)
     return settings
 

@@ -388,12 +388,10 @@ def comparable(
     facts = {point: point.point.facts() for point in points}
     alike, found = comparison(facts, reference, study_looks, study.margin)
     unlike = _not_comparable(alike, reference)
-    rows = []
-    for row, point in enumerate(alike):
-        # Runs do not decide a difference that may be that of the machines.
-        if point not in unlike:
-            rows.append(ComparedPoint(point, found, row))
-    return rows
+    # Runs do not decide a difference that may be that of the machines.
+    return [
+        ComparedPoint(point, found, row) for row, point in enumerate(alike) if point not in unlike
+    ]
 
 
 def plan_more_seeds(rows: Sequence[ComparedPoint]) -> bool:

@@ -367,10 +367,10 @@ class PointPlanner:
         """Return whether a stored setting is whole; a damaged one is suggested again."""
         if not isinstance(value, dict) or value.keys() != self.space.keys():
             return False
-        for name, bounds in self.space.items():
-            if not isinstance(bounds, Choice) and not isinstance(value[name], int | float):
-                return False
-        return True
+        return all(
+            isinstance(bounds, Choice) or isinstance(value[name], int | float)
+            for name, bounds in self.space.items()
+        )
 
     def _plan_settings(self, indices: range):
         """Plan and store these settings; one that the model refuses has no run."""

@@ -169,10 +169,7 @@ class ProgramRun(SavedRun):
         record says so (`metric`): tables do not compare it with runs that have the test metric. One
         that reports it at other epochs only fails.
         """
-        known = []
-        for record in epoch_records(self.records):
-            if record["epoch"] <= self.epoch:
-                known.append(record)
+        known = [record for record in epoch_records(self.records) if record["epoch"] <= self.epoch]
         # The metric of the test is read at one epoch, chosen without it.
         best = min(known, key=lambda record: record["valid_token"])
         name = self._metric
@@ -219,10 +216,7 @@ class ProgramRun(SavedRun):
     def _note_files(self, epoch: int):
         """Record which files it has read, unless one has changed, which is an error."""
         read = self.read_files()
-        changeable = {}
-        for name, mark in read.items():
-            if not name.endswith(self.loaded):
-                changeable[name] = mark
+        changeable = {name: mark for name, mark in read.items() if not name.endswith(self.loaded)}
         try:
             self.check(changeable)
         except ProgramError:

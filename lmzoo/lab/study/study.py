@@ -389,7 +389,4 @@ def _is_mapping(value: Any, wanted: Any) -> bool:
     """Return whether a value maps texts to values of a type."""
     if not isinstance(value, Mapping):
         return False
-    for name, item in value.items():
-        if not isinstance(name, str) or not isinstance(item, wanted):
-            return False
-    return True
+    return all(isinstance(name, str) and isinstance(value[name], wanted) for name in value)

@@ -64,9 +64,7 @@ def _command(study: Study) -> Callable[..., None]:
     """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
 
     def command(**given: Any):
-        own = {}
-        for name in given.keys() - EXECUTION.keys():
-            own[name] = given.pop(name)
+        own = {name: given.pop(name) for name in given.keys() - EXECUTION.keys()}
         _run(study, own, **given)
 
     parameters = list(_parameters(study)) + list(EXECUTION.values())

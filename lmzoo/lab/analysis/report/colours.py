@@ -74,9 +74,10 @@ def label_rows(notes: Mapping[str, str]) -> FieldsDict:
     texts = []
     heights = []
     for width in (LABEL_WIDTH, WIDE_LABEL):
-        lines = {}
-        for label, note in notes.items():
-            lines[label] = label_lines(label, width) + textwrap.wrap(note, width)
+        lines = {
+            label: label_lines(label, width) + textwrap.wrap(note, width)
+            for label, note in notes.items()
+        }
         texts.append(json.dumps(lines, ensure_ascii=False))
         most = max(map(len, lines.values()))
         heights.append(len(notes) * (6 + 13 * most))

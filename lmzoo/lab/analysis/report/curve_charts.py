@@ -111,10 +111,11 @@ def _settings(folder: StudyFolder, tuned: DataFrame, name: str) -> DataFrame:
     A pruned run counts with its last loss. A diverged one has a row without a loss.
     """
     chosen = folder.study.get("chosen", {})
-    values = {}
-    for point in folder.study["points"]:
-        if point["id"] in chosen:
-            values[point["label"]] = chosen[point["id"]]["setting"].get(name)
+    values = {
+        point["label"]: chosen[point["id"]]["setting"].get(name)
+        for point in folder.study["points"]
+        if point["id"] in chosen
+    }
     value = col(name).cast(Float64)
     known = col("label").replace_strict(values, default=None, return_dtype=Float64)
     is_chosen = value == known

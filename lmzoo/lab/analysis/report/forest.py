@@ -69,10 +69,11 @@ def _row(row: Fields) -> FieldsDict:
         half = abs(row["half_corrected"])
         thin = difference - half
         thin_to = difference + half
-    notes = []
-    for column, word in (("confirm_diverged", "diverged"), ("missing", "failed or missing")):
-        if row[column]:
-            notes.append(f"{row[column]} of {row['confirm']} seeds {word}")
+    notes = [
+        f"{row[column]} of {row['confirm']} seeds {word}"
+        for column, word in (("confirm_diverged", "diverged"), ("missing", "failed or missing"))
+        if row[column]
+    ]
     if row.get("solved") is not None:
         notes.append(counted_words(row))
     note = ", ".join(notes)
@@ -116,10 +117,11 @@ def _limit(rows: Sequence[Fields], margin: float) -> float:
 def _place(row: FieldsDict, limit: float):
     """Add where a row is on an axis that ends at the limit, and what does not fit there."""
     numbers = {"at": row["difference"], "from": row["low"], "to": row["high"]}
-    arrows = set()
-    for number in numbers.values():
-        if number is not None and abs(number) > limit:
-            arrows.add(math.copysign(limit, number))
+    arrows = {
+        math.copysign(limit, number)
+        for number in numbers.values()
+        if number is not None and abs(number) > limit
+    }
     row["arrows"] = sorted(arrows)
     if arrows:
         notes = (format_number(row["difference"], "+.3g"), row["note"])
@@ -193,10 +195,8 @@ def forest_picture(part: DataFrame, *, narrow: bool = False) -> str:
         legend = PICTURE["legend"] | {"columns": 1, "labelFontSize": 11}
         config = PICTURE | {"legend": legend}
         title = spec["title"]
-        lines = []
-        for note in title["subtitle"]:
-            lines += textwrap.wrap(note, NARROW_NOTE)
-        title["subtitle"] = lines
+        notes = title["subtitle"]
+        title["subtitle"] = [line for note in notes for line in textwrap.wrap(note, NARROW_NOTE)]
         title["frame"] = "bounds"
     else:
         spec["width"] = PICTURE_WIDTH

@@ -31,10 +31,9 @@ def seeds_chart(losses: DataFrame, hues: Hues, what: str) -> Any:
     `losses` has label, seed and loss, a row for each confirm run.
     """
     measured = set(losses["label"])
-    labels = {}
-    for label, group in hues.groups.items():
-        if label in measured and group != BASELINE:
-            labels[label] = ""
+    labels = {
+        label: "" for label, group in hues.groups.items() if label in measured and group != BASELINE
+    }
     own = losses.filter(col("label").is_in(list(labels)))
     by_label = own.group_by("label", maintain_order=True)
     means = by_label.agg(pl.mean("loss"))

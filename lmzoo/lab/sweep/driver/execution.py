@@ -150,9 +150,7 @@ class Sweep:
         """Say which runs have ended in another environment, and what trains them again."""
         groups = defaultdict[str, list[str]](list)
         for run_id, changed in planner.store.changed.items():
-            words = []
-            for name, (old, new) in changed.items():
-                words.append(f"{name} {old} (now {new})")
+            words = [f"{name} {old} (now {new})" for name, (old, new) in changed.items()]
             run = planner.find(run_id)
             label = run_id
             if run:

@@ -70,10 +70,8 @@ def divide(loads: Sequence[Load], workers: int) -> tuple[dict[str, int], list[fl
     numbers = {load.key: 1 for load in loads}
     alone = [load.seconds(1) for load in loads]
     longest = max(alone)
-    times = []
     # Fewer workers than loads train one after another.
-    for count in range(1, min(len(loads), workers) + 1):
-        times.append(max(longest, sum(alone) / count))
+    times = [max(longest, sum(alone) / count) for count in range(1, min(len(loads), workers) + 1)]
     latest = [(-seconds, place) for place, seconds in enumerate(alone)]
     heapq.heapify(latest)
     settled = 0.0
@@ -146,9 +144,7 @@ class Pace:
         w = c**-0.5
         new = (1, w, w * n, w * n * n, w * c, w * n * c)
         old = kind.get(shape, (0.0,) * 6)
-        sums = []
-        for before, now in zip(old, new, strict=True):
-            sums.append(FORGET * before + now)
+        sums = [FORGET * before + now for before, now in zip(old, new, strict=True)]
         kind[shape] = tuple(sums)
         slope = _slope(kind[shape])
         if slope is not None:
@@ -167,10 +163,10 @@ class Pace:
         would make a worker with another size look slow.
         """
         cost = self.cost(shape, 1.0)
-        alone = {}
-        for worker, (members, seconds) in self._by[shape].items():
-            alone[worker] = seconds * cost.seconds(1) / cost.seconds(members)
-        return alone
+        return {
+            worker: seconds * cost.seconds(1) / cost.seconds(members)
+            for worker, (members, seconds) in self._by[shape].items()
+        }
 
     def _slowness_of(self, worker: str) -> float:
         """Return the seconds of a worker's epochs, relative to the fastest worker's."""

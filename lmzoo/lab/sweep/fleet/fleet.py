@@ -128,11 +128,7 @@ class Fleet:
         nodes = self.health.left_out
         if not nodes:
             return []  # asked at each turn of the coordinator
-        found = []
-        for name, worker in self.workers.items():
-            if worker.node in nodes:
-                found.append(name)
-        return found
+        return [name for name, worker in self.workers.items() if worker.node in nodes]
 
     @property
     def nodes(self) -> set[str]:
@@ -167,10 +163,8 @@ class Fleet:
         if worker is None:
             return []
         self.sharing.released.subtract(worker.released.values())
-        runs = []
-        for run_id in list(worker.training):
-            # Through the sharing, which counts the runs of each shape.
-            runs.append(self.sharing.remove(worker, run_id))
+        # Through the sharing, which counts the runs of each shape.
+        runs = [self.sharing.remove(worker, run_id) for run_id in list(worker.training)]
         return runs + list(worker.leaving.values())
 
     def give_back(
@@ -210,10 +204,7 @@ class Fleet:
             return
         memory = self.sharing.memory(self.workers)
         is_single = self.packer.max_members(first, memory) == 1
-        apart = []
-        for run in runs:
-            if is_single or self.health.is_apart(run.id, in_use):
-                apart.append(run)
+        apart = [run for run in runs if is_single or self.health.is_apart(run.id, in_use)]
         # By halves the run whose fault it is stays in ever smaller packs, and the others train on.
         half = (len(apart) + 1) // 2
         self.packer.keep_apart(apart[:half])

@@ -192,10 +192,8 @@ class Sharing:
             # Nor are they expected later: each stage would wait for them again.
             self._expected = 0
         self._workers = list(workers.values())
-        speed = 0.0
-        for worker in self._workers:
-            # A worker of half the speed is half a worker: it should not get an equal share.
-            speed += 1 / self._slowness(worker)
+        # A worker of half the speed is half a worker: it should not get an equal share.
+        speed = sum(1 / self._slowness(worker) for worker in self._workers)
         self._has_slow = speed < there
         count = max(1, round(speed) + self._expected)
         self._division, _ = divide(self._loads(workers), count)
@@ -208,10 +206,8 @@ class Sharing:
         if not most:
             return 0
         _, times = divide(loads, most)
-        prices = []
-        for count, seconds in enumerate(times, 1):
-            # Twice the workers must save more than a small part of the time.
-            prices.append(seconds * count**PRICE)
+        # Twice the workers must save more than a small part of the time.
+        prices = [seconds * count**PRICE for count, seconds in enumerate(times, 1)]
         return 1 + prices.index(min(prices))
 
     def memory(self, workers: Workers) -> int:
@@ -298,11 +294,7 @@ class Sharing:
 
     def _on(self, key: str) -> list[WorkerState]:
         """Return the workers that train a key and may take more of it."""
-        found = []
-        for worker in self._able(key):
-            if worker.training and worker.key == key:
-                found.append(worker)
-        return found
+        return [worker for worker in self._able(key) if worker.training and worker.key == key]
 
     def _share(self, worker: WorkerState) -> int:
         """Return how many runs of its key a worker may have, among those that share them."""

@@ -109,9 +109,10 @@ class RunWriter:
 
     def write_test(self, record: Record):
         """Write the losses of a test record, and the model's report."""
-        curves = {}
-        for name, value in record.get("report", {}).items():
-            curves[f"report/{name.replace(' ', '_')}"] = value
+        curves = {
+            f"report/{name.replace(' ', '_')}": value
+            for name, value in record.get("report", {}).items()
+        }
         for key in ("token", "sentence"):
             if key in record:
                 curves[f"test/{key}"] = self._sign * record[key]
@@ -162,9 +163,7 @@ class RunWriter:
             if not any(self._store.path.glob("events.out.tfevents.*")):
                 yield Event(wall_time=begin, summary=self._hparams())
         for when, epoch, curves in points:
-            values = []
-            for tag, number in curves.items():
-                values.append(Summary.Value(tag=tag, simple_value=number))
+            values = [Summary.Value(tag=tag, simple_value=number) for tag, number in curves.items()]
             summary = Summary(value=values)
             yield Event(wall_time=when, step=epoch, summary=summary)
 
