@@ -51,8 +51,12 @@ MODERN = (
 """The cells of the pages on modern cells."""
 MAPPED = ("mgru", "min_gru", "gru", "min_lstm", "lstm_peephole")
 """The cells of the sealed prediction on the page of the map."""
-UNTIL_DECIDED = "--epochs 40 --samples 8 --until-decided --max-seeds 32"
+DECIDED = "--samples 8 --until-decided --max-seeds 32"
+UNTIL_DECIDED = f"--epochs 40 {DECIDED}"
 LONGER: dict[str, str] = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru"), UNTIL_DECIDED)
+MAPPED_LONGER: dict[str, str] = dict.fromkeys(
+    ("min_gru", "gru", "min_lstm", "lstm_peephole"), DECIDED
+)
 """Cell -> options of a study that was recorded again, until its contrasts were decided."""
 
 OTHERS = {
@@ -62,7 +66,7 @@ OTHERS = {
     "initial_states-captions": PublishedStudy(
         "initial_states",
         "captions",
-        "--epochs 20 --samples 8 --until-decided --max-seeds 32",
+        f"--epochs 20 {DECIDED}",
     ),
     "normalisation-proteins": PublishedStudy("normalisation", "cath", "--samples 3"),
     **{
@@ -122,7 +126,9 @@ OTHERS = {
         points="tanh|LSTM|DeltaProduct.*",
     ),
     **{
-        f"map-{cell}-captions": PublishedStudy(f"map_cells map-{cell}", "captions")
+        f"map-{cell}-captions": PublishedStudy(
+            f"map_cells map-{cell}", "captions", MAPPED_LONGER.get(cell, "")
+        )
         for cell in MAPPED
     },
     "scaling-captions": PublishedStudy("scaling", "captions"),

@@ -15,12 +15,16 @@ def best_rates(name: str) -> dict[str, str]:
     return {point: rate for point, *_, rate in table.rows}
 
 
-def test_the_best_rate_carries_with_mup():
-    found = best_rates("widths_mup")
-    assert set(found.values()) == {"0.07536"}
+def test_one_rate_is_nearly_the_best_at_every_width_with_mup():
+    report = rate_report(PAGES / "records/widths_mup-captions.parquet")
+    (table,) = report.tables
+    place = table.header.index("0.03")
+    for row in table.rows:
+        losses = list(map(float, row[1:-1]))
+        assert float(row[place]) - min(losses) < 0.01
 
 
-@pytest.mark.parametrize(("cell", "factor"), [("tanh", 7.5), ("GRU", 2.5), ("minGRU", 2.5)])
+@pytest.mark.parametrize(("cell", "factor"), [("tanh", 6.3), ("GRU", 6.3), ("minGRU", 3.0)])
 def test_the_best_rate_falls_without_mup(cell, factor):
     found = best_rates("widths_standard")
     narrow = float(found[f"{cell} E=32"])
@@ -32,4 +36,4 @@ def test_the_page_says_how_far_the_rate_falls():
     page = (PAGES / "transfer.md").read_text(encoding="utf-8")
     # Its lines may be broken anywhere.
     words = " ".join(page.split())
-    assert "by a factor of 2.5 for two cells and of 7.5 for the tanh RNN" in words
+    assert "by a factor of 3.0 for minGRU and of 6.3 for two cells" in words
