@@ -61,7 +61,7 @@ MAPPED_LONGER: dict[str, str] = dict.fromkeys(
 
 OTHERS = {
     "ngrams-captions": PublishedStudy("ngrams", "captions"),
-    "mixtures-captions": PublishedStudy("mixtures", "captions"),
+    "mixtures-captions": PublishedStudy("mixtures", "captions", f"--epochs 20 {DECIDED}"),
     "autoencoders-captions": PublishedStudy("autoencoders", "captions", "--samples 3"),
     "initial_states-captions": PublishedStudy(
         "initial_states",
