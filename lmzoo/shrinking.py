@@ -147,7 +147,7 @@ def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
         parameters = f"{point['parameters']:,}"
         rows.append([str(point["step"]), point["label"], said, difference, parameters])
     header = ("step", "point", "verdict", "difference", "parameters")
-    table = TextTable("", header, rows, frozenset({"point", "verdict"}))
+    table = TextTable("steps of the walk", header, rows, frozenset({"point", "verdict"}))
     answer = f"No part of {row} is cut: no cut is shown to be within {margin:g} nats of the whole."
     path = walk.filter("taken")["label"].to_list()
     if path:

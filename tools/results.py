@@ -41,6 +41,8 @@ from lmzoo.lab.analysis.ranking import TABLE_KEYS
 from lmzoo.lab.analysis.render import Report, TextTable, render
 from lmzoo.lab.analysis.report.forest import forest_picture
 from lmzoo.lab.analysis.study_parquet import SUFFIX
+from lmzoo.lab.statistics.compared import MARGIN
+from lmzoo.shrinking import walk_report
 
 PAGES = Path(__file__).parents[1] / "docs/results"
 MIXED = Path(__file__).with_name("mixed_records.txt")
@@ -66,6 +68,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "widths": width_report,
     "map": map_report,
     "prediction": prediction_report,
+    "walk": lambda path, row: walk_report(pl.read_parquet(path), row, MARGIN),
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
