@@ -132,6 +132,8 @@ OTHERS = {
         for cell in MAPPED
     },
     "scaling-captions": PublishedStudy("scaling", "captions"),
+    "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
+    "smallest_mgu_64-captions": PublishedStudy("smallest_mgu", "captions", "--set model.width=64"),
 }
 """The studies of the other pages, the short ones first."""
 
