@@ -133,6 +133,9 @@ OTHERS = {
     },
     "scaling-captions": PublishedStudy("scaling", "captions"),
     "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
+    "smallest_mgu-multi30k_en": PublishedStudy(
+        "smallest_mgu", "multi30k_en", "--epochs 2 --samples 5 --seeds 6"
+    ),
     "smallest_mgu_64-captions": PublishedStudy("smallest_mgu", "captions", "--set model.width=64"),
 }
 """The studies of the other pages, the short ones first."""
