@@ -54,6 +54,7 @@ MAPPED = ("mgru", "min_gru", "gru", "min_lstm", "lstm_peephole")
 DECIDED = "--samples 8 --until-decided --max-seeds 32"
 UNTIL_DECIDED = f"--epochs 40 {DECIDED}"
 LONGER: dict[str, str] = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru"), UNTIL_DECIDED)
+WIDER: dict[tuple[str, int], str] = {("gru_ablation", 64): DECIDED}
 MAPPED_LONGER: dict[str, str] = dict.fromkeys(
     ("min_gru", "gru", "min_lstm", "lstm_peephole"), DECIDED
 )
@@ -93,7 +94,9 @@ OTHERS = {
     # The effect of a cut against the width.
     **{
         f"{script.split()[-1]}_{width}-captions": PublishedStudy(
-            script, "captions", f"--set model.width={width}"
+            script,
+            "captions",
+            f"--set model.width={width} {WIDER.get((script, width), '')}".strip(),
         )
         for width in (64, 128)
         for script in (
