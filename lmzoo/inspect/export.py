@@ -73,19 +73,18 @@ def cell_source(cell: Cell) -> str:
     batch = {0: Dim.DYNAMIC}
     shapes = batch, (batch,) * len(state)
     with warnings.catch_warnings(action="ignore"):  # torch warns of its own copies
-        program = export(Step(cell), inputs, dynamic_shapes=shapes)
+        recorded = export(Step(cell), inputs, dynamic_shapes=shapes)
         # Without operations that write into a tensor: a printed line gives a value to one name.
-        program = program.run_decompositions({})
-    return print_module(program)
+        return _module_source(recorded.run_decompositions({}))
 
 
-def print_module(program: ExportedProgram) -> str:
+def _module_source(program: ExportedProgram) -> str:
     """Return a recorded step as Python."""
     signature = program.graph_signature
     owned = dict(signature.inputs_to_parameters)
     owned |= signature.inputs_to_buffers
     owned |= signature.inputs_to_lifted_tensor_constants
-    tensors: dict[str, Any] = program.state_dict | program.constants
+    tensors = program.state_dict | program.constants
     weights = []
     inputs = ["self"]
     lines = []
@@ -94,7 +93,7 @@ def print_module(program: ExportedProgram) -> str:
         text = node.name
         if text in owned:
             path = owned[text]
-            value = tensors[path]
+            value: Any = tensors[path]
             text = f"self.{path.removeprefix('cell.').replace('.', '_')}"
             made = f"torch.tensor({value.tolist()})"
             if isinstance(value, nn.Parameter):

@@ -64,9 +64,7 @@ class Layout:
 
     def columns(self, names: Sequence[Collection[str]]) -> Bool[Tensor, "P N"]:
         """Return which columns belong to parameters of these names, for each member."""
-        rows = []
-        for own in names:
-            rows.append([name in own for name in self.shapes])
+        rows = [[name in own for name in self.shapes] for own in names]
         has = torch.tensor(rows, device=CPU)
         widths = torch.tensor(self.widths, device=CPU)
         return has.repeat_interleave(widths, dim=1)

@@ -64,7 +64,9 @@ def _command(study: Study) -> Callable[..., None]:
     """Return the command of a study: its own options, with its values as defaults, and `_run`'s."""
 
     def command(**given: Any):
-        own = {name: given.pop(name) for name in given.keys() - EXECUTION.keys()}
+        own = {}
+        for name in given.keys() - EXECUTION.keys():
+            own[name] = given.pop(name)
         _run(study, own, **given)
 
     parameters = list(_parameters(study)) + list(EXECUTION.values())

@@ -163,8 +163,10 @@ class Fleet:
         if worker is None:
             return []
         self.sharing.released.subtract(worker.released.values())
-        # Through the sharing, which counts the runs of each shape.
-        runs = [self.sharing.remove(worker, run_id) for run_id in list(worker.training)]
+        runs = []
+        for run_id in list(worker.training):
+            # Through the sharing, which counts the runs of each shape.
+            runs.append(self.sharing.remove(worker, run_id))
         return runs + list(worker.leaving.values())
 
     def give_back(
