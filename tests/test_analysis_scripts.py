@@ -18,7 +18,7 @@ from tests.lab.analysis.toy_study import ToyStudy
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "docs/results/records"
 GRU = str(RECORDS / "gru_ablation-captions.parquet")
-WIDE = str(RECORDS / "gru_ablation_64-captions.parquet")
+EQUAL = str(RECORDS / "ngrams-captions.parquet")
 """A study in which all points have the same seeds."""
 SIZES = str(RECORDS / "scaling-captions.parquet")
 SCRIPTS = sorted(path.stem for path in (ROOT / "analysis").glob("*.py"))
@@ -49,16 +49,16 @@ def test_the_ranking_has_the_means_and_differences_of_the_command(capsys):
 
 
 def test_a_comparison_is_paired_by_seed(capsys):
-    rows = table(capsys, "rank", WIDE)
-    pairs = script("compare").pairs(WIDE, "cut carry (6)")
-    expected = rows["cut carry (6)"]["difference"]
+    rows = table(capsys, "rank", EQUAL)
+    pairs = script("compare").pairs(EQUAL, "log-bilinear 5-gram")
+    expected = rows["log-bilinear 5-gram"]["difference"]
     assert pairs["difference"].mean() == pytest.approx(expected)
 
 
 def test_two_points_are_compared_without_the_reference(capsys):
-    rows = table(capsys, "rank", WIDE)
-    pairs = script("compare").pairs(WIDE, "cut carry (6)", "cut write (7)")
-    expected = rows["cut carry (6)"]["loss"] - rows["cut write (7)"]["loss"]
+    rows = table(capsys, "rank", EQUAL)
+    pairs = script("compare").pairs(EQUAL, "log-bilinear 5-gram", "log-bilinear 3-gram")
+    expected = rows["log-bilinear 5-gram"]["loss"] - rows["log-bilinear 3-gram"]["loss"]
     assert pairs["difference"].mean() == pytest.approx(expected)
 
 
