@@ -4,7 +4,8 @@ import polars as pl
 import pytest
 
 import lmzoo
-from lmzoo import shrinking
+from lmzoo import FloatRange, shrinking
+from tests.cli.run_lmzoo import run_lmzoo
 
 BOTH = "cut gate_bias (2) + candidate_bias (5)"
 FREE = {"cut candidate_bias (5)": -0.001, "cut gate_bias (2)": 0.002, BOTH: 0.004}
@@ -67,3 +68,18 @@ def test_a_walk_names_the_smallest_cell_first():
     report = shrinking.walk_report(walk, "DLM46", 0.02)
     assert report.answer == f"DLM46, {BOTH}, is within 0.02 nats of the whole with 95 % confidence."
     assert report.tables[0].rows[0][2] == "negligible, cut"
+
+
+def test_the_command_takes_the_range_of_a_searched_field(monkeypatch):
+    searched = []
+
+    def walk(*_, search, **__):
+        searched.append(search)
+        return walk_of((1, BOTH, "worse", False))
+
+    monkeypatch.setattr(shrinking, "shrink", walk)
+    assert run_lmzoo("shrink", "DLM46") == 0
+    assert run_lmzoo("shrink", "DLM46", "--search-space", "recipe.lr=0.01:0.1:log") == 0
+    # The same as a study of the Python that the page shows.
+    rate = FloatRange(0.01, 0.1, log=True)
+    assert searched == [{"recipe.lr": None}, {"recipe.lr": rate}]

@@ -9,11 +9,13 @@ from lmzoo import zoo
 from lmzoo.ablation import ablate as ablated
 from lmzoo.base.command_line import nest_settings, parse_settings
 from lmzoo.base.errors import UserError
+from lmzoo.base.search_space import changed_search
 from lmzoo.base.streams import echo
 from lmzoo.cli.catalogue import TASK
 from lmzoo.cli.common import DataDir, ModelSettings
 from lmzoo.lab.cli.tables import AsJson, Format, print_report
 from lmzoo.lab.statistics.compared import MARGIN
+from lmzoo.lab.study.study import SEARCHED
 
 TRAINED = "A study (its reference), STUDY:POINT, or the folder of a run."
 
@@ -51,6 +53,7 @@ def shrink(
     samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = 5,
     margin: Annotated[float, typer.Option(help="Difference in nats that is negligible.")] = MARGIN,
     fields: ModelSettings = None,
+    search_space: Annotated[list[str] | None, typer.Option(metavar="FIELD=LOW:HIGH", help="Search a field, as --search-space of a sweep; repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the studies, one for each step.")] = Path("runs"),
     data_dir: DataDir = None,
     as_json: AsJson = False,
@@ -66,6 +69,7 @@ def shrink(
         row,
         corpus,
         fields=parse_settings(fields or []),
+        search=changed_search(SEARCHED, search_space or []),
         out=out,
         data_dir=data_dir,
         seeds=seeds,

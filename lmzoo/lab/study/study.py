@@ -137,6 +137,10 @@ def options(study: "Study | type[Study]") -> dict[str, Option]:
     return found
 
 
+SEARCHED: Ranges = {"recipe.lr": None}
+"""What a study searches, unless it says more: the learning rate."""
+
+
 @constructed
 @dataclass(frozen=True, kw_only=True)
 class Study(Declared):
@@ -165,7 +169,7 @@ class Study(Declared):
     search: Ranges = option(
         "FIELD=LOW:HIGH[:log], FIELD=a,b,c or FIELD=off",
         flag="--search-space",
-        default={"recipe.lr": None},
+        default=SEARCHED,
     )
     """Searched field path -> range; None selects the range declared with the field."""
     off: tuple[str, ...] = option(
