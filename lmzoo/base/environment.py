@@ -84,10 +84,8 @@ def environment(
     `sources`, its files and its command, have the names. `given` are its variables. The `place` of
     a command is that of its packages; those of this process have the versions of its start.
     """
-    imported = set()
-    for module in tuple(modules):  # a copy, as a thread may import meanwhile
-        if module not in _BEFORE:
-            imported.add(module.partition(".")[0])
+    # A copy of the modules, as a thread may import meanwhile.
+    imported = {module.partition(".")[0] for module in tuple(modules) if module not in _BEFORE}
     for text in sources:
         imported.update(word.decode() for word in _imported(text))
     found = _fixed(Path.cwd()) | {

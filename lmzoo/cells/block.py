@@ -115,10 +115,7 @@ class Block(Cell):
             own[name] = by_columns
             convolutions.append(name)
         # The channels of the convolutions in the order of the windows.
-        self._windows = {}
-        for name in convolutions:
-            if name not in cut:
-                self._windows[name] = shapes[name][0]
+        self._windows = {name: shapes[name][0] for name in convolutions if name not in cut}
         self.w = Weights(shapes, cut, fan_in=h, own=own)
 
     def initial_state(self, start: Tensor) -> State:

@@ -226,10 +226,7 @@ class Capacity:
         with self._lock:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
                 nodes: list[dict[str, Any]] = ray.nodes()
-                self._nodes = {}
-                for node in nodes:
-                    if node["Alive"]:
-                        self._nodes[node["NodeID"]] = node["Resources"]
+                self._nodes = {node["NodeID"]: node["Resources"] for node in nodes if node["Alive"]}
                 self._looked = time.monotonic()
             return self._nodes
 

@@ -537,10 +537,8 @@ def _inner_objects(value: Fields) -> Sequence[Fields]:
     rows = keys_of(inside.values())
     if not all_match(r"\d+", rows):
         return [{NAME: name, RUN: own} for name, own in inside.items()]
-    found = []
-    for row in rows:  # pandas: column -> row -> value
-        found.append({name: own.get(row) for name, own in inside.items()})
-    return found
+    # pandas: column -> row -> value.
+    return [{name: own.get(row) for name, own in inside.items()} for row in rows]
 
 
 def _series(metrics: Mapping[str, Fields]) -> Sequence[Fields]:

@@ -202,11 +202,9 @@ def _fits(folder: Path) -> bool:
 
 
 def _files(study: Path) -> list[Path]:
-    found = []
-    for path in (study / FOLDER).glob("[0-9]*.zip"):
-        if path.is_file() or path.is_dir():  # no pipe, which would wait
-            found.append(path)
-    return sorted(found)
+    zips = (study / FOLDER).glob("[0-9]*.zip")
+    # No pipe, which would wait.
+    return sorted(path for path in zips if path.is_file() or path.is_dir())
 
 
 def _find(study: Path, run: str) -> Archive | None:

@@ -66,11 +66,8 @@ def architecture(model: Fields) -> str:
     layers = model.get("layers")
     if isinstance(layers, list):  # not the number of a decoder's layers
         parts += layers
-    names = [model.get("name", "")]
-    for part in parts:
-        if isinstance(part, Mapping):
-            names.append(architecture(part))
-    return " ".join(names)
+    inner = [architecture(part) for part in parts if isinstance(part, Mapping)]
+    return " ".join([model.get("name", ""), *inner])
 
 
 def curves_name(config: Fields) -> str:

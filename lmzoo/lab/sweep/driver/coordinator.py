@@ -223,10 +223,8 @@ class Coordinator:
 
     def _ready(self) -> list[tuple[Actor, Any]]:
         """Return the calls that have ended, those with news first, with their workers."""
-        calls = dict[Any, Actor]()
-        for actor in self.actors.values():
-            if actor.handle is not None:
-                calls[actor.news] = actor
+        actors = self.actors.values()
+        calls = {actor.news: actor for actor in actors if actor.handle is not None}
         for actor in list(calls.values()):
             if actor.call is not None:
                 calls[actor.call] = actor

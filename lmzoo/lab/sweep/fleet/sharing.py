@@ -221,10 +221,7 @@ class Sharing:
         for own in self._workers:
             if own.training and own.key not in own.avoid:
                 on[own.key] += 1
-        lacking = set[str]()
-        for key, number in self._division.items():
-            if on[key] < number:
-                lacking.add(key)
+        lacking = {key for key, number in self._division.items() if on[key] < number}
         if not lacking.isdisjoint(worker.avoid):  # it can do nothing there, and others will
             lacking.update(self._division)
         key = self.ready.first_key(lacking.difference(worker.avoid))
