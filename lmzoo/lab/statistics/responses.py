@@ -39,9 +39,10 @@ between the shared ones.
 
 The chosen setting has the least posterior mean. A setting is ruled out if its own mean loss exceeds
 the best one of the point by `NEAR` standard deviations of their difference: measurements that are
-clear are never overruled. So is a setting outside the shared ones, if one field is searched and
-its own mean loss is not the least of the point: a smooth fit continues a slope beyond a cliff. It
-may be the challenger. Where the noise is unknown, the least measured loss is chosen.
+clear are never overruled. So is the first or last setting of the point, if it is outside the shared
+ones, one field is searched and its own mean loss is not the least of the point: a smooth fit
+continues a slope beyond a cliff. It may be the challenger. Where the noise is unknown, the least
+measured loss is chosen.
 
 A run that was stopped early has the final loss e_pj + a_p + b_j, where e_pj is its loss at the
 rung; a_p and b_j, which is linear in x_j, are fitted to the runs that were trained to the end. It
@@ -176,7 +177,7 @@ def fit_responses(
     near = runs.near(fit.noise)
     in_heights = fit.mean(x) + runs.centre
     nats = runs.least + runs.height * in_heights
-    # A setting outside the shared ones must be the best one that was measured, too.
+    # What has no setting beyond it must be the best one that was measured, too.
     is_guess = runs.outside() & (runs.mean > runs.least)
     is_out = is_guess | ~near
     # The last key comes first: what has no loss is last.
@@ -351,11 +352,15 @@ class _Runs(NamedTuple):
         return np.where(is_known, self.noise, 0.0)
 
     def outside(self) -> Mask:
-        """Return which settings are below or above all shared ones, (P, N); one range only."""
+        """Return which settings are outside the shared ones and have none beyond them, (P, N)."""
         place = self.x[..., 0]
         shared = place[:, : self.shared]
-        is_below = place < shared.min(1, keepdims=True)
-        is_above = place > shared.max(1, keepdims=True)
+        measured = self.trained & self.known
+        first = np.where(measured, place, inf).min(1, keepdims=True)
+        last = np.where(measured, place, -inf).max(1, keepdims=True)
+        is_below = (place < shared.min(1, keepdims=True)) & (place <= first)
+        is_above = (place > shared.max(1, keepdims=True)) & (place >= last)
+        # Settings of several fields have no order.
         return (is_below | is_above) & (self.x.shape[2] == 1)
 
     def hidden(self) -> Array:
