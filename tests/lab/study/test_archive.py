@@ -393,11 +393,13 @@ def test_damage_is_named_and_trained_again(
         path = tmp_path / "toy"
         shutil.copytree(finished, path)
         file = damage(path, kind, random.Random(case))
+        # A bit in the name of the checksum takes the check away, and nothing else.
+        is_unchecked = kind == "byte" and b'"crc"' not in file.read_bytes()
         caplog.clear()
         assert_damage_is_said(path, table, (case, file))
         assert sweep(study, path=path), (case, file)
         assert numbers(path).equals(expected), (case, file)
-        if kind != "archive" and file.name not in (SETTINGS, RECORDS):
+        if not is_unchecked and kind != "archive" and file.name not in (SETTINGS, RECORDS):
             assert caplog.text, (case, file)
         shutil.rmtree(path)
 
