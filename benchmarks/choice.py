@@ -46,12 +46,15 @@ def _centred(p: int, x: Array) -> Array:
     return x - 0.1 * (p - 3.5)
 
 
+# Of most responses the start design of four settings contains the best one; of "far" it does not.
 RESPONSES: dict[str, Callable[[int, Array], Array]] = {
     "flat": lambda p, x: 0.03 * _centred(p, x) ** 2,
     "smooth": lambda p, x: 0.12 * (x - 0.15 + 0.08 * (p - 3.5)) ** 2,
     "steep": lambda p, x: 0.4 * (x - 0.2 + 0.05 * (p - 3.5)) ** 2,
     "a cliff": lambda p, x: 0.06 * (_centred(p, x) + 0.2) ** 2 + 1.5 * (x > 0.65),
     "steeper above": lambda p, x: (0.08 + 0.32 * (_centred(p, x) > 0)) * _centred(p, x) ** 2,
+    "far": lambda p, x: 0.12 * (x - 0.8 + 0.05 * (p - 3.5)) ** 2,
+    "far, a cliff": lambda p, x: 0.12 * (x - 0.9) ** 2 + 1.5 * (x > 0.85),
     "noise that grows": lambda p, x: 0.12 * (x - 0.15 + 0.08 * (p - 3.5)) ** 2,
 }
 

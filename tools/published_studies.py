@@ -53,7 +53,7 @@ MAPPED = ("mgru", "min_gru", "gru", "min_lstm", "lstm_peephole")
 """The cells of the sealed prediction on the page of the map."""
 DECIDED = "--samples 8 --until-decided --max-seeds 32"
 UNTIL_DECIDED = f"--epochs 40 {DECIDED}"
-LONGER: dict[str, str] = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru"), UNTIL_DECIDED)
+LONGER: dict[str, str] = dict.fromkeys(("gla", "retnet", "hgrn2", "rg_lru", "lru"), UNTIL_DECIDED)
 WIDER: dict[tuple[str, int], str] = {("gru_ablation", 64): DECIDED}
 MAPPED_LONGER: dict[str, str] = dict.fromkeys(
     ("min_gru", "gru", "min_lstm", "lstm_peephole"), DECIDED
@@ -77,7 +77,9 @@ OTHERS = {
         for cell in MODERN
     },
     "canon_gla-captions": PublishedStudy("modern_cells canon_gla", "captions", "--samples 3"),
-    "lstm_variants-captions": PublishedStudy("lstm_variants lstm_variants", "captions"),
+    "lstm_variants-captions": PublishedStudy(
+        "lstm_variants lstm_variants", "captions", f"--epochs 20 {DECIDED}"
+    ),
     # S0's regime on a corpus that trains in minutes: its recipe with and without the leak of its
     # inputs, and each of the two by the recipe of this package with a searched rate.
     **{

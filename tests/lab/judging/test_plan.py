@@ -136,9 +136,9 @@ def test_what_only_the_choice_of_a_setting_hides_is_named(plan_of_lstm):
 
 
 def test_a_tuned_point_would_need_fewer_seeds(plan_of_lstm):
-    for row in plan_of_lstm["rows"]:
-        if row["seeds"]:
-            assert row["seeds"] > row["seeds_if_tuned"]
+    saved = [row["seeds"] - row["seeds_if_tuned"] for row in plan_of_lstm["rows"] if row["seeds"]]
+    assert min(saved) >= 0
+    assert max(saved) > 0
 
 
 QUESTION: dict[str, Any] = {"by": "variant", "metric": "loss"}
