@@ -262,9 +262,5 @@ def fixed_log_decays(heads: int, *, scales: bool = True) -> list[float]:
     powers = [7] * heads
     if scales:
         powers = [5 + h for h in range(heads)]
-    decays = []
-    for power in powers:
-        forgotten = 2.0**-power
-        # log1p: 1 − 2^−k has few digits of 2^−k left.
-        decays.append(math.log1p(-forgotten))
-    return decays
+    # log1p: 1 − 2^−k has few digits of 2^−k left.
+    return [math.log1p(-(2.0**-power)) for power in powers]

@@ -24,11 +24,8 @@ def begin(cells: Sequence[Cell], start: Float[Tensor, "B W S"]) -> Stack:
     # A cell knows one batch axis: the W states of a sequence are W rows of it.
     rows = start.flatten(0, 1)
     parts = rows.split(sizes, -1)
-    states = []
-    for cell, part in zip(cells, parts, strict=True):
-        state = cell.initial_state(part)
-        states.append(_split_states(state, count))
-    return tuple(states)
+    states = [cell.initial_state(part) for cell, part in zip(cells, parts, strict=True)]
+    return tuple(_split_states(state, count) for state in states)
 
 
 def advance(

@@ -184,12 +184,9 @@ def products(group: tuple[Permutation, ...]) -> Symbols:
     number = {p: i for i, p in enumerate(group)}
     table = []
     for g in group:
-        row = []
-        for p in group:
-            # Composition reads from the right: p acts first.
-            product = tuple(g[i] for i in p)
-            row.append(number[product])
-        table.append(row)
+        # Composition reads from the right: p acts first.
+        row = [tuple(g[i] for i in p) for p in group]
+        table.append([number[product] for product in row])
     return np.array(table)
 
 

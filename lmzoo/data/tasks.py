@@ -117,11 +117,7 @@ class GeneratedTask(CorpusSource):
 def _keys(tokens: Symbols) -> list[bytes]:
     """Return a key of each sequence, which does not depend on the padding."""
     # Types of one size: a generator may draw smaller ones.
-    keys = []
-    for row in tokens:
-        shown = row[row != BLANK].astype(np.int32)
-        keys.append(shown.tobytes())
-    return keys
+    return [row[row != BLANK].astype(np.int32).tobytes() for row in tokens]
 
 
 def _encode(symbols: Symbols, scored: Scored, length: int) -> Sequences:

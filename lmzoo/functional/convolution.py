@@ -19,11 +19,8 @@ def convolve(
     """Convolve each channel over time, causally, after P = W − 1 inputs; return the last P, too."""
     steps = x.shape[1]
     window = torch.cat([past, x], 1)
-    shifted = []
     # Not a product with a Toeplitz matrix: taps are few, and channels do not mix.
-    for j, tap in enumerate(taps.unbind(-1)):
-        read = window[:, j : j + steps]
-        shifted.append(read * tap)
+    shifted = [window[:, j : j + steps] * tap for j, tap in enumerate(taps.unbind(-1))]
     mixed = torch.stack(shifted).sum(0)
     if bias is not None:
         mixed = mixed + bias

@@ -390,11 +390,8 @@ def add_statistics(part: DataFrame, runs: DataFrame, study: Fields) -> DataFrame
 def tuning_sds(part: DataFrame, study: Fields) -> Array:
     """Return what the choice of its setting adds to the loss of each point, (P,)."""
     chosen = study.get("chosen", {})
-    found = []
-    for point in part["point"]:
-        own = chosen.get(point, {})
-        found.append(own.get("tuning_sd") or 0.0)
-    return np.array(found)
+    found = [chosen.get(point, {}).get("tuning_sd") for point in part["point"]]
+    return np.array([sd or 0.0 for sd in found])
 
 
 def verdict_columns(found: Compared) -> FieldsDict:

@@ -450,10 +450,7 @@ def read_json(text: str) -> Source:
         value = {"rows": json_lines(text)}
     rows = objects_of(value)
     if rows and isinstance(rows[0], Mapping) and NAME in rows[0]:
-        parts = []
-        for row in rows:
-            name = {RUN: row[NAME]}
-            parts.append({"": name, "file": row[RUN]})
+        parts = [{"": {RUN: row[NAME]}, "file": row[RUN]} for row in rows]
         found = source_of(parts)
         found.paths = {RUN}
     else:

@@ -206,11 +206,10 @@ def read_looks(stored: Sequence[object] | None, seeds: int) -> tuple[Look, ...]:
     """Return the looks of a `study.json`; those of earlier versions are a schedule, or none."""
     if stored and all(isinstance(look, Sequence) for look in stored):
         rows = cast("Sequence[tuple[int, float, int]]", stored)
-        planned = list[Look]()
-        for number, error, of_reference in rows:
-            look = Look(int(number), float(error), int(of_reference))
-            planned.append(look)
-        return tuple(planned)
+        return tuple(
+            Look(int(number), float(error), int(of_reference))
+            for number, error, of_reference in rows
+        )
     schedule = cast("Sequence[int]", stored or [seeds])
     return spend(list(map(int, schedule)))
 
