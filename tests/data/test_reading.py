@@ -595,7 +595,7 @@ def test_a_text_needs_little_more_memory_than_itself(tmp_path, unit, monkeypatch
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     needed = int(done.stdout)
     assert needed < 5 * size, done.stderr
-    assert f"of {size / 1e6:,.0f} MB" in done.stderr
+    assert "reading corpus stream" in done.stderr
 
 
 # Any bytes
