@@ -24,7 +24,7 @@ UNPROMISED = {
     r"objective=bound": "scores in training are a bound, no density",
     r"^hgrn2, .*carry": "N removes q · k of one head, so that the weights behind it learn nothing",
     r"^mamba2, cuts=b[+]skip": "N removes c · b, which is all that these weights make",
-    r"^mlstm, heads=1, cuts=skip": "N removes the scale of one head, which is all that bias_i makes",
+    r"^mlstm, heads=1, cuts=skip": "N removes the scale of one head: all that bias_i makes",
     r"^mgru, cuts=(input_to_candidate|write), keep": "no input reaches the state, which stays 0",
 }
 """Patterns of cases that do not obey every law, and why."""
