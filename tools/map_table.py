@@ -14,8 +14,13 @@ from scipy import stats
 
 import lmzoo
 from lmzoo import UserError
-from lmzoo.lab.analysis.after_training import WAYS, add_after_training, costs, read_lines
-from lmzoo.lab.analysis.formatting import format_mean
+from lmzoo.lab.analysis.after_training import (
+    WAYS,
+    add_after_training,
+    costs,
+    format_cost,
+    read_lines,
+)
 from lmzoo.lab.analysis.load import StudyFolder, load_study
 from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable
@@ -25,7 +30,6 @@ from lmzoo.lab.analysis.study_parquet import restore_study
 from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.store.records import ABLATIONS
 
-FORM = "+.3f"
 SMALL = 0.02
 """Nats added before a logarithm, ε: the margin below which a cost is negligible."""
 SCRATCH = tempfile.TemporaryDirectory()
@@ -51,7 +55,7 @@ def map_report(study: Path, ablations: Path) -> Report:
     rows = []
     for row in frame.iter_rows(named=True):
         ends = row["difference_low"], row["difference_high"]
-        without = format_mean(row["difference"], *ends, FORM)
+        without = format_cost(row["difference"], *ends)
         # Two labels can be one function; the lines have the name of the study's point.
         own = {x["way"]: x for x in known.filter(cut=row["label"]).iter_rows(named=True)}
         cells = [_cell(own[way]) for way in WAYS]
@@ -65,7 +69,7 @@ def map_report(study: Path, ablations: Path) -> Report:
 
 
 def _cell(row: Mapping[str, float | None]) -> str:
-    return format_mean(row["mean"], row["low"], row["high"], FORM)
+    return format_cost(row["mean"], row["low"], row["high"])
 
 
 def rank_correlation(one: pl.Series, other: pl.Series) -> str:
@@ -113,15 +117,12 @@ def prediction_report(sealed_file: Path) -> Report:
     rows = []
     for row in frame.iter_rows(named=True):
         middle = row["predicted"]
-        shown = format_mean(
+        shown = format_cost(
             math.exp(middle) - SMALL,
             math.exp(middle - 1.96 * error) - SMALL,
             math.exp(middle + 1.96 * error) - SMALL,
-            FORM,
         )
-        without = format_mean(
-            row["difference"], row["difference_low"], row["difference_high"], FORM
-        )
+        without = format_cost(row["difference"], row["difference_low"], row["difference_high"])
         rows.append([row["cell"], row["cut"], shown, without, verdict_text(row)])
     header = ("cell", "cut", "predicted", "trained without", "its verdict")
     corpora = " and ".join(cuts["corpus"].unique().sort())

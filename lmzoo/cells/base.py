@@ -283,10 +283,7 @@ class Weights(nn.Module):
         self._shapes = shapes
         self._fan_in = fan_in
         self._adjust = adjust
-        self._biases = set(biases)
-        for name in shapes:
-            if name.startswith("bias"):
-                self._biases.add(name)
+        self._biases = set(biases) | {name for name in shapes if name.startswith("bias")}
         for name in shapes:
             # Drawn even if it is cut: the weights after it then have the values of the full cell.
             drawn = self._draw(name)
@@ -362,11 +359,8 @@ def keep_gates(
     kept: Collection[str],
 ) -> Tensor:
     """Return the rows of some gates, from stacked rows of all `gates`, one letter each."""
-    parts = []
     blocks = rows.chunk(len(gates))
-    for gate, part in zip(gates, blocks, strict=True):
-        if gate in kept:
-            parts.append(part)
+    parts = [part for gate, part in zip(gates, blocks, strict=True) if gate in kept]
     if not parts:
         # An empty block has the right number of columns.
         return rows[:0]

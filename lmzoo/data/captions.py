@@ -91,12 +91,9 @@ class Forms(NamedTuple):
 
 def parse_forms(words: str) -> tuple[Forms, ...]:
     """Return both forms of each word of a list."""
-    found = []
-    for word in words.split():
-        singular, _, plural = word.partition("/")
-        # Regular plurals need not be written.
-        found.append(Forms(singular, plural or f"{singular}s"))
-    return tuple(found)
+    forms = [word.partition("/") for word in words.split()]
+    # Regular plurals need not be written.
+    return tuple(Forms(singular, plural or f"{singular}s") for singular, _, plural in forms)
 
 
 Choices = dict[str, Weights]

@@ -182,10 +182,8 @@ class Probes:
             kept = torch.arange(T) < cuts[:, None]
             # The changed token must be real: a mask hides pads.
             longer = lengths.maximum(cuts + 1)
-            pair = []
-            for later in (one, other):
-                changed = known.where(kept, later)
-                pair.append(self._outputs(changed, longer, training=training))
+            changed = [known.where(kept, later) for later in (one, other)]
+            pair = [self._outputs(later, longer, training=training) for later in changed]
             yield cuts.tolist(), pair
 
     def itself(self) -> float:

@@ -208,11 +208,8 @@ def estimate_log_prob(
     Source: S1.
     """
     n = words.shape[1]
-    scores = []
-    for _ in range(samples):
-        bracketing = draw_bracketing(0, n, generator)
-        scores.append(bracketing_log_prob(bracketing, words, grammar))
-    scores = torch.stack(scores)
+    drawn = [draw_bracketing(0, n, generator) for _ in range(samples)]
+    scores = torch.stack([bracketing_log_prob(tree, words, grammar) for tree in drawn])
     log_sum = scores.logsumexp(0)
     trees = catalan(n - 1)
     # The mean over the samples, times the number of trees.
@@ -231,10 +228,7 @@ def draw_bracketing(first: int, stop: int, generator: torch.Generator) -> Bracke
     if words == 1:
         return first
     # The share of a split is the number of bracketings of both parts.
-    shares = []
-    for left in range(1, words):
-        count = catalan(left - 1) * catalan(words - left - 1)
-        shares.append(float(count))
+    shares = [float(catalan(left - 1) * catalan(words - left - 1)) for left in range(1, words)]
     weights = torch.tensor(shares)
     drawn = torch.multinomial(weights, 1, generator=generator)
     k = first + 1 + int(drawn)
@@ -266,11 +260,7 @@ def _label_scores(
     if isinstance(bracketing, int):
         leaf = log_leaves[:, bracketing]
         return pad(leaf, (labels, 0))
-    parts = []
-    for part in bracketing:
-        scores = _label_scores(part, log_leaves, grammar)
-        # `log_bilinear` sums over splits: here there is one.
-        parts.append(scores[:, None])
-    left, right = parts
+    # `log_bilinear` sums over splits: here there is one.
+    left, right = [_label_scores(part, log_leaves, grammar)[:, None] for part in bracketing]
     joined = log_bilinear(left, right, grammar.rules)
     return pad(joined, (0, classes))

@@ -224,11 +224,7 @@ class PermutationLogBilinear(VectorMixture):
 
     def latent_value_names(self) -> tuple[str, ...]:
         """Return the lag at each position of the window, such as "2 1 3", for each permutation."""
-        names = []
-        for order in self.orders.tolist():
-            lags = [str(lag + 1) for lag in order]
-            names.append(" ".join(lags))
-        return tuple(names)
+        return tuple(" ".join(str(lag + 1) for lag in order) for order in self.orders.tolist())
 
     def predict_vectors(self, tokens: Tensor) -> Tensor:
         window = self.config.window

@@ -37,6 +37,8 @@ WAYS = {
     "trained": "{steps} more steps",
 }
 """Way -> its heading."""
+MOST = 1e3
+"""Nats above which a cost is that of a model that exploded."""
 SCHEMA = {
     "run": String,
     "cut": String,
@@ -88,6 +90,14 @@ def costs(lines: DataFrame) -> DataFrame:
     return by_cut.drop("cost").hstack(ends.fill_nan(None))
 
 
+def format_cost(mean: float | None, low: float | None, high: float | None) -> str:
+    """Return a cost in nats; of one that exploded, two digits and an exponent."""
+    form = "+.3f"
+    if mean is not None and mean > MOST:
+        form = "+.2g"
+    return format_mean(mean, low, high, form)
+
+
 def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> Report:
     """Return the table of cuts, those that cost most after training first."""
     # Only further training has steps; a cut alone has 0.
@@ -98,9 +108,7 @@ def ablation_report(lines: DataFrame, steps: int, heading: Collection[str]) -> R
     for row in frame.to_dicts():
         cells = [row["cut"]]
         for way in WAYS:
-            low = row[f"{way}_low"]
-            high = row[f"{way}_high"]
-            cells.append(format_mean(row[way], low, high, "+.3f"))
+            cells.append(format_cost(row[way], row[f"{way}_low"], row[f"{way}_high"]))
         cells.append(str(row["seeds"]))
         rows.append(cells)
     header = ["cut"]
@@ -157,11 +165,9 @@ def add_after_training(frame: DataFrame, folder: StudyFolder) -> DataFrame:
     }
     runs = folder.runs.select("point", "model").collect()
     models = dict(runs.iter_rows())
-    found = []
-    for point in frame["point"]:
-        model = _key(models.get(point))
-        # A point that is no cut of the reference has no cost here.
-        found.append(by_model.get(model, (None, None, None)))
+    keys = [_key(models.get(point)) for point in frame["point"]]
+    # A point that is no cut of the reference has no cost here.
+    found = [by_model.get(key, (None, None, None)) for key in keys]
     names = ["after_training"] + list(AFTER_TRAINING_ENDS)
     schema = dict.fromkeys(names, Float64)
     ends = DataFrame(found, schema, orient="row")

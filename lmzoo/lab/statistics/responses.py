@@ -675,10 +675,7 @@ class _Fit:
         noise = variance * (one_seed + unit)
         predicted = self.runs.variance[read]
         noise += predicted[..., None] * unit
-        covariances = []
-        for kind in self._kinds:
-            covariance = _of_kind(x, x, kind) + noise
-            covariances.append(np.where(both, covariance, unit))
+        covariances = [np.where(both, _of_kind(x, x, kind) + noise, unit) for kind in self._kinds]
         self._inverses = np.where(both, np.linalg.inv(covariances), 0.0)
         return np.array(covariances)
 

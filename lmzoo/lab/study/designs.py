@@ -74,11 +74,10 @@ def spread(space: Space, size: int, seed: int) -> list[Setting]:
         # Sobol's points are balanced in powers of two.
         power = (size - 1).bit_length()
         shares = sequence.random_base2(power)[:size]
-    settings = []
-    for row in shares:
-        setting = {path: _value(space[path], share) for path, share in zip(space, row, strict=True)}
-        settings.append(setting)
-    return settings
+    return [
+        {path: _value(space[path], share) for path, share in zip(space, row, strict=True)}
+        for row in shares
+    ]
 
 
 def beyond(space: Space, tried: Sequence[Setting], best: Setting) -> Setting | None:

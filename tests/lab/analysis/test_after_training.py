@@ -5,7 +5,7 @@ import json
 import pytest
 
 from lmzoo.base.errors import UserError
-from lmzoo.lab.analysis.after_training import costs, read_lines
+from lmzoo.lab.analysis.after_training import costs, format_cost, read_lines
 from lmzoo.lab.analysis.frames import rank
 from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.report.two_costs import two_costs_chart
@@ -90,6 +90,23 @@ def test_the_chart_has_a_point_with_both_costs(ablated):
     spec = json.dumps(chart)
     assert '"name": "part"' in spec
     assert f'"after_training": {INTERVAL[0]:.1f}' in spec
+
+
+def test_a_model_that_exploded_hides_no_other_in_the_chart(toy):
+    for run in toy.add_point("full", [2.0, 2.1, 2.3]):
+        lines = [line_of(run, "nothing", 0, 2.0), line_of(run, "carry", 0, 2.7e13)]
+        with (toy.path / ABLATIONS).open("a") as file:
+            file.write("\n".join(lines) + "\n")
+    toy.add_points("part: 2.1 2.2 2.5", model=CUT)
+    spec = json.dumps(two_costs_chart(load_study(toy.path), rank(toy.path)))
+    assert '"name": "part 2.7e+13"' in spec
+    assert '"after_training": 1000.0' in spec
+    assert "e+13," not in spec
+
+
+def test_a_cost_that_exploded_has_two_digits_in_a_table():
+    assert format_cost(2.7e13, -1e12, 5.5e13) == "+2.7e+13 ±2.8e+13"
+    assert format_cost(5.603, 5.203, 6.003) == "+5.603 ±0.400"
 
 
 def test_without_costs_there_is_no_chart(ablated):

@@ -8,7 +8,8 @@ from typing import Any
 from polars import DataFrame, col
 
 from lmzoo.base.plain import Fields, FieldsDict
-from lmzoo.lab.analysis.after_training import add_after_training, has_ablations
+from lmzoo.lab.analysis.after_training import MOST, add_after_training, has_ablations
+from lmzoo.lab.analysis.columns import AFTER_TRAINING_ENDS
 from lmzoo.lab.analysis.formatting import UNITS
 from lmzoo.lab.analysis.load import StudyFolder
 from lmzoo.lab.analysis.report.colours import by_verdict, chart_of, group_of
@@ -32,7 +33,13 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
     for row in both.filter(~col("reference")).iter_rows(named=True):
         label = row["label"]
         costs = {name: row[name] for name in shown}
-        rows.append(costs | {"label": label, "name": _name(label), "group": group_of(row)})
+        name = _name(label)
+        if costs["after_training"] > MOST:
+            # It would hide the others: it stands at the end of the axis, with its number.
+            name += f" {costs['after_training']:.2g}"
+            costs |= dict.fromkeys(AFTER_TRAINING_ENDS, None)
+            costs["after_training"] = MOST
+        rows.append(costs | {"label": label, "name": name, "group": group_of(row)})
     if not rows:
         return None
     margin = both["margin"].item(0)
