@@ -136,7 +136,7 @@ OTHERS = {
         )
         for cell in MAPPED
     },
-    "scaling-captions": PublishedStudy("scaling", "captions"),
+    "scaling-captions": PublishedStudy("scaling", "captions", "--until-decided --max-seeds 32"),
     "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
     "smallest_mgu-multi30k_en": PublishedStudy(
         "smallest_mgu", "multi30k_en", "--epochs 2 --samples 5 --seeds 6"
