@@ -185,8 +185,8 @@ def products(group: tuple[Permutation, ...]) -> Symbols:
     table = []
     for g in group:
         # Composition reads from the right: p acts first.
-        row = [tuple(g[i] for i in p) for p in group]
-        table.append([number[product] for product in row])
+        products_of_g = [tuple(g[i] for i in p) for p in group]
+        table.append([number[product] for product in products_of_g])
     return np.array(table)
 
 

@@ -67,7 +67,7 @@ def architecture(model: Fields) -> str:
     if isinstance(layers, list):  # not the number of a decoder's layers
         parts += layers
     inner = [architecture(part) for part in parts if isinstance(part, Mapping)]
-    return " ".join([model.get("name", ""), *inner])
+    return " ".join([model.get("name", "")] + inner)
 
 
 def curves_name(config: Fields) -> str:

@@ -101,6 +101,7 @@ def test_a_model_that_exploded_hides_no_other_in_the_chart(toy):
     spec = json.dumps(two_costs_chart(load_study(toy.path), rank(toy.path)))
     assert '"name": "part 2.7e+13"' in spec
     assert '"after_training": 1000.0' in spec
+    assert "a cost above 1,000 nats is drawn at 1,000" in spec
     assert "e+13," not in spec
 
 

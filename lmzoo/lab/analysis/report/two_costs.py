@@ -51,6 +51,10 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
         "above the line, a cut hurts the trained model more than a model trained without the part",
         f"95 % intervals; both axes are about linear within ±{margin:g} and logarithmic beyond",
     ]
+    if both.filter(col("after_training") > MOST).height:
+        notes.append(
+            f"a cost above {MOST:,.0f} nats is drawn at {MOST:,.0f}; the name has its size"
+        )
     return chart_of(
         "two_costs",
         "Cut after training, or trained without",
