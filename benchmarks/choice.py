@@ -56,6 +56,7 @@ RESPONSES: dict[str, Callable[[int, Array], Array]] = {
     "far": lambda p, x: 0.12 * (x - 0.8 + 0.05 * (p - 3.5)) ** 2,
     "far, a cliff": lambda p, x: 0.12 * (x - 0.9) ** 2 + 1.5 * (x > 0.85),
     "noise that grows": lambda p, x: 0.12 * (x - 0.15 + 0.08 * (p - 3.5)) ** 2,
+    "one still falls": lambda p, x: 0.12 * (x - 0.15 + 0.08 * (p - 3.5)) ** 2,
 }
 
 
@@ -76,6 +77,7 @@ class Trainings:
         self.spread = spread
         self.rng = rng
         self.epochs = 0.0
+        self.fails = name == "one still falls" and point == 0
         self.noise: dict[int, Array] = {}
 
     def curve(self, rate: float, seed: int) -> Array:
@@ -87,12 +89,16 @@ class Trainings:
         spread = self.spread
         if self.name == "noise that grows":
             spread *= 1 + 2 * max(0.0, x)
+        if self.fails:
+            spread *= 20
         last = (
             2 + RESPONSES[self.name](self.point, np.array(x)) + spread * self.noise[seed][nearest]
         )
         epoch = np.arange(1, EPOCHS + 1)
         # Low rates learn slowly.
         slow = 0.6 + 0.5 * max(0.0, -x)
+        if self.fails:
+            slow = 20 * slow * self.rng.random()
         return last + slow * (1 / epoch - 1 / EPOCHS)
 
 
@@ -145,8 +151,10 @@ def row(name: str, spread: float, samples: int, studies: int) -> str:
         own = [Trainings(name, point, spread, rng) for point in range(POINTS)]
         got = search.sweep(own, number)  # pyright: ignore[reportArgumentType]
         chosen = [response(p, np.array(place(rate))) for p, rate in enumerate(got.rates)]
-        regrets.append(np.array(chosen) - least)
-        stated.append(got.tuning_sd)
+        # A point that fails must not spoil the others.
+        measured = [not training.fails for training in own]
+        regrets.append((np.array(chosen) - least)[measured])
+        stated.append(got.tuning_sd[measured])
         runs.append(float(np.mean([t.epochs / EPOCHS for t in own])))
     rms = [f"{np.sqrt(np.square(values).mean()):.4f}" for values in (regrets, stated)]
     cells = (name, f"{spread:g}", samples, f"{np.mean(regrets):.4f}", *rms, f"{np.mean(runs):.1f}")

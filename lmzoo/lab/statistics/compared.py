@@ -670,7 +670,12 @@ def _needs(
     z_within = z_power - float(special.ndtri(error))
     further = np.arange(1, MOST_SEEDS + 1)
 
-    def least_seeds(size: Array, noise: Array, tuning: Array | float, margin: float) -> Array:
+    # A point that fails more often than the reference is not called negligible.
+    own_margin = np.where(state.counts.more > 0, 0.0, margin)[:, None]
+
+    def least_seeds(
+        size: Array, noise: Array, tuning: Array | float, margin: Array | float
+    ) -> Array:
         size = size[:, None]
         with undefined_is_nan():
             # Where the reference grows alike, the variance falls as 1/n.
@@ -679,7 +684,7 @@ def _needs(
             sd = np.sqrt(noise[:, None] / seeds + of_tuning)
             is_apart = (size > 0) & (size >= z_apart * sd)
             is_within = size + z_within * sd <= margin
-        enough = is_apart | (is_within & (margin > 0))
+        enough = is_apart | (is_within & (np.asarray(margin) > 0))
         known = (verdict == UNDECIDED) & enough.any(1)
         first = further[enough.argmax(1)]
         return np.where(known, first, nan)
@@ -687,9 +692,9 @@ def _needs(
     size = np.abs(contrast.mean)
     more = np.abs(state.counts.more)
     of_counts = least_seeds(more, state.counts.noise, 0.0, 0.0)
-    of_means = least_seeds(size, contrast.noise, contrast.tuning, margin)
+    of_means = least_seeds(size, contrast.noise, contrast.tuning, own_margin)
     needed = np.fmin(of_means, of_counts)
-    if_tuned = least_seeds(size, contrast.noise, 0.0, margin)
+    if_tuned = least_seeds(size, contrast.noise, 0.0, own_margin)
     # If this is enough, seeds are not what is missing.
     is_enough = ~np.isnan(if_tuned)
     return needed, is_enough & np.isnan(needed)

@@ -25,7 +25,8 @@ the points, because one point's own range is a noisy estimate:
 Here y_p are the losses of the shared settings: a further good setting near the best one says
 nothing of the height, and would hide that a point differs. Of nine shared settings or more the best
 third takes the place of the third best: among many settings these differ by the noise only.
-The noise of a point with a large height is at most that of the median point. A response is smooth
+The noise of a point with a large height is at most that of the median point; a height is at least
+the noise, as it is known without the fit. A response is smooth
 near its minimum only. So a loss above min_x y_p(x) + h_p is lowered to this value before the fit,
 and a setting beyond a cliff, whose loss exceeds the best one by `CLIFF` times the noise, is left
 out, as is a diverged one. Here the noise is bounded without the fit, by the small differences
@@ -45,8 +46,10 @@ continues a slope beyond a cliff. It may be the challenger. Where the noise is u
 measured loss is chosen.
 
 A run that was stopped early has the final loss e_pj + a_p + b_j, where e_pj is its loss at the
-rung; a_p and b_j, which is linear in x_j, are fitted to the runs that were trained to the end. It
-informs the fit, with the variance of this prediction, and is not chosen.
+rung; a_p and b_j, which is linear in x_j, are fitted to the runs that were trained to the end. The
+deviation of a point is taken as proportional to how far its losses still fall, so that one that
+fails with some seeds does not predict the others. A stopped run informs the fit, with the variance
+of this prediction, and is not chosen.
 
 Rasmussen and Williams 2006, Gaussian Processes for Machine Learning, chapter 2; Swersky et al. 2013
 (NeurIPS 26) share a process among tasks; Quiñonero-Candela and Rasmussen 2005 (JMLR 6): g at
@@ -305,6 +308,9 @@ class _Runs(NamedTuple):
         known = finite & (mean <= least + CLIFF * noise)
         smooth = np.where(first & known, mean, inf)
         height = _heights(smooth[:, :several])
+        # One that fails with some seeds differs by more than the median point lets it.
+        is_low = np.isfinite(noise) & (height > 0)
+        height = np.where(is_low, np.maximum(height, noise), height)
         scale = np.where(height > 0, height, 1.0)
         excess = np.where(known, y - least, 0.0)
         # Capped: far from the best, only the direction matters.
@@ -410,7 +416,8 @@ def _setting_means(losses: Array, same: Mask) -> Array:
 def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     """Return the losses with predicted ones of the runs stopped early, and their variances.
 
-    y − early = a_p + b(x_j) with b linear in the setting, by least squares.
+    y − early = a_p + b(x_j) with b linear in the setting, by least squares. The size of a point's
+    residuals is that of its y − early, if this is more than that of the median point.
     """
     is_early: Mask = np.isfinite(early)
     both = is_early & np.isfinite(y)
@@ -427,8 +434,13 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     of_both = np.where(both[..., None], x, 0.0)
     centre = of_both.sum(1) / runs[:, None]
     level = later.sum(1) / runs
-    design = x[point, run] - centre[point]
-    rest = later[point, run] - level[point]
+    # A point that is still falling says little about those that have ended.
+    size = np.sqrt((later**2).sum(1) / runs)
+    size = np.maximum(size, np.median(size[has_both]))
+    size = np.where(size > 0, size, 1.0)
+    distance = x[point, run] - centre[point]
+    design = distance / size[point, None]
+    rest = (later[point, run] - level[point]) / size[point]
     # Pseudoinverse: a field may be constant where both losses are known.
     inverse = np.linalg.pinv(design.T @ design)
     slope = inverse @ design.T @ rest
@@ -445,7 +457,7 @@ def _predict(y: Array, early: Array, x: Array) -> tuple[Array, Array]:
     predicted = early[point, run] + level[point]
     y = y.copy()
     y[point, run] = predicted + far @ slope
-    of_prediction = 1 + 1 / runs[point] + of_slope
+    of_prediction = size[point] ** 2 * (1 + 1 / runs[point]) + of_slope
     variances = np.zeros_like(y)
     variances[point, run] = variance * of_prediction
     return y, variances

@@ -203,6 +203,15 @@ def decides(mean: float, margin: float, sd: float, error: float) -> bool:
     return mean + (of_one_side + power) * sd <= margin
 
 
+def test_equal_means_do_not_decide_a_point_that_fails_more_often():
+    """Only seeds that show the failures do; one seed more would be no news."""
+    x = np.full((2, 13), 1.0) + np.arange(13) / 1e4
+    x[1, 0] = np.inf
+    found = compared(x, 0, margin=0.05)
+    assert found.verdict[1] == UNDECIDED
+    assert found.seeds_needed[1] > 13
+
+
 SIGNS = {WORSE: 1, BETTER: -1}
 
 

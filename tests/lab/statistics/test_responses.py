@@ -345,6 +345,27 @@ def test_runs_that_stopped_early_inform_the_fit_and_are_not_chosen():
     assert np.mean(stopped) < np.mean(full) + 0.003
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_point_that_still_falls_does_not_predict_the_stopped_runs_of_the_others(seed):
+    truth = parabolas(8, seed)
+    losses = noisy(truth, seed, sd=0.002)
+    early = losses + 0.01
+    # Its task is solved late, and best at low rates.
+    early[0] = 2.0
+    losses[0] = [0.2, 0.9, 0.7, 1.7, 1.6]
+    losses[:, 0] = np.nan
+    fit = fit_responses(losses, X, early=early)
+    of_others = fit_responses(losses[1:], X, early=early[1:])
+    np.testing.assert_allclose(fit.mean[1:, 0], of_others.mean[:, 0], atol=0.03)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_point_that_fails_with_some_seeds_is_not_called_sure_among_points_that_do_not(seed):
+    losses = noisy(1e-4 * parabolas(8, seed), seed, sd=1e-5)
+    losses[0] = [0.6, 0.05, 0.02, 0.37, 0.56]
+    assert fit_responses(losses, X).tuning_sd[0] > 0.002
+
+
 @pytest.mark.parametrize("trained", [2, 3])
 def test_a_stopped_run_informs_the_fit_if_the_variance_of_its_prediction_is_known(trained):
     """Three runs leave one degree of freedom after a level and a slope."""
