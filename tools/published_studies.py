@@ -137,13 +137,11 @@ OTHERS = {
         for cell in MAPPED
     },
     "scaling-captions": PublishedStudy("scaling", "captions", "--until-decided --max-seeds 32"),
-    "smallest_mgu-captions": PublishedStudy("smallest_cells smallest_mgu", "captions"),
+    "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
     "smallest_mgu-multi30k_en": PublishedStudy(
-        "smallest_cells smallest_mgu", "multi30k_en", "--epochs 2 --samples 5 --seeds 6"
+        "smallest_mgu", "multi30k_en", "--epochs 2 --samples 5 --seeds 6"
     ),
-    "smallest_mgu_64-captions": PublishedStudy(
-        "smallest_cells smallest_mgu", "captions", "--set model.width=64"
-    ),
+    "smallest_mgu_64-captions": PublishedStudy("smallest_mgu", "captions", "--set model.width=64"),
 }
 """The studies of the other pages, the short ones first."""
 
