@@ -1,16 +1,18 @@
 """The smallest cell that is as good as the whole one: a walk down the lattice of its cuts.
 
     step    a study compares the whole cell with every further cut of the cell of the step before
-    cut     the point with the lowest loss among those that are negligible or better
-    end     no point is negligible or better
+    cut     the point with the lowest loss among those that are good
+    end     no point is good
+
+A point is good if it is shown to lose less than the margin Δ: a one-sided test of δ ≥ Δ, as the
+walk does not mind a point that is better. On a task that a run may fail, a good point does not fail
+more often than the whole cell.
 
 **One error for the walk.** Each point is compared with the whole cell, so that small losses do not
-add up unseen. With n cuts the walk compares at most N = n (n + 1) / 2 points, and each comparison
-(two one-sided tests) may be wrong with probability α / N, α = 5 %. So all cells of the path are
-within the margin with 95 %, whatever was chosen on the way. A step has seeds of its own, also for
-the whole cell. A walk that is interrupted continues: the steps are studies.
-
-Schuirmann 1987, for the two tests.
+add up unseen. With n cuts the walk compares at most N = n (n + 1) / 2 points, and each test may be
+wrong with probability α / N, α = 5 %. So no cell of the path is worse by more than the margin, with
+95 %, whatever was chosen on the way. A step has seeds of its own, also for the whole cell. A walk
+that is interrupted continues: the steps are studies.
 """
 
 import itertools
@@ -31,19 +33,14 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.verdict_lines import shown_verdict
-from lmzoo.lab.statistics.compared import (
-    BETTER,
-    BETTER_OPEN,
-    ERROR,
-    MARGIN,
-    NEGLIGIBLE,
-    UNDECIDED,
-)
+from lmzoo.lab.statistics.compared import ERROR, MARGIN, UNDECIDED
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.train.cut_weights import Variant, variants
 from lmzoo.trainables.resolve import corpus_config, store_folder
 
 WHOLE = "whole"
+NOT_WORSE = "not worse"
+"""Good, and not known whether it is negligible or better."""
 COLUMNS = ("label", "verdict", "difference", "difference_low", "difference_high", "parameters")
 
 
@@ -75,7 +72,8 @@ def shrink(
 
     Returns:
         One row a point: `step`, `label`, `verdict`, `difference` to the whole model with its
-        ends, `parameters`, and whether the walk took the point (`taken`).
+        ends, `parameters`, whether it is at most the margin worse (`good`), and whether the walk
+        took it (`taken`).
 
     Raises:
         UserError: A name is unknown, the row has no cuts, or runs failed.
@@ -110,15 +108,14 @@ def shrink(
         config = corpus_config(study, study.fields)
         text = open_corpus(config, data_dir).fingerprint  # a part of the folder's name
         ranked = _verdicts(store_folder(Path(out), study.name, config, text), error)
-        good = ranked.filter(pl.col("verdict").is_in([NEGLIGIBLE, BETTER_OPEN, BETTER]))
         # The cheapest one: the walk is greedy.
-        best = good.sort("difference").head(1)["label"].to_list()
+        best = ranked.filter("good").sort("difference").head(1)["label"].to_list()
         is_best = pl.col("label").is_in(best)
         steps.append(ranked.with_columns(step=pl.lit(step), taken=is_best))
         if not best:
             break
         taken = next(cut for cut in cuts if cut.label in best)
-    return pl.concat(steps).select(("step",) + COLUMNS + ("taken",))
+    return pl.concat(steps).select(("step",) + COLUMNS + ("good", "taken"))
 
 
 def _single(config: Any) -> list[Variant]:
@@ -132,7 +129,16 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     # The study has spent 5 % on itself; the walk spends less on each.
     looks = [[seeds, error, reference] for seeds, _, reference in content.study["looks"]]
     ranked = rank_points(content.runs, content.events, content.study | {"looks": looks})
-    return ranked.filter(~pl.col("reference") & ~pl.col("is_baseline"))
+    # Runs that diverged or have not solved the task have no loss to compare.
+    unsolved = (pl.col("runs") - pl.col("solved")).fill_null(0)
+    failing = (unsolved + pl.col("confirm_diverged")) / pl.col("confirm")
+    fails_more = failing > failing.filter("reference").first()
+    is_good = (pl.col("probability_worse") < error) & ~fails_more
+    judged = ranked.with_columns(good=is_good.fill_null(value=False))
+    is_not_worse = pl.col("good") & (pl.col("verdict") == UNDECIDED)
+    verdict = pl.when(is_not_worse).then(pl.lit(NOT_WORSE)).otherwise("verdict")
+    points = judged.with_columns(verdict=verdict)
+    return points.filter(~pl.col("reference") & ~pl.col("is_baseline"))
 
 
 def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
@@ -148,10 +154,13 @@ def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
         rows.append([str(point["step"]), point["label"], said, difference, parameters])
     header = ("step", "point", "verdict", "difference", "parameters")
     table = TextTable("steps of the walk", header, rows, frozenset({"point", "verdict"}))
-    answer = f"No part of {row} is cut: no cut is shown to be within {margin:g} nats of the whole."
+    answer = f"No part of {row} is cut: each cut may cost {margin:g} nats or more."
     path = walk.filter("taken")["label"].to_list()
     if path:
-        answer = f"{row}, {path[-1]}, is within {margin:g} nats of the whole with 95 % confidence."
+        answer = (
+            f"{row}, {path[-1]}, is at most {margin:g} nats worse than the whole,"
+            " with 95 % confidence."
+        )
     last = walk["step"].max()
     undecided = walk.filter(step=last, verdict=UNDECIDED).height
     if undecided:

@@ -1,5 +1,8 @@
 """The walk to the smallest cell: what it cuts, when it ends, and its error."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 
@@ -9,10 +12,10 @@ from tests.cli.run_lmzoo import run_lmzoo
 
 BOTH = "cut gate_bias (2) + candidate_bias (5)"
 FREE = {"cut candidate_bias (5)": -0.001, "cut gate_bias (2)": 0.002, BOTH: 0.004}
-"""Differences of the cuts that are negligible."""
+"""Differences of the cuts that are good."""
 
 
-def test_a_walk_cuts_what_is_negligible_with_one_error(monkeypatch):
+def test_a_walk_cuts_what_is_good_with_one_error(monkeypatch):
     studies = []
     spent = []
     monkeypatch.setattr(shrinking, "run_study", lambda study, **_: studies.append(study))
@@ -28,7 +31,8 @@ def test_a_walk_cuts_what_is_negligible_with_one_error(monkeypatch):
                 verdict = "negligible"
             rows.append((point.label, verdict, FREE.get(point.label, 0.1)))
         frame = pl.DataFrame(rows, ["label", "verdict", "difference"], orient="row")
-        return frame.with_columns(difference_low=0.0, difference_high=0.0, parameters=1)
+        good = pl.col("verdict") == "negligible"
+        return frame.with_columns(difference_low=0.0, difference_high=0.0, parameters=1, good=good)
 
     monkeypatch.setattr(shrinking, "_verdicts", verdicts)
     walk = lmzoo.shrink("DLM46", seeds=3)
@@ -40,6 +44,34 @@ def test_a_walk_cuts_what_is_negligible_with_one_error(monkeypatch):
     # All steps together.
     assert sum(spent) < 0.05
     assert spent[0] == pytest.approx(8 * 0.05 / 36)
+
+
+def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeypatch):
+    """Whether it is negligible or better may be open."""
+    points = [
+        ("whole", None, True, 9, 1, None),
+        ("better", "undecided", False, 9, 1, 0.0001),
+        ("as good", "negligible", False, 10, 0, 0.0001),
+        ("unsure", "undecided", False, 10, 0, 0.01),
+        ("unsolved", "undecided", False, 8, 0, 0.0001),
+        ("diverged", "undecided", False, 8, 2, 0.0001),
+        ("unknown", "worse", False, 0, 0, None),
+    ]
+    names = ["label", "verdict", "reference", "solved", "confirm_diverged", "probability_worse"]
+    frame = pl.DataFrame(points, names, orient="row")
+    runs = 10 - pl.col("confirm_diverged")
+    frame = frame.with_columns(runs=runs, confirm=10, is_baseline=False)
+    content = SimpleNamespace(runs=None, events=None, study={"looks": []})
+    monkeypatch.setattr(shrinking, "load_study", lambda _: content)
+    monkeypatch.setattr(shrinking, "rank_points", lambda *_: frame)
+    judged = shrinking._verdicts(Path("runs"), 0.005)
+    good = judged.filter("good").select("label", "verdict").rows()
+    assert good == [("better", "not worse"), ("as good", "negligible")]
+    # A task without a solution counts what diverged.
+    without = frame.with_columns(solved=pl.lit(None, pl.Int64))
+    monkeypatch.setattr(shrinking, "rank_points", lambda *_: without)
+    judged = shrinking._verdicts(Path("runs"), 0.005)
+    assert "unsolved" in judged.filter("good")["label"].to_list()
 
 
 def test_a_row_without_cuts_is_refused():
@@ -66,7 +98,10 @@ def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():
 def test_a_walk_names_the_smallest_cell_first():
     walk = walk_of((1, BOTH, "negligible", True), (2, "whole", "worse", False))
     report = shrinking.walk_report(walk, "DLM46", 0.02)
-    assert report.answer == f"DLM46, {BOTH}, is within 0.02 nats of the whole with 95 % confidence."
+    assert (
+        report.answer
+        == f"DLM46, {BOTH}, is at most 0.02 nats worse than the whole, with 95 % confidence."
+    )
     assert report.tables[0].rows[0][2] == "negligible, cut"
 
 

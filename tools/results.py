@@ -68,7 +68,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "widths": width_report,
     "map": map_report,
     "prediction": prediction_report,
-    "walk": lambda path, row: walk_report(pl.read_csv(path), row, MARGIN),
+    "walk": lambda path, row, margin=MARGIN: walk_report(pl.read_csv(path), row, float(margin)),
     "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }

@@ -51,7 +51,7 @@ def shrink(
     seeds: Annotated[int, typer.Option(min=2, help="Seeds of each point.")] = 8,
     epochs: Annotated[int, typer.Option(min=1, help="Epochs of each run.")] = 10,
     samples: Annotated[int, typer.Option(min=1, help="Settings tried for each point.")] = 5,
-    margin: Annotated[float, typer.Option(help="Difference in nats that is negligible.")] = MARGIN,
+    margin: Annotated[float, typer.Option(help="What a good cut costs at most, in nats.")] = MARGIN,
     fields: ModelSettings = None,
     search_space: Annotated[list[str] | None, typer.Option(metavar="FIELD=LOW:HIGH", help="Search a field, as --search-space of a sweep; repeatable.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the studies, one for each step.")] = Path("runs"),
