@@ -134,7 +134,12 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     failing = (unsolved + pl.col("confirm_diverged")) / pl.col("confirm")
     fails_more = failing > failing.filter("reference").first()
     is_good = (pl.col("probability_worse") < error) & ~fails_more
-    judged = ranked.with_columns(good=is_good.fill_null(value=False))
+    # Where most runs fail, the others say nothing.
+    has_interval = pl.col("difference_low").is_not_null()
+    judged = ranked.with_columns(
+        good=is_good.fill_null(value=False),
+        difference=pl.when(has_interval).then("difference"),
+    )
     is_not_worse = pl.col("good") & (pl.col("verdict") == UNDECIDED)
     verdict = pl.when(is_not_worse).then(pl.lit(NOT_WORSE)).otherwise("verdict")
     points = judged.with_columns(verdict=verdict)

@@ -60,13 +60,16 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     names = ["label", "verdict", "reference", "solved", "confirm_diverged", "probability_worse"]
     frame = pl.DataFrame(points, names, orient="row")
     runs = 10 - pl.col("confirm_diverged")
-    frame = frame.with_columns(runs=runs, confirm=10, is_baseline=False)
+    frame = frame.with_columns(runs=runs, confirm=10, is_baseline=False, difference=0.01)
+    low = pl.when(pl.col("solved") > 0).then(0.0)
+    frame = frame.with_columns(difference_low=low)
     content = SimpleNamespace(runs=None, events=None, study={"looks": []})
     monkeypatch.setattr(shrinking, "load_study", lambda _: content)
     monkeypatch.setattr(shrinking, "rank_points", lambda *_: frame)
     judged = shrinking._verdicts(Path("runs"), 0.005)
     good = judged.filter("good").select("label", "verdict").rows()
     assert good == [("better", "not worse"), ("as good", "negligible")]
+    assert judged.filter(label="unknown")["difference"].to_list() == [None]
     # A task without a solution counts what diverged.
     without = frame.with_columns(solved=pl.lit(None, pl.Int64))
     monkeypatch.setattr(shrinking, "rank_points", lambda *_: without)

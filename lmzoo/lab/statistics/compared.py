@@ -88,7 +88,7 @@ UNDECIDED = "undecided"
 SHOWN = {WORSE_OPEN: "worse (size open)", BETTER_OPEN: "better (size open)"}
 """Verdicts that people read in other words."""
 VERDICTS = (BETTER, BETTER_OPEN, NEGLIGIBLE, WORSE_OPEN, WORSE, UNDECIDED)
-STATISTICS = 2
+STATISTICS = 3
 """Version of the verdicts. Raise it when the same losses give other numbers or words."""
 MARGIN = 0.02
 """The default margin, in nats."""

@@ -1,0 +1,53 @@
+"""Are the smallest cells that walks found as good as the whole ones?
+
+`lmzoo shrink` cuts what is good enough, one part after the other. These studies compare the cell
+where a walk ended with the whole one, with seeds of their own, at another width or on another
+corpus. `smallest_mgu.py` is that of the minimal gated unit on captions.
+
+    python sweeps/smallest_cells.py smallest_mgu_parity
+    python sweeps/smallest_cells.py smallest_mgu_parity --set model.width=64
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmzoo import FloatRange, Point, Study, main
+
+
+def study(name: str, row: str, cuts: str, fields: Mapping[str, Any], **options: Any) -> Study:
+    """Return the study of a walk's last cell, the row without `cuts`."""
+    common = {"model.emission": "vector", "recipe.schedule": "cosine"}
+    return Study(
+        name=f"smallest_{name}",
+        question=f"Is the smallest cell of {name} as good as the whole one?",
+        points=(Point("whole", row), Point("smallest", row, {"cell.cuts": cuts.split()})),
+        fields={**common, **fields},
+        seed=100,  # those of a walk are the numbers of its steps
+        epochs=20,
+        **options,
+    )
+
+
+PARITY = {
+    "recipe.batch": 32,
+    "corpus.train": 4000,
+    "corpus.valid": 300,
+    "corpus.test": 300,
+}
+
+STUDIES = (
+    study(
+        "mgu_parity",
+        "DLM46",
+        "input_to_candidate carry",
+        PARITY,
+        corpus="parity",
+        search={"recipe.lr": FloatRange(0.004, 0.016, log=True)},
+        samples=6,
+        seeds=48,
+        margin=0.05,
+    ),
+)
+
+if __name__ == "__main__":
+    main(*STUDIES)
