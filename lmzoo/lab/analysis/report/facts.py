@@ -34,7 +34,8 @@ def cost_line(folder: StudyFolder) -> str:
 
 
 def _script(study: Fields) -> list[str]:
-    return list(study.get("script") or ["python", f"sweeps/{study['name']}.py"])
+    # A study that `run_study` ran has none: what ran it is the user's own.
+    return list(study.get("script") or ["python", "PROGRAM.py"])
 
 
 GONE = ("--repeat-tuning", "--nearest")
