@@ -59,13 +59,13 @@ class Grown(Study):
 
 
 def command_of(study, path):
-    """Return the words after `python PROGRAM.py` that run again a study that has just begun."""
+    """Return the words after the program that run again a study that has just begun."""
     fields = corpus_config(study, study.fields)
     with closing(StudyStore(path)) as store:
         Planner(study, resolve(study, open_corpus(fields), fields), store)
     python, script, *words = first_command(path)
-    assert python == "python"
-    assert script == "PROGRAM.py"  # no script of a sweep ran it
+    # A study that no script ran names none.
+    assert (python, script) == (study.script or ("python", "PROGRAM.py"))
     return words
 
 
