@@ -47,6 +47,15 @@ STUDIES = (
         seeds=48,
         margin=0.05,
     ),
+    study(
+        "gla",
+        "recurrent_lm",
+        "decay gate norm",
+        {"model.cell": "gla"},
+        search={"recipe.lr": FloatRange(0.005, 0.1, log=True)},
+        samples=8,
+        seeds=32,
+    ),
 )
 
 if __name__ == "__main__":
