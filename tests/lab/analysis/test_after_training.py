@@ -2,6 +2,7 @@
 
 import json
 
+import polars as pl
 import pytest
 
 from lmzoo.base.errors import UserError
@@ -103,6 +104,20 @@ def test_a_model_that_exploded_hides_no_other_in_the_chart(toy):
     assert '"after_training": 1000.0' in spec
     assert "a cost above 1,000 nats is drawn at 1,000" in spec
     assert "e+13," not in spec
+
+
+def test_the_chart_names_the_cuts_without_which_no_model_solves_the_task(toy):
+    for run in toy.add_point("full", [2.0, 2.1, 2.3]):
+        lines = [line_of(run, "nothing", 0, 2.0), line_of(run, "carry", 0, 2.7)]
+        with (toy.path / ABLATIONS).open("a") as file:
+            file.write("\n".join(lines) + "\n")
+    toy.add_points("part: 2.1 2.2 2.5\ncut fatal (7): 2.1 2.2 2.6", model=CUT)
+    # Its runs are all unsolved: there is no mean of others.
+    is_fatal = pl.col("label") == "cut fatal (7)"
+    ranked = rank(toy.path)
+    ranked = ranked.with_columns(difference=pl.when(~is_fatal).then("difference"))
+    spec = json.dumps(two_costs_chart(load_study(toy.path), ranked))
+    assert "most models without the part fail: fatal (7)" in spec
 
 
 def test_a_cost_that_exploded_has_two_digits_in_a_table():

@@ -27,7 +27,8 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
     if not has_ablations(folder):
         return None
     # A point that is no cut has no cost after training.
-    both = add_after_training(ranked, folder).drop_nulls(["after_training", "difference"])
+    cut = add_after_training(ranked, folder).drop_nulls("after_training")
+    both = cut.drop_nulls("difference")
     shown = [name for name in both.columns if name.startswith(("diff", "after"))]
     rows = []
     for row in both.filter(~col("reference")).iter_rows(named=True):
@@ -43,8 +44,8 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
     if not rows:
         return None
     margin = both["margin"].item(0)
-    across = _ends(rows, "difference")
-    down = _ends(rows, "after_training")
+    across = _ends(rows, "difference", margin)
+    down = _ends(rows, "after_training", margin)
     _place_names(rows, margin, across)
     metric = both["metric"].item(0)
     notes = [
@@ -55,6 +56,10 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
         notes.append(
             f"a cost above {MOST:,.0f} nats is drawn at {MOST:,.0f}; the name has its size"
         )
+    unsolved = cut.filter(col("difference").is_null() & ~col("reference"))["label"]
+    if len(unsolved):
+        names = ", ".join(map(_name, unsolved))
+        notes.append(f"not drawn, as most models without the part fail: {names}")
     return chart_of(
         "two_costs",
         "Cut after training, or trained without",
@@ -68,9 +73,9 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
     )
 
 
-def _ends(rows: Sequence[Fields], name: str) -> tuple[float, float]:
-    """Return the ends of an axis, which holds 0 and all intervals."""
-    known = [0.0]
+def _ends(rows: Sequence[Fields], name: str, margin: float) -> tuple[float, float]:
+    """Return the ends of an axis, which holds 0, the margin and all intervals."""
+    known = [0.0, margin]
     for row in rows:
         for end in (row[name], row[f"{name}_low"], row[f"{name}_high"]):
             if end is not None:
