@@ -111,7 +111,7 @@ def test_the_chart_names_the_cuts_without_which_no_model_solves_the_task(toy):
         lines = [line_of(run, "nothing", 0, 2.0), line_of(run, "carry", 0, 2.7)]
         with (toy.path / ABLATIONS).open("a") as file:
             file.write("\n".join(lines) + "\n")
-    toy.add_points("part: 2.1 2.2 2.5\ncut fatal (7): 2.1 2.2 2.6", model=CUT)
+    toy.add_points("part: 2.1 2.2 2.5\nfatal (7): 2.1 2.2 2.6", model=CUT)
     # Its runs are all unsolved: there is no mean of others.
     is_fatal = pl.col("label") == "cut fatal (7)"
     ranked = rank(toy.path)
