@@ -137,6 +137,15 @@ OTHERS = {
         for cell in MAPPED
     },
     "scaling-captions": PublishedStudy("scaling", "captions", "--until-decided --max-seeds 32"),
+    "map-mgu-parity": PublishedStudy(
+        "map_cells map-mgu",
+        "parity",
+        "--set recipe.batch=32 --set corpus.train=4000 --set corpus.valid=300"
+        " --set corpus.test=300 --search-space recipe.lr=0.004:0.016:log --samples 6 --seeds 24"
+        " --margin 0.05",
+    ),
+    "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
+    "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
     "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
     "smallest_mgu-multi30k_en": PublishedStudy(
         "smallest_mgu", "multi30k_en", "--epochs 2 --samples 5 --seeds 6"
