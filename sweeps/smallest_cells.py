@@ -48,6 +48,15 @@ STUDIES = (
         margin=0.05,
     ),
     study(
+        "lstm",
+        "recurrent_lm",
+        "forget_gate input_activation output_activation peepholes",
+        {"model.cell": "lstm_peephole"},
+        search={"recipe.lr": FloatRange(0.005, 0.05, log=True)},
+        samples=8,
+        seeds=32,
+    ),
+    study(
         "gla",
         "recurrent_lm",
         "decay gate norm",

@@ -145,6 +145,7 @@ OTHERS = {
         " --margin 0.05",
     ),
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
+    "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
     "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
     "smallest_mgu-multi30k_en": PublishedStudy(
