@@ -147,6 +147,9 @@ OTHERS = {
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
+    "smallest_gla_64-captions": PublishedStudy(
+        "smallest_cells smallest_gla", "captions", "--set model.width=64 --seeds 16"
+    ),
     "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
     "smallest_mgu-multi30k_en": PublishedStudy(
         "smallest_mgu", "multi30k_en", "--epochs 2 --samples 5 --seeds 6"
