@@ -8,7 +8,7 @@ import lmzoo
 
 from .processes import finish, kill, start
 
-FREE = 2 * 2**30
+FREE = 4 * 2**30
 """Bytes that the sweep may take before Ray kills a worker; other programs take some, too."""
 STUDY = """
 import time
