@@ -670,8 +670,9 @@ def _needs(
     z_within = z_power - float(special.ndtri(error))
     further = np.arange(1, MOST_SEEDS + 1)
 
-    # A point that fails more often than the reference is not called negligible.
-    own_margin = np.where(state.counts.more > 0, 0.0, margin)[:, None]
+    # A point that fails more often than the reference is not called negligible or better.
+    fails_more = state.counts.more > 0
+    own_margin = np.where(fails_more, 0.0, margin)[:, None]
 
     def least_seeds(
         size: Array, noise: Array, tuning: Array | float, margin: Array | float
@@ -689,7 +690,8 @@ def _needs(
         first = further[enough.argmax(1)]
         return np.where(known, first, nan)
 
-    size = np.abs(contrast.mean)
+    is_barred = fails_more & (contrast.mean < 0)
+    size = np.where(is_barred, 0.0, np.abs(contrast.mean))
     more = np.abs(state.counts.more)
     of_counts = least_seeds(more, state.counts.noise, 0.0, 0.0)
     of_means = least_seeds(size, contrast.noise, contrast.tuning, own_margin)
