@@ -5,7 +5,7 @@ where a walk ended with the whole one, with seeds of their own, at another width
 corpus. `smallest_mgu.py` is that of the minimal gated unit on captions.
 
     python sweeps/smallest_cells.py smallest_mgu_parity
-    python sweeps/smallest_cells.py smallest_mgu_parity --set model.width=64
+    python sweeps/smallest_cells.py smallest_gla --set model.width=64 --seeds 16
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,17 @@ from typing import Any
 from lmzoo import FloatRange, Point, Study, main
 
 
-def study(name: str, row: str, cuts: str, fields: Mapping[str, Any], **options: Any) -> Study:
+def study(
+    name: str,
+    row: str,
+    cuts: str,
+    fields: Mapping[str, Any],
+    rates: FloatRange,
+    *,
+    samples: int = 8,
+    seeds: int = 32,
+    **options: Any,
+) -> Study:
     """Return the study of a walk's last cell, the row without `cuts`."""
     common = {"model.emission": "vector", "recipe.schedule": "cosine"}
     return Study(
@@ -22,6 +32,9 @@ def study(name: str, row: str, cuts: str, fields: Mapping[str, Any], **options: 
         question=f"Is the smallest cell of {name} as good as the whole one?",
         points=(Point("whole", row), Point("smallest", row, {"cell.cuts": cuts.split()})),
         fields={**common, **fields},
+        search={"recipe.lr": rates},
+        samples=samples,
+        seeds=seeds,
         seed=100,  # those of a walk are the numbers of its steps
         epochs=20,
         **options,
@@ -41,8 +54,8 @@ STUDIES = (
         "DLM46",
         "input_to_candidate carry",
         PARITY,
+        FloatRange(0.004, 0.016, log=True),
         corpus="parity",
-        search={"recipe.lr": FloatRange(0.004, 0.016, log=True)},
         samples=6,
         seeds=48,
         margin=0.05,
@@ -52,18 +65,14 @@ STUDIES = (
         "recurrent_lm",
         "forget_gate input_activation output_activation peepholes",
         {"model.cell": "lstm_peephole"},
-        search={"recipe.lr": FloatRange(0.005, 0.05, log=True)},
-        samples=8,
-        seeds=32,
+        FloatRange(0.005, 0.05, log=True),
     ),
     study(
         "gla",
         "recurrent_lm",
         "decay gate norm",
         {"model.cell": "gla"},
-        search={"recipe.lr": FloatRange(0.005, 0.1, log=True)},
-        samples=8,
-        seeds=32,
+        FloatRange(0.005, 0.1, log=True),
     ),
 )
 

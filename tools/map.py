@@ -120,7 +120,9 @@ def features(table: pl.DataFrame) -> Any:
 
 def seal(file: str) -> None:
     """Write the prediction for the cuts that are not trained, and print its hash."""
-    known = both().drop_nulls("cost")
+    trained = both()
+    # A cut with which most runs fail has no cost, and is no cut to predict, either.
+    known = trained.drop_nulls("cost")
     # The error has no spread unless there are more cuts than weights.
     if len(known) <= len(WAYS) + 1:
         raise UserError(f"{len(known)} cuts have both costs; train more cells first")
@@ -131,7 +133,7 @@ def seal(file: str) -> None:
     weights = np.linalg.solve(matrix.T @ matrix + ridge, matrix.T @ target)
     # A recorded study has all of its points; its other cuts are never trained.
     candidates = after_training().filter(col("cell").is_in(list(CELLS)))
-    open_cuts = candidates.join(known, on=KEYS, how="anti", maintain_order="left")
+    open_cuts = candidates.join(trained, on=KEYS, how="anti", maintain_order="left")
     predicted = features(open_cuts) @ weights
     sealed = {
         "weights": weights.tolist(),

@@ -62,7 +62,7 @@ def map_report(study: Path, ablations: Path) -> Report:
         rows.append([row["label"], *cells, without, verdict_text(row)])
     names = [name.format(steps=steps) for name in WAYS.values()]
     header = ("cut", *names, "trained without", "its verdict")
-    corpus, _, _ = frame["corpus"][0].partition(" ")
+    corpus = json.loads(frame["corpus"][0])["name"]
     title = f"{corpus}, width 32: nats per token"
     table = TextTable(title, header, rows, frozenset({header[0]}))
     found = rank_correlation(frame["after_training"], frame["difference"])

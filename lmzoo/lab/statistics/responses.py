@@ -25,12 +25,11 @@ the points, because one point's own range is a noisy estimate:
 Here y_p are the losses of the shared settings: a further good setting near the best one says
 nothing of the height, and would hide that a point differs. Of nine shared settings or more the best
 third takes the place of the third best: among many settings these differ by the noise only.
-The noise of a point with a large height is at most that of the median point; a height is at least
-the noise, as it is known without the fit. A response is smooth
+The noise of a point with a large height is at most that of the median point. A response is smooth
 near its minimum only. So a loss above min_x y_p(x) + h_p is lowered to this value before the fit,
 and a setting beyond a cliff, whose loss exceeds the best one by `CLIFF` times the noise, is left
 out, as is a diverged one. Here the noise is bounded without the fit, by the small differences
-between neighbouring settings.
+between neighbouring settings. A height is at least this bound.
 
 A second optimum is seen where the shared settings of one range have a worse one between two better
 ones: by a t-test over the points of its excess over the worse neighbour, because in one point this
@@ -308,7 +307,7 @@ class _Runs(NamedTuple):
         known = finite & (mean <= least + CLIFF * noise)
         smooth = np.where(first & known, mean, inf)
         height = _heights(smooth[:, :several])
-        # One that fails with some seeds differs by more than the median point lets it.
+        # The median would make a point that fails with some seeds too low.
         is_low = np.isfinite(noise) & (height > 0)
         height = np.where(is_low, np.maximum(height, noise), height)
         scale = np.where(height > 0, height, 1.0)

@@ -93,11 +93,16 @@ def test_the_chart_has_a_point_with_both_costs(ablated):
     assert f'"after_training": {INTERVAL[0]:.1f}' in spec
 
 
-def test_a_model_that_exploded_hides_no_other_in_the_chart(toy):
+def add_cut_model(toy, loss):
+    """Add the reference, whose trained models have this loss without the carry."""
     for run in toy.add_point("full", [2.0, 2.1, 2.3]):
-        lines = [line_of(run, "nothing", 0, 2.0), line_of(run, "carry", 0, 2.7e13)]
+        lines = [line_of(run, "nothing", 0, 2.0), line_of(run, "carry", 0, loss)]
         with (toy.path / ABLATIONS).open("a") as file:
             file.write("\n".join(lines) + "\n")
+
+
+def test_a_model_that_exploded_hides_no_other_in_the_chart(toy):
+    add_cut_model(toy, 2.7e13)
     toy.add_points("part: 2.1 2.2 2.5", model=CUT)
     spec = json.dumps(two_costs_chart(load_study(toy.path), rank(toy.path)))
     assert '"name": "part 2.7e+13"' in spec
@@ -107,10 +112,7 @@ def test_a_model_that_exploded_hides_no_other_in_the_chart(toy):
 
 
 def test_the_chart_names_the_cuts_without_which_no_model_solves_the_task(toy):
-    for run in toy.add_point("full", [2.0, 2.1, 2.3]):
-        lines = [line_of(run, "nothing", 0, 2.0), line_of(run, "carry", 0, 2.7)]
-        with (toy.path / ABLATIONS).open("a") as file:
-            file.write("\n".join(lines) + "\n")
+    add_cut_model(toy, 2.7)
     toy.add_points("part: 2.1 2.2 2.5\nfatal (7): 2.1 2.2 2.6", model=CUT)
     # Its runs are all unsolved: there is no mean of others.
     is_fatal = pl.col("label") == "cut fatal (7)"

@@ -56,7 +56,8 @@ def two_costs_chart(folder: StudyFolder, ranked: DataFrame) -> Any:
         notes.append(
             f"a cost above {MOST:,.0f} nats is drawn at {MOST:,.0f}; the name has its size"
         )
-    unsolved = cut.filter(col("difference").is_null() & ~col("reference"))["label"]
+    # A point that is not trained yet has no verdict.
+    unsolved = cut.filter(col("difference").is_null() & col("verdict").is_not_null())["label"]
     if len(unsolved):
         names = ", ".join(map(_name, unsolved))
         notes.append(f"not drawn, as most models without the part fail: {names}")
