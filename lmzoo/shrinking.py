@@ -72,8 +72,8 @@ def shrink(
 
     Returns:
         One row a point: `step`, `label`, `verdict`, `difference` to the whole model with its
-        ends, `parameters`, whether it is at most the margin worse (`good`), and whether the walk
-        took it (`taken`).
+        ends, `parameters`, whether it is at most the margin worse (`good`), whether it fails with
+        more of its seeds (`fails_more`), and whether the walk took it (`taken`).
 
     Raises:
         UserError: A name is unknown, the row has no cuts, or runs failed.
@@ -115,7 +115,7 @@ def shrink(
         if not best:
             break
         taken = next(cut for cut in cuts if cut.label in best)
-    return pl.concat(steps).select(("step",) + COLUMNS + ("good", "taken"))
+    return pl.concat(steps).select(("step",) + COLUMNS + ("good", "fails_more", "taken"))
 
 
 def _single(config: Any) -> list[Variant]:
@@ -132,8 +132,8 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     # Runs that diverged or have not solved the task have no loss to compare.
     unsolved = (pl.col("runs") - pl.col("solved")).fill_null(0)
     failing = (unsolved + pl.col("confirm_diverged")) / pl.col("confirm")
-    fails_more = failing > failing.filter("reference").first()
-    is_good = (pl.col("probability_worse") < error) & ~fails_more
+    ranked = ranked.with_columns(fails_more=failing > failing.filter("reference").first())
+    is_good = (pl.col("probability_worse") < error) & ~pl.col("fails_more")
     # Where most runs fail, the others say nothing.
     has_interval = pl.col("difference_low").is_not_null()
     judged = ranked.with_columns(
@@ -153,12 +153,15 @@ def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
         ends = point["difference_low"], point["difference_high"]
         difference = format_mean(point["difference"], *ends, "+.3f")
         said = shown_verdict(point["verdict"])
+        if point["fails_more"]:
+            said += ", fails more often"
         if point["taken"]:
             said += ", cut"
         parameters = f"{point['parameters']:,}"
         rows.append([str(point["step"]), point["label"], said, difference, parameters])
     header = ("step", "point", "verdict", "difference", "parameters")
-    table = TextTable("steps of the walk", header, rows, frozenset({"point", "verdict"}))
+    title = "steps of the walk; each interval is one of 95 %, all verdicts share an error of 5 %"
+    table = TextTable(title, header, rows, frozenset({"point", "verdict"}))
     answer = f"No part of {row} is cut: each cut may cost {margin:g} nats or more."
     path = walk.filter("taken")["label"].to_list()
     if path:

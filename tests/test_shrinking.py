@@ -32,7 +32,7 @@ def test_a_walk_cuts_what_is_good_with_one_error(monkeypatch):
             rows.append((point.label, verdict, FREE.get(point.label, 0.1)))
         frame = pl.DataFrame(rows, ["label", "verdict", "difference"], orient="row")
         good = pl.col("verdict") == "negligible"
-        return frame.with_columns(difference_low=0.0, difference_high=0.0, parameters=1, good=good)
+        return frame.with_columns(difference_low=0.0, difference_high=0.0, parameters=1, good=good, fails_more=False)
 
     monkeypatch.setattr(shrinking, "_verdicts", verdicts)
     walk = lmzoo.shrink("DLM46", seeds=3)
@@ -70,6 +70,7 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     good = judged.filter("good").select("label", "verdict").rows()
     assert good == [("better", "not worse"), ("as good", "negligible")]
     assert judged.filter(label="unknown")["difference"].to_list() == [None]
+    assert judged.filter("fails_more")["label"].to_list() == ["unsolved", "diverged", "unknown"]
     # A task without a solution counts what diverged.
     without = frame.with_columns(solved=pl.lit(None, pl.Int64))
     monkeypatch.setattr(shrinking, "rank_points", lambda *_: without)
@@ -86,7 +87,7 @@ def walk_of(*points):
     """Return a walk of points: step, label, verdict and whether the walk took it."""
     frame = pl.DataFrame(points, ["step", "label", "verdict", "taken"], orient="row")
     frame = frame.with_columns(difference=0.01, difference_low=-0.02, difference_high=0.04)
-    return frame.with_columns(parameters=14272)
+    return frame.with_columns(parameters=14272, fails_more=pl.col("verdict") == "undecided")
 
 
 def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():
@@ -96,6 +97,7 @@ def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():
     assert "Undecided in step 1: 1;" in report.answer
     expected = ["1", "cut carry (6)", "worse (size open)", "+0.010 ±0.030", "14,272"]
     assert report.tables[0].rows[0] == expected
+    assert report.tables[0].rows[1][2] == "undecided, fails more often"
 
 
 def test_a_walk_names_the_smallest_cell_first():
