@@ -12,7 +12,8 @@ more often than the whole cell.
 add up unseen. With n cuts the walk compares at most N = n (n + 1) / 2 points, and each test may be
 wrong with probability α / N, α = 5 %. So no cell of the path is worse by more than the margin, with
 95 %, whatever was chosen on the way. A step has seeds of its own, also for the whole cell. A walk
-that is interrupted continues: the steps are studies.
+that is interrupted continues: the steps are studies. One that continues with more seeds looks at a
+step again, with what a study spends on a further look.
 """
 
 import itertools
@@ -126,14 +127,18 @@ def _single(config: Any) -> list[Variant]:
 def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     """Return the points of a step, each judged with the error of one comparison of the walk."""
     content = load_study(folder)
-    # The study has spent 5 % on itself; the walk spends less on each.
-    looks = [[seeds, error, reference] for seeds, _, reference in content.study["looks"]]
+    # The study has spent 5 % on itself, the walk spends less: the same share in each look.
+    looks = [
+        [seeds, error * spent / ERROR, reference]
+        for seeds, spent, reference in content.study["looks"]
+    ]
+    *_, (_, last_error, _) = looks
     ranked = rank_points(content.runs, content.events, content.study | {"looks": looks})
     # Runs that diverged or have not solved the task have no loss to compare.
     unsolved = (pl.col("runs") - pl.col("solved")).fill_null(0)
     failing = (unsolved + pl.col("confirm_diverged")) / pl.col("confirm")
     ranked = ranked.with_columns(fails_more=failing > failing.filter("reference").first())
-    is_good = (pl.col("probability_worse") < error) & ~pl.col("fails_more")
+    is_good = (pl.col("probability_worse") < last_error) & ~pl.col("fails_more")
     # Where most runs fail, the others say nothing.
     has_interval = pl.col("difference_low").is_not_null()
     judged = ranked.with_columns(

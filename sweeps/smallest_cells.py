@@ -74,6 +74,13 @@ STUDIES = (
         {"model.cell": "gla"},
         FloatRange(0.005, 0.1, log=True),
     ),
+    study(
+        "mamba",
+        "recurrent_lm",
+        "delta",
+        {"model.cell": "mamba"},
+        FloatRange(0.005, 0.1, log=True),
+    ),
 )
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     frame = frame.with_columns(runs=runs, confirm=10, is_baseline=False, difference=0.01)
     low = pl.when(pl.col("solved") > 0).then(0.0)
     frame = frame.with_columns(difference_low=low)
-    content = SimpleNamespace(runs=None, events=None, study={"looks": []})
+    content = SimpleNamespace(runs=None, events=None, study={"looks": [[10, 0.05, 10]]})
     monkeypatch.setattr(shrinking, "load_study", lambda _: content)
     monkeypatch.setattr(shrinking, "rank_points", lambda *_: frame)
     judged = shrinking._verdicts(Path("runs"), 0.005)
@@ -71,6 +71,10 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     assert good == [("better", "not worse"), ("as good", "negligible")]
     assert judged.filter(label="unknown")["difference"].to_list() == [None]
     assert judged.filter("fails_more")["label"].to_list() == ["unsolved", "diverged", "unknown"]
+    # A further look spends a tenth: a walk that is repeated with more seeds keeps its error.
+    content.study["looks"].append([20, 0.005, 20])
+    judged = shrinking._verdicts(Path("runs"), 0.0005)
+    assert judged.filter("good").is_empty()
     # A task without a solution counts what diverged.
     without = frame.with_columns(solved=pl.lit(None, pl.Int64))
     monkeypatch.setattr(shrinking, "rank_points", lambda *_: without)
