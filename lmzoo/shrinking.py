@@ -34,7 +34,14 @@ from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.ranking import rank_points
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.verdict_lines import shown_verdict
-from lmzoo.lab.statistics.compared import ERROR, MARGIN, UNDECIDED
+from lmzoo.lab.statistics.compared import (
+    BETTER,
+    BETTER_OPEN,
+    ERROR,
+    MARGIN,
+    NEGLIGIBLE,
+    UNDECIDED,
+)
 from lmzoo.lab.study.study import Point, Study
 from lmzoo.train.cut_weights import Variant, variants
 from lmzoo.trainables.resolve import corpus_config, store_folder
@@ -138,7 +145,9 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     unsolved = (pl.col("runs") - pl.col("solved")).fill_null(0)
     failing = (unsolved + pl.col("confirm_diverged")) / pl.col("confirm")
     ranked = ranked.with_columns(fails_more=failing > failing.filter("reference").first())
-    is_good = (pl.col("probability_worse") < last_error) & ~pl.col("fails_more")
+    # An earlier look may have shown it.
+    was_good = pl.col("verdict").is_in([NEGLIGIBLE, BETTER, BETTER_OPEN])
+    is_good = (was_good | (pl.col("probability_worse") < last_error)) & ~pl.col("fails_more")
     # Where most runs fail, the others say nothing.
     has_interval = pl.col("difference_low").is_not_null()
     judged = ranked.with_columns(
