@@ -146,6 +146,9 @@ OTHERS = {
     ),
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
+    "smallest_lstm_64-captions": PublishedStudy(
+        "smallest_cells smallest_lstm", "captions", "--set model.width=64 --seeds 16"
+    ),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
     "smallest_gla_64-captions": PublishedStudy(
         "smallest_cells smallest_gla", "captions", "--set model.width=64 --seeds 16"

@@ -17,7 +17,7 @@ TUTORIALS = sorted((ROOT / "docs/tutorials").glob("*.md"))
 ONE_PROCESS = pytest.mark.xdist_group("pages")
 SLOW = [pytest.mark.slow, pytest.mark.ray, pytest.mark.xdist_group("ray")]
 SLOW_PAGES = {"cluster.md", "own_question.md", "ray_tune.md", "reading_a_ranking.md"}
-"""Pages that start a Ray cluster for the whole machine, or train for minutes."""
+"""Pages that start a Ray cluster, or train for minutes."""
 
 
 @pytest.fixture(scope="module")
