@@ -149,6 +149,7 @@ OTHERS = {
     "smallest_lstm_64-captions": PublishedStudy(
         "smallest_cells smallest_lstm", "captions", "--set model.width=64 --seeds 16"
     ),
+    "smallest_mamba-captions": PublishedStudy("smallest_cells smallest_mamba", "captions"),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
     "smallest_gla_64-captions": PublishedStudy(
         "smallest_cells smallest_gla", "captions", "--set model.width=64 --seeds 16"
