@@ -144,10 +144,19 @@ OTHERS = {
         " --set corpus.test=300 --search-space recipe.lr=0.004:0.016:log --samples 6 --seeds 24"
         " --margin 0.05",
     ),
+    "map-mgu-shakespeare_char": PublishedStudy(
+        "map_cells map-mgu",
+        "shakespeare_char",
+        "--set corpus.blocks=4000 --set recipe.batch=16 --epochs 8 --samples 8 --until-decided"
+        " --seeds 12 --max-seeds 24",
+    ),
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
     "smallest_lstm_64-captions": PublishedStudy(
         "smallest_cells smallest_lstm", "captions", "--set model.width=64 --seeds 16"
+    ),
+    "smallest_lstm_80-captions": PublishedStudy(
+        "smallest_cells smallest_lstm", "captions", "--epochs 80 --seeds 16"
     ),
     "smallest_mamba-captions": PublishedStudy("smallest_cells smallest_mamba", "captions"),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
