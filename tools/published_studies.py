@@ -156,7 +156,9 @@ OTHERS = {
         "smallest_cells smallest_lstm", "captions", "--set model.width=64 --seeds 16"
     ),
     "smallest_lstm_80-captions": PublishedStudy(
-        "smallest_cells smallest_lstm", "captions", "--epochs 80 --seeds 16"
+        "smallest_cells smallest_lstm",
+        "captions",
+        "--search-space recipe.lr=0.001:0.05:log --epochs 80 --samples 16 --seeds 16",
     ),
     "smallest_mamba-captions": PublishedStudy("smallest_cells smallest_mamba", "captions"),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
