@@ -23,6 +23,7 @@ def study(
     *,
     samples: int = 8,
     seeds: int = 32,
+    epochs: int = 20,
     **options: Any,
 ) -> Study:
     """Return the study of a walk's last cell, the row without `cuts`."""
@@ -36,7 +37,7 @@ def study(
         samples=samples,
         seeds=seeds,
         seed=100,  # those of a walk are the numbers of its steps
-        epochs=20,
+        epochs=epochs,
         **options,
     )
 
@@ -46,6 +47,16 @@ PARITY = {
     "corpus.train": 4000,
     "corpus.valid": 300,
     "corpus.test": 300,
+}
+RECALL = {
+    "recipe.batch": 32,
+    "corpus.pairs": 4,
+    "corpus.noise": False,
+    "corpus.keys": 16,
+    "corpus.length": 24,
+    "corpus.train": 4000,
+    "corpus.valid": 200,
+    "corpus.test": 500,
 }
 
 STUDIES = (
@@ -80,6 +91,18 @@ STUDIES = (
         "delta",
         {"model.cell": "mamba"},
         FloatRange(0.005, 0.1, log=True),
+    ),
+    study(
+        "gated_deltanet_recall",
+        "recurrent_lm",
+        "beta unit norm alpha gate",
+        RECALL | {"model.cell": "gated_deltanet"},
+        FloatRange(0.002, 0.03, log=True),
+        corpus="mqar",
+        samples=6,
+        seeds=48,
+        margin=0.05,
+        epochs=8,
     ),
 )
 
