@@ -28,6 +28,8 @@ S0_SIZE = "--set model.width=128 --set model.emission.components=400"
 SMALL = "--set model.width=64 --set model.emission.components=90"
 PUBLISHED = "--recipe published --set model.norm=time_std --search-space recipe.lr=off --samples 1"
 
+PLAYS = "--set corpus.blocks=4000 --set recipe.batch=16 --epochs 8"
+
 REFERENCE = {
     "reference-words": PublishedStudy("reference", "multi30k_en"),
     "reference-proteins": PublishedStudy("reference", "cath", SMALL),
@@ -147,8 +149,7 @@ OTHERS = {
     "map-mgu-shakespeare_char": PublishedStudy(
         "map_cells map-mgu",
         "shakespeare_char",
-        "--set corpus.blocks=4000 --set recipe.batch=16 --epochs 8 --samples 8 --until-decided"
-        " --seeds 12 --max-seeds 24",
+        f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
     ),
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
@@ -164,6 +165,23 @@ OTHERS = {
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
     "smallest_gla_64-captions": PublishedStudy(
         "smallest_cells smallest_gla", "captions", "--set model.width=64 --seeds 16"
+    ),
+    "smallest_gated_deltanet_recall-mqar": PublishedStudy(
+        "smallest_cells smallest_gated_deltanet_recall", "mqar"
+    ),
+    "smallest_mgu-shakespeare_char": PublishedStudy(
+        "smallest_mgu", "shakespeare_char", f"{PLAYS} --seeds 12"
+    ),
+    "smallest_lstm-shakespeare_char": PublishedStudy(
+        "smallest_cells smallest_lstm",
+        "shakespeare_char",
+        f"{PLAYS} --seeds 12 --search-space recipe.lr=0.0005:0.03:log",
+    ),
+    "smallest_gla-shakespeare_char": PublishedStudy(
+        "smallest_cells smallest_gla", "shakespeare_char", f"{PLAYS} --seeds 12"
+    ),
+    "smallest_mamba-shakespeare_char": PublishedStudy(
+        "smallest_cells smallest_mamba", "shakespeare_char", f"{PLAYS} --seeds 12"
     ),
     "smallest_mgu-captions": PublishedStudy("smallest_mgu", "captions"),
     "smallest_mgu-multi30k_en": PublishedStudy(
