@@ -151,6 +151,15 @@ OTHERS = {
         "shakespeare_char",
         f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
     ),
+    "map-gated_deltanet-mqar": PublishedStudy(
+        "map_cells map-gated_deltanet",
+        "mqar",
+        "--set recipe.batch=32 --set corpus.pairs=4 --set corpus.noise=false"
+        " --set corpus.keys=16 --set corpus.length=24 --set corpus.train=4000"
+        " --set corpus.valid=200 --set corpus.test=500"
+        " --search-space recipe.lr=0.002:0.03:log --epochs 8 --samples 6 --seeds 16"
+        " --margin 0.05 --pruner none",
+    ),
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
     "smallest_lstm_64-captions": PublishedStudy(
