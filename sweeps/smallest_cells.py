@@ -104,6 +104,15 @@ STUDIES = (
         margin=0.05,
         epochs=8,
     ),
+    study(
+        "mgu_text",
+        "DLM46",
+        "gate_bias candidate_bias carry",
+        {"recipe.batch": 16, "corpus.blocks": 4000},
+        FloatRange(0.001, 0.1, log=True),
+        corpus="shakespeare_char",
+        epochs=8,
+    ),
 )
 
 if __name__ == "__main__":
