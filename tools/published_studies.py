@@ -183,6 +183,9 @@ OTHERS = {
     "smallest_gated_deltanet_recall-mqar": PublishedStudy(
         "smallest_cells smallest_gated_deltanet_recall", "mqar"
     ),
+    "smallest_mgu_text-shakespeare_char": PublishedStudy(
+        "smallest_cells smallest_mgu_text", "shakespeare_char", "--samples 16"
+    ),
     "smallest_mgu-shakespeare_char": PublishedStudy(
         "smallest_mgu", "shakespeare_char", f"{PLAYS} --seeds 12"
     ),
