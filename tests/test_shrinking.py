@@ -32,7 +32,9 @@ def test_a_walk_cuts_what_is_good_with_one_error(monkeypatch):
             rows.append((point.label, verdict, FREE.get(point.label, 0.1)))
         frame = pl.DataFrame(rows, ["label", "verdict", "difference"], orient="row")
         good = pl.col("verdict") == "negligible"
-        return frame.with_columns(difference_low=0.0, difference_high=0.0, parameters=1, good=good, fails_more=False)
+        return frame.with_columns(
+            difference_low=0.0, difference_high=0.0, parameters=1, good=good, fails_more=False
+        )
 
     monkeypatch.setattr(shrinking, "_verdicts", verdicts)
     walk = lmzoo.shrink("DLM46", seeds=3)
