@@ -139,7 +139,7 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
         [seeds, error * spent / ERROR, reference]
         for seeds, spent, reference in content.study["looks"]
     ]
-    *_, (_, last_error, _) = looks
+    last_error = looks[-1][1]
     ranked = rank_points(content.runs, content.events, content.study | {"looks": looks})
     # Runs that diverged or have not solved the task have no loss to compare.
     unsolved = (pl.col("runs") - pl.col("solved")).fill_null(0)
