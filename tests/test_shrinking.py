@@ -67,7 +67,13 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     frame = frame.with_columns(difference_low=low)
     content = SimpleNamespace(runs=None, events=None, study={"looks": [[10, 0.05, 10]]})
     monkeypatch.setattr(shrinking, "load_study", lambda _: content)
-    monkeypatch.setattr(shrinking, "rank_points", lambda *_: frame)
+    seen = []
+
+    def rank(runs, events, study):
+        seen.append(study["looks"])
+        return frame
+
+    monkeypatch.setattr(shrinking, "rank_points", rank)
     judged = shrinking._verdicts(Path("runs"), 0.005)
     good = judged.filter("good").select("label", "verdict").rows()
     assert good == [("better", "not worse"), ("as good", "negligible")]
@@ -76,6 +82,7 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     # A further look spends a tenth: a walk that is repeated with more seeds keeps its error.
     content.study["looks"].append([20, 0.005, 20])
     judged = shrinking._verdicts(Path("runs"), 0.0005)
+    assert seen[-1] == [[10, 0.0005, 10], [20, pytest.approx(0.00005), 20]]
     # What an earlier look has shown stays.
     assert judged.filter("good")["label"].to_list() == ["as good"]
     # A task without a solution counts what diverged.
