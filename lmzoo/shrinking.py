@@ -12,8 +12,8 @@ more often than the whole cell.
 add up unseen. With n cuts the walk compares at most N = n (n + 1) / 2 points, and each test may be
 wrong with probability α / N, α = 5 %. So no cell of the path is worse by more than the margin, with
 95 %, whatever was chosen on the way. A step has seeds of its own, also for the whole cell. A walk
-that is interrupted continues: the steps are studies. One that continues with more seeds looks at a
-step again, with what a study spends on a further look.
+that is interrupted continues: the steps are studies. With more seeds it looks at a step again, and
+spends at most a tenth of its error on that, as a study does.
 """
 
 import itertools
@@ -134,7 +134,7 @@ def _single(config: Any) -> list[Variant]:
 def _verdicts(folder: Path, error: float) -> pl.DataFrame:
     """Return the points of a step, each judged with the error of one comparison of the walk."""
     content = load_study(folder)
-    # The study has spent 5 % on itself, the walk spends less: the same share in each look.
+    # The study has spent 5 % on its looks. The walk has less to spend, in the same shares.
     looks = [
         [seeds, error * spent / ERROR, reference]
         for seeds, spent, reference in content.study["looks"]
