@@ -22,7 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import ranking_picture
@@ -69,7 +69,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "map": map_report,
     "prediction": prediction_report,
     "walk": lambda path, row, margin=MARGIN: walk_report(pl.read_csv(path), row, float(margin)),
-    "caveats": lambda *paths: Report(tuple(_caveats(paths)), (), (), pl.DataFrame()),
+    "caveats": lambda *paths: _caveats(paths),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
 PARTS: dict[str, dict[str, Any]] = {
@@ -78,8 +78,16 @@ PARTS: dict[str, dict[str, Any]] = {
     "legend": {"legend": (), "account": {}},
 }
 """Part of a report -> its fields, empty."""
-FOLDED = ("how each setting was found", "why they differ", "columns of")
+FOLDED = ("how each setting was found", "why they differ", "columns of", "how sure each study")
 """First words of the titles of tables that a page folds."""
+FEW = 3
+"""Studies that say one by one how sure they are."""
+DOUBTS = {
+    "the curves still fall": "The curves still fall",
+    "a model of counts beats a trained one": "a model of counts",
+    "nothing was searched": "nothing searched",
+}
+"""What makes studies doubtful -> the words of its caveat."""
 
 
 def main() -> None:
@@ -152,16 +160,39 @@ def _answer(records: Path) -> str:
     return f"{report.question} {report.answer}"
 
 
-def _caveats(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield how sure studies are: seeds, what was searched, the baseline, and what is doubtful."""
-    studies: dict[str, list[str]] = {}
+def _caveats(paths: Sequence[Path]) -> Report:
+    """Return how sure studies are: seeds, what was searched, the baseline, and what is doubtful.
+
+    Of more than `FEW` studies a page says it together, so that its answer is in sight.
+    """
+    alike: dict[Sure, list[str]] = {}
     for path in paths:
-        studies.setdefault(_how_sure(path), []).append(path.stem.replace("_", " "))
-    for text, names in studies.items():
-        yield f"{', '.join(names)}: {text}"
+        alike.setdefault(_how_sure(path), []).append(path.stem.replace("_", " "))
+    rows = [(", ".join(names), sure.text) for sure, names in alike.items()]
+    if len(rows) <= FEW:
+        return Report(tuple(": ".join(row) for row in rows), (), (), pl.DataFrame())
+    header = ("study", "how sure")
+    table = TextTable("how sure each study is", header, rows, frozenset(header))
+    count = {doubt: 0 for doubt in DOUBTS}
+    for sure, names in alike.items():
+        for doubt, sign in DOUBTS.items():
+            count[doubt] += len(names) * (sign in sure.text)
+    seeds = _range(sorted(number for sure in alike for number in sure.seeds))
+    told = f"{len(paths)} studies of {seeds} a point."
+    doubtful = ", in ".join(f"{number} {doubt}" for doubt, number in count.items() if number)
+    if doubtful:
+        told = f"{told} In {doubtful}."
+    return Report((told,), (table,), (), pl.DataFrame())
 
 
-def _how_sure(records: Path) -> str:
+class Sure(NamedTuple):
+    """How sure a study is."""
+
+    seeds: tuple[int, ...]
+    text: str
+
+
+def _how_sure(records: Path) -> Sure:
     study, report = load_study(records), ranking(records)
     frame = report.frame
     trained = frame.filter(pl.col("parameters").is_null() | (pl.col("parameters") > 0))
@@ -173,8 +204,16 @@ def _how_sure(records: Path) -> str:
     counted = set(trained["kn5"].drop_nulls())
     wins = ", and all models beat the Kneser-Ney 5-gram" * (counted == {"wins"})
     doubts = " ".join(report.warnings[: report.grave])
-    counts = " to ".join(map(str, seeds[:: max(1, len(seeds) - 1)]))
-    return f"{counts} seed{'s' * (counts != '1')}, {how}{wins}. {doubts}".strip()
+    return Sure(tuple(seeds), f"{_range(seeds)}, {how}{wins}. {doubts}".strip())
+
+
+def _range(seeds: Sequence[int]) -> str:
+    """Return numbers of seeds in words, from the least to the most."""
+    if seeds[0] != seeds[-1]:
+        return f"{seeds[0]} to {seeds[-1]} seeds"
+    if seeds[0] == 1:
+        return "1 seed"
+    return f"{seeds[0]} seeds"
 
 
 def fill(page: str, folder: Path) -> str:
@@ -193,7 +232,8 @@ def _block(text: str, folder: Path) -> str:
         for other, fields in PARTS.items():
             report = report if other == part else replace(report, **fields)
     lines = [line for path in paths if (line := _commits(folder / path))]
-    is_table = part in (None, "tables") and report.tables
+    # A page says the commits where the numbers stand.
+    is_table = part in (None, "tables") and report.tables and name != "caveats"
     return "\n\n".join([_folded(report), *(["; ".join(lines)] if lines and is_table else [])])
 
 

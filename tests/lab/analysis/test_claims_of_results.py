@@ -116,6 +116,10 @@ def test_a_page_begins_with_its_question_and_how_sure_its_studies_are(page):
     assert set(ranked) <= set(known)
     answer = re.search(r"^(\*\*|## )", text, re.MULTILINE)
     assert caveats.start() < answer.start()
+    in_sight = re.sub(
+        "<details.*?</details>|<!--.*?-->", "", text[: answer.start()], flags=re.DOTALL
+    )
+    assert len(in_sight.split()) < 250
     for record in known:
         trained = frame_of(record).filter(pl.col("parameters") != 0)
         assert NUMBERS.get(trained["runs"].min(), "") in text
