@@ -5,7 +5,7 @@
     python tools/map.py whole CELL,CELL TASK,TASK    whole cells only, and `lmzoo ablate`
     python tools/map.py seal FILE                    predict what is not trained yet, with a hash
     python tools/map.py score FILE                   score the prediction, when it is trained
-    python tools/map.py table                        rank correlations; where the costs disagree
+    python tools/map.py table                        where the two costs disagree; rank correlations
 
 All studies are in runs/map; one that is recorded in `docs/results/records` is read from there. The
 prediction is fitted on the recorded studies that have the costs of `lmzoo ablate`, and on those of
@@ -31,7 +31,8 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-from map_table import SMALL, log_cost, prediction_report, rank_correlation, read
+from map_overview import overview_report
+from map_table import SMALL, log_cost, prediction_report, read
 from polars import col
 
 import lmzoo
@@ -40,6 +41,7 @@ from lmzoo.base.command_line import run_command
 from lmzoo.base.streams import echo
 from lmzoo.cells.base import CELLS
 from lmzoo.lab.analysis.after_training import costs, read_lines
+from lmzoo.lab.analysis.load import load_study
 from lmzoo.lab.analysis.render import render
 from lmzoo.lab.store.records import ABLATIONS
 from lmzoo.trainables.resolve import store_folder
@@ -54,8 +56,6 @@ TASKS = {
 }
 WAYS = ("zero", "mean", "other", "trained")
 KEYS = ["cell", "corpus", "cut"]
-FATAL = 1.0
-"""Nats."""
 
 
 def studies() -> Iterator[tuple[str, str, Path]]:
@@ -151,24 +151,10 @@ def score(file: str) -> None:
     echo(render(prediction_report(Path(file)), "table"))
 
 
-def correlation(table: pl.DataFrame) -> str:
-    """Return the rank correlation of the two costs."""
-    known = table.drop_nulls("zero")
-    return rank_correlation(known["zero"], known["cost"])
-
-
 def show() -> None:
-    """Print the correlations, and the cuts on which the two costs disagree most."""
-    table = both()
-    for (cell, corpus), own in table.group_by("cell", "corpus", maintain_order=True):
-        echo(f"{cell} on {corpus}: {correlation(own)}")
-    for (corpus,), own in table.group_by("corpus", maintain_order=True):
-        echo(f"all cells on {corpus}: {correlation(own)}")
-    echo(f"all: {correlation(table)}")
-    free = table.filter(col("verdict") == "negligible", col("zero") > FATAL)
-    echo(f"fatal after training, free before: {free.select(KEYS).rows()}")
-    needed = table.filter(col("verdict") == "worse", col("zero") < col("cost"))
-    echo(f"needed before, cheap after training: {needed.select(KEYS).rows()}")
+    """Print how often the two costs agree, where they do not, and their correlations."""
+    folders = [load_study(folder) for _, _, folder in studies()]
+    echo(render(overview_report(folders), "table"))
 
 
 def main(part: str, words: Annotated[list[str] | None, typer.Argument()] = None) -> None:

@@ -29,6 +29,7 @@ import ranking_picture
 import scaling_picture
 from answers import per_width, places, two_optimisers
 from atlas import FILE, atlas, atlas_report, ranking, width_report
+from map_overview import overview_picture, overview_report, recorded
 from map_table import map_picture, map_report, prediction_report
 from published_ablations import ablation_report
 from published_table import published_comparison
@@ -67,6 +68,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "atlas": atlas_report,
     "widths": width_report,
     "map": map_report,
+    "overview": lambda *paths: overview_report(recorded(paths)),
     "prediction": prediction_report,
     "walk": lambda path, row, margin=MARGIN: walk_report(pl.read_csv(path), row, float(margin)),
     "caveats": lambda *paths: _caveats(paths),
@@ -78,7 +80,13 @@ PARTS: dict[str, dict[str, Any]] = {
     "legend": {"legend": (), "account": {}},
 }
 """Part of a report -> its fields, empty."""
-FOLDED = ("how each setting was found", "why they differ", "columns of", "how sure each study")
+FOLDED = (
+    "how each setting was found",
+    "why they differ",
+    "columns of",
+    "how sure each study",
+    "rank correlation by",
+)
 """First words of the titles of tables that a page folds."""
 FEW = 3
 """Studies that say one by one how sure they are."""
@@ -140,6 +148,9 @@ def generated(folder: Path) -> Iterator[tuple[Path, str]]:
             words = block["command"].split()
             if words[0] == "scaling" and "--by" not in words:
                 yield folder / "scaling.svg", scaling_picture.draw(folder / words[1])
+            if words[0] == "overview":
+                studies = (folder / name for name in words[1:])
+                yield folder / f"{page.stem}.svg", overview_picture(recorded(studies))
             if words[0] == "map":
                 study, ablations = (folder / name for name in words[1:])
                 yield folder / f"map-{study.stem}.svg", map_picture(study, ablations)

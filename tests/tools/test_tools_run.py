@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import runpy
 import shutil
 import sys
@@ -56,7 +57,9 @@ def test_the_map_predicts_cuts_from_the_recorded_ones(run, tmp_path, monkeypatch
     file = RECORDS / "modern_hgrn2-captions.parquet"
     own = map_table.read(file, file.with_suffix(".ablations.ndjson.gz"))
     shutil.copytree(own.path, "runs/map/map-hgrn2-captions")
-    assert "gru_ablation on captions: " in run("map", "table")
+    shown = run("map", "table")
+    assert "15 cuts by their two costs" in shown
+    assert re.search(r"HGRN2 +captions +4", shown)
     assert "sha256" in run("map", "seal", "sealed.json")
     sealed = json.loads(Path("sealed.json").read_text())
     assert {cut["cell"] for cut in sealed["cuts"]} == {"hgrn2"}
