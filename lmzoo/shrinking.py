@@ -1,8 +1,9 @@
 """The smallest cell that is as good as the whole one: a walk down the lattice of its cuts.
 
-    step    a study compares the whole cell with every further cut of the cell of the step before
+    step    a study compares the whole cell with the cell of the step before, once more, and with
+            every further cut of it
     cut     the point with the lowest loss among those that are good
-    end     no point is good
+    end     no point is good, or new seeds do not repeat the cut of the step before: it is undone
 
 A point is good if it is shown to lose less than the margin Δ: a one-sided test of δ ≥ Δ, as the
 walk does not mind a point that is better. On a task that a run may fail, a good point does not fail
@@ -11,9 +12,12 @@ more often than the whole cell.
 **One error for the walk.** Each point is compared with the whole cell, so that small losses do not
 add up unseen. With n cuts the walk compares at most N = n (n + 1) / 2 points, and each test may be
 wrong with probability α / N, α = 5 %. So no cell of the path is worse by more than the margin, with
-95 %, whatever was chosen on the way. A step has seeds of its own, also for the whole cell. A walk
-that is interrupted continues: the steps are studies. With more seeds it looks at a step again, and
-spends at most a tenth of its error on that, as a study does.
+95 %, whatever was chosen on the way. Few seeds do not show that losses have a long tail, and then
+the test is wrong more often (`benchmarks/walks.py`). Each step has seeds of its own, also for the
+whole cell. So a cut stays only if the seeds of the next step show it, too, with an error of α.
+
+A walk that is interrupted continues: the steps are studies. With more seeds it looks at a step
+again, and spends at most a tenth of its error on that, as a study does.
 """
 
 import itertools
@@ -49,6 +53,7 @@ from lmzoo.trainables.resolve import corpus_config, store_folder
 WHOLE = "whole"
 NOT_WORSE = "not worse"
 """Good, and not known whether it is negligible or better."""
+AGAIN = {True: ", repeated", False: ", not repeated"}
 COLUMNS = ("label", "verdict", "difference", "difference_low", "difference_high", "parameters")
 
 
@@ -81,7 +86,8 @@ def shrink(
     Returns:
         One row a point: `step`, `label`, `verdict`, `difference` to the whole model with its
         ends, `parameters`, whether it is at most the margin worse (`good`), whether it fails with
-        more of its seeds (`fails_more`), and whether the walk took it (`taken`).
+        more of its seeds (`fails_more`), whether the walk took it (`taken`), and of a cell that
+        new seeds try again, whether it is good again (`repeated`).
 
     Raises:
         UserError: A name is unknown, the row has no cuts, or runs failed.
@@ -98,13 +104,15 @@ def shrink(
     steps = []
     for step in itertools.count(1):
         cuts = _single(taken.config)
-        if not cuts:
-            break
-        points = [Point(cut.label, name, cut.fields) for cut in cuts]
+        points = [Point(WHOLE, name)]
+        if step > 1:
+            points.append(Point(taken.label, name, taken.fields))
+        for cut in cuts:
+            points.append(Point(cut.label, name, cut.fields))
         study = Study(
             name=f"shrink-{name}-{step}",
             question=f"Which cut of {name} ({taken.label}) is negligible?",
-            points=(Point(WHOLE, name), *points),
+            points=tuple(points),
             corpus=str(corpus),
             fields=fields or {},
             seed=step,
@@ -116,14 +124,26 @@ def shrink(
         config = corpus_config(study, study.fields)
         text = open_corpus(config, data_dir).fingerprint  # a part of the folder's name
         ranked = _verdicts(store_folder(Path(out), study.name, config, text), error)
-        # The cheapest one: the walk is greedy.
-        best = ranked.filter("good").sort("difference").head(1)["label"].to_list()
-        is_best = pl.col("label").is_in(best)
-        steps.append(ranked.with_columns(step=pl.lit(step), taken=is_best))
+        is_again = pl.col("label") == taken.label
+        repeated = ranked.filter(is_again)["repeats"].to_list()
+        best = []
+        if repeated != [False]:
+            # The cheapest one: the walk is greedy.
+            new = ranked.filter("good", ~is_again).sort("difference")
+            best = new.head(1)["label"].to_list()
+        steps.append(
+            ranked.with_columns(
+                step=pl.lit(step),
+                taken=pl.col("label").is_in(best),
+                repeated=pl.when(is_again).then("repeats"),
+            )
+        )
         if not best:
             break
         taken = next(cut for cut in cuts if cut.label in best)
-    return pl.concat(steps).select(("step",) + COLUMNS + ("good", "fails_more", "taken"))
+    return pl.concat(steps).select(
+        ("step",) + COLUMNS + ("good", "fails_more", "taken", "repeated")
+    )
 
 
 def _single(config: Any) -> list[Variant]:
@@ -139,24 +159,31 @@ def _verdicts(folder: Path, error: float) -> pl.DataFrame:
         [seeds, error * spent / ERROR, reference]
         for seeds, spent, reference in content.study["looks"]
     ]
-    last_error = looks[-1][1]
     ranked = rank_points(content.runs, content.events, content.study | {"looks": looks})
+    return judged(ranked, looks[-1][1])
+
+
+def judged(ranked: pl.DataFrame, last_error: float) -> pl.DataFrame:
+    """Return which points of a ranking are good, and which repeat that they are."""
     # Runs that diverged or have not solved the task have no loss to compare.
     unsolved = (pl.col("runs") - pl.col("solved")).fill_null(0)
     failing = (unsolved + pl.col("confirm_diverged")) / pl.col("confirm")
     ranked = ranked.with_columns(fails_more=failing > failing.filter("reference").first())
     # An earlier look may have shown it.
     was_good = pl.col("verdict").is_in([NEGLIGIBLE, BETTER, BETTER_OPEN])
-    is_good = (was_good | (pl.col("probability_worse") < last_error)) & ~pl.col("fails_more")
+    chance = pl.col("probability_worse")
+    is_good = (was_good | (chance < last_error)) & ~pl.col("fails_more")
+    repeats = (chance < ERROR) & ~pl.col("fails_more")
     # Where most runs fail, the others say nothing.
     has_interval = pl.col("difference_low").is_not_null()
-    judged = ranked.with_columns(
+    known = ranked.with_columns(
         good=is_good.fill_null(value=False),
+        repeats=repeats.fill_null(value=False),
         difference=pl.when(has_interval).then("difference"),
     )
     is_not_worse = pl.col("good") & (pl.col("verdict") == UNDECIDED)
     verdict = pl.when(is_not_worse).then(pl.lit(NOT_WORSE)).otherwise("verdict")
-    points = judged.with_columns(verdict=verdict)
+    points = known.with_columns(verdict=verdict)
     return points.filter(~pl.col("reference") & ~pl.col("is_baseline"))
 
 
@@ -171,20 +198,26 @@ def walk_report(walk: pl.DataFrame, row: str, margin: float) -> Report:
             said += ", fails more often"
         if point["taken"]:
             said += ", cut"
+        if point["repeated"] is not None:
+            said += AGAIN[point["repeated"]]
         parameters = f"{point['parameters']:,}"
         rows.append([str(point["step"]), point["label"], said, difference, parameters])
     header = ("step", "point", "verdict", "difference", "parameters")
     title = "steps of the walk; each interval is one of 95 %, all verdicts share an error of 5 %"
     table = TextTable(title, header, rows, frozenset({"point", "verdict"}))
     answer = f"No part of {row} is cut: each cut may cost {margin:g} nats or more."
-    path = walk.filter("taken")["label"].to_list()
+    lost = walk.filter(~pl.col("repeated"))["label"]
+    path = walk.filter("taken", ~pl.col("label").is_in(lost.implode()))["label"].to_list()
     if path:
         answer = (
             f"{row}, {path[-1]}, is at most {margin:g} nats worse than the whole,"
             " with 95 % confidence."
         )
+    for label in lost:
+        answer += f" New seeds do not repeat {label}."
     last = walk["step"].max()
-    undecided = walk.filter(step=last, verdict=UNDECIDED).height
+    is_open = pl.col("repeated").is_null() & (pl.col("verdict") == UNDECIDED)
+    undecided = walk.filter(is_open, step=last).height
     if undecided:
         # Their intervals are wide, which does not show that the parts are needed.
         answer += f" Undecided in step {last}: {undecided}; raise --seeds and --samples."

@@ -18,12 +18,13 @@ FREE = {"cut candidate_bias (5)": -0.001, "cut gate_bias (2)": 0.002, BOTH: 0.00
 def test_a_walk_cuts_what_is_good_with_one_error(monkeypatch):
     studies = []
     spent = []
+    repeats = list(FREE)
     monkeypatch.setattr(shrinking, "run_study", lambda study, **_: studies.append(study))
 
     def verdicts(folder, error):
-        # The first point is the one that is walked from.
         _, *points = studies[-1].points
-        spent.append(error * len(points))
+        # From the second step on, a point is the cell of the step before.
+        spent.append(error * (len(points) - (len(studies) > 1)))
         rows = []
         for point in points:
             verdict = "worse"
@@ -33,19 +34,36 @@ def test_a_walk_cuts_what_is_good_with_one_error(monkeypatch):
         frame = pl.DataFrame(rows, ["label", "verdict", "difference"], orient="row")
         good = pl.col("verdict") == "negligible"
         return frame.with_columns(
-            difference_low=0.0, difference_high=0.0, parameters=1, good=good, fails_more=False
+            difference_low=0.0,
+            difference_high=0.0,
+            parameters=1,
+            good=good,
+            fails_more=False,
+            repeats=pl.col("label").is_in(repeats),
         )
 
     monkeypatch.setattr(shrinking, "_verdicts", verdicts)
     walk = lmzoo.shrink("DLM46", seeds=3)
     assert walk.filter("taken")["label"].to_list() == ["cut candidate_bias (5)", BOTH]
     assert walk["step"].max() == 3
-    assert [len(study.points) for study in studies] == [9, 8, 7]
+    assert [len(study.points) for study in studies] == [9, 9, 8]
+    again = walk.drop_nulls("repeated").select("label", "repeated").rows()
+    assert again == [("cut candidate_bias (5)", True), (BOTH, True)]
     # Each step draws runs of its own.
     assert len({study.seed for study in studies}) == 3
     # All steps together.
     assert sum(spent) < 0.05
     assert spent[0] == pytest.approx(8 * 0.05 / 36)
+    # New seeds that do not show the last cut undo it.
+    repeats.remove(BOTH)
+    walk = lmzoo.shrink("DLM46", seeds=3)
+    answer = shrinking.walk_report(walk, "DLM46", 0.02).answer
+    assert answer.startswith("DLM46, cut candidate_bias (5), is at most 0.02 nats worse")
+    assert f"New seeds do not repeat {BOTH}." in answer
+    repeats.remove("cut candidate_bias (5)")
+    walk = lmzoo.shrink("DLM46", seeds=3)
+    assert walk["step"].max() == 2
+    assert "No part of DLM46 is cut" in shrinking.walk_report(walk, "DLM46", 0.02).answer
 
 
 def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeypatch):
@@ -79,6 +97,8 @@ def test_a_good_point_loses_less_than_the_margin_and_fails_no_more_often(monkeyp
     assert good == [("better", "not worse"), ("as good", "negligible")]
     assert judged.filter(label="unknown")["difference"].to_list() == [None]
     assert judged.filter("fails_more")["label"].to_list() == ["unsolved", "diverged", "unknown"]
+    # A repetition has an error of 5 %, not the share of one comparison.
+    assert judged.filter("repeats")["label"].to_list() == ["better", "as good", "unsure"]
     # A further look spends a tenth: a walk that is repeated with more seeds keeps its error.
     content.study["looks"].append([20, 0.005, 20])
     judged = shrinking._verdicts(Path("runs"), 0.0005)
@@ -101,7 +121,10 @@ def walk_of(*points):
     """Return a walk of points: step, label, verdict and whether the walk took it."""
     frame = pl.DataFrame(points, ["step", "label", "verdict", "taken"], orient="row")
     frame = frame.with_columns(difference=0.01, difference_low=-0.02, difference_high=0.04)
-    return frame.with_columns(parameters=14272, fails_more=pl.col("verdict") == "undecided")
+    fails_more = pl.col("verdict") == "undecided"
+    return frame.with_columns(
+        parameters=14272, fails_more=fails_more, repeated=pl.lit(None, pl.Boolean)
+    )
 
 
 def test_a_walk_that_cuts_nothing_says_so_and_what_is_undecided():

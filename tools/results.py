@@ -70,7 +70,7 @@ COMMANDS: dict[str, Callable[..., Report]] = {
     "map": map_report,
     "overview": lambda *paths: overview_report(recorded(paths)),
     "prediction": prediction_report,
-    "walk": lambda path, row, margin=MARGIN: walk_report(pl.read_csv(path), row, float(margin)),
+    "walk": lambda path, row, margin=MARGIN: walk_report(_walk(path), row, float(margin)),
     "caveats": lambda *paths: _caveats(paths),
     "published": lambda *paths, **options: published_comparison(paths, **options),
 }
@@ -169,6 +169,11 @@ def _answer(records: Path) -> str:
     """Return the question of a study and the answer in one sentence."""
     report = ranking(records)
     return f"{report.question} {report.answer}"
+
+
+def _walk(path: Path) -> pl.DataFrame:
+    # Walks before the rule of new seeds have no repetition.
+    return pl.read_csv(path, schema_overrides={"repeated": pl.Boolean})
 
 
 def _caveats(paths: Sequence[Path]) -> Report:
