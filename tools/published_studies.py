@@ -151,11 +151,14 @@ OTHERS = {
         "shakespeare_char",
         f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
     ),
-    "map-mamba-captions": PublishedStudy(
-        "map_cells map-mamba",
-        "captions",
-        "--search-space recipe.lr=0.005:0.1:log --samples 8 --until-decided --max-seeds 32",
-    ),
+    **{
+        f"map-{cell}-captions": PublishedStudy(
+            f"map_cells map-{cell}",
+            "captions",
+            "--search-space recipe.lr=0.005:0.1:log --samples 8 --until-decided --max-seeds 32",
+        )
+        for cell in ("mamba", "slstm")
+    },
     "map-gated_deltanet-mqar": PublishedStudy(
         "map_cells map-gated_deltanet",
         "mqar",
