@@ -24,6 +24,7 @@ from lmzoo.lab.statistics.compared import MARGIN, UNDECIDED
 from lmzoo.lab.store.records import ABLATIONS
 
 FATAL = 1.0
+CHEAP = 0.25
 """Nats."""
 TOP = 30.0
 """Nats above which a cost is that of a model that exploded."""
@@ -125,11 +126,14 @@ def _correlation_line(frame: DataFrame) -> str:
 
 def _counts(frame: DataFrame) -> TextTable:
     """Return how many cuts have which costs."""
+    after = col("after_training")
     rows = []
-    for name, own in {
-        f"costs {FATAL:g} nat or more": frame.filter(col("after_training") >= FATAL),
-        f"costs less than {FATAL:g} nat": frame.filter(col("after_training") < FATAL),
+    for name, is_here in {
+        f"costs {FATAL:g} nat or more": after >= FATAL,
+        f"costs {CHEAP:g} to {FATAL:g} nats": after.is_between(CHEAP, FATAL, closed="left"),
+        f"costs less than {CHEAP:g} nats": after < CHEAP,
     }.items():
+        own = frame.filter(is_here)
         counts = [str(own.filter(form=form).height) for form in FORMS]
         rows.append([name, *counts])
     header = ("cut after training", "training without it: free", "needed", "undecided")

@@ -146,11 +146,14 @@ OTHERS = {
         " --set corpus.test=300 --search-space recipe.lr=0.004:0.016:log --samples 6 --seeds 24"
         " --margin 0.05",
     ),
-    "map-mgu-shakespeare_char": PublishedStudy(
-        "map_cells map-mgu",
-        "shakespeare_char",
-        f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
-    ),
+    **{
+        f"map-{cell}-shakespeare_char": PublishedStudy(
+            f"map_cells map-{cell}",
+            "shakespeare_char",
+            f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
+        )
+        for cell in ("mgu", "gru")
+    },
     **{
         f"map-{cell}-captions": PublishedStudy(
             f"map_cells map-{cell}",
