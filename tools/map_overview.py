@@ -74,7 +74,8 @@ def _cuts(folder: StudyFolder) -> DataFrame:
     cell = cell.get("inner", cell)["name"]
     repaired = costs(lines).filter(way="trained").select(label="cut", repaired="mean")
     corpus = json.loads(ranked["corpus"][0])["name"]
-    cuts = ranked.filter(~col("reference")).drop_nulls("after_training")
+    # A point of a single seed has no verdict.
+    cuts = ranked.drop_nulls(["after_training", "verdict"])
     return (
         cuts.join(repaired, on="label", how="left", maintain_order="left")
         .with_columns(cell=pl.lit(NAMES.get(cell, cell)), task=pl.lit(TASKS[corpus]))
