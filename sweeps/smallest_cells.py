@@ -72,6 +72,17 @@ STUDIES = (
         margin=0.05,
     ),
     study(
+        "lstm_parity",
+        "recurrent_lm",
+        "output_gate output_activation coupled peepholes",
+        PARITY | {"model.cell": "lstm_peephole"},
+        FloatRange(0.002, 0.016, log=True),
+        corpus="parity",
+        samples=6,
+        seeds=48,
+        margin=0.05,
+    ),
+    study(
         "lstm",
         "recurrent_lm",
         "forget_gate input_activation output_activation peepholes",
