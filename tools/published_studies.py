@@ -139,13 +139,18 @@ OTHERS = {
         for cell in MAPPED
     },
     "scaling-captions": PublishedStudy("scaling", "captions", "--until-decided --max-seeds 32"),
-    "map-mgu-parity": PublishedStudy(
-        "map_cells map-mgu",
-        "parity",
-        "--set recipe.batch=32 --set corpus.train=4000 --set corpus.valid=300"
-        " --set corpus.test=300 --search-space recipe.lr=0.004:0.016:log --samples 6 --seeds 24"
-        " --margin 0.05",
-    ),
+    **{
+        f"map-{cell}-parity": PublishedStudy(
+            f"map_cells map-{cell}",
+            "parity",
+            "--set recipe.batch=32 --set corpus.train=4000 --set corpus.valid=300"
+            f" --set corpus.test=300 --samples 6 --margin 0.05 {options}",
+        )
+        for cell, options in {
+            "mgu": "--search-space recipe.lr=0.004:0.016:log --seeds 24",
+            "gru": "--search-space recipe.lr=0.002:0.016:log --seeds 16",
+        }.items()
+    },
     **{
         f"map-{cell}-shakespeare_char": PublishedStudy(
             f"map_cells map-{cell}",
@@ -160,7 +165,7 @@ OTHERS = {
             "captions",
             "--search-space recipe.lr=0.005:0.1:log --samples 8 --until-decided --max-seeds 32",
         )
-        for cell in ("mamba", "slstm")
+        for cell in ("mamba", "slstm", "rg_lru")
     },
     "map-gated_deltanet-mqar": PublishedStudy(
         "map_cells map-gated_deltanet",
