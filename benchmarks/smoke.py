@@ -53,6 +53,7 @@ SMALL = {
     "verdicts": "--studies 1 --points 6 --conditions equal --seeds 3",
     "worker": "--runs 4 --epochs 3 --out OUT/worker.json",
     "worst_noise": "--points 3 --seeds 3 --tables 2 --rounds 1",
+    "walks": "--parts 2 --free 1 --seeds 3 --walks 2 --rounds 1",
 }
 """The arguments of each script; OUT is a temporary folder, RECORD the records of a study."""
 

@@ -149,6 +149,7 @@ OTHERS = {
         for cell, options in {
             "mgu": "--search-space recipe.lr=0.004:0.016:log --seeds 24",
             "gru": "--search-space recipe.lr=0.002:0.016:log --seeds 16",
+            "lstm_peephole": "--search-space recipe.lr=0.002:0.016:log --seeds 16",
         }.items()
     },
     **{
@@ -165,7 +166,7 @@ OTHERS = {
             "captions",
             "--search-space recipe.lr=0.005:0.1:log --samples 8 --until-decided --max-seeds 32",
         )
-        for cell in ("mamba", "slstm", "rg_lru")
+        for cell in ("mamba", "slstm", "rg_lru", "mamba2")
     },
     "map-gated_deltanet-mqar": PublishedStudy(
         "map_cells map-gated_deltanet",
@@ -177,6 +178,7 @@ OTHERS = {
         " --margin 0.05 --pruner none",
     ),
     "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
+    "smallest_lstm_parity-parity": PublishedStudy("smallest_cells smallest_lstm_parity", "parity"),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
     "smallest_lstm_64-captions": PublishedStudy(
         "smallest_cells smallest_lstm", "captions", "--set model.width=64 --seeds 16"
