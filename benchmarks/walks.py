@@ -43,7 +43,7 @@ def walk(
         if path and not points["repeats"][0]:
             path.pop()
             break
-        new = points[len(path[-1:]) :]
+        new = points.tail(len(left))
         good = new.filter("good").sort("difference")
         if good.is_empty():
             break
@@ -55,16 +55,14 @@ def walk(
 
 def judge(losses: np.ndarray, look: Look) -> pl.DataFrame:
     """Return which points of a step are good, as a walk judges them; the first row is the whole."""
-    rows, seeds = losses.shape
     found = compared(losses, 0, looks=[look])
-    is_first = np.arange(rows) == 0
-    runs = np.where(is_first, seeds, look.seeds)
-    ranked = pl.DataFrame(verdict_columns(found)).with_columns(
-        row=pl.Series(np.arange(rows)),
-        reference=pl.Series(is_first),
+    ranked = pl.DataFrame(verdict_columns(found)).with_row_index("row")
+    # No run fails.
+    ranked = ranked.with_columns(
+        reference=pl.col("row") == 0,
         is_baseline=False,
-        runs=pl.Series(runs),
-        confirm=pl.Series(runs),
+        runs=look.seeds,
+        confirm=look.seeds,
         solved=pl.lit(None, pl.Int64),
         confirm_diverged=0,
     )

@@ -31,7 +31,7 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
-from map_overview import overview_report
+from map_overview import TASKS, overview_report
 from map_table import SMALL, log_cost, prediction_report, read
 from polars import col
 
@@ -48,12 +48,7 @@ from lmzoo.trainables.resolve import store_folder
 
 FOLDER = Path("runs/map")
 RECORDED = Path("docs/results/records")
-TASKS = {
-    "captions": "captions",
-    "recall": "mqar",
-    "parity": "parity",
-    "text": "shakespeare_char",
-}
+CORPORA = {task: corpus for corpus, task in TASKS.items()}
 WAYS = ("zero", "mean", "other", "trained")
 KEYS = ["cell", "corpus", "cut"]
 
@@ -65,7 +60,7 @@ def studies() -> Iterator[tuple[str, str, Path]]:
         name = lines.name.removesuffix(ending)
         cell, corpus = name.removeprefix("map-").rsplit("-", 1)
         yield cell, corpus, read(RECORDED / f"{name}.parquet", lines).path
-    for cell, corpus in product(CELLS, TASKS.values()):
+    for cell, corpus in product(CELLS, TASKS):
         folder = store_folder(FOLDER, f"map-{cell}", corpus)
         is_recorded = (RECORDED / f"map-{cell}-{corpus}.parquet").exists()
         if (folder / ABLATIONS).exists() and not is_recorded:
@@ -102,8 +97,8 @@ def train(cells: str, tasks: str, *, whole: bool = False) -> None:
     """Train what is missing of the studies, and cut the trained models."""
     sweep = runpy.run_path("sweeps/map_cells.py")
     chosen = list(sweep["CUTS"]) if cells == "all" else cells.split(",")
-    for cell, task in product(chosen, TASKS if tasks == "all" else tasks.split(",")):
-        own = replace(sweep["study"](cell), corpus=TASKS[task])
+    for cell, task in product(chosen, CORPORA if tasks == "all" else tasks.split(",")):
+        own = replace(sweep["study"](cell), corpus=CORPORA[task])
         points = own.points[:1] if whole else own.points
         lmzoo.run_study(own, out=FOLDER, points=points)
         echo(lmzoo.ablate(store_folder(FOLDER, own.name, own.corpus)))

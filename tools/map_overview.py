@@ -19,6 +19,7 @@ from lmzoo.lab.analysis.ranking_table import study_ranking
 from lmzoo.lab.analysis.render import Report, TextTable
 from lmzoo.lab.analysis.report.colours import by_verdict, chart_of, group_of
 from lmzoo.lab.analysis.report.forest import PICTURE_WIDTH, picture
+from lmzoo.lab.analysis.report.two_costs import ROOM
 from lmzoo.lab.analysis.verdict_lines import verdict_text
 from lmzoo.lab.statistics.compared import MARGIN, UNDECIDED
 from lmzoo.lab.store.records import ABLATIONS
@@ -200,8 +201,8 @@ def overview_picture(folders: Iterable[StudyFolder]) -> str:
         f"{len(rows)} cuts: after training, or trained without",
         notes,
         rows=rows,
-        low=1.25 * min(across + down),
-        ends=[1.25 * max(across), 1.25 * max(down)],
+        low=ROOM * min(across + down),
+        ends=[ROOM * max(across), ROOM * max(down)],
         margin=MARGIN,
         unit="nats per token",
         **by_verdict(rows),

@@ -189,16 +189,18 @@ def _caveats(paths: Sequence[Path]) -> Report:
         return Report(tuple(": ".join(row) for row in rows), (), (), pl.DataFrame())
     header = ("study", "how sure")
     table = TextTable("how sure each study is", header, rows, frozenset(header))
-    count = {doubt: 0 for doubt in DOUBTS}
-    for sure, names in alike.items():
-        for doubt, sign in DOUBTS.items():
-            count[doubt] += len(names) * (sign in sure.text)
+    doubtful = []
+    for doubt, words in DOUBTS.items():
+        number = sum(len(names) for sure, names in alike.items() if words in sure.text)
+        if number:
+            doubtful.append(f"{number} {doubt}")
     seeds = _range(sorted(number for sure in alike for number in sure.seeds))
-    told = f"{len(paths)} studies of {seeds} a point."
-    doubtful = ", in ".join(f"{number} {doubt}" for doubt, number in count.items() if number)
+    told = [f"{len(paths)} studies of {seeds} a point."]
     if doubtful:
-        told = f"{told} In {doubtful}."
-    return Report((told,), (table,), (), pl.DataFrame())
+        told.append(f"In {', in '.join(doubtful)}.")
+    for sure, names in alike.items():
+        told += [f"{', '.join(names)}: {text}" for text in sure.others]
+    return Report((" ".join(told),), (table,), (), pl.DataFrame())
 
 
 class Sure(NamedTuple):
@@ -206,6 +208,8 @@ class Sure(NamedTuple):
 
     seeds: tuple[int, ...]
     text: str
+    others: tuple[str, ...]
+    """Grave doubts that `DOUBTS` does not count: they are never folded."""
 
 
 def _how_sure(records: Path) -> Sure:
@@ -219,8 +223,10 @@ def _how_sure(records: Path) -> Sure:
     how = f"{fields} searched in {tried} settings or more" if searched else "nothing searched"
     counted = set(trained["kn5"].drop_nulls())
     wins = ", and all models beat the Kneser-Ney 5-gram" * (counted == {"wins"})
-    doubts = " ".join(report.warnings[: report.grave])
-    return Sure(tuple(seeds), f"{_range(seeds)}, {how}{wins}. {doubts}".strip())
+    doubts = report.warnings[: report.grave]
+    others = [doubt for doubt in doubts if not any(words in doubt for words in DOUBTS.values())]
+    text = f"{_range(seeds)}, {how}{wins}. {' '.join(doubts)}".strip()
+    return Sure(tuple(seeds), text, tuple(others))
 
 
 def _range(seeds: Sequence[int]) -> str:
