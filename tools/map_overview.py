@@ -118,7 +118,7 @@ def _correlation_line(frame: DataFrame) -> str:
     told = []
     for cell, task, cuts in _groups(frame):
         if cell == "all":
-            found = rank_correlation(cuts["after_training"], cuts["difference"])
+            found = rank_correlation(cuts["after_training"], cuts["difference"], cuts["cell"])
             place = f"on {task}"
             if task == "all":
                 place = "in all"
@@ -162,7 +162,7 @@ def _correlations(frame: DataFrame) -> TextTable:
     rows = []
     for cell, task, cuts in _groups(frame):
         decided = cuts.filter(col("form") != "undecided").height
-        found = rank_correlation(cuts["after_training"], cuts["difference"])
+        found = rank_correlation(cuts["after_training"], cuts["difference"], cuts["cell"])
         correlation, _, _ = found.partition(" over")
         rows.append([cell, task, str(len(cuts)), str(decided), correlation])
     header = ("cell", "task", "cuts", "decided", "rank correlation of the two costs")

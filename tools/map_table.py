@@ -74,17 +74,39 @@ def _cell(row: Mapping[str, float | None]) -> str:
     return format_cost(row["mean"], row["low"], row["high"])
 
 
-def rank_correlation(one: pl.Series, other: pl.Series) -> str:
-    """Return the rank correlation with an interval by Fisher's z, as `analysis/` has it."""
-    # Without a cost: few of its seeds solve the task, and nothing costs more.
-    costly = other.fill_null(math.inf)
-    found = float(np.corrcoef(one.rank(), costly.rank())[0, 1])
+def rank_correlation(one: pl.Series, other: pl.Series, cells: pl.Series | None = None) -> str:
+    """Return the rank correlation of cuts with an interval of 95 %.
+
+    Cuts of a cell are alike. So over several cells the interval is that of a jackknife: each cell
+    is left out once (Efron and Stein, 1981), and the atanh of the correlation has a t-interval.
+    Within a cell it is one over cuts, as `analysis/` has it.
+    """
     if len(one) < 4:
         return f"{len(one)} cuts: too few"
-    z = math.atanh(min(max(found, -0.999), 0.999))
+    # Without a cost: few of its seeds solve the task, and nothing costs more.
+    costly = other.fill_null(math.inf)
+    found = _spearman(one, costly)
     reach = 1.96 * math.sqrt(1.06 / (len(one) - 3))
-    ends = f"{math.tanh(z - reach):.2f}, {math.tanh(z + reach):.2f}"
+    if cells is not None and cells.n_unique() > 1:
+        left = []
+        for cell in cells.unique():
+            is_kept = cells != cell
+            without = _spearman(one.filter(is_kept), costly.filter(is_kept))
+            left.append(_atanh(without))
+        error = math.sqrt((len(left) - 1) * np.var(left))
+        reach = float(stats.t.ppf(0.975, len(left) - 1)) * error
+    middle = _atanh(found)
+    ends = f"{math.tanh(middle - reach):.2f}, {math.tanh(middle + reach):.2f}"
     return f"{found:.2f} [{ends}] over {len(one)} cuts".replace("-", "−")
+
+
+def _spearman(one: pl.Series, other: pl.Series) -> float:
+    return float(np.corrcoef(one.rank(), other.rank())[0, 1])
+
+
+def _atanh(correlation: float) -> float:
+    """Return Fisher's z; that of ±1 is finite."""
+    return math.atanh(min(max(correlation, -0.999), 0.999))
 
 
 def map_picture(study: Path, ablations: Path) -> str:
@@ -136,7 +158,7 @@ def prediction_report(sealed_file: Path) -> Report:
     score = stats.norm.logpdf(found, predicted, error).mean()
     prior = stats.norm.logpdf(found, math.log(SMALL), sealed["prior"]).mean()
     inside = int((np.abs(found - predicted) < 1.96 * error).sum())
-    rank = rank_correlation(frame["predicted"], frame["difference"])
+    rank = rank_correlation(frame["predicted"], frame["difference"], frame["cell"])
     lines = (
         f"log score of the prediction {score:.2f}, of the prior {prior:.2f}".replace("-", "−"),
         f"{inside} of {len(frame)} costs are in the interval of 95 %",

@@ -158,7 +158,7 @@ OTHERS = {
             "shakespeare_char",
             f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
         )
-        for cell in ("mgu", "gru")
+        for cell in ("mgu", "gru", "lstm_peephole")
     },
     **{
         f"map-{cell}-captions": PublishedStudy(
@@ -177,8 +177,16 @@ OTHERS = {
         " --search-space recipe.lr=0.002:0.03:log --epochs 8 --samples 6 --seeds 16"
         " --margin 0.05 --pruner none",
     ),
-    "smallest_mgu_parity-parity": PublishedStudy("smallest_cells smallest_mgu_parity", "parity"),
+    "smallest_mgu_parity-parity": PublishedStudy(
+        "smallest_cells smallest_mgu_parity", "parity", "--until-decided --max-seeds 330"
+    ),
+    "smallest_mgu_parity_64-parity": PublishedStudy(
+        "smallest_cells smallest_mgu_parity", "parity", "--set model.width=64 --seeds 32"
+    ),
     "smallest_lstm_parity-parity": PublishedStudy("smallest_cells smallest_lstm_parity", "parity"),
+    "smallest_lstm_parity_64-parity": PublishedStudy(
+        "smallest_cells smallest_lstm_parity", "parity", "--set model.width=64 --seeds 16"
+    ),
     "smallest_lstm-captions": PublishedStudy("smallest_cells smallest_lstm", "captions"),
     "smallest_lstm_64-captions": PublishedStudy(
         "smallest_cells smallest_lstm", "captions", "--set model.width=64 --seeds 16"
@@ -189,12 +197,18 @@ OTHERS = {
         "--search-space recipe.lr=0.001:0.05:log --epochs 80 --samples 16 --seeds 16",
     ),
     "smallest_mamba-captions": PublishedStudy("smallest_cells smallest_mamba", "captions"),
+    "smallest_mamba_64-captions": PublishedStudy(
+        "smallest_cells smallest_mamba", "captions", "--set model.width=64 --seeds 16"
+    ),
     "smallest_gla-captions": PublishedStudy("smallest_cells smallest_gla", "captions"),
     "smallest_gla_64-captions": PublishedStudy(
         "smallest_cells smallest_gla", "captions", "--set model.width=64 --seeds 16"
     ),
     "smallest_gated_deltanet_recall-mqar": PublishedStudy(
         "smallest_cells smallest_gated_deltanet_recall", "mqar"
+    ),
+    "smallest_gated_deltanet_recall_64-mqar": PublishedStudy(
+        "smallest_cells smallest_gated_deltanet_recall", "mqar", "--set model.width=64 --seeds 48"
     ),
     "smallest_mgu_text-shakespeare_char": PublishedStudy(
         "smallest_cells smallest_mgu_text", "shakespeare_char", "--samples 16"

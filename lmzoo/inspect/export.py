@@ -17,12 +17,12 @@ from lmzoo.cells.base import Cell
 INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 LONGEST = 60
 """Characters of a text that stands inside another one."""
+PLACE = ("device", "layout", "pin_memory")
+"""Arguments that name the machine of the recording. The default device of torch decides."""
 LINE = "\n        "
 MODULE = '''\
-from math import inf
-
 import torch
-from torch import device, nn
+from torch import nn
 
 aten = torch.ops.aten
 
@@ -129,7 +129,8 @@ def _operation(node: fx.Node, texts: dict[fx.Node, str]) -> str:
     if name in INFIX and not node.kwargs:
         return f"({f' {INFIX[name]} '.join(arguments)})"
     for key, value in node.kwargs.items():
-        arguments.append(f"{key}={_said(value, texts)}")
+        if key not in PLACE:
+            arguments.append(f"{key}={_said(value, texts)}")
     return f"aten.{name}({', '.join(arguments)})"
 
 
@@ -138,4 +139,4 @@ def _said(value: Any, texts: dict[fx.Node, str]) -> str:
         return f"[{', '.join(_said(part, texts) for part in value)}]"
     if isinstance(value, fx.Node):
         return texts[value]
-    return repr(value)
+    return repr(value).replace("inf", "torch.inf")

@@ -54,15 +54,10 @@ def test_help_is_the_docstring(script, monkeypatch, capsys):
 
 @pytest.mark.parametrize(
     "body",
-    [
-        "print('measured')",
-        "import argparse\nargparse.ArgumentParser().parse_args()",
-        "raise AttributeError('gone')",
-    ],
-    ids=["measures", "says nothing", "broken"],
+    ["print('measured')", "import argparse\nargparse.ArgumentParser().parse_args()"],
 )
 def test_a_rotten_script_is_seen(body, tmp_path, monkeypatch, capsys):
     path = tmp_path / "rotten.py"
     path.write_text(f'"""What it measures, against whom."""\n{body}\n')
-    with pytest.raises((AssertionError, AttributeError, pytest.fail.Exception)):
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
         check(path, monkeypatch, capsys)

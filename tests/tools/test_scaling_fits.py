@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scaling_fits import scaling_curves, study_scaling
+from scaling_fits import scaling_curves
 
 from lmzoo.base.errors import UserError
 from lmzoo.lab.analysis.load import load_study
@@ -37,11 +37,6 @@ def test_curves_have_the_exponents_of_their_losses_and_may_change_their_order(sc
     # Intervals of the ratio to the reference: above one at small sizes, below at large ones.
     _, lstm = frame.to_dicts()
     assert lstm["ratio_low_size_low"] > 1 > lstm["ratio_high_size_high"]
-
-
-def test_a_change_of_order_is_said(scaled):
-    report = study_scaling(scaled.path)
-    assert "cut gru and cut lstm change their order" in " ".join(report.heading)
 
 
 def test_a_study_without_curves_is_an_error(toy):
