@@ -166,7 +166,7 @@ OTHERS = {
             "captions",
             "--search-space recipe.lr=0.005:0.1:log --samples 8 --until-decided --max-seeds 32",
         )
-        for cell in ("mamba", "slstm", "rg_lru", "mamba2")
+        for cell in ("mamba", "slstm", "rg_lru", "mamba2", "mlstm")
     },
     "map-gated_deltanet-mqar": PublishedStudy(
         "map_cells map-gated_deltanet",
@@ -212,6 +212,11 @@ OTHERS = {
     ),
     "smallest_mgu_text-shakespeare_char": PublishedStudy(
         "smallest_cells smallest_mgu_text", "shakespeare_char", "--samples 16"
+    ),
+    "smallest_mgu_text_64-shakespeare_char": PublishedStudy(
+        "smallest_cells smallest_mgu_text",
+        "shakespeare_char",
+        "--samples 16 --set model.width=64 --seeds 16",
     ),
     "smallest_mgu-shakespeare_char": PublishedStudy(
         "smallest_mgu", "shakespeare_char", f"{PLAYS} --seeds 12"
