@@ -89,7 +89,8 @@ def test_a_jump_of_all_points_is_said(toy):
         """
     )
     assert "all points change by +5 after the first 2 seeds" in warnings(toy)
-    toy.add_point("carry", [3.1, 3.0, 3.101, 3.001])
+    for name in ("carry", "state"):
+        toy.add_point(name, [3.1, 3.0, 3.101, 3.001])
     assert "all points" not in warnings(toy)
 
 
