@@ -28,7 +28,7 @@ from lmzoo.lab.statistics.intervals import Array
 
 TINY = 1e-4
 LEAST = 0.1
-"""The part of a jump of the mean that most points show."""
+"""The least part of a jump of the mean that most points show."""
 
 
 def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> Iterator[str]:
@@ -69,7 +69,7 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
     middle = np.quantile(changes / size, 0.5, method="lower")
     if middle > LEAST:
         yield (
-            f"all points change by {size:+.3g} after the first {border} seeds (p {p:.0e}): "
+            f"the points change by {size:+.3g} after the first {border} seeds (p {p:.0e}): "
             "something changed between two commands"
         )
 

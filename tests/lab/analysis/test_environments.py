@@ -88,10 +88,10 @@ def test_a_jump_of_all_points_is_said(toy):
         gate: 3.1  3.101  8.1  8.101
         """
     )
-    assert "all points change by +5 after the first 2 seeds" in warnings(toy)
+    assert "the points change by +5 after the first 2 seeds" in warnings(toy)
     for name in ("carry", "state"):
         toy.add_point(name, [3.1, 3.0, 3.101, 3.001])
-    assert "all points" not in warnings(toy)
+    assert "the points change" not in warnings(toy)
 
 
 def p_of_jump(losses):
