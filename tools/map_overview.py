@@ -43,6 +43,7 @@ NAMES = {
     "mamba": "Mamba",
     "mamba2": "Mamba-2",
     "gated_deltanet": "Gated DeltaNet",
+    "deltanet": "DeltaNet",
     "slstm": "sLSTM",
     "mlstm": "mLSTM",
     "rg_lru": "RG-LRU",

@@ -168,15 +168,18 @@ OTHERS = {
         )
         for cell in ("mamba", "slstm", "rg_lru", "mamba2", "mlstm")
     },
-    "map-gated_deltanet-mqar": PublishedStudy(
-        "map_cells map-gated_deltanet",
-        "mqar",
-        "--set recipe.batch=32 --set corpus.pairs=4 --set corpus.noise=false"
-        " --set corpus.keys=16 --set corpus.length=24 --set corpus.train=4000"
-        " --set corpus.valid=200 --set corpus.test=500"
-        " --search-space recipe.lr=0.002:0.03:log --epochs 8 --samples 6 --seeds 16"
-        " --margin 0.05 --pruner none",
-    ),
+    **{
+        f"map-{cell}-mqar": PublishedStudy(
+            f"map_cells map-{cell}",
+            "mqar",
+            "--set recipe.batch=32 --set corpus.pairs=4 --set corpus.noise=false"
+            " --set corpus.keys=16 --set corpus.length=24 --set corpus.train=4000"
+            " --set corpus.valid=200 --set corpus.test=500"
+            " --search-space recipe.lr=0.002:0.03:log --epochs 8 --samples 6 --seeds 16"
+            " --margin 0.05 --pruner none",
+        )
+        for cell in ("gated_deltanet", "deltanet")
+    },
     "smallest_mgu_parity-parity": PublishedStudy(
         "smallest_cells smallest_mgu_parity", "parity", "--until-decided --max-seeds 330"
     ),
