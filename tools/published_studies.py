@@ -158,7 +158,7 @@ OTHERS = {
             "shakespeare_char",
             f"{PLAYS} --samples 8 --until-decided --seeds 12 --max-seeds 24",
         )
-        for cell in ("mgu", "gru", "lstm_peephole", "min_gru")
+        for cell in ("mgu", "gru", "lstm_peephole", "min_gru", "min_lstm")
     },
     **{
         f"map-{cell}-captions": PublishedStudy(
