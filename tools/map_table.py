@@ -77,27 +77,36 @@ def _cell(row: Mapping[str, float | None]) -> str:
 def rank_correlation(one: pl.Series, other: pl.Series, cells: pl.Series | None = None) -> str:
     """Return the rank correlation of cuts with an interval of 95 %.
 
-    Cuts of a cell are alike. So over several cells the interval is that of a jackknife: each cell
-    is left out once (Efron and Stein, 1981), and the atanh of the correlation has a t-interval.
-    Within a cell it is one over cuts, as `analysis/` has it.
+    Cuts of a cell are alike, so over several cells the interval is one over cells. Within a cell
+    it is one over cuts, by Fisher's z, as `analysis/` has it.
     """
     if len(one) < 4:
         return f"{len(one)} cuts: too few"
     # Without a cost: few of its seeds solve the task, and nothing costs more.
     costly = other.fill_null(math.inf)
     found = _spearman(one, costly)
-    reach = 1.96 * math.sqrt(1.06 / (len(one) - 3))
-    if cells is not None and cells.n_unique() > 1:
-        left = []
-        for cell in cells.unique():
-            is_kept = cells != cell
-            without = _spearman(one.filter(is_kept), costly.filter(is_kept))
-            left.append(_atanh(without))
-        error = math.sqrt((len(left) - 1) * np.var(left))
-        reach = float(stats.t.ppf(0.975, len(left) - 1)) * error
+    if cells is None or cells.n_unique() == 1:
+        reach = 1.96 * math.sqrt(1.06 / (len(one) - 3))
+    else:
+        reach = _reach_over_cells(one, costly, cells)
     middle = _atanh(found)
     ends = f"{math.tanh(middle - reach):.2f}, {math.tanh(middle + reach):.2f}"
     return f"{found:.2f} [{ends}] over {len(one)} cuts".replace("-", "−")
+
+
+def _reach_over_cells(one: pl.Series, other: pl.Series, cells: pl.Series) -> float:
+    """Return the half-width of a t-interval of Fisher's z: a jackknife leaves out each cell once.
+
+    Source: Efron and Stein 1981.
+    """
+    left = []
+    for cell in cells.unique():
+        is_kept = cells != cell
+        without = _spearman(one.filter(is_kept), other.filter(is_kept))
+        left.append(_atanh(without))
+    freedom = len(left) - 1
+    error = math.sqrt(freedom * np.var(left))
+    return float(stats.t.ppf(0.975, freedom)) * error
 
 
 def _spearman(one: pl.Series, other: pl.Series) -> float:

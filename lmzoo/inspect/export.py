@@ -18,7 +18,7 @@ INFIX = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@"}
 LONGEST = 60
 """Characters of a text that stands inside another one."""
 PLACE = ("device", "layout", "pin_memory")
-"""Arguments that name the machine of the recording. The default device of torch decides."""
+"""Arguments that say where a tensor is. The defaults of torch fit another machine, too."""
 LINE = "\n        "
 MODULE = '''\
 import torch
@@ -139,4 +139,5 @@ def _said(value: Any, texts: dict[fx.Node, str]) -> str:
         return f"[{', '.join(_said(part, texts) for part in value)}]"
     if isinstance(value, fx.Node):
         return texts[value]
+    # Python has no name for infinity.
     return repr(value).replace("inf", "torch.inf")

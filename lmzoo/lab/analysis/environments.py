@@ -28,7 +28,7 @@ from lmzoo.lab.statistics.intervals import Array
 
 TINY = 1e-4
 LEAST = 0.1
-"""The least part of a jump of the mean that most points show."""
+"""Most points change by this part of the change of the mean, or more, if there is a jump."""
 
 
 def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> Iterator[str]:
@@ -65,7 +65,7 @@ def environment_warnings(study: Fields, runs: DataFrame, losses: DataFrame) -> I
     if p >= TINY:
         return
     changes = whole[:, border:].mean(1) - whole[:, :border].mean(1)
-    # A single point, one of whose first seeds fails, changes the mean, too.
+    # One point changes the mean, too, if one of its first seeds fails.
     middle = np.quantile(changes / size, 0.5, method="lower")
     if middle > LEAST:
         yield (
